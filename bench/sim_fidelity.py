@@ -18,8 +18,8 @@ from ganger.engine.eventlog.log_snapshot import reading
 from ganger.model.decision import Start
 from ganger.model.event import Decided, Stamped
 from ganger.settings import home as home_of
-from ganger.simulation.from_log.recorded_days import read_past
-from ganger.simulation.from_log.replay_days import Again, as_recorded, live_again
+from ganger.simulation.from_log.log_replay import LogRun, as_recorded, simulate_log
+from ganger.simulation.from_log.recorded_days import read_days
 
 TOPOLOGY: Final = """\
 nodes:
@@ -47,12 +47,12 @@ def run() -> list[Figure]:
     with state_directory() as environment:
         _live(environment)
         path = home_of(environment).database
-        past = read_past(path)
+        days = read_days(path)
         with reading(path) as log:
             real = list(log.each(0, log.last_seq()))
     rows: list[Stamped] = []
-    again = Again(past=past, nodes=past.nodes, document=past.document, order=registry.order)
-    simulated, recorded = live_again(again, rows.append), as_recorded(past)
+    again = LogRun(days=days, nodes=days.nodes, document=days.document, order=registry.order)
+    simulated, recorded = simulate_log(again, rows.append), as_recorded(days)
     was, now = _begun(real), _begun(rows)
     equal = int([begun for begun, _ in was] == [begun for begun, _ in now])
     off_s = tuple(abs(a_ms - b_ms) / 1000 for (_, a_ms), (_, b_ms) in zip(was, now, strict=False))

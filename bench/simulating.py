@@ -18,7 +18,7 @@ from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.model.units import MINUTE_MS
-from ganger.simulation.run import Run, simulate
+from ganger.simulation.trace_replay import TraceRun, simulate_trace
 from ganger.simulation.traces.read_trace import read_jobs, read_nodes
 from ganger.simulation.traces.trace import RecordedJob
 
@@ -55,14 +55,14 @@ def main(jobs: str, nodes: str, first: str, many: str) -> None:
     began_s = time.process_time()
     trace = read_jobs(TRACES / jobs)
     records = _copied(trace.records[: int(first)], int(many)) if int(many) else trace.records[: int(first)]
-    run = Run(
+    run = TraceRun(
         trace=replace(trace, records=records),
         nodes=read_nodes(TRACES / nodes).records if nodes else EQUAL,
         order=registry.order,
         document=document_of(Rules(), State().queues),
     )
     read_s = time.process_time() - began_s
-    outcome = simulate(run)
+    outcome = simulate_trace(run)
     run_s = time.process_time() - began_s - read_s
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     print(json.dumps(asdict(Simulated(read_s, run_s, outcome.events, outcome.starts, peak_mb))))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from bench.audited import Audit, audited
-from ganger.backends.simulator.job_behaviour import Behaviour, Death
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
@@ -106,7 +106,7 @@ def lived(day: Day, path: Path) -> Audit:
             world.run(loop, day.until_ms + 30 * DAY_MS)
         except _Killed:
             log._writer.close()  # and nothing of what an orderly end does
-            world.run(None, world.passed_ms() + chance.choice((0, 0, 7, 1_500, 20_000)))
+            world.run(None, world.elapsed_ms() + chance.choice((0, 0, 7, 1_500, 20_000)))
         else:
             break
     found = audited(log)
@@ -116,22 +116,22 @@ def lived(day: Day, path: Path) -> Audit:
     return found
 
 
-def _ask_again(world: World, log: EventLog) -> None:
+def _ask_again(world: VirtualCluster, log: EventLog) -> None:
     """People who had no answer, or were told that there is no room, ask again, unless their job is there already."""
     asked, world.asked = world.asked, []
     for event, answer in asked:
         refused = answer.exception() if answer.done() else None
         unheard = not answer.done() or (isinstance(refused, RequestError) and refused.code == "no_room")
         if unheard and (not isinstance(event, e.Submitted) or log.job(event.job.id) is None):
-            world.at(world.passed_ms(), event)
+            world.at(world.elapsed_ms(), event)
 
 
-def _world(day: Day, chance: random.Random, fuse: _Fuse) -> World:
+def _world(day: Day, chance: random.Random, fuse: _Fuse) -> VirtualCluster:
     """The whole day, written down before it begins."""
     nodes = [_node(at) for at in range(NODES)]
     # So many live at any time; each takes about half a minute of a day without faults.
     names = [f"job-{number}" for number in range(GANGS + day.until_ms * GANGS // 60_000)]
-    world = World(nodes, {name: _behaviour(chance) for name in names})
+    world = VirtualCluster(nodes, {name: _behaviour(chance) for name in names})
     for number, name in enumerate(names):
         at_ms = 0 if number < GANGS else chance.randrange(day.until_ms)
         world.at(at_ms, e.Submitted(job=_job(name, chance)))
@@ -148,7 +148,7 @@ def _world(day: Day, chance: random.Random, fuse: _Fuse) -> World:
 class _Moment:
     """When something happens, and to whom it may. away: until when a node is gone."""
 
-    world: World
+    world: VirtualCluster
     at_ms: int
     chance: random.Random
     names: list[str]
@@ -160,26 +160,30 @@ class _Moment:
         first = max(0, len(self.names) * self.at_ms // max(1, self.at_ms + 60_000) - GANGS)
         return self.chance.choice(self.names[first:])
 
-    def strike(self, death: Death) -> None:
+    def strike(self, death: ScriptedFailure) -> None:
         """Several at once, so that one is likely to live."""
         for name in self.chance.sample(self.names, min(8, len(self.names))):
-            self.world.strike(self.at_ms, name, death)
+            self.world.inject_failure(self.at_ms, name, death)
 
 
 def _rank(now: _Moment) -> None:
     killed = now.chance.random() < 0.6
     error = None if killed or now.chance.random() < 0.3 else now.chance.choice(ERRORS)
     signal = now.chance.choice((6, 9, 11)) if killed else None
-    now.strike(Death(generation=0, node=now.chance.randrange(4), signal=signal, error=error))
+    now.strike(ScriptedFailure(generation=0, node=now.chance.randrange(4), signal=signal, error=error))
 
 
 def _rank_otherwise(now: _Moment) -> None:
     cause = now.chance.choice((Cause.OUT_OF_MEMORY, Cause.START_FAILED, Cause.PORT_BUSY, Cause.HUNG, Cause.HUNG))
-    now.strike(Death(generation=0, cause=cause, node=now.chance.randrange(4), exit_code=None, signal=9))
+    now.strike(ScriptedFailure(generation=0, cause=cause, node=now.chance.randrange(4), exit_code=None, signal=9))
 
 
 def _launcher(now: _Moment) -> None:
-    now.strike(Death(generation=0, cause=now.chance.choice((Cause.LAUNCHER_LOST, None)), node=now.chance.randrange(4)))
+    now.strike(
+        ScriptedFailure(
+            generation=0, cause=now.chance.choice((Cause.LAUNCHER_LOST, None)), node=now.chance.randrange(4)
+        )
+    )
 
 
 def _node_goes(now: _Moment, notice_ms: int | None = None) -> None:
@@ -242,8 +246,8 @@ def _node(at: int) -> Node:
 
 def _behaviour(chance: random.Random) -> Behaviour:
     return Behaviour(
-        begin_ms=chance.choice((100, 500, 3_000)),
-        apart_ms=chance.choice((0, 10, 300)),
+        startup_ms=chance.choice((100, 500, 3_000)),
+        stagger_ms=chance.choice((0, 10, 300)),
         step_ms=chance.choice((100, 1_000)),
         steps=chance.randrange(1, 40),
         checkpoint_every=chance.choice((0, 3, 10)),

@@ -31,7 +31,7 @@ from ganger.core.undo import Undo
 from ganger.model.cluster import Node
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
-from ganger.simulation.metrics.gpu_fragments import Kinds, Rest, fragmented, typical_kinds
+from ganger.simulation.metrics.gpu_fragmentation import IdleResources, TaskCounts, fragmented_milli, typical_tasks
 from ganger.simulation.traces.read_trace import read_jobs, read_nodes
 from ganger.simulation.traces.trace import RecordedJob
 
@@ -168,7 +168,7 @@ def fill(run: Run, nodes: Iterable[Node] | None = None, pods: Iterable[Shape] | 
     score = GpuShares(score=POLICIES[run.policy], cut=GRADES, ties="order", seed=run.seed)
     table = NodeTable(named, {}, Undo(), ("rack",), Rules(gpu_shares=score))
     table.set_kinds(typical(Counter(replace(pod, memory_bytes=0) for pod in asked)))
-    meter = _Meter(table, typical_kinds(asked), capacity)
+    meter = _Meter(table, typical_tasks(asked), capacity)
     placed, cpu_s = 0, 0.0
     for number, pod in enumerate(arriving):
         began_s = time.process_time()
@@ -203,11 +203,11 @@ def arrivals(pods: list[Shape], capacity_milli: int, chance: Random) -> list[Sha
 class _Meter:
     """What is allocated and fragmented while pods arrive."""
 
-    def __init__(self, table: NodeTable, kinds: Kinds, capacity_milli: int) -> None:
+    def __init__(self, table: NodeTable, kinds: TaskCounts, capacity_milli: int) -> None:
         self._table, self._kinds, self._capacity = table, kinds, capacity_milli
         self._times = sum(times for _, times in kinds)
         self._asked = self._given = 0
-        self._of_node = [fragmented(self._rest(at), kinds) for at in range(len(table.nodes))]
+        self._of_node = [fragmented_milli(self._rest(at), kinds) for at in range(len(table.nodes))]
         self._fragmented = sum(self._of_node)
         self._seen: dict[Cell, list[float]] = defaultdict(list)
         self._cells = [(metric, at) for metric, when in AT.items() for at in when]
@@ -217,7 +217,7 @@ class _Meter:
         self._asked += pod.gpu_milli_of(0)
         if at is not None:
             self._given += pod.gpu_milli_of(0)
-            now = fragmented(self._rest(at), self._kinds)
+            now = fragmented_milli(self._rest(at), self._kinds)
             self._fragmented += now - self._of_node[at]
             self._of_node[at] = now
         when, gpu_milli = round(100 * self._asked / self._capacity), self._fragmented / self._times
@@ -234,12 +234,12 @@ class _Meter:
         """Of what was seen."""
         return {cell: statistics.fmean(values) for cell, values in self._seen.items()}
 
-    def _rest(self, at: int) -> Rest:
+    def _rest(self, at: int) -> IdleResources:
         table = self._table
         own = slice(int(table.first_device[at]), int(table.first_device[at + 1]))
         used = zip(table.owner[own].tolist(), table.devices.used_milli[own].tolist(), strict=True)
         left = tuple(0 if owner >= 0 else 1000 - milli for owner, milli in used)
-        return Rest(table.gpu_types[at], int(table.free_cpu_milli[at]), left)
+        return IdleResources(table.gpu_types[at], int(table.free_cpu_milli[at]), left)
 
 
 @cache

@@ -24,7 +24,7 @@ from ganger import registry
 from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
-from ganger.simulation.run import Run, simulate
+from ganger.simulation.trace_replay import TraceRun, simulate_trace
 from ganger.simulation.traces.read_trace import read_jobs
 from ganger.simulation.traces.trace import RecordedJob, Trace
 
@@ -134,8 +134,8 @@ def by_our_rules(row: Row) -> Found:
     work = [replace(each, duration_ms=round(_work_us(trace, each) / 1000)) for each in trace.records]
     nodes = tuple(Node(name=f"n{at}", gpus=GPUS, cpu_milli=10**9, memory_bytes=1 << 46) for at in range(NODES))
     document = document_of(replace(Rules(), order=ORDERS[row.policy]), State().queues)
-    run = Run(trace=replace(trace, records=tuple(work)), nodes=nodes, order=registry.order, document=document)
-    histories = simulate(run).histories
+    run = TraceRun(trace=replace(trace, records=tuple(work)), nodes=nodes, order=registry.order, document=document)
+    histories = simulate_trace(run).histories
     first_ms = min(each.submitted_ms for each in histories)
     ended = [(each.submitted_ms, each.ended_ms) for each in histories if each.ended_ms is not None]
     return _figures([(1000 * (came - first_ms), 1000 * (ended_ms - first_ms)) for came, ended_ms in ended])

@@ -18,7 +18,7 @@ from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.simulation.metrics.scorecard import Scorecard
-from ganger.simulation.run import Run, simulate
+from ganger.simulation.trace_replay import TraceRun, simulate_trace
 from ganger.simulation.traces.read_trace import read_jobs
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
@@ -52,7 +52,7 @@ def simulated(row: Row) -> Scorecard:
     trace = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz")
     pool = Node(name="pool", gpus=int(row["gpus"]), cpu_milli=1, memory_bytes=1)
     document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().queues)
-    return simulate(Run(trace=trace, nodes=(pool,), order=registry.order, document=document)).card
+    return simulate_trace(TraceRun(trace=trace, nodes=(pool,), order=registry.order, document=document)).card
 
 
 def columns(card: Scorecard) -> dict[str, float]:

@@ -151,9 +151,13 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
 @pytest.mark.parametrize(
     ("words", "what", "next"),
     [
-        (("--price", "dear"), "'dear' is not what an hour of a node costs", "--price 12.50"),
+        (("--price", "dear"), "'dear' is not a price of a node-hour", "--price 12.50"),
         (("--price", "h100=3"), "no node is of type h100", "--price 12.50"),
-        (("--price", "1", "--price", "2"), "'2' says again what such a node costs", "say it once"),
+        (
+            ("--price", "1", "--price", "2"),
+            "'2' gives a second price for the same nodes",
+            "give one price for each type",
+        ),
         (("--policies", "best"), "there is no queue order best", "name one of conservative"),
         (("--policies", "easy+luck"), "there is no placement score luck", "name one of pack"),
         (("--policies", ""), "a policy without a name in ''", "--policies dynamic"),

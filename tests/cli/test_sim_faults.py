@@ -71,10 +71,10 @@ def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tupl
         (("--faults", "FILE", "--fault-rate", "1e3"), ("is not how many times as often", "write 0.5, 2 or 10")),
         (("--faults", "FILE", "--fault-rate", "-1"), ("is not how many times as often", "write 0.5, 2 or 10")),
         (("--faults", "FILE", "--fault-nodes", "1"), ("names 2 nodes that failed", "--fault-nodes 2 is the least")),
-        (("--spares", "1"), ("--spares says something of faults, and there are none", "--faults FILE")),
-        (("--detect", "5m"), ("--detect says something of faults, and there are none", "--faults FILE")),
+        (("--spares", "1"), ("--spares is about faults, and there are none", "--faults FILE")),
+        (("--detect", "5m"), ("--detect is about faults, and there are none", "--faults FILE")),
         (("--checkpoint", "0s"), ("checkpoints after 0 ms of work are no checkpoints", "leave out --checkpoint")),
-        (("--checkpoint-cost", "1m"), ("--checkpoint-cost says what a checkpoint costs", "add --checkpoint 30m")),
+        (("--checkpoint-cost", "1m"), ("--checkpoint-cost is about checkpoints", "add --checkpoint 30m")),
         (
             ("--faults", "jobs.csv"),
             ("is not of the format node_faults: no column class", "docs/reference/trace-format.md"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.state.lifecycle import DURABLE
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
@@ -66,7 +66,7 @@ class MortalLog(EventLog):
         self.fuse.burn(f"in {kinds}")
 
 
-class MortalWorld(World):
+class MortalWorld(VirtualCluster):
     """The server dies after the world was told something, before it is told the next thing."""
 
     fuse: Fuse
@@ -90,7 +90,7 @@ class Day:
 
     log: EventLog
     loop: Loop
-    world: World
+    world: VirtualCluster
     moments: list[str]
 
 
@@ -121,19 +121,19 @@ def survived(world: MortalWorld, life: Life) -> Day:
             world.run(loop, life.until_ms)
         except Killed:
             log._writer.close()  # and nothing of what an orderly end does
-            world.run(None, world.passed_ms() + life.down_ms)
+            world.run(None, world.elapsed_ms() + life.down_ms)
         else:
             return Day(log, loop, world, fuse.names)
 
 
-def _ask_again(world: World, log: EventLog) -> None:
+def _ask_again(world: VirtualCluster, log: EventLog) -> None:
     """People who had no answer ask again, unless their job is there already."""
     asked, world.asked = world.asked, []
     for event, answer in asked:
         if answer.done():
             world.asked.append((event, answer))
         elif not isinstance(event, e.Submitted) or log.job(event.job.id) is None:
-            world.at(world.passed_ms(), event)
+            world.at(world.elapsed_ms(), event)
 
 
 def check(day: Day, ended_as: dict[str, str]) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ganger.backends.simulator.job_behaviour import Behaviour, Death
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.model import event as e
 from ganger.model.decision import Cause
 from ganger.model.job import Checkpoint, Retry
@@ -14,7 +14,7 @@ from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.engine.scenes import limits, nodes, submit
 
 S = 1_000
-W = TypeVar("W", bound=World)
+W = TypeVar("W", bound=VirtualCluster)
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Script:
     policy: str
     nodes: int
     gpus: int
-    write: Callable[[World], None]
+    write: Callable[[VirtualCluster], None]
     acts: dict[str, Behaviour]
     until_ms: int
 
 
-def _busy_day(world: World) -> None:
+def _busy_day(world: VirtualCluster) -> None:
     """20 jobs, each with its own trouble."""
     for number in range(6):
         world.at(number * 700, submit(f"plain-{number}", 1, 1 + number % 3, user="ada" if number % 2 else "bob"))
@@ -55,18 +55,26 @@ def _busy_day(world: World) -> None:
 
 
 _BUSY_ACTS = {
-    "wide-0": Behaviour(steps=30, checkpoint_every=10, deaths=(Death(generation=1, after_ms=14_400, node=2),)),
-    "wide-1": Behaviour(steps=5, apart_ms=300),
-    "dies-0": Behaviour(deaths=tuple(Death(generation=g, after_ms=3_300) for g in (1, 2, 3))),
-    "dies-1": Behaviour(deaths=(Death(generation=1, after_ms=3_300, exit_code=7),)),
-    "broken-0": Behaviour(deaths=tuple(Death(generation=g, cause=Cause.START_FAILED, after_ms=130) for g in range(5))),
-    "port-0": Behaviour(deaths=tuple(Death(generation=g, cause=Cause.PORT_BUSY, after_ms=110) for g in (1, 2))),
-    "launcher-0": Behaviour(deaths=(Death(generation=1, cause=Cause.LAUNCHER_LOST, after_ms=2_600, node=1),)),
-    "silent-0": Behaviour(deaths=(Death(generation=1, cause=None, after_ms=2_700),)),
+    "wide-0": Behaviour(
+        steps=30, checkpoint_every=10, failures=(ScriptedFailure(generation=1, after_ms=14_400, node=2),)
+    ),
+    "wide-1": Behaviour(steps=5, stagger_ms=300),
+    "dies-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, after_ms=3_300) for g in (1, 2, 3))),
+    "dies-1": Behaviour(failures=(ScriptedFailure(generation=1, after_ms=3_300, exit_code=7),)),
+    "broken-0": Behaviour(
+        failures=tuple(ScriptedFailure(generation=g, cause=Cause.START_FAILED, after_ms=130) for g in range(5))
+    ),
+    "port-0": Behaviour(
+        failures=tuple(ScriptedFailure(generation=g, cause=Cause.PORT_BUSY, after_ms=110) for g in (1, 2))
+    ),
+    "launcher-0": Behaviour(
+        failures=(ScriptedFailure(generation=1, cause=Cause.LAUNCHER_LOST, after_ms=2_600, node=1),)
+    ),
+    "silent-0": Behaviour(failures=(ScriptedFailure(generation=1, cause=None, after_ms=2_700),)),
     "signal-0": Behaviour(
         steps=40,
         checkpoint_every=7,
-        deaths=tuple(Death(generation=g, after_ms=9_100, signal=9) for g in (1, 2, 3)),
+        failures=tuple(ScriptedFailure(generation=g, after_ms=9_100, signal=9) for g in (1, 2, 3)),
     ),
     "endless-0": Behaviour(steps=None, stop_ms=2_500),
     "endless-1": Behaviour(steps=None, checkpoint_every=4, save_ms=700),
@@ -74,7 +82,7 @@ _BUSY_ACTS = {
 }
 
 
-def _falling_nodes(world: World) -> None:
+def _falling_nodes(world: VirtualCluster) -> None:
     """Nodes go and come back, in racks and alone; people cordon them; a gang never obeys until its node is gone."""
     for number in range(4):
         world.at(number * 300, submit(f"wide-{number}", 2, 2, checkpoint=Checkpoint()))
@@ -97,13 +105,13 @@ def _falling_nodes(world: World) -> None:
 
 
 _FALLING_ACTS = {
-    **{f"wide-{n}": Behaviour(steps=25 + n, checkpoint_every=6, apart_ms=90) for n in range(4)},
+    **{f"wide-{n}": Behaviour(steps=25 + n, checkpoint_every=6, stagger_ms=90) for n in range(4)},
     **{f"small-{n}": Behaviour(steps=4 + 3 * n) for n in range(6)},
     "deaf-0": Behaviour(steps=None, stop_ms=None),
 }
 
 
-def _divided_cluster(world: World) -> None:
+def _divided_cluster(world: VirtualCluster) -> None:
     """Queues with quotas are made, changed and taken away while jobs wait in them."""
     world.at(10, e.QueueSet(queue=Queue(name="lab", nominal=Amount(gpus=8))))
     world.at(11, e.QueueSet(queue=Queue(name="vision", parent="lab", nominal=Amount(gpus=4), lending=Amount(gpus=2))))
@@ -131,7 +139,7 @@ _DIVIDED_ACTS = {
 }
 
 
-def _young_and_old(world: World) -> None:
+def _young_and_old(world: VirtualCluster) -> None:
     """Running gangs give way to younger ones, save their work within their notice, or fail to."""
     for number in range(4):
         world.at(number * 20 * S, submit(f"old-{number}", 1, 4, checkpoint=Checkpoint(grace_ms=20 * S)))
@@ -151,7 +159,7 @@ _YOUNG_ACTS = {
 }
 
 
-def _short_day(world: World) -> None:
+def _short_day(world: VirtualCluster) -> None:
     """A little of everything, so short that every moment of it can be tried every time."""
     world.at(0, submit("dies-0", 2, 2, checkpoint=Checkpoint()))
     world.at(100, submit("waits-0", 2, 2))
@@ -165,7 +173,9 @@ def _short_day(world: World) -> None:
 
 
 _SHORT_ACTS = {
-    "dies-0": Behaviour(steps=4, checkpoint_every=2, deaths=(Death(generation=1, after_ms=2_500, node=1, signal=9),)),
+    "dies-0": Behaviour(
+        steps=4, checkpoint_every=2, failures=(ScriptedFailure(generation=1, after_ms=2_500, node=1, signal=9),)
+    ),
     "stops-0": Behaviour(steps=None, stop_ms=1_500),
 }
 
@@ -179,9 +189,9 @@ SCRIPTS = (
 )
 
 
-def world_of(script: Script) -> World:
+def world_of(script: Script) -> VirtualCluster:
     """The day, written down, at its beginning."""
-    return written(script, World)
+    return written(script, VirtualCluster)
 
 
 def written(script: Script, kind: type[W]) -> W:

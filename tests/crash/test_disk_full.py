@@ -62,8 +62,8 @@ def lived_with_little_room(script: Script, log: FillingLog) -> tuple[Day, bool]:
     world = world_of(script)
     loop = serve(world, log, script.policy)
     while log.appends < log.at:
-        world.run(loop, world.passed_ms() + S)
-    world.run(loop, world.passed_ms() + FULL_MS)
+        world.run(loop, world.elapsed_ms() + S)
+    world.run(loop, world.elapsed_ms() + FULL_MS)
     log.clear()
     late = False
     for event, answer in world.asked:
@@ -72,7 +72,7 @@ def lived_with_little_room(script: Script, log: FillingLog) -> tuple[Day, bool]:
         if isinstance(refused, RequestError) and refused.code == "no_room":
             assert refused.status == 507
             assert "df -h" in refused.next
-            world.at(world.passed_ms() + RETRY_MS, event)
+            world.at(world.elapsed_ms() + RETRY_MS, event)
             late = True
     world.run(loop, script.until_ms + late * FULL_MS)
     assert loop.health() == "ok"

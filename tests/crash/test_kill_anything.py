@@ -7,8 +7,8 @@ import pytest
 
 from bench.oracle import Oracle
 from bench.virtual_faults import Day, lived
-from ganger.backends.simulator.job_behaviour import Behaviour, Death
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start
@@ -27,8 +27,8 @@ def test_whatever_happens_every_job_ends_as_the_table_says(policy: str, folder: 
 
 
 def test_the_oracle_sees_a_wrong_end_a_lost_attempt_and_a_device_given_twice() -> None:
-    deaths = tuple(Death(generation=g, signal=9) for g in (1, 2))
-    world = World(nodes(1, 2), {"a-0": Behaviour(deaths=deaths), "b-0": Behaviour()})
+    deaths = tuple(ScriptedFailure(generation=g, signal=9) for g in (1, 2))
+    world = VirtualCluster(nodes(1, 2), {"a-0": Behaviour(failures=deaths), "b-0": Behaviour()})
     world.at(0, submit("a-0", 1, 1, retry=Retry(max=1)))
     world.at(0, submit("b-0", 1, 1))
     log = EventLog(MEMORY)
@@ -48,10 +48,12 @@ def test_the_oracle_sees_a_wrong_end_a_lost_attempt_and_a_device_given_twice() -
 
 
 def test_a_fault_where_the_job_has_ended_already_changes_nothing() -> None:
-    world = World(nodes(2, 2), {"a-0": Behaviour(steps=3, apart_ms=5_000)})
+    world = VirtualCluster(nodes(2, 2), {"a-0": Behaviour(steps=3, stagger_ms=5_000)})
     world.at(0, submit("a-0", 2, 1))
-    runs_ms = Behaviour().begin_ms + 5_000
-    world.strike(runs_ms + 3_000 + 2_500, "a-0", Death(generation=0, cause=Cause.LAUNCHER_LOST, node=0))
+    runs_ms = Behaviour().startup_ms + 5_000
+    world.inject_failure(
+        runs_ms + 3_000 + 2_500, "a-0", ScriptedFailure(generation=0, cause=Cause.LAUNCHER_LOST, node=0)
+    )
     log = EventLog(MEMORY)
     loop = played(world, log)
     assert Oracle().read(log.each(0, log.last_seq())).lives["a-0"].state == "succeeded"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.disk_reserve import RESERVE_BYTES, DiskReserve
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
@@ -88,7 +88,7 @@ def begun(folder: Path, fuse: Fuse, disk: Disk) -> tuple[MortalWorld, CrampedLog
     return world, log, loop
 
 
-def answer(world: World, event: e.Event) -> BaseException | None:
+def answer(world: VirtualCluster, event: e.Event) -> BaseException | None:
     """What was answered to it last."""
     return [done for asked, done in world.asked if asked is event][-1].exception()
 
@@ -138,17 +138,17 @@ def test_a_server_killed_at_any_moment_of_it_has_stopped_the_job_in_the_end(fold
             world.run(loop, 12 * S)
         except Killed:
             log._writer.close()
-            world.run(None, world.passed_ms() + S)
+            world.run(None, world.elapsed_ms() + S)
             log = CrampedLog(folder / "g.db", fuse, disk)
             loop = serve(world, log)
-            world.at(world.passed_ms() + S, e.StopRequested(gang="a-0"))
-            world.run(loop, world.passed_ms() + 3 * S)
+            world.at(world.elapsed_ms() + S, e.StopRequested(gang="a-0"))
+            world.run(loop, world.elapsed_ms() + 3 * S)
         over, fuse.at = fuse.passed < moment, ()
         assert states(log)["a-0"] == "stopped", fuse.names[-3:]
         assert "a-0" not in world.processes()
         disk.rows = ROOM
-        world.at(world.passed_ms(), submit("again-0"))
-        world.run(loop, world.passed_ms() + 2 * S)
+        world.at(world.elapsed_ms(), submit("again-0"))
+        world.run(loop, world.elapsed_ms() + 2 * S)
         assert loop.health() == "ok"
         world.asked = [(event, done) for event, done in world.asked if done.done()]
         check_sound(Day(log, loop, world, []))

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.job_behaviour import Behaviour, Death
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
@@ -17,7 +17,7 @@ from tests.engine.scenes import POLICIES, limits, node, submit
 
 CAUSES = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, Cause.HUNG, None)
 QUEUES = ("default", "lab", "vision")
-W = TypeVar("W", bound=World)
+W = TypeVar("W", bound=VirtualCluster)
 MOMENTS_MS = st.integers(0, 90_000) | st.sampled_from((0, 500, 510, 1_500, 10_500)) | st.integers(0, 40 * MINUTE_MS)
 
 
@@ -31,9 +31,9 @@ class Day:
     requests: list[tuple[int, e.Event]]
     losses: list[tuple[int, int, str]]
 
-    def world(self) -> World:
+    def world(self) -> VirtualCluster:
         """The day, written down."""
-        return self.written(World)
+        return self.written(VirtualCluster)
 
     def written(self, kind: type[W]) -> W:
         """The day, in a world of that kind."""
@@ -50,7 +50,7 @@ class Day:
 
 
 deaths = st.builds(
-    Death,
+    ScriptedFailure,
     generation=st.integers(1, 4),
     cause=st.sampled_from(CAUSES),
     after_ms=st.integers(0, 20_000),
@@ -60,14 +60,14 @@ deaths = st.builds(
 )
 behaviours = st.builds(
     Behaviour,
-    begin_ms=st.sampled_from((0, 500, 20_000)),
-    apart_ms=st.sampled_from((0, 10, 700)),
+    startup_ms=st.sampled_from((0, 500, 20_000)),
+    stagger_ms=st.sampled_from((0, 10, 700)),
     step_ms=st.sampled_from((100, 1_000, 30_000)),
     steps=st.integers(0, 40),
     checkpoint_every=st.integers(0, 7),
     save_ms=st.sampled_from((0, 3_000)),
     stop_ms=st.sampled_from((0, 200, 5_000)),
-    deaths=st.lists(deaths, max_size=4).map(tuple),
+    failures=st.lists(deaths, max_size=4).map(tuple),
 )
 amounts = st.builds(Amount, gpus=st.none() | st.integers(0, 8))
 queues = st.builds(

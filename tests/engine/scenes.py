@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, cast
 
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
@@ -50,7 +50,7 @@ def limits(time_ms: int | None = None, queue_time_ms: int | None = None) -> Limi
     return Limits(time_ms=time_ms, queue_time_ms=queue_time_ms)
 
 
-def serve(world: World, log: EventLog | Path | str = MEMORY, policy: str = "priority") -> Loop:
+def serve(world: VirtualCluster, log: EventLog | Path | str = MEMORY, policy: str = "priority") -> Loop:
     """A server over the world, open."""
     opened = log if isinstance(log, EventLog) else EventLog(log)
     loop = Loop(opened, world, lambda _: POLICIES[policy], world, "test")
@@ -58,7 +58,7 @@ def serve(world: World, log: EventLog | Path | str = MEMORY, policy: str = "prio
     return loop
 
 
-def played(world: World, log: EventLog, policy: str = "priority", until_ms: int = 10 * HOUR_MS) -> Loop:
+def played(world: VirtualCluster, log: EventLog, policy: str = "priority", until_ms: int = 10 * HOUR_MS) -> Loop:
     """The world, served to the end."""
     loop = serve(world, log, policy)
     world.run(loop, until_ms)

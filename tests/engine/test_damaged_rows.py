@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.errors import RequestError
@@ -30,7 +30,7 @@ ROWS_ALONE = ("server_started", "nodes_listed", "decided", "policy_set")
 
 def a_day(path: Path) -> Path:
     """Write the log of a server with four jobs: one has ended, two run, one waits for one of these."""
-    world = World(nodes(2, gpus=2), {"short-1": Behaviour(steps=5), "long-1": FOREVER, "other-1": FOREVER})
+    world = VirtualCluster(nodes(2, gpus=2), {"short-1": Behaviour(steps=5), "long-1": FOREVER, "other-1": FOREVER})
     log = EventLog(path)
     loop = serve(world, log)
     for at_ms, request in enumerate([submit("short-1"), submit("long-1", gpus=2), submit("other-1", gpus=2)], 1):
@@ -89,7 +89,7 @@ def test_every_row_may_be_lost(day: Path) -> None:
         live = {name for name, how in listed.items() if GangState(how) not in ENDED}
         assert set(state.gangs) == live, row
         assert [other.event.kind for other in log.rows(after=row.seq - 1, limit=1)] == ["unreadable"]
-        serve(World(nodes(2, gpus=2)), log)
+        serve(VirtualCluster(nodes(2, gpus=2)), log)
 
 
 def e_about(row: e.Stamped) -> list[str]:
@@ -113,7 +113,7 @@ def test_any_json_as_a_row(day: Path, seed: int) -> None:
     assert [each.seq for each in log.rows()] == [*range(1, log.last_seq() + 1)]
     if row.seq not in log.unreadable:
         return  # it may say anything that an event can say, and cannot be told from the truth
-    loop = serve(World(nodes(2, gpus=2)), log)
+    loop = serve(VirtualCluster(nodes(2, gpus=2)), log)
     done = loop.post(submit("new-1"))
     loop.turn(loop.drain())
     assert done.result() > 0
@@ -167,7 +167,7 @@ BAD_EVENTS = (
 @pytest.mark.parametrize("bad", BAD_EVENTS, ids=lambda event: event.kind)
 def test_a_bad_event_is_told_to_its_poster_alone(day: Path, bad: e.Event) -> None:
     log = copied(day)
-    loop = serve(World(nodes(2, gpus=2)), log)
+    loop = serve(VirtualCluster(nodes(2, gpus=2)), log)
     before = attempts(loop.copy())
     good, wrong, also_good = loop.post_all([submit("a-1"), bad, submit("b-1")])
     loop.turn(loop.drain())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.binding import BEGIN_MS, CRD, OFFER, controller
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.wall_clock import WallClock
@@ -56,7 +56,7 @@ def test_the_embedded_engine(tmp_path: Path) -> None:
 
 
 def test_the_simulator() -> None:
-    world, log = World(nodes(2)), EventLog(":memory:")
+    world, log = VirtualCluster(nodes(2)), EventLog(":memory:")
     loop = serve(world, log)
     for hour, event in enumerate((*CORDON_AND_BACK, submit("job-1")), start=1):
         world.at(hour * HOUR_MS, event)

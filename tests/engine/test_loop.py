@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.fold.fold import fold
 from ganger.engine import loop as loops
 from ganger.engine.eventlog import codec
@@ -38,14 +38,14 @@ def log(tmp_path: Path) -> EventLog:
 
 
 @pytest.fixture
-def world() -> World:
-    return World(nodes(2, gpus=2))
+def world() -> VirtualCluster:
+    return VirtualCluster(nodes(2, gpus=2))
 
 
 class Running:
     """A loop at work on its own thread, over a world whose time stands still unless a clock is given."""
 
-    def __init__(self, log: EventLog, world: World, clock: Any = None) -> None:
+    def __init__(self, log: EventLog, world: VirtualCluster, clock: Any = None) -> None:
         self.loop = Loop(log, world, lambda _: POLICIES["priority"], clock or world, "test")
         self.broke: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)  # a loop that hangs must not hang the tests
@@ -92,7 +92,7 @@ def on_threads(work: Callable[[int], None], number: int = 8) -> None:
 # -- batches, facts, requests ------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_one_round_after_all_of_it(log: EventLog, world: World) -> None:
+def test_a_batch_is_one_round_after_all_of_it(log: EventLog, world: VirtualCluster) -> None:
     loop = serve(world, log)
     world.run(loop, 0)
     first = log.last_seq()
@@ -106,7 +106,7 @@ def test_a_batch_is_one_round_after_all_of_it(log: EventLog, world: World) -> No
     assert len({row.at_ms for row in rows}) == 1
 
 
-def test_nothing_is_planned_before_the_nodes_are_listed(log: EventLog, world: World) -> None:
+def test_nothing_is_planned_before_the_nodes_are_listed(log: EventLog, world: VirtualCluster) -> None:
     loop = Loop(log, world, lambda _: POLICIES["fifo"], world, "test")
     loop.post(submit("job-1"))
     loop.turn(loop.drain())
@@ -116,7 +116,7 @@ def test_nothing_is_planned_before_the_nodes_are_listed(log: EventLog, world: Wo
     assert kinds(log) == ["submitted", "server_started", "nodes_listed", "decided"]
 
 
-def test_a_server_that_starts_anew_plans_nothing_on_what_it_remembers(log: EventLog, world: World) -> None:
+def test_a_server_that_starts_anew_plans_nothing_on_what_it_remembers(log: EventLog, world: VirtualCluster) -> None:
     world.run(serve(world, log), 0)
     loop = serve(world, log)
     loop.post(submit("job-1"))
@@ -137,7 +137,7 @@ def test_a_server_that_starts_anew_plans_nothing_on_what_it_remembers(log: Event
         e.NodeLost(node="n77"),
     ],
 )
-def test_stale_facts_are_dropped(stale: e.Event, log: EventLog, world: World) -> None:
+def test_stale_facts_are_dropped(stale: e.Event, log: EventLog, world: VirtualCluster) -> None:
     loop = serve(world, log)
     world.at(0, submit("job-1"))
     world.run(loop, 5 * S)
@@ -160,7 +160,9 @@ def test_stale_facts_are_dropped(stale: e.Event, log: EventLog, world: World) ->
         (e.NodeUncordoned(node="n1"), "n1 is ready"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused_in_words(refused: e.Event, why: str, log: EventLog, world: World) -> None:
+def test_a_request_that_cannot_be_is_refused_in_words(
+    refused: e.Event, why: str, log: EventLog, world: VirtualCluster
+) -> None:
     loop = serve(world, log)
     world.at(0, submit("job-1"))
     world.run(loop, 5 * S)
@@ -182,7 +184,7 @@ def test_a_request_that_cannot_be_is_refused_in_words(refused: e.Event, why: str
         e.Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, tail=("fine", "\ud800")),
     ],
 )
-def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: World) -> None:
+def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: VirtualCluster) -> None:
     """Bytes of an argument or of a log line that were no UTF-8."""
     loop = serve(world, log)
     bad, good = loop.post(event), loop.post(submit("job-2"))
@@ -193,10 +195,10 @@ def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: Wo
     assert good.result(0) == log.last_seq() - 1
 
 
-def test_an_event_is_checked_once(log: EventLog, world: World) -> None:
+def test_an_event_is_checked_once(log: EventLog, world: VirtualCluster) -> None:
     loop = serve(world, log)
     world.run(loop, 0)
-    first, profile = log.last_seq(), cProfile.AvailabilityProfile()
+    first, profile = log.last_seq(), cProfile.Profile()
     profile.enable()
     loop.post(submit("job-1"))
     loop.turn(loop.drain())
@@ -205,7 +207,7 @@ def test_an_event_is_checked_once(log: EventLog, world: World) -> None:
     assert checks == log.last_seq() - first == 2
 
 
-def test_a_step_beyond_any_counter_stops_nobody(log: EventLog, world: World) -> None:
+def test_a_step_beyond_any_counter_stops_nobody(log: EventLog, world: VirtualCluster) -> None:
     loop = serve(world, log)
     world.at(0, submit("job-1"))
     world.run(loop, 5 * S)
@@ -215,7 +217,7 @@ def test_a_step_beyond_any_counter_stops_nobody(log: EventLog, world: World) -> 
 
 
 def test_ended_and_deleted_in_one_turn_leaves_no_row(log: EventLog) -> None:
-    world = World(nodes(1), {"job-1": Behaviour(steps=None, stop_ms=500)})
+    world = VirtualCluster(nodes(1), {"job-1": Behaviour(steps=None, stop_ms=500)})
     loop = serve(world, log)
     world.at(0, submit("job-1"))
     world.at(3 * S, e.StopRequested(gang="job-1"))
@@ -230,7 +232,7 @@ def test_ended_and_deleted_in_one_turn_leaves_no_row(log: EventLog) -> None:
 def test_the_world_hears_once_of_who_ended_and_who_is_deleted(log: EventLog) -> None:
     heard: list[str] = []
 
-    class Dispatcher(World):
+    class RecordingCluster(VirtualCluster):
         def forget(self, gang: str) -> None:
             heard.append(f"forget {gang}")
             super().forget(gang)
@@ -239,7 +241,7 @@ def test_the_world_hears_once_of_who_ended_and_who_is_deleted(log: EventLog) -> 
             heard.append(f"delete {gang}")
             super().delete(gang)
 
-    loop = serve(world := Dispatcher(nodes(1)), log)
+    loop = serve(world := RecordingCluster(nodes(1)), log)
     world.at(0, submit("ends-1"))
     world.at(0, submit("waits-1", 3))
     world.at(20 * S, e.StopRequested(gang="waits-1"))
@@ -249,7 +251,7 @@ def test_the_world_hears_once_of_who_ended_and_who_is_deleted(log: EventLog) -> 
 
 
 def test_what_was_decided_is_durable_before_the_world_hears_of_it(log: EventLog, tmp_path: Path) -> None:
-    class Suspicious(World):
+    class Suspicious(VirtualCluster):
         def start(self, start: Start, job: Job) -> None:
             self._find(start)
             super().start(start, job)
@@ -275,7 +277,7 @@ def test_what_was_decided_is_durable_before_the_world_hears_of_it(log: EventLog,
 # -- a log that cannot be written --------------------------------------------------------------------------------------
 
 
-def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: World, tmp_path: Path) -> None:
+def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: VirtualCluster, tmp_path: Path) -> None:
     """Somebody else has the file: `database is locked`."""
     loop = serve(world, log)
     world.run(loop, 0)
@@ -303,7 +305,7 @@ def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: World,
     assert loop.health() == "ok"
 
 
-def test_a_start_that_could_not_be_written_plans_nothing(log: EventLog, world: World, tmp_path: Path) -> None:
+def test_a_start_that_could_not_be_written_plans_nothing(log: EventLog, world: VirtualCluster, tmp_path: Path) -> None:
     """The state it remembers says that the nodes are listed; they are those of another life."""
     loop = serve(world, log)
     world.at(0, submit("job-1", 2, 2))
@@ -328,7 +330,7 @@ def test_a_start_that_could_not_be_written_plans_nothing(log: EventLog, world: W
 
 
 def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
-    world = World(nodes(4, gpus=4), {f"job-{n}": Behaviour(steps=None) for n in range(9)})
+    world = VirtualCluster(nodes(4, gpus=4), {f"job-{n}": Behaviour(steps=None) for n in range(9)})
     loop = serve(world, log)
     for number in range(9):
         world.at(number, submit(f"job-{number}", 1 + number % 3, 2, user=f"u{number % 2}"))
@@ -353,7 +355,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
     assert raw(loop.copy()) == raw(folded(log))
 
 
-def test_readers_on_many_threads_see_whole_rounds(log: EventLog, world: World) -> None:
+def test_readers_on_many_threads_see_whole_rounds(log: EventLog, world: VirtualCluster) -> None:
     """Each view is sound and no older than the last, while jobs are submitted from other threads."""
     with Running(log, world) as loop:
 
@@ -374,7 +376,7 @@ def test_readers_on_many_threads_see_whole_rounds(log: EventLog, world: World) -
         assert loop.wait(-1, 0) == log.last_seq()
 
 
-def test_who_has_an_answer_finds_it_in_the_view(log: EventLog, world: World) -> None:
+def test_who_has_an_answer_finds_it_in_the_view(log: EventLog, world: VirtualCluster) -> None:
     with Running(log, world) as loop:
 
         def ask(at: int) -> None:
@@ -388,7 +390,7 @@ def test_who_has_an_answer_finds_it_in_the_view(log: EventLog, world: World) -> 
         on_threads(ask)
 
 
-def test_waiting_ends_with_the_next_event_or_the_time(log: EventLog, world: World) -> None:
+def test_waiting_ends_with_the_next_event_or_the_time(log: EventLog, world: VirtualCluster) -> None:
     with Running(log, world) as loop:
         seq = loop.ask(e.NodeCordoned(node="n1"))
         assert loop.wait(seq, 0.01) == seq
@@ -398,7 +400,7 @@ def test_waiting_ends_with_the_next_event_or_the_time(log: EventLog, world: Worl
         asked.join()
 
 
-def test_a_clock_that_was_set_is_said(log: EventLog, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_is_said(log: EventLog, world: VirtualCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = serve(world, log)
     monkeypatch.setattr(world, "behind_ms", lambda: 59 * S)
     assert loop.health() == "ok"
@@ -413,7 +415,7 @@ def test_a_clock_that_was_set_is_said(log: EventLog, world: World, monkeypatch: 
 
 def test_it_wakes_when_time_alone_decides(log: EventLog) -> None:
     """A job that has waited long enough is stopped although nothing happens."""
-    world = World(nodes(1))
+    world = VirtualCluster(nodes(1))
     with Running(log, world, WallClock()) as loop:
         loop.ask(submit("job-1", 5, limits=limits(queue_time_ms=50)))
         assert loop.wait(log.last_seq(), DEADLINE_S)
@@ -421,7 +423,7 @@ def test_it_wakes_when_time_alone_decides(log: EventLog) -> None:
             assert loop.wait(log.last_seq(), DEADLINE_S)
 
 
-def test_closing_is_not_lost_among_what_else_comes(log: EventLog, world: World) -> None:
+def test_closing_is_not_lost_among_what_else_comes(log: EventLog, world: VirtualCluster) -> None:
     """The end stands in the middle of what was posted."""
     running = Running(log, world)
     running.loop.open()
@@ -435,7 +437,7 @@ def test_closing_is_not_lost_among_what_else_comes(log: EventLog, world: World) 
         assert isinstance(answer.exception(), RequestError | None)
 
 
-def test_whoever_asks_a_closed_loop_is_told(log: EventLog, world: World) -> None:
+def test_whoever_asks_a_closed_loop_is_told(log: EventLog, world: VirtualCluster) -> None:
     with Running(log, world) as loop:
         loop.ask(submit("job-1"))
     with pytest.raises(RequestError) as refused:
@@ -446,7 +448,7 @@ def test_whoever_asks_a_closed_loop_is_told(log: EventLog, world: World) -> None
 
 
 def test_nobody_waits_for_a_loop_that_broke(log: EventLog) -> None:
-    class Broken(World):
+    class Broken(VirtualCluster):
         def start(self, start: Start, job: Job) -> None:
             raise ZeroDivisionError
 
@@ -457,11 +459,13 @@ def test_nobody_waits_for_a_loop_that_broke(log: EventLog) -> None:
         assert isinstance(running.broke, ZeroDivisionError)
         with pytest.raises(RequestError):
             loop.ask(submit("job-2"))
-    assert raw(serve(World(nodes(1)), log).copy())["gangs"][0].generation == 1, "what was decided is in the log"
+    assert raw(serve(VirtualCluster(nodes(1)), log).copy())["gangs"][0].generation == 1, (
+        "what was decided is in the log"
+    )
 
 
 def test_in_memory_one_thread_does_everything() -> None:
-    world, log = World(nodes(1)), EventLog(MEMORY)
+    world, log = VirtualCluster(nodes(1)), EventLog(MEMORY)
     loop = serve(world, log)
     world.at(0, e.Submitted(job=job("job-1")))
     world.run(loop, 20 * S)

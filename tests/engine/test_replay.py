@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Heads, Policy
@@ -79,7 +79,7 @@ def test_a_log_of_several_servers_and_policies_replays(tmp_path: Path) -> None:
 
 def test_a_round_that_decided_nothing_is_judged_by_the_policy_of_its_own_server(tmp_path: Path) -> None:
     """While the first server was away the running job grew old: its policy would stop it for the one that waits."""
-    world = World(nodes(1, gpus=1), {"old-1": Behaviour(steps=None)})
+    world = VirtualCluster(nodes(1, gpus=1), {"old-1": Behaviour(steps=None)})
     world.at(0, submit("old-1", 1, 1))
     world.at(S, submit("young-1", 1, 1))
     log = EventLog(tmp_path / "g.db")
@@ -183,7 +183,7 @@ class ByHash(Fickle):
 
 def lived_under(policy: Policy, log: EventLog, jobs: int = 14) -> None:
     """Jobs of many users, so that each is a class of its own, on two nodes that take one each."""
-    world = World(nodes(2, gpus=2))
+    world = VirtualCluster(nodes(2, gpus=2))
     for number in range(jobs):
         world.at(number * 300, submit(f"job-{number}", 1, 2, user=f"u{number}"))
     loop = Loop(log, world, lambda _: policy, world, "test")

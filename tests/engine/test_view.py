@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import copy_of
 from ganger.engine.query import state_replica
@@ -37,7 +37,7 @@ def test_every_view_is_the_fold(day: Day, looks_ms: list[int]) -> None:
 
 def test_nothing_changes_while_somebody_reads() -> None:
     log = EventLog(MEMORY)
-    world = World(nodes(2), {"job-1": Behaviour(steps=None)})
+    world = VirtualCluster(nodes(2), {"job-1": Behaviour(steps=None)})
     loop = serve(world, log)
     for number in range(3):
         world.at(number, submit(f"job-{number}", 1 + number % 2))
@@ -53,7 +53,7 @@ def test_nothing_changes_while_somebody_reads() -> None:
 def test_who_has_not_looked_for_long_sees_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are kept for readers up to so many; beyond them the next reader has a copy made anew."""
     monkeypatch.setattr(state_replica, "FAR", 3)
-    log, world = EventLog(MEMORY), World(nodes(2), {})
+    log, world = EventLog(MEMORY), VirtualCluster(nodes(2), {})
     loop = serve(world, log)
     for many in (1, 5, 1, 9):
         for number in range(many):

@@ -10,7 +10,7 @@ from ganger.core.nodes.scores import fgd
 from ganger.model.decision import NodeShare
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
-from ganger.simulation.metrics.gpu_fragments import Rest, fragmented
+from ganger.simulation.metrics.gpu_fragmentation import IdleResources, fragmented_milli
 from tests.laws.test_place import HalfFull, half_full
 
 GPUS = st.builds(
@@ -92,8 +92,8 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, 
     left = table.devices.left_milli(every)
     counted = Fragments(kinds, table.of_type).of(every, left, table.free_cpu_milli, table.free_memory_bytes)
     for at, kind in enumerate(table.gpu_types):
-        rest = Rest(kind, int(table.free_cpu_milli[at]), tuple(lefts(table, at)))
-        assert fragmented(rest, kinds) == counted[at]
+        rest = IdleResources(kind, int(table.free_cpu_milli[at]), tuple(lefts(table, at)))
+        assert fragmented_milli(rest, kinds) == counted[at]
     assert counted.sum() == fragments(table, kinds)
 
 

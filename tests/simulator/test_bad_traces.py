@@ -1,4 +1,4 @@
-"""Bad traces: every row that cannot be used is named and counted, and a file without a good one is refused."""
+"""Bad traces: every row that cannot be used is counted with its flaw, and a file without a good one is refused."""
 
 import gzip
 from pathlib import Path
@@ -12,8 +12,8 @@ from ganger.simulation.traces.read_trace import (
     read_spot_capacity,
     read_spot_changes,
 )
-from ganger.simulation.traces.trace import FIRST, Flaw, Unreadable
-from tests.simulator.recorded import GOOD, write
+from ganger.simulation.traces.trace import MAX_EXAMPLES, Flaw, UnreadableTrace
+from tests.simulator.trace_samples import GOOD, write
 
 HEADER = GOOD["elasticflow"][0]
 FINE = "fine,10,600,4,100,vgg,64,900"
@@ -102,7 +102,7 @@ FILES = {
     # what is in a file of jobs -> parts of the refusal
     b"": "jobs: is empty",
     b"\n \n": "jobs: is empty",
-    b"job_id,x\n1,2\n": "jobs:1: the first line is of no format that is known: 'job_id,x'|name the format, one of",
+    b"job_id,x\n1,2\n": "jobs:1: the first line is of no known format: 'job_id,x'|name the format, one of",
     HEADER.replace("num_gpu,", "").encode() + b"\n": "for elasticflow there is no column num_gpu",
     HEADER.encode(): "jobs: has no rows of the format elasticflow",
     HEADER.encode() + b"\na,nan,1,1,1,m,1,1\n\nb,1,x,1,1,m,1,1\n": "none of 2 rows of the format elasticflow can be "
@@ -122,7 +122,7 @@ FILES = {
 
 
 def found(path: Path, name: str = "") -> list[str]:
-    return [f"{finding.flaw} {finding.first[0][1]}" for finding in read_jobs(path, name).findings]
+    return [f"{finding.flaw} {finding.examples[0][1]}" for finding in read_jobs(path, name).findings]
 
 
 @pytest.mark.parametrize(("row", "said"), ROWS.items(), ids=lambda text: text[:40])
@@ -130,7 +130,7 @@ def test_a_broken_row_is_named_and_the_others_are_used(row: str, said: str, tmp_
     trace = read_jobs(write(tmp_path / "jobs", f"{HEADER}\n{FINE}\n{row}\n{FINE.replace('fine', 'next')}\n"))
     assert ([job.name for job in trace.records], trace.rows, trace.dropped) == (["fine", "next"], 3, 1)
     (finding,) = trace.findings
-    (where,) = finding.first
+    (where,) = finding.examples
     assert (finding.count, where[0], finding.is_kept) == (1, 3, False)
     assert said in f"{finding.flaw} {where[1]}"
 
@@ -147,10 +147,10 @@ def test_a_broken_row_of_each_format(name: str, row: str, said: str, tmp_path: P
 def test_a_file_without_a_good_row_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs"
     path.write_bytes(content)
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(UnreadableTrace) as refused:
         read_jobs(path)
     assert [part for part in said.split("|") if part not in str(refused.value)] == []
-    assert (bool(refused.value.place), bool(refused.value.reason), bool(refused.value.next)) == (True, True, True)
+    assert (bool(refused.value.location), bool(refused.value.reason), bool(refused.value.next)) == (True, True, True)
 
 
 def test_a_gzip_that_breaks_off_is_refused(tmp_path: Path) -> None:
@@ -161,7 +161,9 @@ def test_a_gzip_that_breaks_off_is_refused(tmp_path: Path) -> None:
     for content in (whole[:-100], whole[:-1], whole[:-8], whole[: len(whole) // 2], bytes(flipped), whole + b"more"):
         path = tmp_path / "jobs.csv.gz"
         path.write_bytes(content)
-        with pytest.raises(Unreadable, match=r"the gzip breaks off after line \d+: .*; fetch the file again; gzip -t"):
+        with pytest.raises(
+            UnreadableTrace, match=r"the gzip breaks off after line \d+: .*; fetch the file again; gzip -t"
+        ):
             read_jobs(path)
     path.write_bytes(whole)
     assert len(read_jobs(path).records) == 5_000
@@ -169,19 +171,19 @@ def test_a_gzip_that_breaks_off_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "."])
 def test_a_file_that_cannot_be_opened_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="cannot be read: "):
+    with pytest.raises(UnreadableTrace, match="cannot be read: "):
         read_jobs(tmp_path / name)
 
 
-def test_a_format_that_is_named_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_named_format_lists_its_missing_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "jobs", f"{HEADER}\n{FINE}\n")
-    with pytest.raises(Unreadable, match="is not of the format muri: no column iteration_time, iterations"):
+    with pytest.raises(UnreadableTrace, match="is not of the format muri: no column iteration_time, iterations"):
         read_jobs(path, "muri")
-    with pytest.raises(Unreadable, match="is not of the format gavel: the first line has 1 fields, not 7 or 9"):
+    with pytest.raises(UnreadableTrace, match="is not of the format gavel: the first line has 1 fields, not 7 or 9"):
         read_jobs(path, "gavel")
-    with pytest.raises(Unreadable, match="none of 2 rows of the format swf can be used: 2 x fields"):
+    with pytest.raises(UnreadableTrace, match="none of 2 rows of the format swf can be used: 2 x fields"):
         read_jobs(path, "swf")
-    with pytest.raises(Unreadable, match="'philly' is no format of such files; name one of ganger, openb"):
+    with pytest.raises(UnreadableTrace, match="'philly' is no format of such files; name one of ganger, openb"):
         read_jobs(path, "philly")
 
 
@@ -196,14 +198,14 @@ def test_time_that_goes_back_is_counted_and_put_in_order(tmp_path: Path) -> None
     assert [job.name for job in trace.records] == ["1", "3", "0", "2", "4"]
     (finding,) = trace.findings
     assert (finding.flaw, finding.count, finding.is_kept, trace.dropped) == (Flaw.TIME_BACK, 2, True, 0)
-    assert [line for line, _ in finding.first] == [3, 5]
+    assert [line for line, _ in finding.examples] == [3, 5]
 
 
 def test_many_flaws_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
     text = f"{HEADER}\n{FINE}\n" + "x,nan,1,1,1,m,1,1\n" * 1_000 + "y,1,-1,1,1,m,1,1\n"
     numbers, negative = read_jobs(write(tmp_path / "jobs", text)).findings
-    assert (numbers.count, [line for line, _ in numbers.first]) == (1_000, list(range(3, 3 + FIRST)))
-    assert (negative.count, negative.first[0][0]) == (1, 1_003)
+    assert (numbers.count, [line for line, _ in numbers.examples]) == (1_000, list(range(3, 3 + MAX_EXAMPLES)))
+    assert (negative.count, negative.examples[0][0]) == (1, 1_003)
 
 
 def test_bad_rows_of_nodes_faults_and_spot_nodes(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ def test_bad_rows_of_nodes_faults_and_spot_nodes(tmp_path: Path) -> None:
     assert [finding.flaw for finding in trace.findings] == [Flaw.MISSING, Flaw.NOT_A_NUMBER, Flaw.NOT_LEGAL]
     text = "node,start_day,end_day,level,class,desc\n1,2,9,a,b,c\n1,3,4,a,b,c\n1,5,6,a,b,c\n2,5,6,a,b,c\n1,9,9,a,b,c\n"
     (overlap,) = read_faults(write(tmp_path / "faults", text)).findings
-    assert [line for line, _ in overlap.first] == [3, 4]
+    assert [line for line, _ in overlap.examples] == [3, 4]
     moments = ("2021-12-11, 11:11:30", "2021-12-11, 11:11", "2021-02-30, 11:11:30", "2021-12-11, 25:11:30", "x, 1:1:1")
     text = "".join(f"{moment}, 5\n" for moment in moments) + "2021-12-11, 11:11:40, -5\n"
     trace = read_spot_capacity(write(tmp_path / "counts", text))

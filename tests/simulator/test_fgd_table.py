@@ -1,5 +1,8 @@
-"""The table of FGD in a reduced form: every score once, on all of the recorded cluster, as near to the published mean
-as one run must be; and its rules on a cluster that one can count."""
+"""The table of FGD in a reduced form.
+
+Every score runs once, on all of the recorded cluster, and is as near to the published mean as one run must be; the
+rules of the table are tested on a small cluster.
+"""
 
 from random import Random
 
@@ -8,7 +11,7 @@ import pytest
 from bench.tables.fgd import ALLOCATED, AT, DEFAULT, FULL, POLICIES, Published, Run, arrivals, fill
 from ganger.model.cluster import Node
 from ganger.model.shape import Shape
-from tests.simulator.recorded import TRACES
+from tests.simulator.trace_samples import TRACES
 
 HALF, ONE, TWO = Shape(nodes=1, gpu_milli=500), Shape(nodes=1, gpus=1), Shape(nodes=1, gpus=2)
 
@@ -38,7 +41,7 @@ def test_or_left_out_where_they_ask_for_more(seed: int) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_has_no_place_is_turned_away(policy: str) -> None:
+def test_a_pod_without_a_place_is_rejected(policy: str) -> None:
     nodes = [Node(name=f"n{at}", gpus=2, cpu_milli=8_000) for at in range(50)]
     filled = fill(Run("", policy, 1), nodes, [HALF, ONE] * 20)
     assert filled.found[ALLOCATED, FULL] > 98

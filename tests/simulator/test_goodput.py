@@ -1,4 +1,4 @@
-"""Where GPU time went: exact sums, and the same from the rows of the log by an oracle that walks over every tick."""
+"""Goodput: exact sums, compared with an oracle that walks over the rows of the log tick by tick."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,10 +12,11 @@ from ganger.engine.eventlog.stream_log import line
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 from ganger.simulation.metrics.goodput import Loss
-from ganger.simulation.node_outages import Faultiness, outages
-from ganger.simulation.run import Costs, Faults, Outcome, Run, simulate
+from ganger.simulation.node_outages import FaultModel, draw_outages
+from ganger.simulation.run import Outcome
+from ganger.simulation.trace_replay import Faults, Overheads, TraceRun, simulate_trace
 from ganger.simulation.traces.trace import NodeFault, RecordedJob, Trace
-from tests.simulator.test_simulated import M, cluster, recorded, run
+from tests.simulator.test_trace_replay import M, cluster, recorded, run
 
 NODES = cluster(3, 4)
 ORDERS = ("dynamic", "srtf", "first_fit", "tiresias")
@@ -33,8 +34,8 @@ faults = st.lists(
     max_size=8,
 )
 paces = st.builds(
-    lambda start, checkpoint, write: Costs(
-        start_ms=start, checkpoint_ms=checkpoint, write_ms=write if checkpoint else 0, spare_ms=10_000
+    lambda start, checkpoint, write: Overheads(
+        start_ms=start, checkpoint_ms=checkpoint, write_ms=write if checkpoint else 0, limit_margin_ms=10_000
     ),
     st.integers(0, 4),
     st.integers(0, 9),
@@ -44,7 +45,7 @@ paces = st.builds(
 
 @dataclass(slots=True)
 class Walked:
-    """What became of a gang's time, ms by cause."""
+    """The time of a gang, in ms by cause."""
 
     began_ms: int
     nodes: tuple[str, ...]
@@ -55,9 +56,9 @@ class Walked:
 
 
 class Oracle:
-    """Reads rows, and knows when nodes really failed. Each attempt is walked over tick by tick when it is over."""
+    """A reader of rows that knows when nodes failed and walks over each attempt tick by tick when it is over."""
 
-    def __init__(self, asked: Run) -> None:
+    def __init__(self, asked: TraceRun) -> None:
         self.asked, self.of, self.useful = asked, Counter[Loss](), 0
         self.saved, self.now, self.seen = Counter[str](), dict[str, Walked](), set[str]()
         self.milli = {job.name: job.asked_gpu_milli for job in asked.trace.records}
@@ -89,7 +90,7 @@ class Oracle:
                 self.walk(gang, self.now.pop(gang), at_ms)
 
     def walk(self, gang: str, one: Walked, until_ms: int) -> None:
-        costs, every = self.asked.costs, self.asked.costs.checkpoint_ms or 1
+        costs, every = self.asked.overheads, self.asked.overheads.checkpoint_ms or 1
         done, starting, writing, since = self.saved[gang], costs.start_ms, 0, Counter[Loss]()
         broke = False
         for tick in range(one.began_ms, until_ms):
@@ -124,7 +125,7 @@ class Oracle:
             self.of[cause] += self.milli[gang] * ms
 
     def fails(self, node: str, at_ms: int, since_ms: int) -> bool:
-        """Whether a node is down, or was for no time, since a gang began there."""
+        """Return whether a node is down, or was down for no time, since a gang began there."""
         there = [each for each in self.asked.faults.outages if each.node == node]
         return any(
             each.from_ms <= at_ms - BEGIN_MS < each.until_ms or since_ms < each.from_ms + BEGIN_MS == at_ms
@@ -134,22 +135,22 @@ class Oracle:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What is simulated, but for the order."""
+    """A drawn simulation, without its queue order."""
 
     jobs: list[tuple[int, int, int]]
     record: list[NodeFault]
-    costs: Costs
+    overheads: Overheads
     detect_ms: int
     spares: int
 
-    def run(self, order: str) -> Run:
+    def run(self, order: str) -> TraceRun:
         records = tuple(
             RecordedJob(name=f"j{at}", submitted_ms=of[0], duration_ms=of[1], gpus=of[2])
             for at, of in enumerate(sorted(self.jobs))
         )
-        found = outages(self.record, [node.name for node in NODES], Faultiness(detect_ms=self.detect_ms))
-        trace = Trace(place="here", format="ganger", rows=len(records), records=records)
-        return run(trace, NODES, order, costs=self.costs, faults=Faults(outages=found, spares=self.spares))
+        found = draw_outages(self.record, [node.name for node in NODES], FaultModel(detect_ms=self.detect_ms))
+        trace = Trace(path="here", format="ganger", rows=len(records), records=records)
+        return run(trace, NODES, order, overheads=self.overheads, faults=Faults(outages=found, spares=self.spares))
 
 
 runs = st.builds(Drawn, jobs, faults, paces, st.integers(0, 12), st.integers(0, 1))
@@ -166,7 +167,7 @@ def total(outcome: Outcome) -> int:
 def test_all_gpu_time_is_useful_or_lost_to_one_cause_and_a_walk_over_the_log_agrees(order: str, drawn: Drawn) -> None:
     asked = drawn.run(order)
     oracle = Oracle(asked)
-    found = simulate(asked, oracle.take)
+    found = simulate_trace(asked, oracle.take)
     good = found.goodput
     assert good.allocated == total(found)
     assert good.allocated == sum(job.gpu_milli * (b - a) for job in found.histories for a, b in job.running)
@@ -182,7 +183,7 @@ def test_all_gpu_time_is_useful_or_lost_to_one_cause_and_a_walk_over_the_log_agr
 def test_a_run_with_faults_gives_the_same_log_byte_for_byte(order: str, drawn: Drawn) -> None:
     def log() -> list[bytes]:
         rows: list[bytes] = []
-        simulate(drawn.run(order), lambda row: rows.append(line(row)))
+        simulate_trace(drawn.run(order), lambda row: rows.append(line(row)))
         return rows
 
     assert log() == log()
@@ -193,17 +194,17 @@ def lost(node: str, start: int, end: int) -> NodeFault:
 
 
 def minutes(found: Outcome) -> dict[str, int]:
-    """GPU minutes by cause, those that are any."""
+    """Return GPU minutes by cause, without zeros."""
     good = found.goodput
     each = {"useful": good.useful, "waiting": good.waiting_for_nodes, **good.lost}
     return {str(name): gpu_time // (1000 * M) for name, gpu_time in each.items() if gpu_time}
 
 
 def test_a_loss_that_is_not_known_costs_the_work_since_the_checkpoint_the_detection_and_a_start() -> None:
-    """28 minutes of work by then, with two checkpoints; the other node of the cluster is busy until minute 50."""
-    found = outages([lost("n0", 30, 100)], ["n0", "n1"], Faultiness(detect_ms=5 * M))
-    costs = Costs(start_ms=1 * M, checkpoint_ms=10 * M, write_ms=1 * M, spare_ms=600 * M)
-    outcome = simulate(run(recorded((0, 40, 4)), cluster(2, 4), costs=costs, faults=Faults(outages=found)))
+    """The job has worked for 28 minutes, with two checkpoints; the other node is busy until minute 50."""
+    found = draw_outages([lost("n0", 30, 100)], ["n0", "n1"], FaultModel(detect_ms=5 * M))
+    costs = Overheads(start_ms=1 * M, checkpoint_ms=10 * M, write_ms=1 * M, limit_margin_ms=600 * M)
+    outcome = simulate_trace(run(recorded((0, 40, 4)), cluster(2, 4), overheads=costs, faults=Faults(outages=found)))
     (job,) = outcome.histories
     assert [(each.began_ms - BEGIN_MS) // M for each in job.attempts] == [0, 35]
     # By minute 30: a start, 10 + 1 + 10 + 1 with two checkpoints, 7 of work that is lost. Then 20 and one more.
@@ -217,20 +218,24 @@ def test_a_loss_that_is_not_known_costs_the_work_since_the_checkpoint_the_detect
 
 def test_a_job_waits_for_the_repair_and_with_a_spare_it_does_not() -> None:
     record = [lost("n0", 10, 70)]
-    costs = Costs(spare_ms=600 * M)
-    alone = outages(record, ["n0"], Faultiness())
-    waits = simulate(run(recorded((0, 40, 4)), cluster(1, 4), costs=costs, faults=Faults(outages=alone)))
+    costs = Overheads(limit_margin_ms=600 * M)
+    alone = draw_outages(record, ["n0"], FaultModel())
+    waits = simulate_trace(run(recorded((0, 40, 4)), cluster(1, 4), overheads=costs, faults=Faults(outages=alone)))
     assert minutes(waits) == {"useful": 160, "waiting": 240}
-    both = outages(record, ["n0", "n1"], Faultiness())
-    held = simulate(run(recorded((0, 40, 4)), cluster(2, 4), costs=costs, faults=Faults(outages=both, spares=1)))
+    both = draw_outages(record, ["n0", "n1"], FaultModel())
+    held = simulate_trace(
+        run(recorded((0, 40, 4)), cluster(2, 4), overheads=costs, faults=Faults(outages=both, spares=1))
+    )
     assert minutes(held) == {"useful": 160}
     assert held.goodput.ettr == 1
 
 
-def test_a_gang_that_starts_on_a_node_that_nobody_knows_to_be_lost_waits_with_it() -> None:
-    found = outages([lost("n0", 0, 30)], ["n0"], Faultiness(detect_ms=10 * M))
+def test_a_gang_on_a_node_whose_loss_is_unknown_waits_for_detection() -> None:
+    found = draw_outages([lost("n0", 0, 30)], ["n0"], FaultModel(detect_ms=10 * M))
     trace = recorded((0, 1, 4), (5, 20, 4))
-    outcome = simulate(run(trace, cluster(1, 4), costs=Costs(spare_ms=600 * M), faults=Faults(outages=found)))
+    outcome = simulate_trace(
+        run(trace, cluster(1, 4), overheads=Overheads(limit_margin_ms=600 * M), faults=Faults(outages=found))
+    )
     assert minutes(outcome)["useful"] == 4 * 21
     assert minutes(outcome)["detection"] == 4 * 10
 
@@ -241,5 +246,5 @@ def test_deadlines_are_of_the_clock_of_the_trace() -> None:
                            deadline_ms=110 * M),
                RecordedJob(name="b", submitted_ms=second.submitted_ms, duration_ms=second.duration_ms, gpus=4,
                            deadline_ms=119 * M))  # fmt: skip
-    good = simulate(run(Trace(place="", format="", rows=2, records=records), cluster(1, 4))).goodput
+    good = simulate_trace(run(Trace(path="", format="", rows=2, records=records), cluster(1, 4))).goodput
     assert (good.deadlines, good.met) == (2, 1)

@@ -1,4 +1,4 @@
-"""Figures of whole runs, held to what the rows of the log say, walked over ms by ms by an oracle that knows no more."""
+"""Figures of whole runs, compared with an oracle that walks over the rows of the log ms by ms."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -11,19 +11,20 @@ from ganger.backends.simulator.virtual_cluster import BEGIN_MS
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
+from ganger.simulation.json_output import occupancy_for, outcome_json
 from ganger.simulation.metrics.run_history import Summary
 from ganger.simulation.node_outages import Outage
-from ganger.simulation.result import figures, looks
-from ganger.simulation.run import Costs, Faults, Outcome, Run, simulate
+from ganger.simulation.run import Outcome
+from ganger.simulation.trace_replay import Faults, Overheads, TraceRun, simulate_trace
 from tests.simulator.test_goodput import ORDERS, Drawn, runs
-from tests.simulator.test_simulated import QUEUE, M, cluster, recorded, run
+from tests.simulator.test_trace_replay import QUEUE, M, cluster, recorded, run
 
 USERS = ("ada", "ben")
 
 
 @dataclass(slots=True)
 class Job:
-    """Of the log alone: when it came, which nodes it had when, and how it was stopped."""
+    """A job as the log shows it: its submission, its nodes over time, and how it was stopped."""
 
     came_ms: int
     milli: int
@@ -35,7 +36,7 @@ class Job:
 
 
 class Oracle:
-    """Reads rows; a job runs from a start until each of its nodes was cleared or lost."""
+    """A reader of rows; a job runs from a start until each of its nodes was cleared or lost."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -73,16 +74,16 @@ class Oracle:
             job.ended_ms = at_ms if self.done[gang] == {*job.tries[-1]} else None
 
 
-def switched(asked: Run) -> Run:
-    """The same with a switch for the first node, one for the others, and two users by turns."""
+def switched(asked: TraceRun) -> TraceRun:
+    """Return the same run with one switch for the first node, one for the others, and two users in turn."""
     nodes = tuple(replace(node, domains=("a" if at == 0 else "b",)) for at, node in enumerate(asked.nodes))
     records = tuple(replace(job, user=USERS[at % 2]) for at, job in enumerate(asked.trace.records))
     return replace(asked, nodes=nodes, trace=replace(asked.trace, records=records))
 
 
-def walked(asked: Run) -> tuple[Outcome, dict[str, Job]]:
+def walked(asked: TraceRun) -> tuple[Outcome, dict[str, Job]]:
     oracle = Oracle()
-    outcome = simulate(asked, oracle.take)
+    outcome = simulate_trace(asked, oracle.take)
     return outcome, oracle.jobs
 
 
@@ -150,27 +151,27 @@ def test_fairness_and_moves_are_what_the_log_says(order: str, drawn: Drawn) -> N
     assert card.cross_switch == (len(crossing) / len(several) if several else None)
 
 
-def there(asked: Run, node: Node, at_ms: int) -> bool:
-    """As far as anybody knows."""
+def there(asked: TraceRun, node: Node, at_ms: int) -> bool:
+    """Return whether a node is up as far as the scheduler knows."""
     return not any(
         each.node == node.name and each.known_ms <= at_ms - BEGIN_MS < each.until_ms for each in asked.faults.outages
     )
 
 
-def test_a_gang_within_a_switch_is_told_from_one_across() -> None:
-    """Two nodes on each of two switches: a gang of two is on one of them, a gang of three is on both."""
+def test_starts_across_switches_are_counted() -> None:
+    """With two nodes on each of two switches, a gang of two is on one switch and a gang of three on both."""
     nodes = tuple(replace(node, domains=(f"s{at // 2}",)) for at, node in enumerate(cluster(4, 8)))
-    card = simulate(run(recorded((0, 10, 16), (20, 10, 24), (40, 10, 8)), nodes)).card
+    card = simulate_trace(run(recorded((0, 10, 16), (20, 10, 24), (40, 10, 8)), nodes)).card
     assert (card.multi_node_starts, card.cross_switch) == (2, 0.5)
-    assert simulate(run(recorded((0, 10, 16)), cluster(4, 8))).card.cross_switch is None
+    assert simulate_trace(run(recorded((0, 10, 16)), cluster(4, 8))).card.cross_switch is None
 
 
-def test_what_nodes_have_left_is_looked_at_as_time_goes_by() -> None:
-    """5 of 8 GPUs of each of two nodes for an hour, asked for in fives, while one that wants 8 of a node waits."""
+def test_idle_resources_are_sampled_over_time() -> None:
+    """For an hour 5 of 8 GPUs of each of two nodes are allocated, while a job waits that needs 8 of a node."""
     nodes, asked = cluster(2, 8), recorded((0, 60, 5), (0, 60, 5), (1, 60, 8), (240, 1, 1))
-    occupancy = looks(run(asked, nodes))
-    outcome = simulate(run(asked, nodes), occupancy.take)
-    found = figures(outcome, occupancy)["fragmentation"]
+    occupancy = occupancy_for(run(asked, nodes))
+    outcome = simulate_trace(run(asked, nodes), occupancy.fold)
+    found = outcome_json(outcome, occupancy)["fragmentation"]
     assert found["largest_gang"]["n"] == found["gpus"]["n"] == 241
     # A look each minute: 6 GPUs idle, 3 on each node; then 8 on the other; then all; then 7 and 8.
     looked = [6] * 60 + [8] * 60 + [16] * 120 + [14]
@@ -183,23 +184,28 @@ def test_what_nodes_have_left_is_looked_at_as_time_goes_by() -> None:
     assert found["of_idle"]["p99"] == 3 / 4
 
 
-def test_a_cluster_costs_what_its_nodes_do_while_they_are_there() -> None:
-    """Four hours of three nodes, one of which is gone for one of them; 8 GPU-hours come of it."""
+def test_nodes_cost_while_they_are_up() -> None:
+    """Three nodes run for four hours, one of which is down for one hour; 8 GPU-hours are useful."""
     nodes = (*cluster(2, 4), Node(name="a0", gpus=4, gpu_type="a100", cpu_milli=1_000))
     outage = Outage(node="n1", from_ms=60 * M, known_ms=70 * M, until_ms=120 * M)
-    asked = run(recorded((0, 60, 4), (180, 60, 4)), nodes, costs=Costs(spare_ms=M), faults=Faults(outages=(outage,)))
-    found = simulate(replace(asked, prices={"h100": Fraction("8.5"), "a100": Fraction(3)})).cost
+    asked = run(
+        recorded((0, 60, 4), (180, 60, 4)),
+        nodes,
+        overheads=Overheads(limit_margin_ms=M),
+        faults=Faults(outages=(outage,)),
+    )
+    found = simulate_trace(replace(asked, prices={"h100": Fraction("8.5"), "a100": Fraction(3)})).cost
     assert found is not None
     assert found.by_gpu_type == {"h100": 8.5 * 7, "a100": 3.0 * 4}
     assert (found.total, found.node_hours, found.finished_gpu_hours) == (71.5, 11, 8)
     assert found.per_gpu_hour == 71.5 / 8
-    assert simulate(asked).cost is None
+    assert simulate_trace(asked).cost is None
 
 
 def test_cycles_are_counted_and_nothing_of_them_is_in_the_log() -> None:
     rows: list[e.Stamped] = []
     turns = Counter[str]()
-    found = simulate(run(QUEUE, cluster(1, 8)), rows.append, lambda row: turns.update([row.event.kind]))
+    found = simulate_trace(run(QUEUE, cluster(1, 8)), rows.append, lambda row: turns.update([row.event.kind]))
     assert found.self_cost is not None
     assert found.self_cost.cycle_ms.n >= len({row.at_ms for row in rows}) - 1
     assert found.self_cost.peak_bytes > 10_000_000

@@ -1,5 +1,7 @@
-"""The table of Muri in a reduced form: its small trace, by every policy, to the sixth digit; and the peer's rules on
-jobs that one can count."""
+"""The table of Muri in a reduced form: its small trace under every policy, to the sixth digit.
+
+The peer's rules are tested on small jobs.
+"""
 
 import pytest
 
@@ -18,7 +20,7 @@ from bench.tables.muri import (
     shortest,
     tiresias,
 )
-from tests.simulator.recorded import TRACES
+from tests.simulator.trace_samples import TRACES
 
 SMALL = ("trace3", "trace3_pr")
 
@@ -39,14 +41,14 @@ def ended_s(jobs: list[Job]) -> list[float]:
 
 
 def test_a_start_costs_at_every_event() -> None:
-    """The end of the short one is an event of the long one too; its own end comes when it was foretold then."""
+    """The end of the short job is an event of the long one too, whose own end comes when it was predicted then."""
     jobs = [job(0, 1, 100, start_s=10), job(1, 1, 30, start_s=10)]
     advance(jobs, lambda live: shortest(live, lambda _: 1), lambda _: None)
     assert ended_s(jobs) == [110, 30]
 
 
 def test_what_does_not_fit_is_stopped() -> None:
-    """The short one takes a whole node; 64 GPUs are none then."""
+    """The short job takes a whole node, so that no 64 GPUs are left."""
     jobs = [job(0, 64, 100), job(1, 8, 20, submitted_s=10)]
     advance(jobs, lambda live: shortest(live, lambda _: 1), lambda _: None)
     assert ended_s(jobs) == [120, 30]
@@ -58,14 +60,14 @@ def test_service_is_what_is_compared_and_not_time() -> None:
     assert ended_s(jobs) == [6_100, 6_000]
 
 
-def test_who_has_used_its_part_goes_behind_those_that_have_not() -> None:
-    """64 GPUs reach 3,250 GPU-seconds after 51 whole seconds."""
+def test_a_job_over_its_threshold_goes_behind_others() -> None:
+    """A job on 64 GPUs reaches 3,250 GPU-seconds after 51 whole seconds."""
     jobs = [job(0, 64, 100), job(1, 64, 10)]
     advance(jobs, tiresias, limit_us)
     assert ended_s(jobs) == [110, 61]
     assert [each.queue for each in jobs] == [1, 0]
 
 
-def test_bars_are_those_of_the_issue() -> None:
+def test_bars_of_the_table() -> None:
     assert BARS == {JCT: 0.001, MAKESPAN: 0.005}
     assert len(HELD) == 16

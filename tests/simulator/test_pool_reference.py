@@ -1,8 +1,7 @@
-"""The table `bench/tables/pool`, reduced: what takes it minutes is held to a pool of GPUs that takes no time.
+"""The table `bench/tables/pool`, reduced: simulations compared with a pool of GPUs that takes no time.
 
-The pool is a function of this file and no part of ganger. It is equal to the published table to the printed digit (of
-easy no worse); and what ganger simulates is equal to it, job by job, on the first jobs of each cluster.
-"""
+The pool is a function of this file and no part of ganger. It equals the published table to the printed digit (easy is
+no worse); and simulations equal it, job by job, on the first jobs of each cluster."""
 
 import csv
 import heapq
@@ -16,14 +15,14 @@ from ganger import registry
 from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
-from ganger.simulation.metrics.run_history import History
+from ganger.simulation.metrics.run_history import JobHistory
 from ganger.simulation.metrics.scorecard import score
-from ganger.simulation.run import Run, simulate
+from ganger.simulation.trace_replay import TraceRun, simulate_trace
 from ganger.simulation.traces.read_trace import read_jobs
 from ganger.simulation.traces.trace import RecordedJob
-from tests.simulator.recorded import TRACES
+from tests.simulator.trace_samples import TRACES
 
-FIRST = 150
+JOBS_COMPARED = 150
 """Jobs that are simulated."""
 GPUS = 24
 """On so few that they wait."""
@@ -37,7 +36,7 @@ def expected() -> list[dict[str, str]]:
 
 @dataclass
 class Pool:
-    """GPUs, those that wait, and when those end that run."""
+    """A pool of GPUs, its waiting jobs, and the ends of those that run."""
 
     free: int
     now_ms: int = 0
@@ -77,7 +76,7 @@ def sjf(pool: Pool) -> None:
 
 
 def easy(pool: Pool) -> None:
-    """The first has its moment, the shadow; others end before that, or are on what it leaves over then."""
+    """Start jobs that end before the reserved start of the first one, or fit beside it then."""
     fifo(pool)
     if not pool.queue:
         return
@@ -97,7 +96,7 @@ def easy(pool: Pool) -> None:
 POLICIES: dict[str, Callable[[Pool], None]] = {"fifo": fifo, "greedy": greedy, "sjf": sjf, "easy": easy}
 
 
-def run(jobs: tuple[RecordedJob, ...], gpus: int, policy: Callable[[Pool], None]) -> list[History]:
+def run(jobs: tuple[RecordedJob, ...], gpus: int, policy: Callable[[Pool], None]) -> list[JobHistory]:
     pool, coming = Pool(gpus), list(reversed(jobs))
     while coming or pool.ends:
         pool.now_ms = min([job.submitted_ms for job in coming[-1:]] + [end_ms for end_ms, _ in pool.ends[:1]])
@@ -109,9 +108,9 @@ def run(jobs: tuple[RecordedJob, ...], gpus: int, policy: Callable[[Pool], None]
     return [history(job, pool.started[job.name]) for job in jobs]
 
 
-def history(job: RecordedJob, at_ms: int) -> History:
+def history(job: RecordedJob, at_ms: int) -> JobHistory:
     end_ms = at_ms + lasts_ms(job)
-    return History(
+    return JobHistory(
         tenant="",
         gpu_milli=job.asked_gpu_milli,
         submitted_ms=job.submitted_ms,
@@ -134,10 +133,10 @@ def test_the_pool_is_measured_to_the_printed_digit(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", expected(), ids=lambda row: f"{row['trace']}-{row['policy']}")
 def test_the_first_jobs_start_when_they_do_in_the_pool(row: dict[str, str]) -> None:
     trace = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz")
-    jobs = tuple(job for job in trace.records if job.gpus <= GPUS)[:FIRST]
+    jobs = tuple(job for job in trace.records if job.gpus <= GPUS)[:JOBS_COMPARED]
     pool = Node(name="pool", gpus=GPUS, cpu_milli=1, memory_bytes=1)
     document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().queues)
-    asked = Run(trace=replace(trace, records=jobs), nodes=(pool,), order=registry.order, document=document)
-    ours = [job.running[0][0] - job.submitted_ms for job in simulate(asked).histories]
+    asked = TraceRun(trace=replace(trace, records=jobs), nodes=(pool,), order=registry.order, document=document)
+    ours = [job.running[0][0] - job.submitted_ms for job in simulate_trace(asked).histories]
     assert ours == [job.running[0][0] - job.submitted_ms for job in run(jobs, GPUS, POLICIES[row["policy"]])]
     assert any(ours), "somebody waits"

@@ -1,4 +1,4 @@
-"""The traces that there are, against sums made of their text without the readers."""
+"""The recorded traces, compared with sums of their text that are made without the readers."""
 
 import csv
 import gzip
@@ -18,7 +18,7 @@ from ganger.simulation.traces.read_trace import (
     read_spot_changes,
 )
 from ganger.simulation.traces.trace import Finding, Flaw
-from tests.simulator.recorded import TRACES
+from tests.simulator.trace_samples import TRACES
 
 UNIT_MS = {"openb": 1000, "elasticflow": 1000, "muri": 1, "tiresias": 1000, "gavel": 1000}
 JOBS = {
@@ -46,7 +46,7 @@ CLUSTERS = {
 
 
 def raw(path: Path) -> list[dict[str, str]]:
-    """The rows, as another reader sees them."""
+    """Return the rows as the csv module reads them."""
     text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
     if path.name.endswith(".trace.gz"):
         return [dict(zip(SHOCKWAVE, line.split("\t"), strict=True)) for line in text.splitlines()]
@@ -62,7 +62,7 @@ def each(*formats: str) -> list[tuple[str, Path]]:
 
 
 @pytest.mark.parametrize(("name", "path"), each("elasticflow", "muri", "tiresias", "gavel"), ids=str)
-def test_gangs_are_what_the_text_says(name: str, path: Path) -> None:
+def test_gangs_equal_the_text(name: str, path: Path) -> None:
     rows, trace, unit_ms = raw(path), read_jobs(path), UNIT_MS[name]
     assert (trace.format, trace.rows, len(trace.records), trace.findings) == (name, len(rows), len(rows), ())
     submitted = "submission_time" if "submission_time" in rows[0] else "submit_time"
@@ -77,14 +77,14 @@ def test_gangs_are_what_the_text_says(name: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", JOBS["elasticflow"][:8], ids=lambda path: path.name)
-def test_clusters_are_what_is_said_of_them(path: Path) -> None:
+def test_clusters_equal_their_description(path: Path) -> None:
     jobs = read_jobs(path).records
     gpu_hours = sum((job.duration_ms or 0) * job.gpus for job in jobs) / 3_600_000
     assert (len(jobs), round(gpu_hours), max(job.gpus for job in jobs)) == CLUSTERS[path.name[7:9]]
 
 
 @pytest.mark.parametrize("path", JOBS["openb"], ids=lambda path: path.name)
-def test_pods_are_what_the_text_says(path: Path) -> None:
+def test_pods_equal_the_text(path: Path) -> None:
     rows, trace = raw(path), read_jobs(path)
     by_name = {job.name: job for job in trace.records}
     assert (trace.format, trace.rows, trace.dropped, len(by_name)) == ("openb", len(rows), 0, len(rows))
@@ -106,7 +106,7 @@ def test_pods_are_what_the_text_says(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in JOBS["openb"] if "default" in path.name], ids=lambda path: path.name)
-def test_openb_is_what_is_said_of_it(path: Path) -> None:
+def test_openb_equals_its_description(path: Path) -> None:
     jobs = read_jobs(path).records
     kinds = Counter("share" if job.gpu_milli else job.gpus for job in jobs)
     assert kinds == {0: 1_088, "share": 3_078, 1: 3_911, 2: 16, 4: 15, 8: 44}
@@ -120,7 +120,7 @@ def test_openb_is_what_is_said_of_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "path"), each(*JOBS), ids=str)
-def test_written_in_the_documented_format_they_are_the_same(name: str, path: Path, tmp_path: Path) -> None:
+def test_jobs_survive_writing_and_reading(name: str, path: Path, tmp_path: Path) -> None:
     trace = read_jobs(path)
     write_jobs(trace, tmp_path / "jobs.csv.gz")
     again = read_jobs(tmp_path / "jobs.csv.gz")
@@ -129,14 +129,14 @@ def test_written_in_the_documented_format_they_are_the_same(name: str, path: Pat
 
 
 @pytest.mark.parametrize("path", sorted(TRACES.glob("openb/openb_node_list_*")), ids=lambda path: path.name)
-def test_nodes_written_are_the_same(path: Path, tmp_path: Path) -> None:
+def test_nodes_survive_writing_and_reading(path: Path, tmp_path: Path) -> None:
     nodes = read_nodes(path).records
     write_nodes(nodes, tmp_path / "nodes.csv")
     assert read_nodes(tmp_path / "nodes.csv").records == nodes
 
 
 @pytest.mark.parametrize("path", sorted(TRACES.glob("node_faults_348d.csv")), ids=lambda path: path.name)
-def test_faults_are_what_is_said_of_them(path: Path) -> None:
+def test_faults_equal_their_description(path: Path) -> None:
     trace, rows = read_faults(path), raw(path)
     assert (trace.rows, len(trace.records), len({fault.node for fault in trace.records})) == (584, 584, 231)
     assert count(trace.findings) == {Flaw.OVERLAP: 2}
@@ -149,7 +149,7 @@ def test_faults_are_what_is_said_of_them(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TRACES.glob("spot/aws*")), ids=lambda path: path.name)
-def test_spot_nodes_are_what_is_said_of_them(path: Path) -> None:
+def test_spot_nodes_equal_their_description(path: Path) -> None:
     trace = read_spot_changes(path)
     assert (trace.rows, trace.findings) == (344, ())
     up, most = 0, 0
@@ -161,7 +161,7 @@ def test_spot_nodes_are_what_is_said_of_them(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TRACES.glob("spot/gcp*")), ids=lambda path: path.name)
-def test_spot_capacity_is_what_the_text_says(path: Path) -> None:
+def test_spot_capacity_equals_the_text(path: Path) -> None:
     rows = [line.split(", ") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
     trace = read_spot_capacity(path)
     assert sum(count.nodes for count in trace.records) == sum(int(nodes) for _, _, nodes in rows)

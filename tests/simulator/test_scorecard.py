@@ -1,4 +1,4 @@
-"""The scorecard against a walk over every tick of small drawn runs, and against figures known by hand."""
+"""The scorecard, compared with a walk over every tick of small drawn runs, and with figures computed by hand."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.simulation.metrics.fairness import jain
-from ganger.simulation.metrics.run_history import History, Summary, summary
+from ganger.simulation.metrics.run_history import JobHistory, Summary, summary
 from ganger.simulation.metrics.scorecard import TAU_MS, Scorecard, score
 
 TENANTS = ("ada", "ben", "cyd")
@@ -19,13 +19,13 @@ TICK_MS = 100_000
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> History:
-    """A job of a run of some 40 ticks: waits, runs now and then, and may end, be cancelled, or neither."""
+def histories(draw: st.DrawFn) -> JobHistory:
+    """Draw a job of a run of some 40 ticks that waits, runs now and then, and may end, be cancelled, or neither."""
     submitted_ms = draw(st.integers(0, 15))
     moments = sorted(draw(st.sets(st.integers(submitted_ms, 40), max_size=6)))
     running = tuple(zip(moments[0:-1:2], moments[1::2], strict=True)) if len(moments) > 1 else ()
     latest_ms = running[-1][1] if running else submitted_ms
-    return History(
+    return JobHistory(
         tenant=draw(st.sampled_from(TENANTS)),
         gpu_milli=draw(st.sampled_from([250, 1000, 4000])),
         submitted_ms=submitted_ms,
@@ -36,8 +36,8 @@ def histories(draw: st.DrawFn) -> History:
     )
 
 
-def in_ms(job: History) -> History:
-    """A job that was drawn in ticks."""
+def in_ms(job: JobHistory) -> JobHistory:
+    """Return a job that was drawn in ticks with its times in ms."""
     return replace(
         job,
         submitted_ms=job.submitted_ms * TICK_MS,
@@ -62,11 +62,11 @@ def part(some: int, of: int) -> Fraction | None:
     return Fraction(some, of) if of else None
 
 
-def runs(job: History, tick: int) -> bool:
+def runs(job: JobHistory, tick: int) -> bool:
     return any(start <= tick < end for start, end in job.running)
 
 
-def waits(job: History, tick: int) -> bool:
+def waits(job: JobHistory, tick: int) -> bool:
     over = job.gone_ms if job.ended_ms is None else job.ended_ms
     return job.submitted_ms <= tick and (over is None or tick < over) and not runs(job, tick)
 
@@ -75,15 +75,14 @@ def there(capacity: list[tuple[int, int]], tick: int) -> int:
     return [milli for at, milli in capacity if at <= tick][-1]
 
 
-def last_tick(jobs: list[History]) -> int:
-    """When the last of them was submitted, stopped running, ended or was stopped for good."""
+def last_tick(jobs: list[JobHistory]) -> int:
+    """Return when the last job was submitted, stopped running, ended or was stopped for good."""
     overs = [job.submitted_ms if job.over_ms is None else job.over_ms for job in jobs]
     return max([*overs, *(end for job in jobs for _, end in job.running)], default=0)
 
 
-def fairness(job: History, jobs: list[History], capacity: list[tuple[int, int]]) -> list[Fraction]:
-    """Of a job that ended: what it took, over what it would alone on a part for each of those beside it, tick by tick;
-    nothing where there were no GPUs."""
+def fairness(job: JobHistory, jobs: list[JobHistory], capacity: list[tuple[int, int]]) -> list[Fraction]:
+    """Return the finish-time fairness of a job that ended, computed tick by tick; nothing without GPUs."""
     assert job.ended_ms is not None
     stay = range(job.submitted_ms, job.ended_ms)
     beside = sum(runs(each, tick) or waits(each, tick) for tick in stay for each in jobs)
@@ -95,7 +94,7 @@ def fairness(job: History, jobs: list[History], capacity: list[tuple[int, int]])
 
 
 def middle(values: list[Fraction], percent: int) -> Fraction | None:
-    """The first of the sorted values that more than so many percent of them reach up to."""
+    """Return the first of the sorted values at or below which more than so many per cent of them are."""
     return next((value for at, value in enumerate(sorted(values)) if 100 * (at + 1) > percent * len(values)), None)
 
 
@@ -109,12 +108,12 @@ def agrees(got: Summary, values: list[Fraction]) -> bool:
     )
 
 
-def scored(jobs: list[History], capacity: list[tuple[int, int]]) -> Scorecard:
+def scored(jobs: list[JobHistory], capacity: list[tuple[int, int]]) -> Scorecard:
     return score([in_ms(job) for job in jobs], [(at * TICK_MS, milli) for at, milli in capacity], ENTITLED)
 
 
 @given(st.lists(histories(), max_size=5), capacities)
-def test_waiting_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: list[tuple[int, int]]) -> None:
+def test_waiting_equals_a_walk_over_the_run(jobs: list[JobHistory], capacity: list[tuple[int, int]]) -> None:
     card = scored(jobs, capacity)
     jct, queueing, starts, rho = [], [], [], []
     slow: dict[int, list[Fraction]] = {tau_ms: [] for tau_ms in TAU_MS}
@@ -139,7 +138,7 @@ def test_waiting_is_what_a_walk_over_the_run_says(jobs: list[History], capacity:
 
 
 @given(st.lists(histories(), max_size=5), capacities)
-def test_use_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: list[tuple[int, int]]) -> None:
+def test_use_equals_a_walk_over_the_run(jobs: list[JobHistory], capacity: list[tuple[int, int]]) -> None:
     card = scored(jobs, capacity)
     first = min((job.submitted_ms for job in jobs), default=0)
     last_submitted = max((job.submitted_ms for job in jobs), default=0)
@@ -168,7 +167,7 @@ def test_use_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: lis
 
 
 @given(st.lists(histories(), max_size=5), capacities)
-def test_hunger_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: list[tuple[int, int]]) -> None:
+def test_fairness_equals_a_walk_over_the_run(jobs: list[JobHistory], capacity: list[tuple[int, int]]) -> None:
     card = scored(jobs, capacity)
     ticks, longest = range(last_tick(jobs)), []
     for job in jobs:
@@ -180,7 +179,7 @@ def test_hunger_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: 
     assert agrees(card.starvation_ms, longest)
     assert close(card.longest_starvation_ms, max(longest, default=None))
 
-    def amount(who: str, tick: int, is_so: Callable[[History, int], bool]) -> int:
+    def amount(who: str, tick: int, is_so: Callable[[JobHistory, int], bool]) -> int:
         return sum(job.gpu_milli for job in jobs if job.tenant == who and is_so(job, tick))
 
     debts, dues = [], []
@@ -199,7 +198,7 @@ def test_hunger_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: 
 def test_twice_as_many_jobs_need_no_more_than_twice_the_calls() -> None:
     def calls(many: int) -> int:
         jobs = [
-            History(tenant=f"u{at % 20}", gpu_milli=1000 * (1 + at % 8), submitted_ms=1000 * at, duration_ms=90_000,
+            JobHistory(tenant=f"u{at % 20}", gpu_milli=1000 * (1 + at % 8), submitted_ms=1000 * at, duration_ms=90_000,
                     running=((5000 * at, 5000 * at + 90_000),), ended_ms=5000 * at + 90_000)
             for at in range(many)
         ]  # fmt: skip
@@ -221,13 +220,13 @@ def test_twice_as_many_jobs_need_no_more_than_twice_the_calls() -> None:
 
 
 def test_a_run_known_by_hand() -> None:
-    """Two GPUs for 100 s: one job has both for 60 s, one is preempted and waits 70 s in all, one asks in vain."""
+    """On two GPUs for 100 s, one job has both for 60 s, one is preempted and waits 70 s in all, one never starts."""
     jobs = [
-        History(tenant="ada", gpu_milli=2000, submitted_ms=0, duration_ms=60_000, running=((10_000, 70_000),),
+        JobHistory(tenant="ada", gpu_milli=2000, submitted_ms=0, duration_ms=60_000, running=((10_000, 70_000),),
                 ended_ms=70_000),
-        History(tenant="ben", gpu_milli=1000, submitted_ms=0, duration_ms=30_000,
+        JobHistory(tenant="ben", gpu_milli=1000, submitted_ms=0, duration_ms=30_000,
                 running=((0, 10_000), (80_000, 100_000)), ended_ms=100_000),
-        History(tenant="ben", gpu_milli=500, submitted_ms=50_000, duration_ms=5_000),
+        JobHistory(tenant="ben", gpu_milli=500, submitted_ms=50_000, duration_ms=5_000),
     ]  # fmt: skip
     card = score(jobs, [(0, 2000)], {"ada": 1, "ben": 1})
     assert card.jct_ms == Summary(2, 85_000, 100_000, 100_000, 100_000)
@@ -249,11 +248,11 @@ def test_a_run_known_by_hand() -> None:
 
 
 def test_percentiles_are_those_of_the_pool_reference() -> None:
-    """p99 is the element floor(0.99 n) of the sorted values."""
+    """The p99 is the element floor(0.99 n) of the sorted values."""
     assert summary(range(100, 0, -1)) == Summary(100, 50.5, 51, 96, 100)
     assert summary([7]) == Summary(1, 7, 7, 7, 7)
     assert summary([]) == Summary(0)
 
 
-def test_jain_knows_its_ends() -> None:
+def test_bounds_of_jains_index() -> None:
     assert (jain([3, 3, 3]), jain([1, 0, 0, 0]), jain([]), jain([0, 0])) == (1, 0.25, None, None)

@@ -1,4 +1,4 @@
-"""What each column of each format becomes, how a format is told, and which jobs a cluster could hold."""
+"""The columns of each format, the detection of formats, and the jobs that a cluster could hold."""
 
 import gzip
 from dataclasses import replace
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ganger.model.cluster import Node
-from ganger.simulation.oversized_jobs import jobs_that_fit
+from ganger.simulation.trace_replay import jobs_that_fit
 from ganger.simulation.traces.ganger_format import JOB_COLUMNS, NODE_COLUMNS, write_jobs, write_nodes
-from ganger.simulation.traces.read_trace import JOBS, read_faults, read_jobs, read_nodes, read_spot_changes
-from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, SpotChange, Trace, Unreadable
-from tests.simulator.recorded import GOOD, write
+from ganger.simulation.traces.read_trace import JOB_FORMATS, read_faults, read_jobs, read_nodes, read_spot_changes
+from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, SpotChange, Trace, UnreadableTrace
+from tests.simulator.trace_samples import GOOD, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trace-format.md"
 MEANT = {
@@ -79,7 +79,7 @@ def test_columns_become_what_they_mean(name: str, ending: str, is_named: bool, t
 
 
 def test_every_format_is_tried() -> None:
-    assert set(GOOD) == set(MEANT) == {form.name for form in JOBS}
+    assert set(GOOD) == set(MEANT) == {form.name for form in JOB_FORMATS}
 
 
 def test_line_ends_blank_lines_and_a_byte_order_mark_mean_nothing(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_gavels_own_lists_have_no_durations(line: str, tmp_path: Path) -> None:
     assert [finding.flaw for finding in trace.findings] == [Flaw.NO_DURATION]
 
 
-def test_a_format_that_is_two_is_refused_with_both(tmp_path: Path) -> None:
+def test_an_ambiguous_format_is_refused_with_its_candidates(tmp_path: Path) -> None:
     header = GOOD["tiresias"][0] + ",submission_time,num_iteration,batch_size,deadline"
     path = write(tmp_path / "jobs", joined(header, "0,1,0,606,vgg19,164,30,0,5,6,7"))
-    with pytest.raises(Unreadable, match=r"jobs:1: may be of elasticflow or tiresias; name the one"):
+    with pytest.raises(UnreadableTrace, match=r"jobs:1: may be of elasticflow or tiresias; name the one"):
         read_jobs(path)
     assert read_jobs(path, "tiresias").records[0].submitted_ms == 0
 
@@ -199,7 +199,7 @@ def test_faults_and_spot_nodes(tmp_path: Path) -> None:
     changes = read_spot_changes(write(tmp_path / "spot", joined("0,add,n1", "5,add,n1", "9,remove,n1", "9,remove,n2")))
     assert changes.records == (SpotChange(at_ms=0, node="n1", is_up=True), SpotChange(at_ms=9, node="n1", is_up=False))
     (finding,) = changes.findings
-    assert (finding.flaw, finding.first) == (
+    assert (finding.flaw, finding.examples) == (
         Flaw.CONTRADICTION,
         ((2, "n1 is already there"), (4, "n2 is not there")),
     )
@@ -207,7 +207,7 @@ def test_faults_and_spot_nodes(tmp_path: Path) -> None:
 
 def test_the_page_names_every_format_column_and_flaw() -> None:
     page = PAGE.read_text()
-    words = [*JOB_COLUMNS, *NODE_COLUMNS, *Flaw, *(form.name for form in JOBS)]
+    words = [*JOB_COLUMNS, *NODE_COLUMNS, *Flaw, *(form.name for form in JOB_FORMATS)]
     assert [word for word in words if f"`{word}`" not in page] == []
 
 

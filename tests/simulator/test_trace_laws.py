@@ -1,4 +1,4 @@
-"""Laws of reading, for every format: each row is a job or is counted; a trace that is written and read is the same.
+"""Laws of reading for every format: each row is a job or is counted, and a trace survives writing and reading.
 
 Which rows are good is known from how they were drawn, not from the readers.
 """
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ganger.model.cluster import Node
 from ganger.simulation.traces.ganger_format import write_jobs, write_nodes
 from ganger.simulation.traces.read_trace import read_jobs, read_nodes
-from ganger.simulation.traces.trace import FIRST, KEPT, Flaw, Unreadable
-from tests.simulator.recorded import GOOD
+from ganger.simulation.traces.trace import KEPT_FLAWS, MAX_EXAMPLES, Flaw, UnreadableTrace
+from tests.simulator.trace_samples import GOOD
 
 JUNK = st.sampled_from(
     ["nan", "inf", "-inf", "1e400", "", " ", "-3", "x", "1,5", "1_0", "0x1", "\u0663", "9" * 30, "1.5.2"]
@@ -50,7 +50,7 @@ CELLS = {
 
 @st.composite
 def rows(draw: st.DrawFn, name: str) -> list[tuple[list[str], bool]]:
-    """Rows of a format, and whether each is good but for its name."""
+    """Draw rows of a format, each with whether it is good apart from its name."""
     made = []
     for _ in range(draw(st.integers(1, 8))):
         cells = [draw(cell) for cell in CELLS[name]]
@@ -73,7 +73,7 @@ def text(name: str, cells: list[list[str]]) -> str:
 
 
 def good(name: str, drawn: list[tuple[list[str], bool]]) -> list[list[str]]:
-    """The rows that should be jobs: those without junk whose name no such row before them has."""
+    """Return the rows that should be jobs: those without junk whose name no such row before them has."""
     kept: dict[str, list[str]] = {}
     for at, (cells, is_good) in enumerate(drawn):
         if is_good:
@@ -84,19 +84,19 @@ def good(name: str, drawn: list[tuple[list[str], bool]]) -> list[list[str]]:
 @pytest.mark.parametrize("name", CELLS)
 @settings(max_examples=60)
 @given(data=st.data())
-def test_every_row_is_a_job_or_is_counted_and_writing_changes_nothing(name: str, data: st.DataObject) -> None:
+def test_every_row_is_a_job_or_is_counted_and_survives_writing(name: str, data: st.DataObject) -> None:
     drawn = data.draw(rows(name))
     wanted = good(name, drawn)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "jobs.csv"
         path.write_text(text(name, [cells for cells, _ in drawn]), newline="")
         if not wanted:
-            with pytest.raises(Unreadable, match=r"none of \d+ rows"):
+            with pytest.raises(UnreadableTrace, match=r"none of \d+ rows"):
                 read_jobs(path, name)
             return
         trace = read_jobs(path, name)
         assert (trace.rows, len(trace.records), trace.dropped) == (len(drawn), len(wanted), len(drawn) - len(wanted))
-        assert all(len(f.first) == min(f.count, FIRST) for f in trace.findings)
+        assert all(len(f.examples) == min(f.count, MAX_EXAMPLES) for f in trace.findings)
         assert [job.submitted_ms for job in trace.records] == sorted(job.submitted_ms for job in trace.records)
         write_jobs(trace, path)
         again = read_jobs(path)
@@ -116,10 +116,10 @@ def test_anything_at_all_is_read_or_refused(content: bytes, name: str) -> None:
         path.write_bytes((GOOD[name][0] + "\n").encode() + content if name else content)
         try:
             trace = read_jobs(path, name)
-        except Unreadable:
+        except UnreadableTrace:
             return
         assert trace.rows == len(trace.records) + trace.dropped > trace.dropped
-        assert all(finding.is_kept == (finding.flaw in KEPT) for finding in trace.findings)
+        assert all(finding.is_kept == (finding.flaw in KEPT_FLAWS) for finding in trace.findings)
 
 
 @settings(max_examples=60)

@@ -1,6 +1,6 @@
-"""What deciding took in a simulation: the cycles of the loop, in processor time. Called by `simulation.run`.
+"""The processor time of scheduling cycles in a simulation.
 
-These are figures of the machine, not of the run: nothing of them is in the log, which is the same each time.
+These figures belong to the machine, not to the run: the log, which is equal each time, has none of them.
 """
 
 import resource
@@ -17,8 +17,13 @@ from ganger.simulation.metrics.run_history import Summary, summary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCost:
-    """cycle_ms: of the processor, for a cycle of the loop; cpu_s: for all of them and the world; events_per_s:
-    submissions and ends in a second of that; peak_bytes: memory of the process, resident, so far."""
+    """Processor time and memory that a simulation took.
+
+    cycle_ms: processor time of a scheduling cycle
+    cpu_s: processor time of all cycles and of the virtual cluster
+    events_per_s: submissions and ends per second of processor time
+    peak_bytes: peak resident memory of the process so far
+    """
 
     cycle_ms: Summary
     cpu_s: float
@@ -26,29 +31,29 @@ class SelfCost:
     peak_bytes: int
 
 
-class Cycles:
-    """The loop as a world turns it, with what each cycle took."""
+class TimedLoop:
+    """A scheduling loop that measures each of its cycles."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop, self._taken_ns, self._began_ns = loop, array("q"), time.thread_time_ns()
 
     @property
     def next_wake_ms(self) -> int | None:
-        """As of the loop."""
+        """Time at which the loop wants to run again."""
         return self._loop.next_wake_ms
 
     def drain(self) -> list[tuple[e.Event, "Future[int]"]]:
-        """As the loop does."""
+        """Return the events that were posted since the last cycle."""
         return self._loop.drain()
 
     def turn(self, batch: list[tuple[e.Event, "Future[int]"]]) -> None:
-        """One cycle."""
+        """Run and measure one scheduling cycle."""
         began_ns = time.thread_time_ns()
         self._loop.turn(batch)
         self._taken_ns.append(time.thread_time_ns() - began_ns)
 
     def cost(self, events: int) -> SelfCost:
-        """So far, for so many submissions and ends."""
+        """Return the cost so far; `events`: number of submissions and ends."""
         spent_s = (time.thread_time_ns() - self._began_ns) / 1e9
         return SelfCost(
             cycle_ms=summary(taken_ns * SECOND_MS / 1e9 for taken_ns in self._taken_ns),

@@ -1,9 +1,9 @@
-"""What ran when, from the rows of a log as they come: for the scorecard. Called by `simulation.run`.
+"""A recorder that folds the rows of a log into the history of each job.
 
-A job runs from the moment at which it is given its nodes until nothing of it is left there, as its ledger has it. It
-has ended well when all its nodes said so; what else it may have ended by is the cause of its last stop. A node was lost
-before the log has it, if losses take time to be known: since when is for who simulates to say. Switches are the domains
-of the innermost level that nodes are in.
+A job runs from the time at which its nodes are allocated until none of them has processes of it. It has ended well when
+all its nodes reported so; otherwise the cause of its last stop says how it ended. If the loss of a node takes time to
+become known, the row comes later than the failure, and the caller says when that was. Switches are the domains of the
+innermost topology level.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,30 +13,38 @@ from typing import Any, Final
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
-from ganger.simulation.metrics.run_history import Attempt, Interval
+from ganger.simulation.metrics.run_history import Attempt, Interval, JobHistory
 
-GOES_ON: Final = (Cause.PREEMPTED, Cause.SUSPENDED, Cause.NODE_LOST, Cause.DRAINED, Cause.NODE_PREEMPTED)
-"""Causes after which a job waits to be started again."""
+RESUMED_AFTER: Final = (Cause.PREEMPTED, Cause.SUSPENDED, Cause.NODE_LOST, Cause.DRAINED, Cause.NODE_PREEMPTED)
+"""Causes of a stop after which a job waits to be started again."""
 
 
 @dataclass(slots=True)
-class Life:
-    """One job. attempts: those that are over, in order; began_ms: since when it runs, None where it does not; nodes:
-    how many it has then, and on: which those were; left: nodes where it still is; finished: how many of its nodes said
-    that it ended well; kept_ms: its work in the newest checkpoint, and first_ms: in that which it began from; stopped:
-    the cause of its last stop; failed_ms, lost_ms, moved, switches: as of an `Attempt`."""
+class JobRecord:
+    """The record of one job.
+
+    attempts: those that are over, in order
+    began_ms: start of the current attempt; None if there is none
+    node_names: nodes of the current or the last attempt
+    left: nodes where it still has processes
+    finished: number of nodes that reported a good end
+    kept_ms: work in the newest checkpoint
+    first_ms: work in the checkpoint that the current attempt began from
+    stop_cause: cause of the last stop
+    failed_ms, lost_ms, moved, switches: as in `Attempt`
+    """
 
     submitted_ms: int
     attempts: list[Attempt] = field(default_factory=list)
     began_ms: int | None = None
+    node_names: frozenset[str] = frozenset()
     nodes: int = 0
-    on: frozenset[str] = frozenset()
     left: dict[str, None] = field(default_factory=dict)
     finished: int = 0
     ended_ms: int | None = None
     kept_ms: int = 0
     first_ms: int = 0
-    stopped: Cause | None = None
+    stop_cause: Cause | None = None
     stopped_ms: int | None = None
     failed_ms: int | None = None
     lost_ms: int | None = None
@@ -44,21 +52,32 @@ class Life:
     switches: int = 0
 
     @property
-    def running(self) -> tuple[Interval, ...]:
-        """From when to when it ran."""
-        return tuple((each.began_ms, each.ended_ms) for each in self.attempts if each.began_ms < each.ended_ms)
-
-    @property
     def gone_ms(self) -> int | None:
-        """When it was stopped for good and left its nodes, if it was and did not end well."""
+        """Time at which the job was stopped for good and had left its nodes; None if it was not, or ended well."""
         if self.ended_ms is not None or self.began_ms is not None or self.stopped_ms is None:
             return None
-        if self.stopped in GOES_ON:
+        if self.stop_cause in RESUMED_AFTER:
             return None
         return max(self.stopped_ms, self.attempts[-1].ended_ms if self.attempts else 0)
 
+    def history(self, tenant: str, gpu_milli: int, duration_ms: int, now_ms: int) -> JobHistory:
+        """Return the history of the job; one that still runs has run until `now_ms`."""
+        attempts = tuple(self.attempts)
+        if self.began_ms is not None:
+            attempts += (self.attempt(self.began_ms, now_ms),)
+        return JobHistory(
+            tenant=tenant,
+            gpu_milli=gpu_milli,
+            submitted_ms=self.submitted_ms,
+            duration_ms=duration_ms,
+            running=running_intervals(attempts),
+            ended_ms=self.ended_ms,
+            gone_ms=self.gone_ms,
+            attempts=attempts,
+        )
+
     def attempt(self, began_ms: int, until_ms: int) -> Attempt:
-        """The one that it is in, as far as it has come."""
+        """Return the current attempt, as far as it has come."""
         return Attempt(
             began_ms=began_ms,
             ended_ms=until_ms,
@@ -68,54 +87,61 @@ class Life:
             stopped_ms=self.stopped_ms,
             failed_ms=self.failed_ms,
             lost_ms=self.lost_ms,
-            preempted=self.stopped is Cause.PREEMPTED,
+            preempted=self.stop_cause is Cause.PREEMPTED,
             moved=self.moved,
             switches=self.switches,
         )
 
 
-class Histories:
-    """Folds rows. lives: every job that was submitted, of an array every element, by id; now_ms: the time of the last
-    row; starts, preemptions: how many there were."""
+class HistoryRecorder:
+    """A reader of log rows.
+
+    jobs: records by id; of an array those of its elements
+    now_ms: time of the last row
+    starts, preemptions: numbers of decisions
+    """
 
     def __init__(self, failed_ms: Mapping[tuple[str, int], int] | None = None) -> None:
-        """Nothing has happened. `failed_ms`: when a node was lost, by its name and when that was known; without it, it
-        was known at once."""
-        self.lives: dict[str, Life] = {}
+        """Begin with an empty log.
+
+        failed_ms: when a node failed, by its name and the time at which its loss became known; without an entry the
+            loss was known at once
+        """
+        self.jobs: dict[str, JobRecord] = {}
         self.now_ms = self.starts = self.preemptions = 0
         self._failed_ms = failed_ms or {}
-        self._on: dict[str, dict[str, None]] = {}
+        self._gangs_on: dict[str, dict[str, None]] = {}
         self._switches: dict[str, str] = {}
         self._elements: dict[str, list[str]] = {}
-        self._takes: dict[type[Any], Callable[[Any], None]] = {
+        self._folds: dict[type[Any], Callable[[Any], None]] = {
             e.Submitted: self._submitted,
             e.Decided: self._decided,
             e.Checkpointed: self._checkpointed,
             e.Finished: self._finished,
             e.Cleared: self._cleared,
-            e.NodeLost: self._lost,
-            e.NodesListed: self._listed,
+            e.NodeLost: self._node_lost,
+            e.NodesListed: self._nodes_listed,
         }
 
-    def know(self, nodes: Iterable[Node], levels: tuple[str, ...]) -> None:
-        """Where these nodes are on the network."""
+    def set_topology(self, nodes: Iterable[Node], levels: tuple[str, ...]) -> None:
+        """Record the switch of each node."""
         for node in nodes:
             is_known = len(node.domains) == len(levels) and node.domains[-1]
             self._switches[node.name] = "/".join(node.domains) if is_known else ""
 
-    def take(self, row: e.Stamped) -> None:
-        """The next row."""
+    def fold(self, row: e.Stamped) -> None:
+        """Fold the next row."""
         self.now_ms = row.at_ms
-        takes = self._takes.get(type(row.event))
-        if takes is not None:
-            takes(row.event)
+        fold = self._folds.get(type(row.event))
+        if fold is not None:
+            fold(row.event)
 
     def _submitted(self, event: e.Submitted) -> None:
         array = event.job.spec.array
         names = [event.job.id]
         if array is not None:
             names = self._elements[event.job.id] = [event.job.element(index).id for index in array.indices]
-        self.lives.update((name, Life(self.now_ms)) for name in names)
+        self.jobs.update((name, JobRecord(self.now_ms)) for name in names)
 
     def _decided(self, event: e.Decided) -> None:
         for decision in event.plan.decisions:
@@ -125,69 +151,76 @@ class Histories:
                 self._stop(decision)
 
     def _start(self, start: Start) -> None:
-        life = self.lives[start.gang]
-        life.left, on = dict.fromkeys(start.nodes), frozenset(start.nodes)
-        life.moved, life.on, life.switches = bool(life.attempts) and on != life.on, on, self._crossed(on)
-        life.began_ms, life.nodes, life.finished, life.first_ms = self.now_ms, len(life.left), 0, life.kept_ms
-        life.stopped = life.stopped_ms = life.failed_ms = life.lost_ms = None
+        job = self.jobs[start.gang]
+        node_names = frozenset(start.nodes)
+        job.moved = bool(job.attempts) and node_names != job.node_names
+        job.node_names, job.switches = node_names, self._count_switches(node_names)
+        job.left = dict.fromkeys(start.nodes)
+        job.began_ms, job.nodes, job.finished, job.first_ms = self.now_ms, len(job.left), 0, job.kept_ms
+        job.stop_cause = job.stopped_ms = job.failed_ms = job.lost_ms = None
         self.starts += 1
-        for node in life.left:
-            self._on.setdefault(node, {})[start.gang] = None
+        for node in job.left:
+            self._gangs_on.setdefault(node, {})[start.gang] = None
 
-    def _crossed(self, nodes: frozenset[str]) -> int:
-        """In how many domains these are, 0 where one is in none that is known."""
+    def _count_switches(self, nodes: frozenset[str]) -> int:
+        """Return the number of switches that several nodes are on; 0 if the switch of one is unknown."""
         if len(nodes) < 2:
             return 0
         switches = {self._switches.get(node, "") for node in nodes}
         return 0 if "" in switches else len(switches)
 
     def _checkpointed(self, event: e.Checkpointed) -> None:
-        life = self.lives[event.gang]
-        life.kept_ms = max(life.kept_ms, event.step)
+        job = self.jobs[event.gang]
+        job.kept_ms = max(job.kept_ms, event.step)
 
     def _stop(self, stop: Stop) -> None:
-        """Of an array its head stands for the elements that never began."""
+        """Record a stop; the stop of an array counts for its elements that never began."""
         for name in self._elements.get(stop.gang, [stop.gang]):
-            life = self.lives[name]
-            if name == stop.gang or not (life.nodes or life.stopped):
-                life.stopped, life.stopped_ms = stop.cause, self.now_ms
+            job = self.jobs[name]
+            if name == stop.gang or not (job.nodes or job.stop_cause):
+                job.stop_cause, job.stopped_ms = stop.cause, self.now_ms
         self.preemptions += stop.cause is Cause.PREEMPTED
 
     def _finished(self, event: e.Finished) -> None:
-        self.lives[event.gang].finished += len(event.nodes)
+        self.jobs[event.gang].finished += len(event.nodes)
 
     def _cleared(self, event: e.Cleared) -> None:
         for node in event.nodes:
             self._leave(event.gang, node)
 
-    def _lost(self, event: e.NodeLost) -> None:
-        self._gone(event.node, self._failed_ms.get((event.node, self.now_ms), self.now_ms))
+    def _node_lost(self, event: e.NodeLost) -> None:
+        self._lose(event.node, self._failed_ms.get((event.node, self.now_ms), self.now_ms))
 
-    def _listed(self, event: e.NodesListed) -> None:
-        """A node that is not listed is lost too."""
-        self.know(event.nodes, event.levels)
-        there = {node.name for node in event.nodes}
-        for node in tuple(self._on):
-            if node not in there:
-                self._gone(node, self.now_ms)
+    def _nodes_listed(self, event: e.NodesListed) -> None:
+        """Record the topology; a node that is missing from the list is lost."""
+        self.set_topology(event.nodes, event.levels)
+        listed = {node.name for node in event.nodes}
+        for node in tuple(self._gangs_on):
+            if node not in listed:
+                self._lose(node, self.now_ms)
 
-    def _gone(self, node: str, failed_ms: int) -> None:
-        for gang in tuple(self._on.get(node, ())):
-            life = self.lives[gang]
-            if node in life.left and life.began_ms is not None:
-                before_ms = failed_ms if life.failed_ms is None else min(failed_ms, life.failed_ms)
-                life.failed_ms, life.lost_ms = max(before_ms, life.began_ms), self.now_ms
+    def _lose(self, node: str, failed_ms: int) -> None:
+        for gang in tuple(self._gangs_on.get(node, ())):
+            job = self.jobs[gang]
+            if node in job.left and job.began_ms is not None:
+                first_failed_ms = failed_ms if job.failed_ms is None else min(failed_ms, job.failed_ms)
+                job.failed_ms, job.lost_ms = max(first_failed_ms, job.began_ms), self.now_ms
             self._leave(gang, node)
 
     def _leave(self, gang: str, node: str) -> None:
-        """Nothing of it is there any more; with the last node it runs no more."""
-        life = self.lives[gang]
-        if node not in life.left:
+        """Record that a gang has no processes on a node any more; with its last node the attempt is over."""
+        job = self.jobs[gang]
+        if node not in job.left:
             return
-        del life.left[node], self._on[node][gang]
-        if life.left or life.began_ms is None:
+        del job.left[node], self._gangs_on[node][gang]
+        if job.left or job.began_ms is None:
             return
-        life.attempts.append(life.attempt(life.began_ms, self.now_ms))
-        life.began_ms = None
-        if life.finished == life.nodes:
-            life.ended_ms, life.on = self.now_ms, frozenset()
+        job.attempts.append(job.attempt(job.began_ms, self.now_ms))
+        job.began_ms = None
+        if job.finished == job.nodes:
+            job.ended_ms, job.node_names = self.now_ms, frozenset()
+
+
+def running_intervals(attempts: Iterable[Attempt]) -> tuple[Interval, ...]:
+    """Return the intervals in which a job ran, without attempts that ended at once."""
+    return tuple((attempt.began_ms, attempt.ended_ms) for attempt in attempts if attempt.began_ms < attempt.ended_ms)

@@ -1,16 +1,15 @@
-"""The faults of one cluster, recorded, as outages of another: other nodes, another rate, another time to repair.
+"""The recorded faults of one cluster as outages of another: other nodes, another rate, another time to repair.
 
-Pure: the same faults, nodes and seed give the same outages. Called by `simulation.arguments.fault_arguments`; played by
-`simulation.run`.
+Equal faults, nodes and seed give equal outages.
 
-Where each node with a fault is a node of the cluster and the rate is 1, faults stay where they were. Elsewhere nodes
-are drawn: those of the record are shuffled, with those that never failed, and each node of the cluster has the faults
-of one of them. A larger cluster goes round again, with another shuffle and another beginning, so that no two nodes fail
-at the same time because they share a record.
+If each node of the record is a node of the cluster and the rate is 1, faults stay on their nodes. Otherwise nodes are
+drawn: those of the record are shuffled together with those that never failed, and each node of the cluster has the
+faults of one of them. For a larger cluster the record is used again, with another shuffle and another offset, so that
+no two nodes fail at the same time because they share a record.
 
-A rate of 2.5 is the record laid over itself: twice whole, each with a shuffle and a beginning of its own, and once more
-with every fault kept by a chance of one half. What is moved beyond the end of the record comes back at its beginning.
-Time 0 of the record is the first submission; after its end nothing fails any more.
+A rate of 2.5 lays the record over itself: twice whole, each with its own shuffle and offset, and once more with every
+fault kept at a chance of one half. A fault that is moved beyond the end of the record continues at its beginning. Time
+0 of the record is the first submission; after its end no node fails.
 """
 
 from collections import defaultdict
@@ -23,13 +22,15 @@ from typing import Final
 
 from ganger.simulation.traces.trace import NodeFault
 
-AS_RECORDED: Final = Fraction(1)
+RECORDED_RATE: Final = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A node that does not work from `from_ms` to `until_ms`; since `known_ms` that is known. Those of a node are in
-    order and apart."""
+    """A node that is down from `from_ms` to `until_ms`, which is known from `known_ms` on.
+
+    Outages of a node are in order and apart.
+    """
 
     node: str
     from_ms: int
@@ -38,73 +39,80 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faultiness:
-    """How faults are made outages. rate: times as many as recorded, above 0; seed: of the draws; nodes: how many the
-    record is of, None: those that it names; detect_ms: until the loss of a node is known; repair_ms: from the fault to
-    the return, None: as recorded."""
+class FaultModel:
+    """A model that makes outages of recorded faults.
 
-    rate: Fraction = AS_RECORDED
+    rate: multiple of the recorded number of faults, above 0
+    seed: of the draws
+    nodes: number of nodes that the record covers; None: those that it names
+    detect_ms: from the fault until the loss of the node is known
+    repair_ms: from the fault until the node is back; None: as recorded
+    """
+
+    rate: Fraction = RECORDED_RATE
     seed: int = 0
     nodes: int | None = None
     detect_ms: int = 0
     repair_ms: int | None = None
 
 
-def outages(faults: Sequence[NodeFault], nodes: Sequence[str], how: Faultiness) -> tuple[Outage, ...]:
-    """What happens to `nodes`, in order of time. A node that is back before its loss is known is missed by then: what
-    ran on it is gone."""
-    times = [_down(fault, fault.node, fault.start_ms, how) for fault in faults]
-    if how.rate != AS_RECORDED or not {fault.node for fault in faults} <= {*nodes}:
-        times = [*_drawn(faults, nodes, how)]
-    found = [
-        Outage(node=node, from_ms=from_ms, known_ms=min(from_ms + how.detect_ms, until_ms), until_ms=until_ms)
-        for node, from_ms, until_ms in _apart(times)
+def draw_outages(faults: Sequence[NodeFault], nodes: Sequence[str], model: FaultModel) -> tuple[Outage, ...]:
+    """Return the outages of `nodes` in order of time.
+
+    A node that is back before its loss would be known counts as lost when it is back: its processes are gone.
+    """
+    downtimes = [_downtime(fault, fault.node, fault.start_ms, model) for fault in faults]
+    if model.rate != RECORDED_RATE or not {fault.node for fault in faults} <= {*nodes}:
+        downtimes = [*_drawn_downtimes(faults, nodes, model)]
+    outages = [
+        Outage(node=node, from_ms=from_ms, known_ms=min(from_ms + model.detect_ms, until_ms), until_ms=until_ms)
+        for node, from_ms, until_ms in _merged(downtimes)
     ]
-    return tuple(sorted(found, key=lambda outage: (outage.from_ms, outage.node)))
+    return tuple(sorted(outages, key=lambda outage: (outage.from_ms, outage.node)))
 
 
-def period_ms(faults: Iterable[NodeFault]) -> int:
-    """How long a record is: until its last fault is over."""
+def record_length_ms(faults: Iterable[NodeFault]) -> int:
+    """Return the length of a record: the end of its last fault."""
     return max((fault.end_ms for fault in faults), default=0)
 
 
-_Down = tuple[str, int, int]
-"""A node, and from when until when."""
+_Downtime = tuple[str, int, int]
+"""(node, from when, until when)."""
 
 
-def _drawn(faults: Sequence[NodeFault], nodes: Sequence[str], how: Faultiness) -> Iterator[_Down]:
-    fleet, whole = _fleet(faults, how.nodes), period_ms(faults) + 1
-    of = defaultdict[str | None, list[NodeFault]](list)
+def _drawn_downtimes(faults: Sequence[NodeFault], nodes: Sequence[str], model: FaultModel) -> Iterator[_Downtime]:
+    recorded_nodes, length_ms = _recorded_nodes(faults, model.nodes), record_length_ms(faults) + 1
+    faults_of = defaultdict[str | None, list[NodeFault]](list)
     for fault in faults:
-        of[fault.node].append(fault)
-    for copy in range(ceil(how.rate)):
-        kept = min(AS_RECORDED, how.rate - copy)
-        for lap in range(0, len(nodes), len(fleet)):
-            draw = Random(f"{how.seed}/{copy}/{lap}")  # a text as a seed is the same on every machine
-            moved_ms = draw.randrange(whole) if copy or lap else 0
-            names = draw.sample(fleet, len(fleet))
-            for node, name in zip(nodes[lap : lap + len(fleet)], names, strict=False):
-                for fault in of[name]:
-                    if kept == AS_RECORDED or draw.random() < kept:
-                        yield _down(fault, node, (fault.start_ms + moved_ms) % whole, how)
+        faults_of[fault.node].append(fault)
+    for copy in range(ceil(model.rate)):
+        kept = min(RECORDED_RATE, model.rate - copy)
+        for lap in range(0, len(nodes), len(recorded_nodes)):
+            random = Random(f"{model.seed}/{copy}/{lap}")  # a text as a seed is the same on every machine
+            offset_ms = random.randrange(length_ms) if copy or lap else 0
+            shuffled = random.sample(recorded_nodes, len(recorded_nodes))
+            for node, recorded_node in zip(nodes[lap : lap + len(shuffled)], shuffled, strict=False):
+                for fault in faults_of[recorded_node]:
+                    if kept == RECORDED_RATE or random.random() < kept:
+                        yield _downtime(fault, node, (fault.start_ms + offset_ms) % length_ms, model)
 
 
-def _fleet(faults: Sequence[NodeFault], many: int | None) -> list[str | None]:
-    """All nodes of the cluster where the faults were; those without any have no name."""
+def _recorded_nodes(faults: Sequence[NodeFault], count: int | None) -> list[str | None]:
+    """Return all nodes that the record covers; those without a fault have no name."""
     names: list[str | None] = [*sorted({fault.node for fault in faults})]
-    return names + [None] * ((many or 0) - len(names))
+    return names + [None] * ((count or 0) - len(names))
 
 
-def _down(fault: NodeFault, node: str, start_ms: int, how: Faultiness) -> _Down:
-    """The fault, then and there."""
-    lasts_ms = fault.end_ms - fault.start_ms if how.repair_ms is None else how.repair_ms
-    return node, start_ms, start_ms + lasts_ms
+def _downtime(fault: NodeFault, node: str, start_ms: int, model: FaultModel) -> _Downtime:
+    """Return the fault moved to a node and a time."""
+    repair_ms = fault.end_ms - fault.start_ms if model.repair_ms is None else model.repair_ms
+    return node, start_ms, start_ms + repair_ms
 
 
-def _apart(times: Iterable[_Down]) -> Iterator[_Down]:
-    """Outages of a node that meet are one: it is back with the last of them."""
-    last: _Down | None = None
-    for node, from_ms, until_ms in sorted(times):
+def _merged(downtimes: Iterable[_Downtime]) -> Iterator[_Downtime]:
+    """Merge downtimes of a node that meet: it is back with the last of them."""
+    last: _Downtime | None = None
+    for node, from_ms, until_ms in sorted(downtimes):
         if last is not None and last[0] == node and from_ms <= last[2]:
             last = (node, last[1], max(last[2], until_ms))
             continue

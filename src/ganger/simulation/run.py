@@ -1,103 +1,79 @@
-"""A trace on a simulated cluster: the loop, the core and the policies of a server, in virtual time.
+"""The assembly of a simulation: a virtual cluster, the scheduling loop, a log, and the figures made of it.
 
-Called by the errand `sim` and by tables of published experiments. Nothing here decides: a `World` feeds the one loop,
-which writes into a log that is folded as it is written. Same input, same log, byte for byte.
+Nothing here decides: the loop, the core and the policies are those of a server. Equal input gives an equal log, byte
+for byte.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Final
 
-from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import BEGIN_MS, World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.stream_log import StreamLog
 from ganger.engine.loop import Loop
 from ganger.model import event as e
-from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.policy import PolicyDocument
-from ganger.model.units import DEVICE_MILLI
-from ganger.simulation.arguments.node_arguments import levels_of
-from ganger.simulation.cycle_cost import Cycles, SelfCost
-from ganger.simulation.history_recorder import Histories, Life
-from ganger.simulation.job_nodes import Gangs, gangs_for, tenant
-from ganger.simulation.metrics.cost import Cost, cost
-from ganger.simulation.metrics.goodput import Goodput, Pace, goodput
-from ganger.simulation.metrics.goodput_forecast import Forecast, forecast, measured
-from ganger.simulation.metrics.run_history import History, Interval
-from ganger.simulation.metrics.scorecard import Scorecard, score
-from ganger.simulation.node_outages import Outage
-from ganger.simulation.oversized_jobs import jobs_that_fit
-from ganger.simulation.spare_nodes import spare_moves
-from ganger.simulation.traces.trace import Finding, Flaw, NodeFault, RecordedJob, Trace
+from ganger.simulation.cycle_cost import SelfCost, TimedLoop
+from ganger.simulation.history_recorder import HistoryRecorder, JobRecord
+from ganger.simulation.metrics.cost import Cost
+from ganger.simulation.metrics.goodput import CheckpointCosts, Goodput, goodput
+from ganger.simulation.metrics.goodput_forecast import Forecast
+from ganger.simulation.metrics.run_history import JobHistory
+from ganger.simulation.metrics.scorecard import Scorecard
+from ganger.simulation.simulated_cluster import SimulatedCluster
+from ganger.simulation.traces.trace import Finding, Flaw
 
-FOREVER_MS: Final = 1 << 53
-"""Beyond the end of every trace."""
+Reader = Callable[[e.Stamped], None]
+"""Receives every row of a simulation's log, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """What running costs beside the work itself.
+class Simulation:
+    """A run in virtual time, wherever its jobs come from.
 
-    start_ms: from a decision to the first step, at every start; checkpoint_ms: work between checkpoints, so that a job
-    that is stopped or loses a node goes on from the newest, 0: it keeps all of it; write_ms: how long each of them
-    keeps it from work; stop_ms: from a stop to free nodes; spare_ms: how much longer than it runs its limit is, so that
-    such costs do not end it.
+    cluster: nodes, their outages and prices
+    document: the policy document, in force from the beginning
+    order: queue orders by name
+    schedule: plans requests, job behaviours and outages on the virtual cluster before the run
+    until_ms: end of the run, in ms after its begin; it ends earlier when nothing is due any more
+    history_of: makes the history of a job from its id, its record and the time of the last row
+    log: the log that the loop writes to
+    checkpoint_costs: costs of starts and checkpoints, for goodput and its forecast; None: neither is computed
+    findings: flaws of the input
+    without_duration: jobs of the input that are not submitted because their duration is unknown
     """
 
-    start_ms: int = 0
-    checkpoint_ms: int = 0
-    write_ms: int = 0
-    stop_ms: int = 0
-    spare_ms: int = 0
-
-    @property
-    def pace(self) -> Pace:
-        """Those of running itself."""
-        return Pace(start_ms=self.start_ms, checkpoint_ms=self.checkpoint_ms, write_ms=self.write_ms)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """What happens to nodes, in ms after the first submission, and of which record that was made; spares: so many of
-    the nodes are held back."""
-
-    outages: tuple[Outage, ...] = ()
-    spares: int = 0
-    record: Trace[NodeFault] | None = None
-
-
-FREE: Final = Costs()
-NONE: Final = Faults()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What is simulated. order: the queue orders by name; document: the policy document, whose order is one of these;
-    faults: of these nodes; knows: jobs have limits, so that the core knows how long they run, which is as long as
-    recorded; prices: of an hour of a node, by the type of its GPUs."""
-
-    trace: Trace[RecordedJob]
-    nodes: tuple[Node, ...]
-    order: Callable[[str], Policy]
+    cluster: SimulatedCluster
     document: PolicyDocument
-    costs: Costs = FREE
-    faults: Faults = NONE
-    knows: bool = True
-    prices: Mapping[str, Fraction] | None = None
+    order: Callable[[str], Policy]
+    schedule: Callable[[VirtualCluster], None]
+    until_ms: int
+    history_of: Callable[[str, JobRecord, int], JobHistory]
+    log: Callable[..., StreamLog] = StreamLog
+    checkpoint_costs: CheckpointCosts | None = None
+    findings: tuple[Finding, ...] = ()
+    without_duration: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it. forecast: what should have, where nodes fail; cost: where there are prices; self_cost: what
-    deciding took; findings: rows of the trace that were not simulated, and why; unended: jobs that did not come to
-    their end, by why; events: submissions and ends, by which the speed of simulators is counted; rows: of the log."""
+    """The figures of a run.
+
+    card: waiting, slowdown, use of the cluster and fairness
+    histories: the history of each job, in order of submission
+    findings: rows of the input that were not simulated as they are, and why
+    cost: None without prices
+    self_cost: processor time and memory that the simulation took; None for a recorded run
+    forecast: the closed form for goodput; None where no node fails
+    unended: number of jobs that did not end well, by reason
+    events: submissions and ends, by which the speed of simulators is counted
+    rows: rows of the log
+    """
 
     card: Scorecard
-    histories: tuple[History, ...]
+    histories: tuple[JobHistory, ...]
     findings: tuple[Finding, ...]
     goodput: Goodput | None = None
     cost: Cost | None = None
@@ -110,137 +86,56 @@ class Outcome:
     rows: int = 0
 
 
-def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
-    """Run it to the end: until nothing is due any more. `readers` are told of every row of the log."""
-    trace = jobs_that_fit(run.trace, run.nodes[: len(run.nodes) - run.faults.spares])
-    jobs = [job for job in trace.records if job.duration_ms is not None]
-    first_ms = jobs[0].submitted_ms if jobs else 0
-    histories, world = Histories(_failed_ms(run)), World(list(run.nodes), levels=levels_of(run.nodes))
-    loop = Loop(StreamLog(histories.take, *readers), world, run.order, world, "simulated")
-    loop.open()
-    in_force = loop.post(e.PolicySet(document=run.document, version=1))
-    loop.turn(loop.drain())
-    in_force.result()
-    lasting = {job.name: job.duration_ms or 0 for job in jobs}
-    world.feed(_submissions(run, jobs, gangs_for(run.nodes), first_ms), lambda name: _behaviour(run, lasting[name]))
-    _break(run, world)
-    cycles = Cycles(loop)
-    world.run(cycles, FOREVER_MS)
-    found = [_history(job, histories.lives[job.name], histories.now_ms) for job in jobs]
-    capacity = _capacity(run)
-    ended = sum(each.ended_ms is not None for each in found)
+def simulate(simulation: Simulation, *readers: Reader) -> Outcome:
+    """Run a simulation to its end and return its figures. `readers` receive every row of the log."""
+    cluster, costs = simulation.cluster, simulation.checkpoint_costs
+    recorder = HistoryRecorder(cluster.failed_ms())
+    virtual_cluster = VirtualCluster(list(cluster.nodes), levels=cluster.levels, begin_ms=cluster.begin_ms)
+    loop = _opened_loop(simulation, virtual_cluster, simulation.log(recorder.fold, *readers))
+    simulation.schedule(virtual_cluster)
+    timed_loop = TimedLoop(loop)
+    virtual_cluster.run(timed_loop, simulation.until_ms)
+    histories = tuple(simulation.history_of(name, job, recorder.now_ms) for name, job in recorder.jobs.items())
+    events = count_events(histories)
     return Outcome(
-        card=score(found, capacity, dict.fromkeys((each.tenant for each in found), 1)),
-        goodput=goodput(found, run.costs.pace),
-        cost=_cost(run, found),
-        self_cost=cycles.cost(len(found) + ended),
-        forecast=_forecast(run, found),
-        histories=tuple(found),
-        findings=trace.findings,
-        unended=unended(histories.lives.values(), len(trace.records) - len(jobs)),
-        starts=histories.starts,
-        preemptions=histories.preemptions,
-        events=len(found) + ended,
+        card=cluster.scorecard(histories),
+        goodput=None if costs is None else goodput(histories, costs),
+        cost=cluster.cost(histories),
+        self_cost=timed_loop.cost(events),
+        forecast=None if costs is None else cluster.forecast(histories, costs),
+        histories=histories,
+        findings=simulation.findings,
+        unended=unended(recorder.jobs.values(), simulation.without_duration),
+        starts=recorder.starts,
+        preemptions=recorder.preemptions,
+        events=events,
         rows=loop.wait(0, 0),
     )
 
 
-def _failed_ms(run: Run) -> dict[tuple[str, int], int]:
-    """When a node was lost, by its name and when that was known."""
-    return {(each.node, BEGIN_MS + each.known_ms): BEGIN_MS + each.from_ms for each in run.faults.outages}
+def count_events(histories: Iterable[JobHistory]) -> int:
+    """Return the number of submissions and ends."""
+    return sum(1 + (history.ended_ms is not None) for history in histories)
 
 
-def _break(run: Run, world: World) -> None:
-    """What will happen to nodes, and who takes their place."""
-    for outage in run.faults.outages:
-        world.lose(outage.from_ms, outage.node, outage.known_ms - outage.from_ms)
-        world.restore(outage.until_ms, outage.node)
-    for at_ms, event in spare_moves([node.name for node in run.nodes], run.faults.outages, run.faults.spares):
-        world.at(at_ms, event)
-
-
-def _submissions(run: Run, jobs: Sequence[RecordedJob], gangs: Gangs, first_ms: int) -> Iterator[tuple[int, e.Event]]:
+def unended(jobs: Iterable[JobRecord], without_duration: int = 0) -> dict[str, int]:
+    """Count the jobs that did not end well, by reason: stopped for good, waiting, running, or never submitted."""
+    reasons = Counter({Flaw.NO_DURATION.value: without_duration} if without_duration else {})
     for job in jobs:
-        limit_ms = _limit_ms(run.costs, job.duration_ms or 0) if run.knows else None
-        yield job.submitted_ms - first_ms, e.Submitted(job=gangs.job(job, limit_ms))
+        if job.ended_ms is not None:
+            continue
+        if job.stop_cause is None or job.stop_cause is Cause.PREEMPTED:
+            reasons["runs" if job.began_ms is not None else "waits"] += 1
+        else:
+            reasons[job.stop_cause.value] += 1
+    return dict(sorted(reasons.items()))
 
 
-def _limit_ms(costs: Costs, lasts_ms: int) -> int:
-    """How long a job runs that nothing happens to, and what it has in reserve."""
-    written = (max(1, lasts_ms) - 1) // costs.checkpoint_ms if costs.checkpoint_ms else 0
-    return max(1, lasts_ms) + costs.start_ms + written * costs.write_ms + costs.spare_ms
-
-
-def _behaviour(run: Run, lasts_ms: int) -> Behaviour:
-    """Work is counted in ms."""
-    return Behaviour(
-        begin_ms=run.costs.start_ms,
-        apart_ms=0,
-        step_ms=1,
-        steps=lasts_ms,
-        checkpoint_every=run.costs.checkpoint_ms or 1,
-        write_ms=run.costs.write_ms,
-        stop_ms=run.costs.stop_ms,
-        quiet=True,
-    )
-
-
-def _history(job: RecordedJob, life: Life, now_ms: int) -> History:
-    """What became of a job; one that runs yet has run until now."""
-    still = (life.attempt(life.began_ms, now_ms),) if life.began_ms is not None else ()
-    runs_on = tuple((each.began_ms, now_ms) for each in still if each.began_ms < now_ms)
-    deadline_ms = None if job.deadline_ms is None else life.submitted_ms + job.deadline_ms - job.submitted_ms
-    return History(
-        tenant=tenant(job),
-        gpu_milli=job.asked_gpu_milli,
-        submitted_ms=life.submitted_ms,
-        duration_ms=job.duration_ms or 0,
-        running=(*life.running, *runs_on),
-        ended_ms=life.ended_ms,
-        gone_ms=life.gone_ms,
-        deadline_ms=deadline_ms,
-        attempts=(*life.attempts, *still),
-    )
-
-
-def _cost(run: Run, found: Sequence[History]) -> Cost | None:
-    if run.prices is None:
-        return None
-    gone = ((each.node, BEGIN_MS + each.from_ms, BEGIN_MS + each.until_ms) for each in run.faults.outages)
-    return cost(found, run.nodes, run.prices, gone)
-
-
-def _forecast(run: Run, found: Sequence[History]) -> Forecast | None:
-    """By how often nodes failed until the last job ended."""
-    if not run.faults.outages:
-        return None
-    ended_ms = max((each.ended_ms - BEGIN_MS for each in found if each.ended_ms is not None), default=0)
-    failures = measured(run.faults.outages, len(run.nodes), ended_ms)
-    gpus = sum(node.gpus for node in run.nodes)
-    return forecast(found, failures, run.costs.pace, gpus * DEVICE_MILLI * ended_ms)
-
-
-def _capacity(run: Run) -> list[Interval]:
-    """Thousandths of GPUs that are thought to be healthy, from when on: a node counts until its loss is known."""
-    milli = {node.name: node.gpus * DEVICE_MILLI for node in run.nodes}
-    there, found = sum(milli.values()), [(BEGIN_MS, sum(milli.values()))]
-    changes = sorted(
-        change
-        for each in run.faults.outages
-        for change in ((each.known_ms, -1, each.node), (each.until_ms, +1, each.node))
-    )
-    for at_ms, sign, node in changes:
-        there += sign * milli[node]
-        found.append((BEGIN_MS + at_ms, there))
-    return found
-
-
-def unended(lives: Iterable[Life], unknown: int = 0) -> dict[str, int]:
-    """Jobs that did not come to their end: stopped for good, waiting or running yet, or never submitted, since nobody
-    knows how long they run."""
-    whys = Counter({Flaw.NO_DURATION.value: unknown} if unknown else {})
-    for life in lives:
-        if life.ended_ms is None:
-            runs = "runs" if life.began_ms is not None else "waits"
-            whys[runs if life.stopped is None or life.stopped is Cause.PREEMPTED else life.stopped.value] += 1
-    return dict(sorted(whys.items()))
+def _opened_loop(simulation: Simulation, virtual_cluster: VirtualCluster, log: StreamLog) -> Loop:
+    """Return a loop whose policy document is in force before the first request."""
+    loop = Loop(log, virtual_cluster, simulation.order, virtual_cluster, "simulated")
+    loop.open()
+    in_force = loop.post(e.PolicySet(document=simulation.document, version=1))
+    loop.turn(loop.drain())
+    in_force.result()
+    return loop

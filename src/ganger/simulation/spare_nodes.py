@@ -1,8 +1,8 @@
-"""Spare nodes: held back until a node is known to be lost, whose place one of them takes at once.
+"""Spare nodes: held back until a node is known to be lost, in whose place one of them is released at once.
 
-Pure: who is held back follows from the outages alone, so that it is known beforehand. Called by `simulation.run`. A
-spare is a node that is cordoned; the last nodes of the cluster are the first spares. A node that comes back is the next
-spare, unless one is still missing: a job that has begun on a spare is not moved for it.
+Which nodes are held back follows from the outages alone, so it is known before the run. A spare is a node that is
+cordoned; the last nodes of the cluster are the first spares. A node that returns becomes the next spare, unless one is
+still missing: a job that has begun on a spare is not moved.
 """
 
 from collections.abc import Sequence
@@ -11,48 +11,49 @@ from ganger.model import event as e
 from ganger.simulation.node_outages import Outage
 
 BY = "spares"
-Move = tuple[int, e.Event]
-"""When, in ms after the first submission, and what is asked for then."""
+"""Author of the requests."""
+TimedRequest = tuple[int, e.Event]
+"""(ms after the first submission, request)."""
 
 
-def spare_moves(nodes: Sequence[str], outages: Sequence[Outage], spares: int) -> list[Move]:
-    """What whoever runs the cluster asks for, in order of time, so that `spares` nodes are in reserve when all are
-    there."""
+def spare_requests(nodes: Sequence[str], outages: Sequence[Outage], spares: int) -> list[TimedRequest]:
+    """Return the cordons, in order of time, that keep `spares` nodes in reserve when all nodes are up."""
     if not spares:
         return []
-    held = dict.fromkeys(nodes[len(nodes) - spares :])
+    held_back = dict.fromkeys(nodes[len(nodes) - spares :])
     lost: dict[str, None] = {}
-    moves: list[Move] = [(0, e.NodeCordoned(node=node, by=BY)) for node in held]
+    requests: list[TimedRequest] = [(0, e.NodeCordoned(node=node, by=BY)) for node in held_back]
 
-    def release(at_ms: int) -> None:
-        """One spare takes part, if there is any."""
-        spare = next((node for node in nodes if node in held and node not in lost), None)
+    def release_spare(at_ms: int) -> None:
+        spare = next((node for node in nodes if node in held_back and node not in lost), None)
         if spare is not None:
-            del held[spare]
-            moves.append((at_ms, e.NodeUncordoned(node=spare, by=BY)))
+            del held_back[spare]
+            requests.append((at_ms, e.NodeUncordoned(node=spare, by=BY)))
 
-    for at_ms, is_lost, node in sorted(_changes(outages)):
-        if is_lost:
+    for at_ms, is_loss, node in sorted(_changes(outages)):
+        if is_loss:
             lost[node] = None
-            if node not in held:
-                release(at_ms)
+            if node not in held_back:
+                release_spare(at_ms)
             continue
         del lost[node]
-        missing = len(nodes) - spares - sum(name not in held and name not in lost for name in nodes)
-        if node in held and missing > 0:
-            release(at_ms)
-        elif node not in held and missing < 0:
-            held[node] = None
-            moves.append((at_ms, e.NodeCordoned(node=node, by=BY)))
-    return moves
+        missing = len(nodes) - spares - sum(name not in held_back and name not in lost for name in nodes)
+        if node in held_back and missing > 0:
+            release_spare(at_ms)
+        elif node not in held_back and missing < 0:
+            held_back[node] = None
+            requests.append((at_ms, e.NodeCordoned(node=node, by=BY)))
+    return requests
 
 
 def _changes(outages: Sequence[Outage]) -> list[tuple[int, bool, str]]:
-    """Losses as they become known, and returns, which come first where both are at once; but a loss of no time is
-    before its own return."""
-    found = []
+    """Return (ms, is a loss, node) of losses that become known, and of returns; of equal times returns sort first.
+
+    An outage that is over before it is known is left out: its return would precede its loss.
+    """
+    changes = []
     for outage in outages:
         if outage.known_ms < outage.until_ms:
-            found.append((outage.known_ms, True, outage.node))
-            found.append((outage.until_ms, False, outage.node))
-    return found
+            changes.append((outage.known_ms, True, outage.node))
+            changes.append((outage.until_ms, False, outage.node))
+    return changes

@@ -1,4 +1,4 @@
-"""How jobs behave in virtual time, written down by whoever scripts a `World`; `course` makes facts of it."""
+"""The behaviour of jobs in virtual time, as a test or a trace scripts it, and the events that follow from it."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -10,20 +10,27 @@ from ganger.model.decision import Cause, Start
 from ganger.model.evidence import PythonError, RankEnd
 
 MILESTONE_MS = 10_000
-"""Progress is told no more often than that, after the first step."""
+"""Progress is reported no more often than this, after the first step."""
 
 BEFORE_IT_RUNS = (Cause.START_FAILED, Cause.PORT_BUSY)
 OF_A_RANK = (Cause.RANK_FAILED, Cause.OUT_OF_MEMORY)
 GONE_AT_ONCE = (Cause.LAUNCHER_LOST, None)
 
-Fact = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Failed | e.Cleared
+AttemptEvent = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Failed | e.Cleared
+TimedEvents = Iterator[tuple[int, tuple[AttemptEvent, ...]]]
+"""(ms since the start of an attempt, events that happen then), in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """How one generation dies, on the `node`-th of its nodes. `after_ms` counts from when all its ranks run; with
-    START_FAILED and PORT_BUSY from the start itself. Without a cause it is gone and nothing says how. `error` is the
-    exception that its first rank there ended with."""
+class ScriptedFailure:
+    """A failure of one attempt, on one of its nodes.
+
+    generation: the attempt that fails
+    cause: None: the processes are gone and nothing reports how
+    after_ms: time since all ranks run; with START_FAILED and PORT_BUSY since the start itself
+    node: index of the node among those of the attempt
+    error: the exception that the first rank on the node ended with
+    """
 
     generation: int
     cause: Cause | None = Cause.RANK_FAILED
@@ -36,153 +43,170 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """How one job behaves in every generation.
+    """The behaviour of one job in every attempt.
 
-    begin_ms: from the decision to its first node running; apart_ms: from each node to the next, whatever they do, and
-    with 0 all of them say it at once; steps: how many it makes, None for ever; checkpoint_every: steps, 0 never, and a
-    new generation goes on from the newest; write_ms: how long such a checkpoint keeps it from its steps, and the last
-    step needs none; save_ms: time it needs for a checkpoint when it is given notice; stop_ms: from a stop to its end,
-    None if it never obeys and only the loss of its nodes ends it; ends_ms: how much later than the first of them each
-    of its nodes comes to the good end, in their order, where that is not `apart_ms`; quiet: it tells of no step, and of
-    its newest checkpoint only when it is stopped or loses a node.
+    startup_ms: from the decision until the first node runs
+    stagger_ms: delay from each node to the next, whatever they report; 0: all nodes report at once
+    steps: number of steps; None: the job never ends
+    checkpoint_every: steps between checkpoints, from the newest of which the next attempt resumes; 0: no checkpoints
+    write_ms: time that writing such a checkpoint keeps the job from its steps; the last step needs none
+    save_ms: time that a checkpoint takes when the job is given notice of a stop
+    stop_ms: from a stop to the end; None: the job ignores stops and only the loss of its nodes ends it
+    finish_offsets_ms: for each node, in order, how long after the first it finishes; empty: as `stagger_ms` says
+    quiet: no step is reported, and the newest checkpoint only when the job is stopped or loses a node
+    failures: at most one for each attempt
     """
 
-    begin_ms: int = 500
-    apart_ms: int = 10
+    startup_ms: int = 500
+    stagger_ms: int = 10
     step_ms: int = 1_000
     steps: int | None = 10
     checkpoint_every: int = 0
     write_ms: int = 0
     save_ms: int = 1_000
     stop_ms: int | None = 200
-    ends_ms: tuple[int, ...] = ()
+    finish_offsets_ms: tuple[int, ...] = ()
     quiet: bool = False
-    deaths: tuple[Death, ...] = ()
+    failures: tuple[ScriptedFailure, ...] = ()
 
-    def runs_after_ms(self, start: Start) -> int:
-        """From a start to all its ranks running."""
-        return self.begin_ms + ((len(start.nodes) - 1) * self.apart_ms if self.apart_ms else 0)
+    def ranks_up_ms(self, start: Start) -> int:
+        """Return the time from a start until all ranks run."""
+        return self.startup_ms + ((len(start.nodes) - 1) * self.stagger_ms if self.stagger_ms else 0)
 
     @property
     def work_ms(self) -> int | None:
-        """From all ranks running to the end of the last, where nothing happens and no checkpoint is written."""
-        return None if self.steps is None else self.steps * self.step_ms + max(self.ends_ms, default=0)
+        """Time from all ranks running to the end of the last, undisturbed and without writing checkpoints."""
+        return None if self.steps is None else self.steps * self.step_ms + max(self.finish_offsets_ms, default=0)
 
-    def lasts_ms(self, first: int) -> int | None:
-        """From all ranks running to the good end of a generation that began at step `first`; None: for ever."""
-        return None if self.steps is None else self.reaches_ms(self.steps, first) if self.steps > first else 0
+    def duration_ms(self, first_step: int) -> int | None:
+        """Return the time that an attempt from `first_step` on runs until it ends well; None: it never ends."""
+        if self.steps is None:
+            return None
+        return self.reach_ms(self.steps, first_step) if self.steps > first_step else 0
 
-    def reaches_ms(self, step: int, first: int) -> int:
-        """From all ranks running to `step`, with the checkpoints before it, for a generation that began at `first`."""
-        written = (step - 1) // self.checkpoint_every - first // self.checkpoint_every if self.checkpoint_every else 0
-        return (step - first) * self.step_ms + written * self.write_ms
-
-    def step_after(self, ran_ms: int, first: int) -> int:
-        """The step that a generation which began at `first` has done after running for `ran_ms`."""
-        whole, rest_ms = self._cycles(ran_ms, first)
-        done = rest_ms // self.step_ms
+    def reach_ms(self, step: int, first_step: int) -> int:
+        """Return the time from all ranks running to `step`, with the checkpoints that are written before it."""
+        written = 0
         if self.checkpoint_every:
-            done = (first // self.checkpoint_every + whole) * self.checkpoint_every + min(done, self.checkpoint_every)
+            written = (step - 1) // self.checkpoint_every - first_step // self.checkpoint_every
+        return (step - first_step) * self.step_ms + written * self.write_ms
+
+    def step_after(self, ran_ms: int, first_step: int) -> int:
+        """Return the step that an attempt from `first_step` on has reached after running for `ran_ms`."""
+        intervals, rest_ms = self._complete_intervals(ran_ms, first_step)
+        step = rest_ms // self.step_ms
+        if self.checkpoint_every:
+            newest = (first_step // self.checkpoint_every + intervals) * self.checkpoint_every
+            step = newest + min(step, self.checkpoint_every)
         else:
-            done += first
-        return done if self.steps is None else min(done, self.steps)
+            step += first_step
+        return step if self.steps is None else min(step, self.steps)
 
-    def kept_after(self, ran_ms: int, first: int) -> int:
-        """The step of the newest checkpoint by then: that of `first`, where there is none since."""
-        every = self.checkpoint_every
-        kept = (first // every + self._cycles(ran_ms, first)[0]) * every if every else 0
-        return max(first, kept if self.steps is None else min(kept, self.steps))
+    def checkpoint_after(self, ran_ms: int, first_step: int) -> int:
+        """Return the step of the newest checkpoint after `ran_ms`; `first_step` if the attempt has written none."""
+        every, newest = self.checkpoint_every, 0
+        if every:
+            newest = (first_step // every + self._complete_intervals(ran_ms, first_step)[0]) * every
+        return max(first_step, newest if self.steps is None else min(newest, self.steps))
 
-    def _cycles(self, ran_ms: int, first: int) -> tuple[int, int]:
-        """Checkpoints that are complete, and ms since the last: as if it had begun at the one that is before `first`.
-        Without checkpoints all of it is the time since."""
+    def _complete_intervals(self, ran_ms: int, first_step: int) -> tuple[int, int]:
+        """Return the number of complete checkpoint intervals, and the ms since the last.
+
+        Counted as if the attempt had begun at the checkpoint before `first_step`. Without checkpoints all the time is
+        since the last.
+        """
         ran_ms, every = max(0, ran_ms), self.checkpoint_every
         if not every:
             return 0, ran_ms
-        return divmod(ran_ms + first % every * self.step_ms, every * self.step_ms + self.write_ms)
+        return divmod(ran_ms + first_step % every * self.step_ms, every * self.step_ms + self.write_ms)
 
 
-def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
-    """What a generation that begins at step `first` does if nobody stops it: (ms since its start, facts), in order."""
-    death = next((death for death in act.deaths if death.generation == start.generation), None)
-    if death and death.cause in BEFORE_IT_RUNS:
-        yield death.after_ms, last_words(start, death, None)
+def attempt_events(start: Start, behaviour: Behaviour, first_step: int) -> TimedEvents:
+    """Yield the events of an attempt from `first_step` on that nothing stops."""
+    failure = next((failure for failure in behaviour.failures if failure.generation == start.generation), None)
+    if failure and failure.cause in BEFORE_IT_RUNS:
+        yield failure.after_ms, failure_events(start, failure, None)
         return
-    for position, nodes in enumerate(together(start.nodes, act)):
+    for position, nodes in enumerate(reporting_groups(start.nodes, behaviour)):
         started = e.Started(gang=start.gang, generation=start.generation, nodes=nodes)
-        yield act.begin_ms + position * act.apart_ms, (started,)
-    runs_ms, lasts_ms = act.runs_after_ms(start), act.lasts_ms(first)
-    if death and lasts_ms is not None and death.after_ms >= lasts_ms:
-        death = None  # it is done before
-    for after_ms, facts in _life(start, act, first):
-        if death and after_ms >= death.after_ms:
+        yield behaviour.startup_ms + position * behaviour.stagger_ms, (started,)
+    ranks_up_ms, duration_ms = behaviour.ranks_up_ms(start), behaviour.duration_ms(first_step)
+    if failure and duration_ms is not None and failure.after_ms >= duration_ms:
+        failure = None  # the attempt ends before
+    for after_ms, events in _running_events(start, behaviour, first_step):
+        if failure and after_ms >= failure.after_ms:
             break
-        yield runs_ms + after_ms, facts
-    if death:
-        yield runs_ms + death.after_ms, last_words(start, death, act.step_after(death.after_ms, first))
+        yield ranks_up_ms + after_ms, events
+    if failure:
+        step = behaviour.step_after(failure.after_ms, first_step)
+        yield ranks_up_ms + failure.after_ms, failure_events(start, failure, step)
 
 
-def _life(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
-    """Steps, checkpoints and a good end, by ms since all ranks run."""
-    end_ms = act.lasts_ms(first)
-    said = () if act.quiet else (_progress(start, act, first), _checkpoints(start, act, first))
-    for after_ms, fact in heapq.merge(*said, key=_after_ms):
+def _running_events(start: Start, behaviour: Behaviour, first_step: int) -> TimedEvents:
+    """Yield steps, checkpoints and a good end, by ms since all ranks run."""
+    end_ms = behaviour.duration_ms(first_step)
+    reports = (
+        () if behaviour.quiet else (_steps(start, behaviour, first_step), _checkpoints(start, behaviour, first_step))
+    )
+    for after_ms, event in heapq.merge(*reports, key=_after_ms):
         if end_ms is not None and after_ms >= end_ms:
             break
-        yield after_ms, (fact,)
+        yield after_ms, (event,)
     if end_ms is not None:
-        for later_ms, nodes in _ends(start.nodes, act):
+        for offset_ms, nodes in _finishing_groups(start.nodes, behaviour):
             finished = e.Finished(gang=start.gang, generation=start.generation, nodes=nodes)
-            yield end_ms + later_ms, (finished, _cleared(start, nodes))
+            yield end_ms + offset_ms, (finished, _cleared(start, nodes))
 
 
-def _ends(nodes: tuple[str, ...], act: Behaviour) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """(ms after the first of them, nodes that come to the good end then), in order."""
-    if not act.ends_ms:
-        yield from ((position * act.apart_ms, each) for position, each in enumerate(together(nodes, act)))
+def _finishing_groups(nodes: tuple[str, ...], behaviour: Behaviour) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield (ms after the first of them, nodes that finish then), in order."""
+    if not behaviour.finish_offsets_ms:
+        for position, group in enumerate(reporting_groups(nodes, behaviour)):
+            yield position * behaviour.stagger_ms, group
         return
-    for later_ms in sorted({*act.ends_ms}):
-        yield later_ms, tuple(node for node, ms in zip(nodes, act.ends_ms, strict=True) if ms == later_ms)
+    for offset_ms in sorted({*behaviour.finish_offsets_ms}):
+        offsets = zip(nodes, behaviour.finish_offsets_ms, strict=True)
+        yield offset_ms, tuple(node for node, ms in offsets if ms == offset_ms)
 
 
-def _progress(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, Fact]]:
-    for ran_ms in count(act.step_ms, max(MILESTONE_MS, act.step_ms)):
-        step = act.step_after(ran_ms, first)
+def _steps(start: Start, behaviour: Behaviour, first_step: int) -> Iterator[tuple[int, AttemptEvent]]:
+    for ran_ms in count(behaviour.step_ms, max(MILESTONE_MS, behaviour.step_ms)):
+        step = behaviour.step_after(ran_ms, first_step)
         yield ran_ms, e.Progressed(gang=start.gang, generation=start.generation, step=step)
 
 
-def _checkpoints(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, Fact]]:
-    every = act.checkpoint_every
+def _checkpoints(start: Start, behaviour: Behaviour, first_step: int) -> Iterator[tuple[int, AttemptEvent]]:
+    every = behaviour.checkpoint_every
     if every:
-        for step in count((first // every + 1) * every, every):
-            fact = e.Checkpointed(gang=start.gang, generation=start.generation, step=step)
-            yield act.reaches_ms(step, first) + act.write_ms, fact
+        for step in count((first_step // every + 1) * every, every):
+            checkpointed = e.Checkpointed(gang=start.gang, generation=start.generation, step=step)
+            yield behaviour.reach_ms(step, first_step) + behaviour.write_ms, checkpointed
 
 
-def last_words(start: Start, death: Death, step: int | None) -> tuple[Fact, ...]:
-    """What is said of a generation that dies, with what was the newest step that its ranks had reported."""
-    share = start.shares[death.node % len(start.shares)]
-    gone = (_cleared(start, (share.node,)),) if death.cause in GONE_AT_ONCE else ()
-    if death.cause is None:
-        return gone
-    failed = e.Failed(gang=start.gang, generation=start.generation, node=share.node, cause=death.cause)
-    if death.cause in OF_A_RANK:
-        code, rank = death.exit_code if death.signal is None else None, share.ranks[0]
-        failed = replace(failed, rank=rank, exit_code=code, signal=death.signal)
-        if death.error is not None:
-            end = RankEnd(rank=rank, node=share.node, at_ms=0, exit_code=code, step=step, error=death.error)
+def failure_events(start: Start, failure: ScriptedFailure, step: int | None) -> tuple[AttemptEvent, ...]:
+    """Return the last events of an attempt that fails; `step`: the newest that its ranks had reported."""
+    share = start.shares[failure.node % len(start.shares)]
+    cleared = (_cleared(start, (share.node,)),) if failure.cause in GONE_AT_ONCE else ()
+    if failure.cause is None:
+        return cleared
+    failed = e.Failed(gang=start.gang, generation=start.generation, node=share.node, cause=failure.cause)
+    if failure.cause in OF_A_RANK:
+        code, rank = failure.exit_code if failure.signal is None else None, share.ranks[0]
+        failed = replace(failed, rank=rank, exit_code=code, signal=failure.signal)
+        if failure.error is not None:
+            end = RankEnd(rank=rank, node=share.node, at_ms=0, exit_code=code, step=step, error=failure.error)
             failed = replace(failed, ends=(end,))
-    return (failed, *gone)
+    return (failed, *cleared)
 
 
-def together(nodes: Iterable[str], act: Behaviour) -> tuple[tuple[str, ...], ...]:
-    """Nodes that say something at the same time: each alone, or all of them."""
-    return tuple((node,) for node in nodes) if act.apart_ms else (tuple(nodes),)
+def reporting_groups(nodes: Iterable[str], behaviour: Behaviour) -> tuple[tuple[str, ...], ...]:
+    """Return the nodes in groups that report at the same time: each alone, or all of them."""
+    return tuple((node,) for node in nodes) if behaviour.stagger_ms else (tuple(nodes),)
 
 
 def _cleared(start: Start, nodes: tuple[str, ...]) -> e.Cleared:
     return e.Cleared(gang=start.gang, generation=start.generation, nodes=nodes)
 
 
-def _after_ms(item: tuple[int, Fact]) -> int:
-    return item[0]
+def _after_ms(timed: tuple[int, AttemptEvent]) -> int:
+    return timed[0]

@@ -1,7 +1,6 @@
-"""An event log that is read while it is written: each row goes to whoever takes it, and nothing is kept.
+"""An event log that passes each row to its readers and keeps nothing.
 
-For runs in virtual time, which nobody restores and nobody asks while they last. Given to `engine.loop` by
-`simulation.run`; `line` is how a row is written where somebody wants the log itself.
+It serves runs in virtual time, which are never restored and not queried while they last.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,19 +13,19 @@ from ganger.model.event import Stamped
 
 
 class StreamLog:
-    """A log that begins empty. `readers` are told of every row, in its order."""
+    """A log that begins empty. `readers` receive every row, in its order."""
 
     TELLS = False
 
     def __init__(self, *readers: Callable[[Stamped], None]) -> None:
-        """Nothing has happened."""
+        """Begin empty."""
         self._readers = readers
         self.reserve = DiskReserve(None)
         self.unreadable: dict[int, str] = {}
         self._is_empty = True
 
     def restore(self) -> State:
-        """Nothing is kept: asked once, before anything is written."""
+        """Return an empty state. RuntimeError: rows have been written, of which nothing is kept."""
         if not self._is_empty:
             raise RuntimeError("nothing is kept that a state could be restored from")
         return State()
@@ -38,7 +37,7 @@ class StreamLog:
         shows: Callable[[], None] = lambda: None,
         encoded: Mapping[int, bytes] = {},
     ) -> None:
-        """Hand on what happened."""
+        """Pass rows to the readers."""
         shows()
         self._is_empty = False
         for row in batch:
@@ -46,15 +45,15 @@ class StreamLog:
                 reader(row)
 
     def snapshot(self, state: State) -> None:
-        """Nothing is restored."""
+        """Do nothing: the log is never restored."""
 
 
-class StreamedEvent(StreamLog):
-    """One in which those who wait are told why, as a server tells them: that takes rounds that nobody else needs."""
+class StreamLogWithReasons(StreamLog):
+    """A log with pending reasons, as a server has it, which takes scheduling cycles that nothing else needs."""
 
     TELLS = True
 
 
 def line(row: Stamped) -> bytes:
-    """A row as one line: number, time, whether a round was planned after it, and the event as JSON."""
+    """Return a row as one line: number, time, whether a cycle followed it, and the event as JSON."""
     return b"%d %d %d %s\n" % (row.seq, row.at_ms, row.closes, codec.encode(row.event))

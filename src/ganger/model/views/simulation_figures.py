@@ -1,8 +1,8 @@
 """The figures by which simulated runs are compared: what each is called, where it is found, how it is written.
 
 `ganger sim compare` prints them (`cli.sim.sim_compare`), and its report shows the same
-(`simulation.report.report_tables`). What they mean is said where each is worked out (`simulation.metrics.scorecard`,
-`simulation.result`)."""
+(`simulation.report.html_report`). What they mean is said where each is worked out (`simulation.metrics.scorecard`,
+`simulation.json_output`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

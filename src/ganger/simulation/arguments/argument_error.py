@@ -1,8 +1,8 @@
-"""A simulation that cannot be. Raised by what reads the arguments of `ganger sim`, told by its errand."""
+"""The error for arguments of `ganger sim` that cannot be simulated."""
 
 
-class Unaskable(Exception):
-    """What was asked cannot be simulated: why, and what to ask instead."""
+class InvalidArgument(Exception):
+    """Arguments that cannot be simulated, with the reason and what to type instead."""
 
     def __init__(self, reason: str, next: str) -> None:
         super().__init__(reason)

@@ -1,7 +1,4 @@
-"""The node faults that `ganger sim` was asked for, from the arguments of its errand; and what of them is told.
-
-Called by `simulation.arguments.run_arguments`, and by the errand `sim run` for its answer.
-"""
+"""The node faults of a simulation: `--faults` and the options that go with it, and their part of the answer."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,77 +7,80 @@ from typing import Any, Final
 
 from ganger.model.cluster import Node
 from ganger.model.units import DAY_MS
-from ganger.simulation.arguments.argument_error import Unaskable
-from ganger.simulation.node_outages import Faultiness, outages, period_ms
-from ganger.simulation.result import flaws
-from ganger.simulation.run import Faults, Outcome
+from ganger.simulation.arguments.argument_error import InvalidArgument
+from ganger.simulation.json_output import findings_json
+from ganger.simulation.node_outages import FaultModel, draw_outages, record_length_ms
+from ganger.simulation.run import Outcome
+from ganger.simulation.trace_replay import Faults
 from ganger.simulation.traces.read_trace import read_faults
 
 LARGEST_RATE: Final = 1_000
-NEEDS_FAULTS: Final = ("fault_rate", "fault_seed", "fault_nodes", "detect_ms", "repair_ms", "spares")
-"""Arguments that mean something only with `--faults`."""
+NEED_FAULTS: Final = ("fault_rate", "fault_seed", "fault_nodes", "detect_ms", "repair_ms", "spares")
+"""Arguments that have a meaning only with `--faults`."""
 
 
-def faults_of(arguments: argparse.Namespace, nodes: Sequence[Node], seed: int = 0) -> Faults:
-    """The outages of these nodes, none where nobody asked for any; `seed` is added to the one asked for. Unaskable,
-    Unreadable: they cannot be."""
+def faults_from(arguments: argparse.Namespace, nodes: Sequence[Node], seed: int = 0) -> Faults:
+    """Return the outages of these nodes, none without `--faults`; `seed` is added to `--fault-seed`.
+
+    InvalidArgument, UnreadableTrace: the faults cannot be simulated.
+    """
     _check(arguments, len(nodes))
     if arguments.faults is None:
         return Faults()
-    record = read_faults(arguments.faults)
-    named = len({fault.node for fault in record.records})
-    if arguments.fault_nodes is not None and arguments.fault_nodes < named:
-        raise Unaskable(
-            f"{arguments.faults} names {named} nodes that failed, more than {arguments.fault_nodes}",
-            f"say of how many nodes it is: --fault-nodes {named} is the least",
+    trace = read_faults(arguments.faults)
+    failed = len({fault.node for fault in trace.records})
+    if arguments.fault_nodes is not None and arguments.fault_nodes < failed:
+        raise InvalidArgument(
+            f"{arguments.faults} names {failed} nodes that failed, more than {arguments.fault_nodes}",
+            f"say how many nodes it covers: --fault-nodes {failed} is the least",
         )
-    how = Faultiness(
+    model = FaultModel(
         rate=Fraction(arguments.fault_rate or 1),
         seed=(arguments.fault_seed or 0) + seed,
         nodes=arguments.fault_nodes,
         detect_ms=arguments.detect_ms or 0,
         repair_ms=arguments.repair_ms,
     )
-    found = outages(record.records, [node.name for node in nodes], how)
-    return Faults(record=record, outages=found, spares=arguments.spares or 0)
+    outages = draw_outages(trace.records, [node.name for node in nodes], model)
+    return Faults(trace=trace, outages=outages, spares=arguments.spares or 0)
 
 
-def faults_told(faults: Faults, outcome: Outcome) -> dict[str, Any]:
-    """Where the faults come from, and whether they cover the run."""
-    if faults.record is None:
+def faults_json(faults: Faults, outcome: Outcome) -> dict[str, Any]:
+    """Return the source of the faults, and whether they cover the run; nothing without faults."""
+    if faults.trace is None:
         return {}
-    ends_ms = max((each.ended_ms or 0 for each in outcome.histories), default=0)
-    begins_ms = min((each.submitted_ms for each in outcome.histories), default=0)
-    told = {
-        "file": faults.record.place,
-        "format": faults.record.format,
-        "rows": faults.record.rows,
-        "findings": flaws(faults.record.findings),
+    end_ms = max((job.ended_ms or 0 for job in outcome.histories), default=0)
+    begin_ms = min((job.submitted_ms for job in outcome.histories), default=0)
+    record = {
+        "file": faults.trace.path,
+        "format": faults.trace.format,
+        "rows": faults.trace.rows,
+        "findings": findings_json(faults.trace.findings),
         "outages": len(faults.outages),
         "spares": faults.spares,
-        "days": period_ms(faults.record.records) / DAY_MS,
-        "days_of_run": max(0, ends_ms - begins_ms) / DAY_MS,
+        "days": record_length_ms(faults.trace.records) / DAY_MS,
+        "days_of_run": max(0, end_ms - begin_ms) / DAY_MS,
     }
-    return {"faults": told}
+    return {"faults": record}
 
 
 def _check(arguments: argparse.Namespace, nodes: int) -> None:
-    said = [name for name in NEEDS_FAULTS if getattr(arguments, name) is not None]
-    if said and arguments.faults is None:
-        flag = f"--{said[0].removesuffix('_ms').replace('_', '-')}"
-        raise Unaskable(f"{flag} says something of faults, and there are none", "name a file of them: --faults FILE")
+    given = [name for name in NEED_FAULTS if getattr(arguments, name) is not None]
+    if given and arguments.faults is None:
+        flag = f"--{given[0].removesuffix('_ms').replace('_', '-')}"
+        raise InvalidArgument(f"{flag} is about faults, and there are none", "name a file of them: --faults FILE")
     if arguments.fault_rate is not None and not 0 < Fraction(arguments.fault_rate) <= LARGEST_RATE:
-        raise Unaskable(
+        raise InvalidArgument(
             f"a rate of {arguments.fault_rate} is not above 0 and at most {LARGEST_RATE}",
             "say how many times as many faults: --fault-rate 0.5; for none leave out --faults",
         )
     if (arguments.spares or 0) >= nodes:
-        raise Unaskable(
+        raise InvalidArgument(
             f"{arguments.spares} spares of {nodes} nodes leave none to run on", f"--spares {nodes - 1} is the most"
         )
     if arguments.checkpoint_ms == 0:
-        raise Unaskable(
+        raise InvalidArgument(
             "checkpoints after 0 ms of work are no checkpoints", "leave out --checkpoint for a job that keeps all of it"
         )
     if arguments.write_ms and not arguments.checkpoint_ms:
-        raise Unaskable("--checkpoint-cost says what a checkpoint costs, and there are none", "add --checkpoint 30m")
+        raise InvalidArgument("--checkpoint-cost is about checkpoints, and there are none", "add --checkpoint 30m")

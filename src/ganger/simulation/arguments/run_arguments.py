@@ -1,7 +1,4 @@
-"""What `ganger sim` was asked to simulate: cluster, costs and policy, from the arguments of its errand.
-
-Called by the errands `sim run` and `sim compare`, which have these arguments in common (`server.__main__` parses them).
-"""
+"""One run of a trace, from the arguments that `ganger sim run` and `ganger sim compare` have in common."""
 
 import argparse
 from dataclasses import replace
@@ -10,58 +7,51 @@ from typing import Final
 
 from ganger import registry
 from ganger.core.state.state import State
-from ganger.model.policy import ORDER, SCORES, GpuShares, Rules, document_of
-from ganger.simulation.arguments.argument_error import Unaskable
-from ganger.simulation.arguments.fault_arguments import faults_of
-from ganger.simulation.arguments.node_arguments import nodes_of
-from ganger.simulation.arguments.price_arguments import prices_of
-from ganger.simulation.run import Costs, Run
+from ganger.model.policy import ORDER, GpuShares, Rules, document_of
+from ganger.simulation.arguments.cluster_arguments import nodes_from, prices_from
+from ganger.simulation.arguments.fault_arguments import faults_from
+from ganger.simulation.arguments.policy_arguments import order_and_score
+from ganger.simulation.trace_replay import Overheads, TraceRun
 from ganger.simulation.traces.trace import RecordedJob, Trace
 
-SPARED: Final = 20
-"""Preemptions and lost nodes that a limit has room for."""
-DRAWS: Final = "random"
+RESTARTS_IN_LIMIT: Final = 20
+"""Preemptions and lost nodes that the time limit of a job has room for."""
+RANDOM_SCORE: Final = "random"
 """The placement score that a seed has a meaning for."""
 
 
-def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str | None, seed: int = 0) -> Run:
-    """One run of the trace. `policy`: an order, or one and a placement score, as `easy+fgd`; None: the default order.
-    `seed`: of all that is drawn. Unaskable where there is none of that name."""
-    order, score = parts_of(policy or ORDER)
+def trace_run_from(
+    arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str | None, seed: int = 0
+) -> TraceRun:
+    """Return one run of the trace. InvalidArgument: the policy is unknown.
+
+    policy: `ORDER` or `ORDER+SCORE`; None: the default order
+    seed: of all that is drawn
+    """
+    order, score = order_and_score(policy or ORDER)
     rules = replace(Rules(), order=order, gpu_shares=replace(GpuShares(), score=score, seed=seed))
-    nodes = nodes_of(arguments)
-    return Run(
+    nodes = nodes_from(arguments)
+    return TraceRun(
         trace=trace,
         nodes=nodes,
         order=registry.order,
         document=document_of(rules, State().queues),
-        costs=_costs(arguments, registry.policies()[order]),
-        faults=faults_of(arguments, nodes, seed),
-        prices=prices_of(arguments.price, nodes),
+        overheads=_overheads(arguments, registry.policies()[order]),
+        faults=faults_from(arguments, nodes, seed),
+        prices=prices_from(arguments.price, nodes),
     )
 
 
-def parts_of(policy: str) -> tuple[str, str]:
-    """Its queue order and its placement score. Unaskable where there is none of that name."""
-    orders = registry.policies()
-    order, plus, score = policy.partition("+")
-    if order not in orders:
-        raise Unaskable(f"there is no queue order {order}", f"name one of {', '.join(sorted(orders))}")
-    if plus and score not in SCORES:
-        raise Unaskable(f"there is no placement score {score}", f"name one of {', '.join(SCORES)}, as {order}+fgd")
-    return order, score or GpuShares().score
-
-
-def _costs(arguments: argparse.Namespace, order: ModuleType) -> Costs:
-    """Where jobs are stopped for others, or lose nodes, these costs come again and again; limits have room for some of
-    them."""
+def _overheads(arguments: argparse.Namespace, order: ModuleType) -> Overheads:
+    """Return what running costs; where jobs are preempted or lose nodes, limits have room for some restarts."""
     start_ms, checkpoint_ms = arguments.start_ms or 0, arguments.checkpoint_ms or 0
-    again_ms = start_ms + checkpoint_ms + arguments.write_ms
+    restart_ms = start_ms + checkpoint_ms + arguments.write_ms
     if arguments.faults is not None:
-        again_ms += arguments.detect_ms or 0
-    return Costs(
+        restart_ms += arguments.detect_ms or 0
+    has_restarts = order.ORDERS_RUNNING or arguments.faults is not None
+    return Overheads(
         start_ms=start_ms,
         checkpoint_ms=checkpoint_ms,
         write_ms=arguments.write_ms,
-        spare_ms=SPARED * again_ms if order.ORDERS_RUNNING or arguments.faults is not None else 0,
+        limit_margin_ms=RESTARTS_IN_LIMIT * restart_ms if has_restarts else 0,
     )

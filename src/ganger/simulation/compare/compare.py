@@ -1,164 +1,206 @@
-"""The errand `sim compare`: several policies on one trace, each in a process of its own, and a report of them.
+"""`ganger sim compare`: several policies on one trace or log, each in a process of its own, and a report of them.
 
-Called by `simulation.subcommand`. While runs last it prints a JSON object on a line of its own whenever one of them is
-further (`done`, from 0 to 1, and `ended`, how many runs are over); the answer is the last line. Whatever can be wrong
-with what was asked is said before the first run begins."""
+While runs last, a JSON object is printed on a line of its own whenever one of them has made progress (`done`, from 0 to
+1, and `ended`, how many runs are over); the answer is the last line. All arguments are checked before the first run.
+"""
 
 import argparse
 import json
 import os
 import signal
+import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
 from ganger.model.cluster import Node
 from ganger.model.policy import ORDER
-from ganger.simulation.arguments.argument_error import Unaskable
-from ganger.simulation.arguments.node_arguments import size_of
-from ganger.simulation.arguments.policy_arguments import read_document
-from ganger.simulation.arguments.run_arguments import DRAWS, parts_of, run_of
-from ganger.simulation.compare.contender import Contender, compared
-from ganger.simulation.compare.seed_spread import spread
-from ganger.simulation.from_log.compare_days import OwnContender, own_compared, own_contenders
-from ganger.simulation.from_log.days import own_source
-from ganger.simulation.process_pool import Broke, Came, Far, Work, in_parallel
-from ganger.simulation.report.html_report import report
-from ganger.simulation.result import Record, source
+from ganger.simulation.arguments.argument_error import InvalidArgument
+from ganger.simulation.arguments.cluster_arguments import cluster_json
+from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
+from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_from
+from ganger.simulation.compare.contender import TraceContender, run_trace_contender
+from ganger.simulation.compare.process_pool import RunFailure, RunProgress, RunResult, Work, run_in_processes
+from ganger.simulation.from_log.log_contender import LogContender, log_contenders_from, run_log_contender
+from ganger.simulation.from_log.run_log import log_source_json
+from ganger.simulation.json_output import Record, source_json
+from ganger.simulation.report.html_report import comparison_report
 from ganger.simulation.traces.read_trace import read_jobs
 
-POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
-"""Those compared where none is named: the default, and what tables of the field begin with."""
+DEFAULT_POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
+"""The default order, and those that published comparisons begin with."""
+CHART_DATA: Final = ("series", "bars")
+"""Parts of a run that are no figures."""
 
 
 def compare(arguments: argparse.Namespace) -> Record:
-    """Run them all, and tell how each went. Unaskable, Unreadable: what was asked is wrong."""
+    """Run all contenders and return their figures. InvalidArgument, UnreadableTrace: an argument is wrong."""
     if arguments.report is not None:
-        _expect_folder(arguments.report)
-    answer = _of_trace(arguments) if arguments.from_log is None else _of_log(arguments)
-    runs = answer["runs"]
-    if arguments.report is not None and runs:
-        _write(arguments.report, report(answer))
+        _check_report_path(arguments.report)
+    answer = _compare_on_trace(arguments) if arguments.from_log is None else _compare_on_log(arguments)
+    if arguments.report is not None and answer["runs"]:
+        _write_atomically(arguments.report, comparison_report(answer))
     return answer
 
 
-def _of_trace(arguments: argparse.Namespace) -> Record:
-    policies = _policies(POLICIES if arguments.policies is None else arguments.policies)
-    fails = arguments.faults is not None
-    seeds = _seeds(policies, arguments.seeds, fails=fails)
+def _compare_on_trace(arguments: argparse.Namespace) -> Record:
+    policies = _split_policies(DEFAULT_POLICIES if arguments.policies is None else arguments.policies)
+    has_faults = arguments.faults is not None
+    seeds = _seeds_by_policy(policies, arguments.seeds, has_faults=has_faults)
     trace = read_jobs(arguments.trace, arguments.format)
     contenders = [
-        Contender(policy=policy, seed=seed, run=run_of(arguments, trace, policy, seed or 0))
+        TraceContender(policy=policy, seed=seed, run=trace_run_from(arguments, trace, policy, seed or 0))
         for policy in policies
         for seed in seeds[policy]
     ]
-    first = contenders[0].run
+    nodes = contenders[0].run.nodes
     for path in arguments.document:
-        document = read_document(path, first.nodes)
-        for seed in range(arguments.seeds) if fails and arguments.seeds > 1 else (None,):
-            run = replace(run_of(arguments, trace, ORDER, seed or 0), document=document)
-            contenders.append(Contender(policy=str(path), seed=seed, run=run))
-    runs, broken = _run_all(compared, contenders)
-    return _answer(arguments, source(trace, ()), first.nodes, runs, broken)
+        document = read_document(path, nodes)
+        for seed in range(arguments.seeds) if has_faults and arguments.seeds > 1 else (None,):
+            run = replace(trace_run_from(arguments, trace, ORDER, seed or 0), document=document)
+            contenders.append(TraceContender(policy=str(path), seed=seed, run=run))
+    runs, failures = _run_all(run_trace_contender, contenders)
+    return _answer(arguments, source_json(trace, ()), nodes, runs, failures)
 
 
-def _of_log(arguments: argparse.Namespace) -> Record:
-    """Recorded, under the policy in force, and under what is named."""
-    policies = [] if arguments.policies is None else _policies(arguments.policies)
-    _seeds(policies or [ORDER], arguments.seeds, fails=False)
-    nodes, contenders = own_contenders(arguments, policies)
-    past = contenders[0].past
-    runs, broken = _run_all(own_compared, contenders)
-    return _answer(arguments, own_source(past, past.findings), nodes, runs, broken)
+def _compare_on_log(arguments: argparse.Namespace) -> Record:
+    """Compare the recorded run, the policy in force, and the policies and documents that are named."""
+    policies = [] if arguments.policies is None else _split_policies(arguments.policies)
+    _seeds_by_policy(policies or [ORDER], arguments.seeds, has_faults=False)
+    nodes, contenders = log_contenders_from(arguments, policies)
+    days = contenders[0].days
+    runs, failures = _run_all(run_log_contender, contenders)
+    return _answer(arguments, log_source_json(days, days.findings), nodes, runs, failures)
 
 
-def _policies(text: str) -> list[str]:
+def _split_policies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         if not name:
-            raise Unaskable(f"a policy without a name in {text!r}", f"--policies {POLICIES}")
-        if name in names[:at]:
-            raise Unaskable(f"{name} is named twice in {text!r}", "name each policy once")
-        parts_of(name)
+            raise InvalidArgument(f"a policy without a name in {text!r}", f"--policies {DEFAULT_POLICIES}")
+        if name in names[:index]:
+            raise InvalidArgument(f"{name} is named twice in {text!r}", "name each policy once")
+        order_and_score(name)
     return names
 
 
-def _seeds(policies: Sequence[str], many: int, *, fails: bool) -> dict[str, list[int | None]]:
-    """Those of each policy; None alone where nothing draws. `fails`: nodes do, drawn for all alike."""
-    drawn = {policy: parts_of(policy)[1] == DRAWS or (fails and many > 1) for policy in policies}
-    if many > 1 and not any(drawn.values()):
-        score = f"{policies[0].partition('+')[0]}+{DRAWS}"
-        raise Unaskable(
-            f"--seeds {many}: none of these policies draws, so {many} runs of each would be the same",
-            f"leave --seeds out, add --faults FILE, or name a placement score that draws: {score}",
+def _seeds_by_policy(policies: Sequence[str], seeds: int, *, has_faults: bool) -> dict[str, list[int | None]]:
+    """Return the seeds of each policy; None alone where nothing is drawn. Faults are drawn for all policies alike."""
+    is_drawn = {policy: order_and_score(policy)[1] == RANDOM_SCORE or (has_faults and seeds > 1) for policy in policies}
+    if seeds > 1 and not any(is_drawn.values()):
+        policy = f"{policies[0].partition('+')[0]}+{RANDOM_SCORE}"
+        raise InvalidArgument(
+            f"--seeds {seeds}: none of these policies draws, so {seeds} runs of each would be the same",
+            f"leave --seeds out, add --faults FILE, or name a placement score that draws: {policy}",
         )
-    return {policy: list(range(many)) if drawn[policy] else [None] for policy in policies}
+    return {policy: list(range(seeds)) if is_drawn[policy] else [None] for policy in policies}
 
 
-def _expect_folder(file: Path) -> None:
-    """Hours of simulation are not to end without a place for the report."""
+def _check_report_path(file: Path) -> None:
+    """Check that the report can be written, before hours of simulation."""
     folder = file.absolute().parent
     if not folder.is_dir():
-        raise Unaskable(f"there is no folder {folder} for the report", f"mkdir -p {folder}")
+        raise InvalidArgument(f"there is no folder {folder} for the report", f"mkdir -p {folder}")
     if file.is_dir():
-        raise Unaskable(f"{file} is a folder, and the report is a file", f"--report {file / 'report.html'}")
+        raise InvalidArgument(f"{file} is a folder, and the report is a file", f"--report {file / 'report.html'}")
     if not os.access(folder, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
-        raise Unaskable(f"the report cannot be written to {file}", f"ls -ld {folder}")
+        raise InvalidArgument(f"the report cannot be written to {file}", f"ls -ld {folder}")
 
 
-def _run_all(work: Work, contenders: Sequence[Contender | OwnContender]) -> tuple[list[Record], list[Record]]:
-    """What came of those that ended, in the order in which they were named, and of those that did not, why."""
-    signal.signal(signal.SIGTERM, _end)
-    parts, came, broken = [0.0] * len(contenders), dict[int, Record](), dict[int, str]()
-    for told in in_parallel(work, contenders):
-        match told:
-            case Far(at, part):
-                parts[at] = part
-            case Came(at, result):
-                parts[at], came[at] = 1, result
-            case Broke(at, why):
-                parts[at], broken[at] = 1, why
-        _say({"done": sum(parts) / len(parts), "ended": len(came) + len(broken), "runs": len(contenders)})
-    named = [{"name": contenders[at].name, "why": why} for at, why in sorted(broken.items())]
-    return [came[at] for at in sorted(came)], named
+def _run_all(work: Work, contenders: Sequence[TraceContender | LogContender]) -> tuple[list[Record], list[Record]]:
+    """Return the runs that ended, in the order of the contenders, and the reasons of those that did not."""
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    fractions, results, failures = [0.0] * len(contenders), dict[int, Record](), dict[int, str]()
+    for message in run_in_processes(work, contenders):
+        match message:
+            case RunProgress(index, fraction):
+                fractions[index] = fraction
+            case RunResult(index, result):
+                fractions[index], results[index] = 1, result
+            case RunFailure(index, reason):
+                fractions[index], failures[index] = 1, reason
+        done, ended = sum(fractions) / len(fractions), len(results) + len(failures)
+        _print_json({"done": done, "ended": ended, "runs": len(contenders)})
+    failed = [{"name": contenders[index].name, "why": reason} for index, reason in sorted(failures.items())]
+    return [results[index] for index in sorted(results)], failed
 
 
 def _answer(
     arguments: argparse.Namespace,
-    read: Record,
+    source: Record,
     nodes: Sequence[Node],
     runs: Sequence[Record],
-    broken: Sequence[Record],
+    failures: Sequence[Record],
 ) -> Record:
-    """The findings are of the trace and the cluster, so each simulated run has the same."""
+    """Return the answer; findings are of the trace and the cluster, so each simulated run has the same."""
     findings = runs[-1]["findings"] if runs else []
+    listed_runs = [{name: value for name, value in run.items() if name != "findings"} for run in runs]
     return {
-        **read,
+        **source,
         "findings": findings,
-        **size_of(nodes),
+        **cluster_json(nodes),
         "start_ms": arguments.start_ms,
         "checkpoint_ms": arguments.checkpoint_ms or 0,
-        "broken": list(broken),
+        "broken": list(failures),
         "report": None if arguments.report is None or not runs else str(arguments.report),
-        "runs": (every := [{name: value for name, value in run.items() if name != "findings"} for run in runs]),
-        "spread": spread(every),
+        "runs": listed_runs,
+        "spread": _spread_json(listed_runs),
     }
 
 
-def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
+def _write_atomically(file: Path, text: str) -> None:
     part = file.with_name(f"{file.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(file)
 
 
-def _say(told: Record) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _print_json(record: Record) -> None:
+    sys.stdout.write(json.dumps(record) + "\n")
     sys.stdout.flush()
 
 
-def _end(_signal: int, _frame: object) -> NoReturn:
-    """By leaving the loop, so that all processes are ended."""
+def _exit_on_sigterm(_signal: int, _frame: object) -> NoReturn:
+    """Leave the loop over the messages, which ends all processes."""
     raise SystemExit(128 + signal.SIGTERM)
+
+
+# -- spread over seeds -------------------------------------------------------------------------------------------------
+
+
+def _spread_json(runs: Sequence[Record]) -> list[Record]:
+    """Return mean and standard deviation (of a sample) for each policy with several runs.
+
+    Each has the shape of a run, so that a table shows it as one. A figure that a run lacks is left out of both.
+    """
+    runs_by_policy: dict[str, list[Record]] = {}
+    for run in runs:
+        runs_by_policy.setdefault(run["policy"], []).append(run)
+    return [
+        {
+            "policy": policy,
+            "runs": len(runs),
+            "mean": _aggregated(runs, statistics.fmean),
+            "std": _aggregated(runs, statistics.stdev),
+        }
+        for policy, runs in runs_by_policy.items()
+        if len(runs) > 1
+    ]
+
+
+def _aggregated(runs: Sequence[Record], aggregate: Callable[[list[float]], float]) -> Record:
+    """Aggregate all figures that are numbers; a reason of `unended` that a run does not have counts as 0."""
+    aggregates: Record = {}
+    for name in dict.fromkeys(name for run in runs for name in run if name not in CHART_DATA):
+        values = [run.get(name) for run in runs]
+        if any(isinstance(value, dict) for value in values):
+            parts = [value or {} for value in values]
+            if name == "unended":
+                reasons = dict.fromkeys(reason for part in parts for reason in part)
+                parts = [{reason: part.get(reason, 0) for reason in reasons} for part in parts]
+            aggregates[name] = _aggregated(parts, aggregate)
+        else:
+            numbers = [float(value) for value in values if isinstance(value, int | float)]
+            aggregates[name] = aggregate(numbers) if len(numbers) > 1 else None
+    return aggregates

@@ -1,7 +1,6 @@
-"""One run of a comparison: the simulation, its figures, and its series for pictures. Called by
-`simulation.compare.compare`.
+"""One run of a comparison: the simulation, its figures, and its series for charts.
 
-It is what a process of its own does, so what goes in and what comes out can be pickled.
+It is the work of a process of its own, so its input and output can be pickled.
 """
 
 import time
@@ -10,74 +9,74 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from ganger.model import event as e
+from ganger.simulation.compare.process_pool import ReportProgress
+from ganger.simulation.json_output import Record, findings_json, occupancy_for, outcome_json
 from ganger.simulation.metrics.occupancy import Bar, Occupancy
-from ganger.simulation.metrics.run_history import History
+from ganger.simulation.metrics.run_history import JobHistory
 from ganger.simulation.metrics.time_series import series
-from ganger.simulation.process_pool import Tell
-from ganger.simulation.result import Record, figures, flaws, looks
-from ganger.simulation.run import Outcome, Run, simulate
+from ganger.simulation.run import Outcome
+from ganger.simulation.trace_replay import TraceRun, simulate_trace
 
-TOLD_S: Final = 0.2
-"""How often a process says how far it is."""
-LOOKED: Final = 64
-"""Rows after which it looks at the clock."""
+REPORT_INTERVAL_S: Final = 0.2
+ROWS_PER_CLOCK_READ: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """What is run. `seed`: None where nothing draws."""
+class TraceContender:
+    """A run of a trace. `seed`: None where nothing is drawn."""
 
     policy: str
     seed: int | None
-    run: Run
+    run: TraceRun
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """Name of the run in tables."""
         return self.policy if self.seed is None else f"{self.policy} #{self.seed}"
 
 
-class Progress:
-    """Tells how far a run is: half of the way is that all have come, the other half that all have ended."""
+class ProgressReader:
+    """A reader of log rows that reports the progress of a run: one half is submissions, the other is ends."""
 
-    def __init__(self, jobs: int, tell: Tell) -> None:
-        self._all, self._tell = 2 * max(1, jobs), tell
+    def __init__(self, jobs: int, report_progress: ReportProgress) -> None:
+        self._all, self._report_progress = 2 * max(1, jobs), report_progress
         self._done = self._rows = 0
-        self._told_s = time.monotonic()
+        self._reported_s = time.monotonic()
 
-    def take(self, row: e.Stamped) -> None:
-        """The next row of the log."""
+    def read(self, row: e.Stamped) -> None:
+        """Read the next row of the log."""
         self._rows += 1
         self._done += isinstance(row.event, e.Submitted | e.Finished)
-        if self._rows % LOOKED == 0 and time.monotonic() - self._told_s > TOLD_S:
-            self._told_s = time.monotonic()
-            self._tell(min(1.0, self._done / self._all))
+        if self._rows % ROWS_PER_CLOCK_READ == 0 and time.monotonic() - self._reported_s > REPORT_INTERVAL_S:
+            self._reported_s = time.monotonic()
+            self._report_progress(min(1.0, self._done / self._all))
 
 
-def compared(contender: Contender, tell: Tell) -> Record:
-    """How it went: what `sim run` says of it, its name, its series, and the bars of a small one's Gantt picture."""
+def run_trace_contender(contender: TraceContender, report_progress: ReportProgress) -> Record:
+    """Run a trace and return its names, figures, series and, of a small run, the bars of its Gantt chart."""
     run = contender.run
-    records = run.trace.records
-    occupancy = looks(run)
-    outcome = simulate(run, occupancy.take, Progress(len(records), tell).take)
+    occupancy = occupancy_for(run)
+    progress = ProgressReader(len(run.trace.records), report_progress)
+    outcome = simulate_trace(run, occupancy.fold, progress.read)
     names = {"policy": contender.policy, "seed": contender.seed, "name": contender.name}
-    return pictured(names, outcome, occupancy)
+    return contender_json(names, outcome, occupancy)
 
 
-def pictured(names: Record, outcome: Outcome, occupancy: Occupancy) -> Record:
-    """A run under its names, with its series and bars."""
+def contender_json(names: Record, outcome: Outcome, occupancy: Occupancy) -> Record:
+    """Return a run under its names, with its series and bars."""
     first_ms = min((job.submitted_ms for job in outcome.histories), default=0)
     idle = [(at_ms - first_ms, share) for at_ms, share in occupancy.idle_of_no_use(outcome.histories)]
+    bars = occupancy.bars
     return {
         **names,
-        "findings": flaws(outcome.findings),
-        **figures(outcome, occupancy),
+        "findings": findings_json(outcome.findings),
+        **outcome_json(outcome, occupancy),
         "series": {**asdict(series(outcome.histories)), "idle_of_no_use": idle},
-        "bars": None if occupancy.bars is None else [_bar(bar, outcome.histories, first_ms) for bar in occupancy.bars],
+        "bars": None if bars is None else [_bar_json(bar, outcome.histories, first_ms) for bar in bars],
     }
 
 
-def _bar(bar: Bar, jobs: Sequence[History], first_ms: int) -> Record:
-    """A bar with its tenant, in ms after the first submission."""
+def _bar_json(bar: Bar, jobs: Sequence[JobHistory], first_ms: int) -> Record:
+    """Return a bar with its tenant, in ms after the first submission."""
     times = {"from_ms": bar.from_ms - first_ms, "to_ms": bar.to_ms - first_ms}
     return {"job": bar.job, "tenant": jobs[bar.job].tenant, "node": bar.node, "devices": list(bar.devices), **times}

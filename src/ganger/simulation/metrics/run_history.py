@@ -1,7 +1,4 @@
-"""What became of a job in a run, simulated or recorded, and the summary of many figures. Pure: no clock, no file.
-
-Made by `simulation.history_recorder` and its callers; every figure of a run is computed from it: `scorecard`,
-`goodput`, `series`."""
+"""The history of a job in a run, simulated or recorded, of which every figure is computed; summaries of many values."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,18 +6,23 @@ from dataclasses import dataclass
 from typing import Final
 
 NEVER_MS: Final = 1 << 62
-"""After every moment of a run."""
+"""Later than the end of every run."""
 Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One time that a job had its nodes, from `began_ms` to `ended_ms`.
+    """One allocation of a job's nodes, from `began_ms` to `ended_ms`.
 
-    first_ms: work that was kept of it before; kept_ms: and after, None where the job came to its good end; stopped_ms:
-    when it was told to stop; failed_ms: since when a node of it was lost, and lost_ms: when the last such loss was
-    known. preempted: it was stopped for another; moved: the one before was not on the same nodes; switches: in how many
-    domains of the innermost level its nodes are, 0 where that is not known of all.
+    nodes: number of nodes
+    first_ms: work that was kept before
+    kept_ms: work that was kept after; None if the job ended well
+    stopped_ms: time of the stop
+    failed_ms: time of the first failure of a node
+    lost_ms: time at which the last loss of a node was known
+    preempted: the stop was a preemption
+    moved: the attempt before was on other nodes
+    switches: number of domains of the innermost level that its nodes are in; 0 if unknown
     """
 
     began_ms: int
@@ -37,10 +39,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What became of one job. `running`: from when to when, in order and apart; `ended_ms`: None where it never did;
-    `gone_ms`: when one that did not end was stopped for good, None where it waits or runs yet; `duration_ms`: how long
-    it runs by itself; `deadline_ms`: by when it should have ended; `attempts`: how each run of it went.
+class JobHistory:
+    """The history of one job.
+
+    duration_ms: how long it runs undisturbed
+    running: intervals in which it ran, in order and apart
+    ended_ms: time of its good end; None if it has none
+    gone_ms: time at which it was stopped for good; None if it ended well, waits or runs
+    deadline_ms: time by which it should have ended
     """
 
     tenant: str
@@ -55,19 +61,21 @@ class History:
 
     @property
     def over_ms(self) -> int | None:
-        """When nobody had to do with it any more."""
+        """Time of its end, good or not; None if it waits or runs."""
         return self.gone_ms if self.ended_ms is None else self.ended_ms
 
     @property
     def ran_ms(self) -> int:
-        """How long it ran in all."""
+        """Total running time."""
         return sum(end_ms - begin_ms for begin_ms, end_ms in self.running)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Mean and percentiles of `n` values: of the sorted ones p95 is the one at floor(0.95 n), counted from 0. None
-    without any."""
+    """Mean and percentiles of `n` values; None without any.
+
+    p95 is the element at floor(0.95 n) of the sorted values, counted from 0.
+    """
 
     n: int
     mean: float | None = None
@@ -77,7 +85,7 @@ class Summary:
 
 
 def summary(values: Iterable[float]) -> Summary:
-    """How many there are, their mean and percentiles."""
+    """Return the number of values, their mean and percentiles."""
     ordered = sorted(values)
     n = len(ordered)
     if not n:
@@ -86,9 +94,11 @@ def summary(values: Iterable[float]) -> Summary:
     return Summary(n, math.fsum(ordered) / n, p50, p95, p99)
 
 
-def waited(job: History) -> Iterator[Interval]:
-    """From when to when it waited: from its submission until it ended or was stopped for good, while it did not run.
-    One that did neither waits for ever."""
+def waiting_intervals(job: JobHistory) -> Iterator[Interval]:
+    """Yield the intervals between submission and end in which the job did not run.
+
+    A job that neither ended nor was stopped for good waits for ever.
+    """
     since_ms = job.submitted_ms
     for begin_ms, end_ms in job.running:
         if begin_ms > since_ms:

@@ -1,41 +1,41 @@
-"""How well a run went: waiting, slowdown, use of the cluster and fairness, from what ran when. Pure: no clock, no file.
+"""The scorecard of a run: waiting, slowdown, use of the cluster, fairness and moves between nodes.
 
-Called by whoever has a finished run, simulated or real. Definitions: completion time (JCT) is from submission to end;
-queueing is the part of it in which the job did not run, so that waiting after a preemption counts; bounded slowdown is
-JCT over the job's own duration, with short jobs taken for `tau` long (Feitelson et al., "Theory and Practice in
-Parallel Job Scheduling"); Jain's index is of what tenants got of what they are entitled to. `fairness` and `moves` say
-what the others are.
+Definitions: completion time (JCT) is from submission to end; queueing is the part of it in which the job did not run,
+so that waiting after a preemption counts; bounded slowdown is JCT divided by the job's own duration, shorter jobs
+counting as `tau` long (Feitelson et al., "Theory and Practice in Parallel Job Scheduling"); Jain's index is of what
+tenants got of what they are entitled to; a migration is an attempt that is not on the nodes of the one before.
 
-Times are ms, amounts of GPUs thousandths. Integrals over time are exact; only the last division is of floats.
+Times are ms, amounts of GPUs thousandths. Integrals over time are exact; only the last division yields a float.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from ganger.model.units import SECOND_MS
-from ganger.simulation.metrics.fairness import FAIR, finish_time_fairness, jain, quota_debts, starvation_ms
-from ganger.simulation.metrics.moves import migrations, moved, preemptions, starts_by_switches
-from ganger.simulation.metrics.run_history import History, Interval, Summary, summary
-from ganger.simulation.metrics.timeline import Step, first_ms, last_ms, spans, steps
+from ganger.simulation.metrics.fairness import UNFAIR_ABOVE, finish_time_fairness, jain, quota_debts, starvation_ms
+from ganger.simulation.metrics.run_history import Interval, JobHistory, Summary, summary
+from ganger.simulation.metrics.timeline import Step, first_ms, last_ms, spans, timeline_steps
 
 TAU_MS: Final = (10 * SECOND_MS, 600 * SECOND_MS)
-"""What is taken for the duration of shorter jobs, by the Parallel Workloads Archive and by traces of GPU clusters."""
+"""Least duration for slowdown, as in the Parallel Workloads Archive and in traces of GPU clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorecard:
     """The figures of one run; None where a figure has no meaning, for want of jobs, capacity or tenants.
 
-    allocation: GPU time that was allocated, of all there was, from the first submission to the last end;
-    allocation_in_submission: until the last submission only, since the tail of a run says little of the scheduler.
-    occupancy: of what could have been allocated, given what was asked for; with 1 no GPU is idle while somebody waits.
-    unfair: the share of the jobs whose finish-time fairness is above `FAIR`.
-    starvation_ms: of each job, ended or not, the longest time that it waited at a stretch, and the longest of all.
-    quota_debt: of each tenant, in thousandths of a GPU times ms; quota_debt_share: all of it, of what tenants were
-    entitled to and asked for. moved: GPU time that was run before a migration, likewise.
-    cross_switch: of `multi_node_starts`, the share on nodes of more than one domain of the innermost level.
+    allocation: share of all GPU time that was allocated, from the first submission to the last end
+    allocation_in_submission: the same until the last submission, since the tail of a run says little of the scheduler
+    occupancy: share of what could have been allocated, given what was asked for; 1: no GPU is idle while a job waits
+    unfair: share of jobs whose finish-time fairness is above `UNFAIR_ABOVE`
+    starvation_ms: longest uninterrupted wait of each job, ended or not
+    quota_debt: of each tenant, in thousandths of a GPU times ms
+    quota_debt_share: all debt, as a share of what tenants were entitled to and asked for
+    moved: GPU time that was run before a migration, in thousandths of a GPU times ms
+    cross_switch: share of `multi_node_starts` on nodes of more than one domain of the innermost level
     """
 
     jobs: int
@@ -62,16 +62,19 @@ class Scorecard:
     cross_switch: float | None
 
 
-def score(jobs: Sequence[History], capacity: Sequence[Interval], entitled: Mapping[str, int]) -> Scorecard:
-    """The figures of a run. `capacity`: (from when, thousandths of healthy GPUs) in order; `entitled`: of each tenant,
-    in any unit."""
+def score(jobs: Sequence[JobHistory], capacity: Sequence[Interval], entitled: Mapping[str, int]) -> Scorecard:
+    """Return the scorecard of a run.
+
+    capacity: (from when, thousandths of healthy GPUs) in order
+    entitled: share of each tenant, in any unit
+    """
     ended = [(job, job.ended_ms - job.submitted_ms) for job in jobs if job.ended_ms is not None]
-    course, ends_ms = steps(jobs, capacity), last_ms(jobs)
-    rho = finish_time_fairness(jobs, course)
-    starved = starvation_ms(jobs, ends_ms)
-    debts = quota_debts(jobs, capacity, entitled, ends_ms)
-    due = sum(wanted for _, wanted in debts)
-    several, apart = starts_by_switches(jobs)
+    timeline, end_ms = timeline_steps(jobs, capacity), last_ms(jobs)
+    fairness = finish_time_fairness(jobs, timeline)
+    starved_ms = starvation_ms(jobs, end_ms)
+    debts = quota_debts(jobs, capacity, entitled, end_ms)
+    owed = sum(due for _, due in debts)
+    multi_node_starts, cross_switch_starts = _starts_by_switches(jobs)
     return Scorecard(
         jobs=len(jobs),
         jct_ms=summary(jct_ms for _, jct_ms in ended),
@@ -79,44 +82,59 @@ def score(jobs: Sequence[History], capacity: Sequence[Interval], entitled: Mappi
         first_start_ms=summary(job.running[0][0] - job.submitted_ms for job in jobs if job.running),
         slowdown={tau_ms: summary(_slowdown(job, jct_ms, tau_ms) for job, jct_ms in ended) for tau_ms in TAU_MS},
         makespan_ms=max(job.submitted_ms + jct_ms for job, jct_ms in ended) - first_ms(jobs) if ended else None,
-        allocation=_allocation(course, ends_ms),
-        allocation_in_submission=_allocation(course, max((job.submitted_ms for job in jobs), default=0)),
-        occupancy=_occupancy(course, ends_ms),
+        allocation=_allocation(timeline, end_ms),
+        allocation_in_submission=_allocation(timeline, max((job.submitted_ms for job in jobs), default=0)),
+        occupancy=_occupancy(timeline, end_ms),
         jain=jain(_shares(jobs, entitled)),
-        finish_time_fairness=summary(rho),
-        worst_fairness=max(rho, default=None),
-        unfair=sum(value > FAIR for value in rho) / len(rho) if rho else None,
-        starvation_ms=summary(starved),
-        longest_starvation_ms=max(starved, default=None),
+        finish_time_fairness=summary(fairness),
+        worst_fairness=max(fairness, default=None),
+        unfair=sum(value > UNFAIR_ABOVE for value in fairness) / len(fairness) if fairness else None,
+        starvation_ms=summary(starved_ms),
+        longest_starvation_ms=max(starved_ms, default=None),
         quota_debt=summary(debt for debt, _ in debts),
-        quota_debt_share=sum(debt for debt, _ in debts) / due if due else None,
-        preemptions_per_job=summary(preemptions(jobs)),
-        migrations_per_job=summary(migrations(jobs)),
-        moved=moved(jobs),
-        multi_node_starts=several,
-        cross_switch=apart / several if several else None,
+        quota_debt_share=sum(debt for debt, _ in debts) / owed if owed else None,
+        preemptions_per_job=summary(sum(attempt.preempted for attempt in job.attempts) for job in jobs),
+        migrations_per_job=summary(sum(attempt.moved for attempt in job.attempts) for job in jobs),
+        moved=_moved(jobs),
+        multi_node_starts=multi_node_starts,
+        cross_switch=cross_switch_starts / multi_node_starts if multi_node_starts else None,
     )
 
 
-def _slowdown(job: History, jct_ms: int, tau_ms: int) -> float:
+def _slowdown(job: JobHistory, jct_ms: int, tau_ms: int) -> float:
     return max(1.0, jct_ms / max(job.duration_ms, tau_ms))
 
 
-def _shares(jobs: Sequence[History], entitled: Mapping[str, int]) -> list[float]:
-    """What each tenant got of what it is entitled to; one that got nothing counts too."""
-    got: Counter[str] = Counter()
+def _shares(jobs: Sequence[JobHistory], entitled: Mapping[str, int]) -> list[float]:
+    """Return what each tenant got of what it is entitled to, 0 included."""
+    gpu_time: Counter[str] = Counter()
     for job in jobs:
-        got[job.tenant] += job.gpu_milli * job.ran_ms
-    return [got[tenant] / amount for tenant, amount in entitled.items() if amount]
+        gpu_time[job.tenant] += job.gpu_milli * job.ran_ms
+    return [gpu_time[tenant] / amount for tenant, amount in entitled.items() if amount]
 
 
-def _allocation(course: Sequence[Step], until_ms: int) -> float | None:
-    allocated = sum(ms * step.allocated for ms, step in spans(course, until_ms))
-    there = sum(ms * step.capacity for ms, step in spans(course, until_ms))
-    return allocated / there if there else None
+def _allocation(timeline: Sequence[Step], until_ms: int) -> float | None:
+    allocated = sum(ms * step.allocated for ms, step in spans(timeline, until_ms))
+    capacity = sum(ms * step.capacity for ms, step in spans(timeline, until_ms))
+    return allocated / capacity if capacity else None
 
 
-def _occupancy(course: Sequence[Step], until_ms: int) -> float | None:
-    allocated = sum(ms * step.allocated for ms, step in spans(course, until_ms))
-    possible = sum(ms * min(step.capacity, step.allocated + step.waiting) for ms, step in spans(course, until_ms))
+def _occupancy(timeline: Sequence[Step], until_ms: int) -> float | None:
+    allocated = sum(ms * step.allocated for ms, step in spans(timeline, until_ms))
+    possible = sum(ms * min(step.capacity, step.allocated + step.waiting) for ms, step in spans(timeline, until_ms))
     return allocated / possible if possible else None
+
+
+def _moved(jobs: Sequence[JobHistory]) -> int:
+    return sum(
+        job.gpu_milli * (before.ended_ms - before.began_ms)
+        for job in jobs
+        for before, after in pairwise(job.attempts)
+        if after.moved
+    )
+
+
+def _starts_by_switches(jobs: Sequence[JobHistory]) -> tuple[int, int]:
+    """Return the number of starts on several nodes of known domains, and of those in more than one domain."""
+    multi_node = [attempt for job in jobs for attempt in job.attempts if attempt.nodes > 1 and attempt.switches]
+    return len(multi_node), sum(attempt.switches > 1 for attempt in multi_node)

@@ -1,8 +1,8 @@
-"""How a run went over time: use of the cluster, who waits, and what each tenant has, from what ran when. Pure.
+"""The course of a run over time, for charts: use of the cluster, waiting jobs, and the GPUs of each tenant.
 
-Called by `simulation.compare.contender` for pictures. Every value is the mean over its stretch of time, not a sample:
-what is drawn adds up to the integrals of `scorecard`. A job waits from its submission until it ends, while it does not
-run; one that was stopped for good waits no more."""
+Every value is the mean over its interval, not a sample, so that a chart adds up to the integrals of the scorecard. A
+job waits from its submission until it ends, while it does not run; one that was stopped for good waits no more.
+"""
 
 import heapq
 from collections import Counter
@@ -14,24 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.model.units import DEVICE_MILLI
-from ganger.simulation.metrics.run_history import History, waited
+from ganger.simulation.metrics.run_history import JobHistory, waiting_intervals
 
-STRETCHES: Final = 240
-"""Into how many a run is cut: about as many as a picture can show."""
-CLASSES: Final = ((1, "< 1"), (2, "1"), (8, "2-7"), (9, "8"), (33, "9-32"), (1 << 62, "> 32"))
-"""Size classes by GPUs: from the one before to less than the first number."""
-TENANTS: Final = 7
-"""Of whom each has a line; the others have one together."""
+INTERVALS: Final = 240
+"""Number of intervals of a run: about as many as a picture can show."""
+SIZE_CLASSES: Final = ((1, "< 1"), (2, "1"), (8, "2-7"), (9, "8"), (33, "9-32"), (1 << 62, "> 32"))
+"""(exclusive upper bound in GPUs, name)."""
+LISTED_TENANTS: Final = 7
+"""Number of tenants that have a series of their own; the others share one."""
 OTHERS: Final = "others"
 Span = tuple[int, int, int]
-"""From when to when, in ms, and how much."""
+"""(begin in ms, end in ms, amount)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One run, in stretches of `step_ms` from the first submission on.
+    """The series of one run, in intervals of `step_ms` from the first submission on.
 
-    allocated, waiting_gpus: GPUs; waiting_jobs: jobs; waiting: jobs by size class; tenants: GPUs that each had.
+    allocated, waiting_gpus: GPUs
+    waiting_jobs: number of jobs
+    waiting: number of jobs by size class
+    tenants: GPUs by tenant
     """
 
     step_ms: float
@@ -42,86 +45,91 @@ class Series:
     tenants: dict[str, list[float]] = field(default_factory=dict)
 
 
-def series(jobs: Sequence[History]) -> Series:
-    """The series of a run until its last end."""
+def series(jobs: Sequence[JobHistory]) -> Series:
+    """Return the series of a run until its last end."""
     first_ms = min((job.submitted_ms for job in jobs), default=0)
     last_ms = max((end_ms for job in jobs for _, end_ms in job.running), default=first_ms)
-    edges = np.linspace(first_ms, max(last_ms, first_ms + STRETCHES), STRETCHES + 1)
+    edges = np.linspace(first_ms, max(last_ms, first_ms + INTERVALS), INTERVALS + 1)
 
     def means(spans: Iterable[Span]) -> list[float]:
-        return [round(float(value), 4) for value in _means(list(spans), edges)]
+        return [round(float(value), 4) for value in _interval_means(list(spans), edges)]
 
-    waits = [(job, span) for job in jobs for span in waited(job)]
+    def gpu_means(spans: Iterable[Span]) -> list[float]:
+        return [round(value / DEVICE_MILLI, 4) for value in means(spans)]
+
+    waits = [(job, interval) for job in jobs for interval in waiting_intervals(job)]
     return Series(
         step_ms=float(edges[1] - edges[0]),
-        allocated=[round(value / DEVICE_MILLI, 4) for value in means(_ran(jobs))],
+        allocated=gpu_means(_running_spans(jobs)),
         waiting_jobs=means((begin_ms, end_ms, 1) for _, (begin_ms, end_ms) in waits),
-        waiting_gpus=[round(value / DEVICE_MILLI, 4) for value in means((*span, job.gpu_milli) for job, span in waits)],
+        waiting_gpus=gpu_means((*interval, job.gpu_milli) for job, interval in waits),
         waiting={
-            name: means((*span, 1) for job, span in waits if size_class(job.gpu_milli) == name)
-            for name in _classes(jobs)
+            name: means((*interval, 1) for job, interval in waits if size_class(job.gpu_milli) == name)
+            for name in _size_classes(jobs)
         },
-        tenants={
-            name: [round(value / DEVICE_MILLI, 4) for value in means(_ran(theirs))]
-            for name, theirs in _by_tenant(jobs).items()
-        },
+        tenants={name: gpu_means(_running_spans(jobs_of)) for name, jobs_of in _by_tenant(jobs).items()},
     )
 
 
-def heads(jobs: Sequence[History], moments_ms: Iterable[int]) -> Iterator[int | None]:
-    """Of each of these moments, in order: which job, by its index, had waited since the earliest submission; None where
-    nobody waits. Of equal submissions the first of `jobs`."""
-    comes = sorted((begin_ms, at, end_ms) for at, job in enumerate(jobs) for begin_ms, end_ms in waited(job))
+def longest_waiting(jobs: Sequence[JobHistory], times_ms: Iterable[int]) -> Iterator[int | None]:
+    """Yield, for each time in order, the index of the waiting job with the earliest submission; None if none waits.
+
+    Of equal submissions the first of `jobs` counts.
+    """
+    waits = sorted(
+        (begin_ms, index, end_ms) for index, job in enumerate(jobs) for begin_ms, end_ms in waiting_intervals(job)
+    )
     waiting: list[tuple[int, int, int]] = []
-    seen = 0
-    for moment_ms in moments_ms:
-        while seen < len(comes) and comes[seen][0] <= moment_ms:
-            _, at, end_ms = comes[seen]
-            heapq.heappush(waiting, (jobs[at].submitted_ms, at, end_ms))
-            seen += 1
-        while waiting and waiting[0][2] <= moment_ms:
+    begun = 0
+    for time_ms in times_ms:
+        while begun < len(waits) and waits[begun][0] <= time_ms:
+            _, index, end_ms = waits[begun]
+            heapq.heappush(waiting, (jobs[index].submitted_ms, index, end_ms))
+            begun += 1
+        while waiting and waiting[0][2] <= time_ms:
             heapq.heappop(waiting)
         yield waiting[0][1] if waiting else None
 
 
 def size_class(gpu_milli: int) -> str:
-    """The class of a job of that size."""
-    return next(name for below, name in CLASSES if gpu_milli < below * DEVICE_MILLI)
+    """Return the size class of a job."""
+    return next(name for below, name in SIZE_CLASSES if gpu_milli < below * DEVICE_MILLI)
 
 
-def _means(spans: Sequence[Span], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of their sum between each edge and the next."""
+def _interval_means(spans: Sequence[Span], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of the spans' sum between each edge and the next."""
     if not spans:
         return np.zeros(edges.size - 1)
     begins, ends, amounts = np.array(spans, dtype=np.float64).T
     times = np.concatenate((begins, ends))
     by_time = np.argsort(times, kind="stable")
+    # The integral of a step function is piecewise linear, so its value at any edge is an interpolation.
     times, level = times[by_time], np.cumsum(np.concatenate((amounts, -amounts))[by_time])
-    until = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(times))))
-    found: NDArray[np.float64] = np.diff(np.interp(edges, times, until)) / np.diff(edges)
-    return np.maximum(found, 0.0)
+    integral = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(times))))
+    means: NDArray[np.float64] = np.diff(np.interp(edges, times, integral)) / np.diff(edges)
+    return np.maximum(means, 0.0)
 
 
-def _ran(jobs: Iterable[History]) -> Iterator[Span]:
-    return ((*span, job.gpu_milli) for job in jobs for span in job.running)
+def _running_spans(jobs: Iterable[JobHistory]) -> Iterator[Span]:
+    return ((*interval, job.gpu_milli) for job in jobs for interval in job.running)
 
 
-def _classes(jobs: Iterable[History]) -> list[str]:
-    """Size classes that occur, the smallest first."""
-    there = {size_class(job.gpu_milli): None for job in jobs}
-    return [name for _, name in CLASSES if name in there]
+def _size_classes(jobs: Iterable[JobHistory]) -> list[str]:
+    """Return the size classes that occur, the smallest first."""
+    names = {size_class(job.gpu_milli): None for job in jobs}
+    return [name for _, name in SIZE_CLASSES if name in names]
 
 
-def _by_tenant(jobs: Iterable[History]) -> dict[str, list[History]]:
-    """Jobs of those who had most GPU time, and of all others together; nothing where there is one tenant."""
-    got: Counter[str] = Counter()
-    every = list(jobs)
-    for job in every:
-        got[job.tenant] += job.gpu_milli * sum(end_ms - begin_ms for begin_ms, end_ms in job.running)
-    if len(got) < 2:
+def _by_tenant(jobs: Iterable[JobHistory]) -> dict[str, list[JobHistory]]:
+    """Return the jobs of the tenants with most GPU time, and of all others together; nothing for a single tenant."""
+    gpu_time: Counter[str] = Counter()
+    all_jobs = list(jobs)
+    for job in all_jobs:
+        gpu_time[job.tenant] += job.gpu_milli * job.ran_ms
+    if len(gpu_time) < 2:
         return {}
-    most = [name for name, _ in sorted(got.items(), key=lambda each: (-each[1], each[0]))[:TENANTS]]
-    found: dict[str, list[History]] = {name: [] for name in most}
-    for job in every:
-        found.setdefault(job.tenant if job.tenant in most else OTHERS, []).append(job)
-    return found
+    largest = [name for name, _ in sorted(gpu_time.items(), key=lambda item: (-item[1], item[0]))[:LISTED_TENANTS]]
+    jobs_of: dict[str, list[JobHistory]] = {name: [] for name in largest}
+    for job in all_jobs:
+        jobs_of.setdefault(job.tenant if job.tenant in largest else OTHERS, []).append(job)
+    return jobs_of

@@ -1,4 +1,4 @@
-"""A run as steps: what was allocated, waited for and there from each change to the next. Pure. Called by `scorecard`.
+"""A run as steps: GPUs allocated, waited for and healthy from each change to the next.
 
 Times are ms, amounts of GPUs thousandths, so that integrals over time are exact.
 """
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ganger.simulation.metrics.run_history import History, Interval
+from ganger.simulation.metrics.run_history import Interval, JobHistory
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `at_ms` to the next step so much was allocated, waited, and was there; `jobs` ran or waited."""
+    """The amounts from `at_ms` to the next step. `jobs`: number of jobs that run or wait."""
 
     at_ms: int
     allocated: int
@@ -22,47 +22,47 @@ class Step:
     jobs: int
 
 
-def steps(jobs: Sequence[History], capacity: Sequence[Interval]) -> list[Step]:
-    """The run from the first submission on, wherever something changes."""
+def timeline_steps(jobs: Sequence[JobHistory], capacity: Sequence[Interval]) -> list[Step]:
+    """Return the steps of a run from the first submission on."""
     changes = defaultdict[int, list[int]](lambda: [0, 0, 0, 0])
     for job in jobs:
-        _arrive(changes[job.submitted_ms], job, +1)
+        _change_demand(changes[job.submitted_ms], job, +1)
         if job.over_ms is not None:
-            _arrive(changes[job.over_ms], job, -1)
+            _change_demand(changes[job.over_ms], job, -1)
         for begin_ms, end_ms in job.running:
             for at_ms, sign in ((begin_ms, +1), (end_ms, -1)):
                 changes[at_ms][0] += sign * job.gpu_milli
                 changes[at_ms][1] -= sign * job.gpu_milli
-    before, begins_ms = 0, first_ms(jobs)
+    capacity_before, begin_ms = 0, first_ms(jobs)
     for at_ms, milli in capacity:
-        changes[max(at_ms, begins_ms)][2] += milli - before
-        before = milli
-    found, now = [], [0, 0, 0, 0]
+        changes[max(at_ms, begin_ms)][2] += milli - capacity_before
+        capacity_before = milli
+    steps, amounts = [], [0, 0, 0, 0]
     for at_ms in sorted(changes):
-        now = [value + change for value, change in zip(now, changes[at_ms], strict=True)]
-        found.append(Step(at_ms, *now))
-    return found
+        amounts = [amount + change for amount, change in zip(amounts, changes[at_ms], strict=True)]
+        steps.append(Step(at_ms, *amounts))
+    return steps
 
 
-def spans(found: Sequence[Step], until_ms: int) -> Iterable[tuple[int, Step]]:
-    """(how long it lasts, step) of every step before `until_ms`, at which one begins."""
-    return ((after.at_ms - step.at_ms, step) for step, after in pairwise(found) if step.at_ms < until_ms)
+def spans(steps: Sequence[Step], until_ms: int) -> Iterable[tuple[int, Step]]:
+    """Yield (duration, step) of every step before `until_ms`, at which one begins."""
+    return ((after.at_ms - step.at_ms, step) for step, after in pairwise(steps) if step.at_ms < until_ms)
 
 
-def first_ms(jobs: Sequence[History]) -> int:
-    """The first submission."""
+def first_ms(jobs: Sequence[JobHistory]) -> int:
+    """Return the time of the first submission."""
     return min((job.submitted_ms for job in jobs), default=0)
 
 
-def last_ms(jobs: Sequence[History]) -> int:
-    """When the last of them ended, ran or was submitted."""
-    return max((end_ms for job in jobs for end_ms in _ends(job)), default=0)
+def last_ms(jobs: Sequence[JobHistory]) -> int:
+    """Return the time at which the last job ended, ran or was submitted."""
+    return max((time_ms for job in jobs for time_ms in _last_times_ms(job)), default=0)
 
 
-def _ends(job: History) -> Iterable[int]:
+def _last_times_ms(job: JobHistory) -> Iterable[int]:
     return (*(end_ms for _, end_ms in job.running), job.submitted_ms if job.over_ms is None else job.over_ms)
 
 
-def _arrive(change: list[int], job: History, sign: int) -> None:
+def _change_demand(change: list[int], job: JobHistory, sign: int) -> None:
     change[1] += sign * job.gpu_milli
     change[3] += sign

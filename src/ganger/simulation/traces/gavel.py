@@ -1,44 +1,44 @@
-"""Gavel and Shockwave: tab-separated job lists without a header, times in seconds.
+"""The formats of Gavel and Shockwave: tab-separated job lists without a header, times in seconds.
 
-Forms are told by their number of fields: those of 7, 9, 10 and 11 say only how many steps a job makes, so that its
-duration depends on the GPU and is not known here; Shockwave's of 12 has it. A job has no name: it is called by the
-number of its line, from 0, as the sources do. The first field is the model, with its batch size in brackets. Scale
-factor is GPUs. Command, mode (static, accordion, gns), weight, SLO (-1: none) and the rest stay as they are.
+Forms are detected by their number of fields: those of 7, 9, 10 and 11 say only how many steps a job makes, so that its
+duration depends on the GPU and is unknown here; Shockwave's of 12 has it. A job has no name: it is called by the number
+of its line, from 0, as the sources do. The first field is the model, with its batch size in brackets. Scale factor is
+GPUs. Command, mode (static, accordion, gns), weight, SLO (-1: none) and the rest are kept as text.
 """
 
 import re
 from typing import Final
 
 from ganger.model.units import SECOND_MS
-from ganger.simulation.traces.record_checks import each_job, submitted_ms
+from ganger.simulation.traces.record_checks import new_job_check, submitted_ms
 from ganger.simulation.traces.trace import RecordedJob
 from ganger.simulation.traces.trace_format import Format
 from ganger.simulation.traces.trace_row import Row
 
 _MODEL = re.compile(r"(?P<model>.+) \(batch size (?P<batch>[0-9]{1,9})\)")
-_WHAT: Final = ("job_type", "command")
+_JOB: Final = ("job_type", "command")
 _STEPS: Final = ("steps_argument", "needs_data", "steps")
 _POSITIONS: Final = (
-    (*_WHAT, *_STEPS, "arrival", "scale_factor"),
-    (*_WHAT, *_STEPS, "scale_factor", "weight", "slo", "arrival"),
-    (*_WHAT, "directory", *_STEPS, "scale_factor", "weight", "slo", "arrival"),
-    (*_WHAT, "directory", *_STEPS, "scale_factor", "mode", "weight", "slo", "arrival"),
-    (*_WHAT, "directory", *_STEPS, "scale_factor", "mode", "weight", "slo", "duration", "arrival"),
+    (*_JOB, *_STEPS, "arrival", "scale_factor"),
+    (*_JOB, *_STEPS, "scale_factor", "weight", "slo", "arrival"),
+    (*_JOB, "directory", *_STEPS, "scale_factor", "weight", "slo", "arrival"),
+    (*_JOB, "directory", *_STEPS, "scale_factor", "mode", "weight", "slo", "arrival"),
+    (*_JOB, "directory", *_STEPS, "scale_factor", "mode", "weight", "slo", "duration", "arrival"),
 )
 
 
 def job(row: Row) -> RecordedJob:
-    """One job."""
-    job_type = row.needed("model")
-    found = _MODEL.fullmatch(job_type)
+    """Return the job of a row."""
+    job_type = row.required("model")
+    match = _MODEL.fullmatch(job_type)
     return RecordedJob(
         name=str(row.line - 1),
         submitted_ms=row.rounded("submitted", SECOND_MS),
         duration_ms=row.rounded("duration", SECOND_MS) if row.has("duration") else None,
-        gpus=row.whole("gpus"),
-        iterations=row.whole("iterations"),
-        model_name=found["model"] if found else job_type,
-        batch_size=int(found["batch"]) if found else None,
+        gpus=row.integer("gpus"),
+        iterations=row.integer("iterations"),
+        model_name=match["model"] if match else job_type,
+        batch_size=int(match["batch"]) if match else None,
         extra=row.extra(),
         line=row.line,
     )
@@ -57,8 +57,8 @@ FORMAT: Final = Format(
         },
     ),
     record=job,
-    watch=each_job,
-    at_ms=submitted_ms,
+    new_check=new_job_check,
+    time_of=submitted_ms,
     positions=_POSITIONS,
     delimiter="\t",
 )

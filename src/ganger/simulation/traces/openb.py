@@ -1,39 +1,39 @@
-"""openb: nodes and pods of Alibaba's heterogeneous, shared GPU cluster (cluster-trace-gpu-v2023), times in seconds.
+"""The formats of openb: nodes and pods of Alibaba's shared GPU cluster (cluster-trace-gpu-v2023), times in seconds.
 
-Pods are single: each is on one node. `num_gpu` is 0 to 8; `gpu_milli` says which share of one GPU where it is 1, and
-1000 where it is more. A pod runs from `scheduled_time` to `deletion_time`; one that was never scheduled has no
-duration. `memory_mib` is MiB; `gpu_spec` is types joined by `|`. `qos` and `pod_phase` stay as they are: a pod that was
-`Running` when the trace ended has run longer than it says.
+Pods are single: each is on one node. `num_gpu` is 0 to 8; `gpu_milli` is the share of one GPU if it is 1, and 1000 if
+it is more. A pod runs from `scheduled_time` to `deletion_time`; one that was never scheduled has no duration.
+`memory_mib` is MiB; `gpu_spec` is types joined by `|`. `qos` and `pod_phase` are kept as text: a pod that was `Running`
+when the trace ended ran longer than recorded.
 """
 
 from typing import Final
 
 from ganger.model.cluster import Node
 from ganger.model.units import DEVICE_MILLI, MIB_BYTES, SECOND_MS
-from ganger.simulation.traces.record_checks import each_job, each_node, gpu_types, submitted_ms
+from ganger.simulation.traces.record_checks import gpu_types, new_job_check, new_node_check, submitted_ms
 from ganger.simulation.traces.trace import Flaw, RecordedJob
 from ganger.simulation.traces.trace_format import Format
-from ganger.simulation.traces.trace_row import Broken, Row
+from ganger.simulation.traces.trace_row import BadRow, Row
 
 
 def pod(row: Row) -> RecordedJob:
-    """One pod."""
+    """Return the pod of a row."""
     started_ms = row.rounded_or_none("started", SECOND_MS)
     submitted_ms, deleted_ms = row.rounded("submitted", SECOND_MS), row.rounded("deleted", SECOND_MS)
     if started_ms is not None and not submitted_ms <= started_ms <= deleted_ms:
-        raise Broken(Flaw.CONTRADICTION, f"made, scheduled, deleted at {submitted_ms}, {started_ms}, {deleted_ms} ms")
+        raise BadRow(Flaw.CONTRADICTION, f"made, scheduled, deleted at {submitted_ms}, {started_ms}, {deleted_ms} ms")
     if deleted_ms < submitted_ms:
-        raise Broken(Flaw.CONTRADICTION, f"made and deleted at {submitted_ms}, {deleted_ms} ms")
+        raise BadRow(Flaw.CONTRADICTION, f"made and deleted at {submitted_ms}, {deleted_ms} ms")
     gpus, gpu_milli = _gpus(row)
     return RecordedJob(
-        name=row.needed("name"),
+        name=row.required("name"),
         submitted_ms=submitted_ms,
         duration_ms=None if started_ms is None else deleted_ms - started_ms,
         gpus=gpus,
         gpu_milli=gpu_milli,
         nodes=1,
-        cpu_milli=row.whole("cpu"),
-        memory_bytes=row.whole("memory", unit=MIB_BYTES),
+        cpu_milli=row.integer("cpu"),
+        memory_bytes=row.integer("memory", unit=MIB_BYTES),
         gpu_types=gpu_types(row.text("types")) if gpus or gpu_milli else (),
         started_ms=started_ms,
         extra=row.extra(),
@@ -42,21 +42,21 @@ def pod(row: Row) -> RecordedJob:
 
 
 def _gpus(row: Row) -> tuple[int, int | None]:
-    gpus, milli = row.whole("gpus"), row.whole("milli")
+    gpus, milli = row.integer("gpus"), row.integer("milli")
     if gpus == 1 and 0 < milli < DEVICE_MILLI:
         return 0, milli
     if milli != (DEVICE_MILLI if gpus else 0):
-        raise Broken(Flaw.CONTRADICTION, f"num_gpu {gpus} with gpu_milli {milli}")
+        raise BadRow(Flaw.CONTRADICTION, f"num_gpu {gpus} with gpu_milli {milli}")
     return gpus, None
 
 
 def node(row: Row) -> Node:
-    """One node; `model` is empty, and `gpu` 0, where it has no GPUs."""
-    gpus, gpu_type = row.whole("gpus"), row.text("type").lower()
+    """Return the node of a row; `model` is empty, and `gpu` 0, if it has no GPUs."""
+    gpus, gpu_type = row.integer("gpus"), row.text("type").lower()
     if bool(gpus) != bool(gpu_type):
-        raise Broken(Flaw.CONTRADICTION, f"{gpus} GPUs of model {gpu_type!r}")
-    cpu_milli, memory_bytes = row.whole("cpu"), row.whole("memory", unit=MIB_BYTES)
-    return Node(name=row.needed("name"), gpus=gpus, gpu_type=gpu_type, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+        raise BadRow(Flaw.CONTRADICTION, f"{gpus} GPUs of model {gpu_type!r}")
+    cpu_milli, memory_bytes = row.integer("cpu"), row.integer("memory", unit=MIB_BYTES)
+    return Node(name=row.required("name"), gpus=gpus, gpu_type=gpu_type, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
 
 
 PODS: Final = Format(
@@ -76,14 +76,14 @@ PODS: Final = Format(
         },
     ),
     record=pod,
-    watch=each_job,
-    at_ms=submitted_ms,
+    new_check=new_job_check,
+    time_of=submitted_ms,
 )
 NODES: Final = Format(
     name="openb",
     doc="nodes of Alibaba's cluster-trace-gpu-v2023",
     columns=({"name": "sn", "cpu": "cpu_milli", "memory": "memory_mib", "gpus": "gpu", "type": "model"},),
     record=node,
-    watch=each_node,
-    at_ms=lambda _: 0,
+    new_check=new_node_check,
+    time_of=lambda _: 0,
 )

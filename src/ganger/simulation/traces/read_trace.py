@@ -1,6 +1,6 @@
-"""A file of a trace, whatever its format, as a `Trace`: every row is a record, or counted with what is wrong with it.
+"""The reader of a trace of any format: every row becomes a record, or is counted with its flaw.
 
-Lines are looked at one at a time; only the records stay. Called by whoever replays a trace, and by `ganger sim import`.
+Lines are read one at a time; only the records are kept in memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from ganger.model.cluster import Node
 from ganger.simulation.traces import elasticflow, fault_trace, ganger_format, gavel, muri, openb, spot_trace, swf
 from ganger.simulation.traces.text_lines import Line, numbered_lines
 from ganger.simulation.traces.trace import (
-    KEPT,
+    KEPT_FLAWS,
     MEANING,
     Findings,
     Flaw,
@@ -21,14 +21,14 @@ from ganger.simulation.traces.trace import (
     SpotCapacity,
     SpotChange,
     Trace,
-    Unreadable,
+    UnreadableTrace,
 )
-from ganger.simulation.traces.trace_format import Format, Layout, Misfit
-from ganger.simulation.traces.trace_row import Broken, Row
+from ganger.simulation.traces.trace_format import Format, FormatMismatch, Layout
+from ganger.simulation.traces.trace_row import BadRow, Row
 
 T = TypeVar("T")
 
-JOBS: Final = (
+JOB_FORMATS: Final = (
     ganger_format.JOBS,
     openb.PODS,
     elasticflow.FORMAT,
@@ -37,140 +37,148 @@ JOBS: Final = (
     gavel.FORMAT,
     swf.FORMAT,
 )
-NODES: Final = (ganger_format.NODES, openb.NODES)
+NODE_FORMATS: Final = (ganger_format.NODES, openb.NODES)
 _PAGE: Final = "docs/reference/trace-format.md says what each format has"
 
 
 def read_jobs(path: Path, format: str = "") -> Trace[RecordedJob]:
-    """The jobs of a file: of that format, or of the one that its first line tells. Unreadable: there is none to use."""
-    return _read(path, JOBS, format)
+    """Return the jobs of a file. UnreadableTrace: it has none. `format`: empty: detected by the first line."""
+    return _read(path, JOB_FORMATS, format)
 
 
 def read_nodes(path: Path, format: str = "") -> Trace[Node]:
-    """The nodes of a file, likewise."""
-    return _read(path, NODES, format)
+    """Return the nodes of a file. UnreadableTrace: it has none. `format`: empty: detected by the first line."""
+    return _read(path, NODE_FORMATS, format)
 
 
 def read_faults(path: Path) -> Trace[NodeFault]:
-    """The faults of nodes in a file."""
+    """Return the node faults of a file."""
     return _read(path, (fault_trace.FORMAT,), fault_trace.FORMAT.name)
 
 
 def read_spot_changes(path: Path) -> Trace[SpotChange]:
-    """Which spot nodes come and go."""
+    """Return the spot nodes that come and go."""
     return _read(path, (spot_trace.CHANGES,), spot_trace.CHANGES.name)
 
 
 def read_spot_capacity(path: Path) -> Trace[SpotCapacity]:
-    """How many spot nodes there are."""
+    """Return the numbers of spot nodes."""
     return _read(path, (spot_trace.CAPACITY,), spot_trace.CAPACITY.name)
 
 
 def _read(path: Path, formats: tuple[Format[T], ...], name: str) -> Trace[T]:
-    lines = _with_content(numbered_lines(path))
+    lines = _without_blank_lines(numbered_lines(path))
     number, first = next(lines, (0, ""))
     if not first:
-        raise Unreadable(str(path), "is empty", "fetch or write the file again")
+        raise UnreadableTrace(str(path), "is empty", "fetch or write the file again")
     if isinstance(first, Flaw):
-        raise Unreadable(f"{path}:{number}", f"the first line has {MEANING[first]}", "write the file as UTF-8 text")
-    form = _named(path, formats, name) if name else _told(f"{path}:{number}", formats, first)
-    rows = (line for line in chain([(number, first)], lines) if not _is_remark(form, line[1]))
+        raise UnreadableTrace(
+            f"{path}:{number}", f"the first line has {MEANING[first]}", "write the file as UTF-8 text"
+        )
+    trace_format = _format_by_name(path, formats, name) if name else _detect_format(f"{path}:{number}", formats, first)
+    rows = (line for line in chain([(number, first)], lines) if not _is_comment(trace_format, line[1]))
     number, first = next(rows, (number, ""))
-    layout = _layout(f"{path}:{number}", form, first)
-    return _records(path, form, layout, chain([(number, first)] if form.positions and first else [], rows))
+    layout = _layout(f"{path}:{number}", trace_format, first)
+    return _records(
+        path, trace_format, layout, chain([(number, first)] if trace_format.positions and first else [], rows)
+    )
 
 
-def _with_content(lines: Iterator[tuple[int, Line]]) -> Iterator[tuple[int, Line]]:
+def _without_blank_lines(lines: Iterator[tuple[int, Line]]) -> Iterator[tuple[int, Line]]:
     return ((number, line) for number, line in lines if isinstance(line, Flaw) or line.strip())
 
 
-def _is_remark(form: Format[T], line: Line) -> bool:
-    return bool(form.comment) and not isinstance(line, Flaw) and line.lstrip().startswith(form.comment)
+def _is_comment(trace_format: Format[T], line: Line) -> bool:
+    return bool(trace_format.comment) and not isinstance(line, Flaw) and line.lstrip().startswith(trace_format.comment)
 
 
-def _named(path: Path, formats: tuple[Format[T], ...], name: str) -> Format[T]:
-    for form in formats:
-        if form.name == name:
-            return form
-    raise Unreadable(str(path), f"{name!r} is no format of such files", f"name one of {_names(formats)}")
+def _format_by_name(path: Path, formats: tuple[Format[T], ...], name: str) -> Format[T]:
+    for trace_format in formats:
+        if trace_format.name == name:
+            return trace_format
+    raise UnreadableTrace(str(path), f"{name!r} is no format of such files", f"name one of {_names(formats)}")
 
 
-def _told(place: str, formats: tuple[Format[T], ...], first: str) -> Format[T]:
-    """The format that the first line tells: the one that fits or, of several, the one that needs what all others do."""
-    fitting = {form.name: form.fit(first) for form in formats}
-    needs = {name: needed for name, needed in fitting.items() if needed is not None}
-    for form in formats:
-        if form.name in needs and all(needs[form.name] > needs[name] for name in needs if name != form.name):
-            return form
-    if needs:
-        raise Unreadable(place, f"may be of {' or '.join(needs)}", "name the one that it is")
-    reason = f"the first line is of no format that is known: {first[:80]!r}"
-    raise Unreadable(place, reason + _nearest(formats, first), f"name the format, one of {_names(formats)}; {_PAGE}")
+def _detect_format(location: str, formats: tuple[Format[T], ...], first: str) -> Format[T]:
+    """Return the format that fits the first line; of several the one that requires all that the others do."""
+    fits = {trace_format.name: trace_format.fit(first) for trace_format in formats}
+    required = {name: columns for name, columns in fits.items() if columns is not None}
+    for trace_format in formats:
+        name = trace_format.name
+        if name in required and all(required[name] > required[other] for other in required if other != name):
+            return trace_format
+    if required:
+        raise UnreadableTrace(location, f"may be of {' or '.join(required)}", "name the one that it is")
+    reason = f"the first line is of no known format: {first[:80]!r}{_missing_columns(formats, first)}"
+    raise UnreadableTrace(location, reason, f"name the format, one of {_names(formats)}; {_PAGE}")
 
 
-def _nearest(formats: tuple[Format[T], ...], first: str) -> str:
-    """What is missing of the format that has the most columns in common with the first line, if that is most."""
-    there = {name.strip() for name in first.split(",")}
-    needs = [
-        (len(needed - there), form.name, needed) for form in formats if not form.positions for needed in form.needs()
+def _missing_columns(formats: tuple[Format[T], ...], first: str) -> str:
+    """Return what the first line lacks of the most similar format, unless it lacks more than half of its columns."""
+    names = {name.strip() for name in first.split(",")}
+    candidates = [
+        (len(required - names), trace_format.name, required)
+        for trace_format in formats
+        if not trace_format.positions
+        for required in trace_format.required_columns()
     ]
-    missing, name, needed = min(needs, key=lambda near: near[0] / len(near[2]))
-    if 2 * missing > len(needed):
+    missing, name, required = min(candidates, key=lambda candidate: candidate[0] / len(candidate[2]))
+    if 2 * missing > len(required):
         return ""
-    return f"; for {name} there is no column {', '.join(sorted(needed - there))}"
+    return f"; for {name} there is no column {', '.join(sorted(required - names))}"
 
 
 def _names(formats: tuple[Format[T], ...]) -> str:
-    return ", ".join(form.name for form in formats)
+    return ", ".join(trace_format.name for trace_format in formats)
 
 
-def _layout(place: str, form: Format[T], first: Line) -> Layout:
+def _layout(location: str, trace_format: Format[T], first: Line) -> Layout:
     try:
-        return form.layout("" if isinstance(first, Flaw) else first)
-    except Misfit as misfit:
-        raise Unreadable(place, f"is not of the format {form.name}: {misfit}", _PAGE) from None
+        return trace_format.layout("" if isinstance(first, Flaw) else first)
+    except FormatMismatch as mismatch:
+        raise UnreadableTrace(location, f"is not of the format {trace_format.name}: {mismatch}", _PAGE) from None
 
 
-def _records(path: Path, form: Format[T], layout: Layout, lines: Iterable[tuple[int, Line]]) -> Trace[T]:
+def _records(path: Path, trace_format: Format[T], layout: Layout, lines: Iterable[tuple[int, Line]]) -> Trace[T]:
     findings, records, rows = Findings(), list[T](), 0
-    watch, latest_ms = form.watch(), 0
+    check, latest_ms = trace_format.new_check(), 0
     for number, line in lines:
         rows += 1
         try:
-            record = _record(form, layout, number, line)
-        except Broken as broken:
-            findings.add(broken.flaw, number, broken.what)
+            record = _record(trace_format, layout, number, line)
+        except BadRow as bad_row:
+            findings.add(bad_row.flaw, number, bad_row.text)
             continue
-        if wrong := watch(record):
-            findings.add(wrong[0], number, wrong[1])
-            if wrong[0] not in KEPT:
+        if flawed := check(record):
+            findings.add(flawed[0], number, flawed[1])
+            if flawed[0] not in KEPT_FLAWS:
                 continue
-        if (at_ms := form.at_ms(record)) < latest_ms:
-            findings.add(Flaw.TIME_BACK, number, f"{at_ms} ms, after {latest_ms} ms")
-        latest_ms = max(latest_ms, at_ms)
+        if (time_ms := trace_format.time_of(record)) < latest_ms:
+            findings.add(Flaw.TIME_BACK, number, f"{time_ms} ms, after {latest_ms} ms")
+        latest_ms = max(latest_ms, time_ms)
         records.append(record)
     if not records:
-        raise Unreadable(str(path), _none_of(rows, findings, form.name), _PAGE)
+        raise UnreadableTrace(str(path), _no_records(rows, findings, trace_format.name), _PAGE)
     return Trace(
-        place=str(path),
-        format=form.name,
+        path=str(path),
+        format=trace_format.name,
         rows=rows,
-        records=tuple(sorted(records, key=form.at_ms)),
+        records=tuple(sorted(records, key=trace_format.time_of)),
         extra_columns=layout.extra_columns,
         findings=findings.all(),
     )
 
 
-def _record(form: Format[T], layout: Layout, number: int, line: Line) -> T:
+def _record(trace_format: Format[T], layout: Layout, number: int, line: Line) -> T:
     if isinstance(line, Flaw):
-        raise Broken(line, MEANING[line])
-    fields = form.split(line)
+        raise BadRow(line, MEANING[line])
+    fields = trace_format.split(line)
     if len(fields) != layout.fields:
-        raise Broken(Flaw.FIELDS, f"{len(fields)} fields, not {layout.fields}")
-    return form.record(Row(number, fields, layout.at, layout.extra))
+        raise BadRow(Flaw.FIELDS, f"{len(fields)} fields, not {layout.fields}")
+    return trace_format.record(Row(number, fields, layout.indices, layout.extra))
 
 
-def _none_of(rows: int, findings: Findings, name: str) -> str:
+def _no_records(rows: int, findings: Findings, name: str) -> str:
     if not rows:
         return f"has no rows of the format {name}"
     return f"none of {rows} rows of the format {name} can be used: " + ", ".join(map(str, findings.all()))

@@ -1,10 +1,10 @@
-"""SWF, the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, `;` before remarks, seconds.
+"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, `;` before comments, seconds.
 
-A processor is a CPU: such a job asks for no GPU, and may be spread as the scheduler likes. It asks for the processors
-it requested or, where that is not known, for those it had; memory is KiB for each of them. -1 is "not known". The
+A processor is a CPU: such a job asks for no GPU, and its number of nodes is left to the scheduler. It asks for the
+processors it requested or, if that is unknown, for those it had; memory is KiB for each of them. -1 means unknown. The
 requested time is its limit, the run time its duration. Rows of status 2, 3 and 4 are parts of a job that a row of
-status 0 or 1 tells of as a whole, and are dropped. Status, group, executable, partition, the job before and the think
-time stay as they are. Source: Chapin et al., "Benchmarks and Standards for the Evaluation of Parallel Job Schedulers".
+status 0 or 1 describes as a whole, and are dropped. Status, group, executable, partition, the job before and the think
+time are kept as text. Source: Chapin et al., "Benchmarks and Standards for the Evaluation of Parallel Job Schedulers".
 """
 
 import re
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ganger.model.units import KIB_BYTES, SECOND_MS
-from ganger.simulation.traces.record_checks import each_job, submitted_ms
+from ganger.simulation.traces.record_checks import new_job_check, submitted_ms
 from ganger.simulation.traces.trace import Flaw, RecordedJob
 from ganger.simulation.traces.trace_format import Format
-from ganger.simulation.traces.trace_row import Broken, Row, bounded
+from ganger.simulation.traces.trace_row import BadRow, Row, bounded
 
 _COLUMNS: Final = (
     *("job", "submit", "wait", "run", "processors", "cpu_time", "memory"),
@@ -23,24 +23,24 @@ _COLUMNS: Final = (
     *("status", "user", "group", "executable", "queue", "partition", "preceding_job", "think_time"),
 )
 _STATUS: Final = 1
-"""Where it is among the columns that stay as they are."""
+"""Index among the columns that are kept as text."""
 _PARTS: Final = ("2", "3", "4")
 _UNKNOWN = re.compile(r"-1(\.0*)?")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
 
 def job(row: Row) -> RecordedJob:
-    """One job."""
+    """Return the job of a row."""
     status = row.extra()[_STATUS]
     if status in _PARTS:
-        raise Broken(Flaw.PART_OF_A_JOB, f"job {row.text('name')} has status {status}")
+        raise BadRow(Flaw.PART_OF_A_JOB, f"job {row.text('name')} has status {status}")
     submitted_ms, wait_ms = row.rounded("submitted", SECOND_MS), _known(row, "wait", SECOND_MS)
     processors = _count(row, "requested_processors") or _count(row, "processors") or 0
     memory_bytes = _known(row, "requested_memory", KIB_BYTES)
     if memory_bytes is None:
         memory_bytes = _known(row, "memory", KIB_BYTES)
     return RecordedJob(
-        name=row.needed("name"),
+        name=row.required("name"),
         submitted_ms=submitted_ms,
         duration_ms=_known(row, "run", SECOND_MS),
         cpu_milli=bounded("processors", processors * 1000),
@@ -54,19 +54,19 @@ def job(row: Row) -> RecordedJob:
     )
 
 
-def _known(row: Row, word: str, unit: int = 1) -> int | None:
-    return None if _UNKNOWN.fullmatch(row.text(word)) else row.rounded(word, unit)
+def _known(row: Row, key: str, unit: int = 1) -> int | None:
+    return None if _UNKNOWN.fullmatch(row.text(key)) else row.rounded(key, unit)
 
 
-def _count(row: Row, word: str) -> int | None:
-    return None if _UNKNOWN.fullmatch(row.text(word)) else row.whole(word)
+def _count(row: Row, key: str) -> int | None:
+    return None if _UNKNOWN.fullmatch(row.text(key)) else row.integer(key)
 
 
-def _word(row: Row, word: str) -> str:
-    return "" if _UNKNOWN.fullmatch(row.text(word)) else row.text(word)
+def _word(row: Row, key: str) -> str:
+    return "" if _UNKNOWN.fullmatch(row.text(key)) else row.text(key)
 
 
-def _looks(fields: Sequence[str]) -> bool:
+def _are_numbers(fields: Sequence[str]) -> bool:
     return all(_NUMBER.fullmatch(field) for field in fields)
 
 
@@ -89,10 +89,10 @@ FORMAT: Final = Format(
         },
     ),
     record=job,
-    watch=each_job,
-    at_ms=submitted_ms,
+    new_check=new_job_check,
+    time_of=submitted_ms,
     positions=(_COLUMNS,),
     delimiter=None,
     comment=";",
-    looks=_looks,
+    matches=_are_numbers,
 )

@@ -1,7 +1,6 @@
-"""What a trace says, whatever its format: jobs, faults, spot nodes; and what of it was dropped or kept with a doubt.
+"""The records of a trace, whatever its format: jobs, node faults and spot nodes; and its flaws.
 
-Made by the readers, used by whoever replays a trace. Times are integer ms on the trace's own clock, which may begin
-anywhere; None and "" say that the trace does not know.
+Times are integer ms on the trace's own clock, which may begin anywhere; None and "" mean that the trace does not know.
 """
 
 from dataclasses import dataclass, field
@@ -11,19 +10,25 @@ from typing import Final, Generic, TypeVar
 from ganger.model.units import DEVICE_MILLI
 
 T = TypeVar("T")
-FIRST: Final = 5
-"""Of so many rows with the same flaw the lines are named; the others are counted."""
+MAX_EXAMPLES: Final = 5
+"""Number of rows with the same flaw whose lines are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJob:
     """One job of a trace. Amounts are of the whole job, not of each of its nodes.
 
-    gpus: whole ones; gpu_milli: instead of them a share of one; nodes: on how many it must be, None where the trace
-    leaves that to the scheduler. duration_ms: how long it runs at the size it asks for, None where nobody knows;
-    started_ms: when its own cluster started it; limit_ms: how long it may run; deadline_ms: by when it should have
-    ended. gpu_types: any of these, lower-case, empty: any. queue: or the virtual cluster. extra: the other columns of
-    its row, parallel to `Trace.extra_columns`. line: where it stood, which makes no difference to what it is.
+    duration_ms: how long it runs at the size it asks for; None if unknown
+    gpus: number of whole GPUs
+    gpu_milli: share of one GPU, instead of `gpus`
+    nodes: number of nodes; None: the trace leaves it to the scheduler
+    gpu_types: acceptable types, lower-case; empty: any
+    queue: queue or virtual cluster
+    started_ms: when its own cluster started it
+    limit_ms: its time limit
+    deadline_ms: time by which it should have ended
+    extra: the other columns of its row, parallel to `Trace.extra_columns`
+    line: number of its line
     """
 
     name: str
@@ -55,7 +60,7 @@ class RecordedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFault:
-    """One node that did not work from `start_ms` to `end_ms`, which are equal where it came back at once."""
+    """A node that was down from `start_ms` to `end_ms`, which are equal if it came back at once."""
 
     node: str
     start_ms: int
@@ -68,7 +73,7 @@ class NodeFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotChange:
-    """One spot node that was given (`is_up`) or taken back."""
+    """A spot node that was granted (`is_up`) or reclaimed."""
 
     at_ms: int
     node: str
@@ -78,7 +83,7 @@ class SpotChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotCapacity:
-    """How many spot nodes were held from then on."""
+    """The number of spot nodes that were held from `at_ms` on."""
 
     at_ms: int
     nodes: int
@@ -86,7 +91,7 @@ class SpotCapacity:
 
 
 class Flaw(StrEnum):
-    """What is wrong with a row, and so with what is made of it. Stable, for programs; `KEPT` are only doubts."""
+    """Flaws of a row. The names are stable, for programs."""
 
     NOT_UTF8 = "not_utf8"
     CONTROL_CHARACTER = "control_character"
@@ -112,65 +117,65 @@ class Flaw(StrEnum):
     POLICY_CHANGED = "policy_changed"
 
 
-KEPT: Final = frozenset(
+KEPT_FLAWS: Final = frozenset(
     {Flaw.NO_DURATION, Flaw.TIME_BACK, Flaw.OVERLAP, Flaw.FAILED, Flaw.NOT_ENDED, Flaw.POLICY_CHANGED}
 )
-"""Flaws of rows that are kept all the same."""
+"""Flaws of rows that are kept."""
 
 MEANING: Final[dict[Flaw, str]] = {
     Flaw.NOT_UTF8: "bytes that are not UTF-8",
     Flaw.CONTROL_CHARACTER: "control characters, for instance NUL bytes",
     Flaw.TOO_LONG: "a line longer than 64 KiB",
-    Flaw.FIELDS: "more or fewer fields than columns, or a quote that does not end",
-    Flaw.MISSING: "a value is missing that every row must have",
-    Flaw.NOT_A_NUMBER: "not a number, or not a whole one where only a whole one makes sense",
-    Flaw.OUT_OF_RANGE: "a number larger than anything real",
+    Flaw.FIELDS: "more or fewer fields than columns, or an unterminated quote",
+    Flaw.MISSING: "a required value is missing",
+    Flaw.NOT_A_NUMBER: "not a number, or not a whole number where one is required",
+    Flaw.OUT_OF_RANGE: "a number larger than any real value",
     Flaw.NEGATIVE: "a time or an amount below zero",
-    Flaw.NOT_LEGAL: "a value that the format does not know",
+    Flaw.NOT_LEGAL: "a value that the format does not allow",
     Flaw.ASKS_NOTHING: "a job that asks for no GPU, no CPU and no memory",
-    Flaw.DUPLICATE: "a name that an earlier row has",
-    Flaw.CONTRADICTION: "a row that cannot be true, by itself or after those before it",
-    Flaw.PART_OF_A_JOB: "a part of a job that another row tells of as a whole",
+    Flaw.DUPLICATE: "the name of an earlier row",
+    Flaw.CONTRADICTION: "a row that contradicts itself or an earlier row",
+    Flaw.PART_OF_A_JOB: "a part of a job that another row describes as a whole",
     Flaw.UNKNOWN_GPU_TYPE: "a type of GPU that no node of the cluster has",
     Flaw.TOO_LARGE: "a job that the whole cluster could not hold",
-    Flaw.NO_DURATION: "kept, but nobody knows how long it runs",
-    Flaw.TIME_BACK: "kept, in order of time: earlier than a row before it",
-    Flaw.OVERLAP: "kept: begins before the last fault of the node has ended",
-    Flaw.BEFORE_THE_LOG: "a job that was there before the first event that the log still has",
-    Flaw.FAILED: "kept, without its failures: it runs for as long as its work took, and ends well",
-    Flaw.NOT_ENDED: "kept, but nobody knows how long it runs: it is withdrawn when it was, or when the log ends",
-    Flaw.POLICY_CHANGED: "the policy was changed meanwhile: one document holds from the beginning on",
+    Flaw.NO_DURATION: "kept, but its duration is unknown",
+    Flaw.TIME_BACK: "kept, in order of time: earlier than the row before it",
+    Flaw.OVERLAP: "kept: begins before the previous fault of the node has ended",
+    Flaw.BEFORE_THE_LOG: "a job that was submitted before the first event that the log still has",
+    Flaw.FAILED: "kept, without its failures: it runs as long as its work took, and succeeds",
+    Flaw.NOT_ENDED: "kept, but its duration is unknown: it is withdrawn when it was, or when the log ends",
+    Flaw.POLICY_CHANGED: "the policy was changed meanwhile: one document is in force from the beginning",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """So many rows had this flaw; of the first the lines, and what stood there."""
+    """The rows with one flaw. `examples`: (line, text) of the first of them."""
 
     flaw: Flaw
     count: int
-    first: tuple[tuple[int, str], ...]
+    examples: tuple[tuple[int, str], ...]
 
     @property
     def is_kept(self) -> bool:
-        """Whether the rows are in the trace nevertheless."""
-        return self.flaw in KEPT
+        """The rows are in the trace nevertheless."""
+        return self.flaw in KEPT_FLAWS
 
     def __str__(self) -> str:
-        """One sentence: `2 x not_a_number (...): line 7: duration: 'nan' is not a number; ...`."""
-        lines = "; ".join(f"line {line}: {what}" for line, what in self.first)
-        more = "; ..." if self.count > len(self.first) else ""
+        """Return one sentence: `2 x not_a_number (...): line 7: duration: 'nan' is not a number; ...`."""
+        lines = "; ".join(f"line {line}: {text}" for line, text in self.examples)
+        more = "; ..." if self.count > len(self.examples) else ""
         return f"{self.count} x {self.flaw} ({MEANING[self.flaw]}): {lines}{more}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace(Generic[T]):
-    """What was read of a file. Records are in order of time, those of the same time in order of the file.
+    """The records of a file, in order of time; those of the same time in order of the file.
 
-    rows: how many there were; each is a record or is counted by one finding that is not kept.
+    rows: number of rows; each is a record or is counted by one finding that is not kept
     """
 
-    place: str
+    path: str
     format: str
     rows: int
     records: tuple[T, ...]
@@ -179,35 +184,37 @@ class Trace(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """How many rows are not among the records."""
+        """Number of rows that are not among the records."""
         return sum(finding.count for finding in self.findings if not finding.is_kept)
 
 
 class Findings:
-    """Flaws as they are found."""
+    """A collector of flaws."""
 
     def __init__(self, known: tuple[Finding, ...] = ()) -> None:
-        """Go on after those that are known."""
-        self._count = {finding.flaw: finding.count for finding in known}
-        self._first = {finding.flaw: list(finding.first) for finding in known}
+        """Begin with the findings that are known."""
+        self._counts = {finding.flaw: finding.count for finding in known}
+        self._examples = {finding.flaw: list(finding.examples) for finding in known}
 
-    def add(self, flaw: Flaw, line: int, what: str) -> None:
-        """One more row."""
-        self._count[flaw] = self._count.get(flaw, 0) + 1
-        first = self._first.setdefault(flaw, [])
-        if len(first) < FIRST:
-            first.append((line, what))
+    def add(self, flaw: Flaw, line: int, text: str) -> None:
+        """Add a row with a flaw."""
+        self._counts[flaw] = self._counts.get(flaw, 0) + 1
+        examples = self._examples.setdefault(flaw, [])
+        if len(examples) < MAX_EXAMPLES:
+            examples.append((line, text))
 
     def all(self) -> tuple[Finding, ...]:
-        """Each flaw once, in the order of `Flaw`."""
-        return tuple(Finding(flaw, self._count[flaw], tuple(self._first[flaw])) for flaw in Flaw if flaw in self._count)
+        """Return each flaw once, in the order of `Flaw`."""
+        return tuple(
+            Finding(flaw, self._counts[flaw], tuple(self._examples[flaw])) for flaw in Flaw if flaw in self._counts
+        )
 
 
-class Unreadable(Exception):
-    """A file of which nothing can be used: where, why, and what to do about it."""
+class UnreadableTrace(Exception):
+    """A file that cannot be used, with its path or `path:line`, the reason, and what to do about it."""
 
-    def __init__(self, place: str, reason: str, next: str) -> None:
-        super().__init__(f"{place}: {reason}; {next}")
-        self.place = place
+    def __init__(self, location: str, reason: str, next: str) -> None:
+        super().__init__(f"{location}: {reason}; {next}")
+        self.location = location
         self.reason = reason
         self.next = next

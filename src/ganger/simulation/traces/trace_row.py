@@ -1,8 +1,7 @@
-"""One row of a trace, and its text as numbers: exact, within bounds, or said to be broken. Called by the formats.
+"""One row of a trace, with exact conversions of its text to bounded numbers.
 
-Numbers are decimal, with a fraction or an exponent where somebody wrote one. Times become integer ms, rounded to the
-nearest (half to even). Nothing is taken for a number that only looks like one: nan, inf, 1_000, digits of other
-scripts.
+Numbers are decimal, with a fraction or an exponent where the file has one. Times become integer ms, rounded to the
+nearest (half to even). Text that only resembles a number is refused: nan, inf, 1_000, digits of other scripts.
 """
 
 import re
@@ -14,105 +13,109 @@ from typing import Final
 from ganger.simulation.traces.trace import Flaw
 
 LARGEST: Final = 2**53
-"""285,000 years in ms, 8 PiB in bytes: what programs in other languages hold too."""
+"""285,000 years in ms, 8 PiB in bytes; exact in programs that have only floating-point numbers."""
 _SHORT: Final = len(str(LARGEST))
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,4})?")
 
 
-class Broken(Exception):
-    """A row that cannot be used: its flaw, and what stands there."""
+class BadRow(Exception):
+    """A row that cannot be used, with its flaw and the offending text."""
 
-    def __init__(self, flaw: Flaw, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, flaw: Flaw, text: str) -> None:
+        super().__init__(text)
         self.flaw = flaw
-        self.what = what
+        self.text = text
 
 
 class Row:
-    """The fields of one line, by the reader's word for each column."""
+    """The fields of one line, by the format's key for each column."""
 
-    __slots__ = ("_at", "_columns", "_extra", "_fields", "line")
+    __slots__ = ("_extra", "_fields", "_indices", "line")
 
-    def __init__(self, line: int, fields: Sequence[str], at: Mapping[str, int], extra: Sequence[int]) -> None:
-        """`at`: word -> index of its field; a column that the file does not have is not in it."""
+    def __init__(self, line: int, fields: Sequence[str], indices: Mapping[str, int], extra: Sequence[int]) -> None:
+        """Take the fields of a line.
+
+        indices: index of the field of each key; a column that the file does not have is missing
+        extra: indices of the other fields
+        """
         self.line = line
         self._fields = fields
-        self._at = at
+        self._indices = indices
         self._extra = extra
 
-    def has(self, word: str) -> bool:
-        """Whether the file has that column."""
-        return word in self._at
+    def has(self, key: str) -> bool:
+        """Return whether the file has the column."""
+        return key in self._indices
 
-    def text(self, word: str) -> str:
-        """What stands there, without surrounding blanks; empty where the column is missing."""
-        at = self._at.get(word)
-        return "" if at is None else self._fields[at].strip()
+    def text(self, key: str) -> str:
+        """Return the text without surrounding blanks; empty if the column is missing."""
+        index = self._indices.get(key)
+        return "" if index is None else self._fields[index].strip()
 
-    def needed(self, word: str) -> str:
-        """What stands there, which must be something."""
-        if text := self.text(word):
+    def required(self, key: str) -> str:
+        """Return the text. BadRow: it is empty."""
+        if text := self.text(key):
             return text
-        raise Broken(Flaw.MISSING, f"{word} is empty")
+        raise BadRow(Flaw.MISSING, f"{key} is empty")
 
     def extra(self) -> tuple[str, ...]:
-        """The columns that have no word."""
-        return tuple(self._fields[at].strip() for at in self._extra)
+        """Return the columns without a key."""
+        return tuple(self._fields[index].strip() for index in self._extra)
 
-    def whole(self, word: str, least: int = 0, unit: int = 1) -> int:
-        """A whole number of at least `least`, times `unit`."""
-        text = self.needed(word)
-        number = _exact(word, text)
+    def integer(self, key: str, least: int = 0, unit: int = 1) -> int:
+        """Return a whole number of at least `least`, times `unit`."""
+        text = self.required(key)
+        number = _exact(key, text)
         if number.denominator != 1:
-            raise Broken(Flaw.NOT_A_NUMBER, f"{word}: {text!r} is not a whole number")
-        return _within(word, text, int(number) * unit, least * unit)
+            raise BadRow(Flaw.NOT_A_NUMBER, f"{key}: {text!r} is not a whole number")
+        return _in_bounds(key, text, int(number) * unit, least * unit)
 
-    def rounded(self, word: str, unit: int) -> int:
-        """A number that is not negative, times `unit`, as the nearest integer: 1.5 s are 1500 ms."""
-        text = self.needed(word)
-        number = _exact(word, text)
-        return _within(word, text, -1 if number < 0 else round(number * unit), 0)
+    def rounded(self, key: str, unit: int) -> int:
+        """Return a number of at least 0, times `unit`, as the nearest integer: 1.5 s are 1500 ms."""
+        text = self.required(key)
+        number = _exact(key, text)
+        return _in_bounds(key, text, -1 if number < 0 else round(number * unit), 0)
 
-    def whole_or_none(self, word: str, least: int = 0, unit: int = 1) -> int | None:
-        """As `whole`; None where nothing stands."""
-        return self.whole(word, least, unit) if self.text(word) else None
+    def integer_or_none(self, key: str, least: int = 0, unit: int = 1) -> int | None:
+        """Return the same as `integer`; None for empty text."""
+        return self.integer(key, least, unit) if self.text(key) else None
 
-    def signed_or_none(self, word: str) -> int | None:
-        """A whole number that may be negative; None where nothing stands."""
-        text = self.text(word)
+    def signed_or_none(self, key: str) -> int | None:
+        """Return a whole number that may be negative; None for empty text."""
+        text = self.text(key)
         if not text:
             return None
-        number = _exact(word, text)
+        number = _exact(key, text)
         if number.denominator != 1:
-            raise Broken(Flaw.NOT_A_NUMBER, f"{word}: {text!r} is not a whole number")
+            raise BadRow(Flaw.NOT_A_NUMBER, f"{key}: {text!r} is not a whole number")
         return int(number)
 
-    def rounded_or_none(self, word: str, unit: int) -> int | None:
-        """As `rounded`; None where nothing stands."""
-        return self.rounded(word, unit) if self.text(word) else None
+    def rounded_or_none(self, key: str, unit: int) -> int | None:
+        """Return the same as `rounded`; None for empty text."""
+        return self.rounded(key, unit) if self.text(key) else None
 
 
-def bounded(word: str, number: int) -> int:
-    """The number, if it is not larger than anything real."""
+def bounded(key: str, number: int) -> int:
+    """Return the number. BadRow: it is larger than any real value."""
     if number > LARGEST:
-        raise Broken(Flaw.OUT_OF_RANGE, f"{word}: {number} is more than can be")
+        raise BadRow(Flaw.OUT_OF_RANGE, f"{key}: {number} is larger than any real value")
     return number
 
 
-def _exact(word: str, text: str) -> Fraction | int:
+def _exact(key: str, text: str) -> Fraction | int:
     if text.isdecimal() and text.isascii() and len(text) < _SHORT:
         return int(text)
     if not _NUMBER.fullmatch(text):
-        raise Broken(Flaw.NOT_A_NUMBER, f"{word}: {text[:40]!r} is not a number")
+        raise BadRow(Flaw.NOT_A_NUMBER, f"{key}: {text[:40]!r} is not a number")
     number = Decimal(text)
     if abs(number) > LARGEST:
-        raise Broken(Flaw.OUT_OF_RANGE, f"{word}: {text[:40]} is more than can be")
+        raise BadRow(Flaw.OUT_OF_RANGE, f"{key}: {text[:40]} is larger than any real value")
     return Fraction(number)
 
 
-def _within(word: str, text: str, number: int, least: int) -> int:
+def _in_bounds(key: str, text: str, number: int, least: int) -> int:
     if number < 0:
-        raise Broken(Flaw.NEGATIVE, f"{word}: {text[:40]} is less than zero")
+        raise BadRow(Flaw.NEGATIVE, f"{key}: {text[:40]} is less than zero")
     if number < least:
-        raise Broken(Flaw.NOT_LEGAL, f"{word}: {text[:40]} is less than {least}")
-    return bounded(word, number)
+        raise BadRow(Flaw.NOT_LEGAL, f"{key}: {text[:40]} is less than {least}")
+    return bounded(key, number)

@@ -1,10 +1,10 @@
-"""Fragmentation of a state, against counting every GPU for every pod that was asked for."""
+"""Fragmentation of a cluster, compared with counting every GPU for every pod."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.model.shape import Shape
-from ganger.simulation.metrics.gpu_fragments import Rest, fragmentation, typical_kinds
+from ganger.simulation.metrics.gpu_fragmentation import IdleResources, fragmentation, typical_tasks
 
 PODS = (
     st.builds(Shape, nodes=st.just(1), gpus=st.integers(0, 3), cpu_milli=st.sampled_from((0, 1_000, 4_000)),
@@ -12,15 +12,15 @@ PODS = (
     | st.builds(Shape, nodes=st.just(1), gpu_milli=st.sampled_from((1, 300, 999)), cpu_milli=st.just(1_000))
 )  # fmt: skip
 RESTS = st.builds(
-    Rest,
+    IdleResources,
     gpu_type=st.sampled_from(("t4", "g2")),
     cpu_milli=st.sampled_from((0, 1_000, 8_000)),
     gpu_milli=st.lists(st.sampled_from((0, 1, 300, 700, 1_000)), max_size=4).map(tuple),
 )
 
 
-def useless(rest: Rest, pod: Shape) -> int:
-    """Thousandths of the node's GPUs that the pod could not use."""
+def useless(rest: IdleResources, pod: Shape) -> int:
+    """Return the thousandths of the node's GPUs that the pod could not use."""
     size = pod.gpu_milli or 1000
     large = [left for left in rest.gpu_milli if left >= size]
     wanted = 1 if pod.gpu_milli else pod.gpus
@@ -29,9 +29,9 @@ def useless(rest: Rest, pod: Shape) -> int:
 
 
 @given(rests=st.lists(RESTS, max_size=4), pods=st.lists(PODS, min_size=1, max_size=12))
-def test_it_is_the_mean_over_what_is_asked_for(rests: list[Rest], pods: list[Shape]) -> None:
-    """With fewer than twenty pods, none of which may be left out."""
-    found = fragmentation(rests, 10_000, typical_kinds(pods))
+def test_fragmentation_is_the_mean_over_pods(rests: list[IdleResources], pods: list[Shape]) -> None:
+    """There are fewer than twenty pods, so that none may be left out."""
+    found = fragmentation(rests, 10_000, typical_tasks(pods))
     mean = sum(useless(rest, pod) for rest in rests for pod in pods) / len(pods)
     idle = sum(sum(rest.gpu_milli) for rest in rests)
     assert abs(found.gpu_milli - mean) < 1e-6
@@ -44,8 +44,8 @@ def test_it_is_the_mean_over_what_is_asked_for(rests: list[Rest], pods: list[Sha
 
 
 @given(pods=st.lists(PODS, max_size=60))
-def test_the_rarest_are_left_out(pods: list[Shape]) -> None:
-    kinds = typical_kinds(pods)
+def test_rare_pods_are_left_out(pods: list[Shape]) -> None:
+    kinds = typical_tasks(pods)
     times = [many for _, many in kinds]
     assert times == sorted(times, reverse=True)
     assert 100 * sum(times) >= 95 * len(pods)
@@ -53,6 +53,6 @@ def test_the_rarest_are_left_out(pods: list[Shape]) -> None:
     assert all(need.memory_bytes == 0 for need, _ in kinds)
 
 
-def test_without_anything() -> None:
+def test_an_empty_cluster_has_no_fragmentation() -> None:
     nothing = fragmentation([], 0, [])
     assert (nothing.gpu_milli, nothing.of_capacity, nothing.of_idle) == (0, None, None)

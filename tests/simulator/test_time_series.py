@@ -1,4 +1,4 @@
-"""Series of runs over time, held to sums over every tick of small drawn runs."""
+"""Time series of runs, compared with sums over every tick of small drawn runs."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,15 +9,15 @@ from hypothesis import given
 
 from ganger.model import event as e
 from ganger.simulation.metrics.occupancy import Occupancy
-from ganger.simulation.metrics.run_history import History, waited
-from ganger.simulation.metrics.time_series import STRETCHES, heads, series
-from ganger.simulation.run import simulate
-from tests.simulator.test_simulated import QUEUE, cluster, recorded, run
+from ganger.simulation.metrics.run_history import JobHistory, waiting_intervals
+from ganger.simulation.metrics.time_series import INTERVALS, longest_waiting, series
+from ganger.simulation.trace_replay import simulate_trace
+from tests.simulator.test_trace_replay import QUEUE, cluster, recorded, run
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[History]:
-    """Jobs in order of submission that ran in up to three stretches, some of which ended."""
+def histories(draw: st.DrawFn) -> list[JobHistory]:
+    """Draw jobs in order of submission that ran in up to three intervals, some of which ended."""
     found = []
     for _ in range(draw(st.integers(1, 6))):
         marks = sorted(draw(st.lists(st.integers(0, 300), min_size=1, max_size=7, unique=True)))
@@ -25,7 +25,7 @@ def histories(draw: st.DrawFn) -> list[History]:
         has_ended = bool(running) and draw(st.booleans())
         gpu_milli = 1000 * draw(st.integers(1, 40))
         found.append(
-            History(
+            JobHistory(
                 tenant=draw(st.sampled_from("ab")),
                 gpu_milli=gpu_milli,
                 submitted_ms=marks[0],
@@ -37,21 +37,21 @@ def histories(draw: st.DrawFn) -> list[History]:
     return sorted(found, key=lambda job: job.submitted_ms)
 
 
-def runs_at(job: History, ms: int) -> bool:
+def runs_at(job: JobHistory, ms: int) -> bool:
     return any(begin <= ms < end for begin, end in job.running)
 
 
-def waits_at(job: History, ms: int) -> bool:
+def waits_at(job: JobHistory, ms: int) -> bool:
     until = 1 << 62 if job.ended_ms is None else job.ended_ms
     return job.submitted_ms <= ms < until and not runs_at(job, ms)
 
 
 @given(histories())
-def test_stretches_add_up_to_what_each_tick_has(jobs: list[History]) -> None:
+def test_intervals_add_up_to_the_sum_over_ticks(jobs: list[JobHistory]) -> None:
     found = series(jobs)
     first = jobs[0].submitted_ms
     last = max((end for job in jobs for _, end in job.running), default=first)
-    ticks = range(first, first + max(last - first, STRETCHES))
+    ticks = range(first, first + max(last - first, INTERVALS))
 
     def total(values: Sequence[float]) -> float:
         return sum(values) * found.step_ms
@@ -70,23 +70,23 @@ def test_stretches_add_up_to_what_each_tick_has(jobs: list[History]) -> None:
 
 
 @given(histories())
-def test_the_head_is_the_first_of_those_who_wait(jobs: list[History]) -> None:
+def test_the_longest_waiting_job_has_the_earliest_submission(jobs: list[JobHistory]) -> None:
     moments = range(0, 310, 3)
     want = [next((at for at, job in enumerate(jobs) if waits_at(job, ms)), None) for ms in moments]
-    assert list(heads(jobs, moments)) == want
+    assert list(longest_waiting(jobs, moments)) == want
 
 
 def test_a_job_waits_again_after_a_preemption_and_no_more_after_its_end() -> None:
-    job = History(tenant="a", gpu_milli=1, submitted_ms=5, duration_ms=1, running=((7, 9), (12, 20)), ended_ms=20)
-    assert list(waited(job)) == [(5, 7), (9, 12)]
+    job = JobHistory(tenant="a", gpu_milli=1, submitted_ms=5, duration_ms=1, running=((7, 9), (12, 20)), ended_ms=20)
+    assert list(waiting_intervals(job)) == [(5, 7), (9, 12)]
 
 
 @pytest.mark.parametrize("order", ["strict_fifo", "srtf"])
-def test_bars_are_what_jobs_had_and_never_two_on_one_gpu(order: str) -> None:
+def test_bars_are_allocations_and_never_overlap_on_a_gpu(order: str) -> None:
     nodes = cluster(2, 4)
     occupancy = Occupancy(nodes, 1)
     rows: list[e.Stamped] = []
-    outcome = simulate(run(QUEUE, nodes, order), occupancy.take, rows.append)
+    outcome = simulate_trace(run(QUEUE, nodes, order), occupancy.fold, rows.append)
     assert occupancy.bars
     for at, job in enumerate(outcome.histories):
         had = sum(len(bar.devices) * (bar.to_ms - bar.from_ms) for bar in occupancy.bars if bar.job == at)
@@ -97,10 +97,10 @@ def test_bars_are_what_jobs_had_and_never_two_on_one_gpu(order: str) -> None:
 
 
 def test_idle_gpus_on_nodes_without_room_for_the_first_are_of_no_use() -> None:
-    """Two nodes of 8: 6 on the one, 4 on the other; then one waits that wants 8 of a node, and 2 + 4 are idle."""
+    """Of two nodes of 8 GPUs, 6 and 4 are allocated; then a job waits that needs 8 of a node, and 2 + 4 are idle."""
     nodes = cluster(2, 8)
     occupancy = Occupancy(nodes, 60_000)
-    outcome = simulate(run(recorded((0, 10, 6), (0, 20, 4), (1, 5, 8)), nodes), occupancy.take)
+    outcome = simulate_trace(run(recorded((0, 10, 6), (0, 20, 4), (1, 5, 8)), nodes), occupancy.fold)
     shares = [share for _, share in occupancy.idle_of_no_use(outcome.histories)]
     assert shares[0] is None
     assert set(shares[2:9]) == {1.0}

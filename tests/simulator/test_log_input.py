@@ -1,4 +1,4 @@
-"""What is no log, no document or no cluster: said with its place, and never a figure made of half of it."""
+"""Bad logs, documents and clusters: an error with its place, and no figure of a part of the input."""
 
 import json
 import sqlite3
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.simulator.job_behaviour import Behaviour
-from ganger.backends.simulator.virtual_cluster import World
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.errors import RequestError
 from ganger.model.event import QueueSet
 from ganger.model.queue import Queue
 from ganger.model.units import DAY_MS, HOUR_MS
-from ganger.simulation.from_log.recorded_days import read_past
+from ganger.simulation.from_log.recorded_days import read_days
 from tests.cli.conftest import Shell, shell
 from tests.engine.scenes import nodes, played, submit
 
@@ -23,9 +23,9 @@ NODES = "name,gpus,gpu_type\nn1,8,h100\n"
 
 
 def written(path: Path, jobs: int = 3) -> Path:
-    """The log of a server that ended."""
-    acts = {f"job-{at}": Behaviour(begin_ms=0, apart_ms=0, steps=60) for at in range(jobs)}
-    world, log = World(nodes(1, gpus=8), acts), EventLog(path)
+    """Write the log of a server that ended."""
+    acts = {f"job-{at}": Behaviour(startup_ms=0, stagger_ms=0, steps=60) for at in range(jobs)}
+    world, log = VirtualCluster(nodes(1, gpus=8), acts), EventLog(path)
     for at in range(jobs):
         world.at(at * 1_000, submit(f"job-{at}", 1, 8))
     played(world, log, "fifo", HOUR_MS)
@@ -72,11 +72,11 @@ def with_a_broken_event(path: Path) -> None:
     ],
     ids=["absent", "directory", "empty", "text", "other", "newer", "truncated", "damaged", "no-jobs"],
 )
-def test_what_is_no_log_is_refused(make, what: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_that_is_no_log_is_refused(make, what: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "ganger.db"
     make(path)
     with pytest.raises(RequestError) as refused:
-        read_past(path)
+        read_days(path)
     assert str(path) in refused.value.detail
     assert what in refused.value.detail
     assert refused.value.next
@@ -85,18 +85,18 @@ def test_what_is_no_log_is_refused(make, what: str, tmp_path: Path) -> None:  # 
 def test_reading_writes_nothing(tmp_path: Path) -> None:
     path = written(tmp_path / "ganger.db")
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.name != "ganger.db-reserve"}
-    read_past(path)
+    read_days(path)
     assert {e.name: e.read_bytes() for e in tmp_path.iterdir() if e.name != "ganger.db-reserve"} == before
 
 
 def test_a_log_in_use_is_read_and_goes_on(tmp_path: Path) -> None:
-    world, log = World(nodes(1, gpus=8)), EventLog(tmp_path / "ganger.db")
+    world, log = VirtualCluster(nodes(1, gpus=8)), EventLog(tmp_path / "ganger.db")
     world.at(0, submit("job-0", 1, 8))
     world.at(HOUR_MS, submit("job-1", 1, 8))
     loop = played(world, log, "fifo", HOUR_MS // 2)
-    assert [*read_past(tmp_path / "ganger.db").recorded] == ["job-0"]
+    assert [*read_days(tmp_path / "ganger.db").histories] == ["job-0"]
     world.run(loop, 2 * HOUR_MS)
-    assert [*read_past(tmp_path / "ganger.db").recorded] == ["job-0", "job-1"]
+    assert [*read_days(tmp_path / "ganger.db").histories] == ["job-0", "job-1"]
 
 
 # -- as it is typed ----------------------------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert told["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
 
 
-def test_of_the_log_its_last_days_alone(shell: Shell, tmp_path: Path) -> None:
+def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
     log = tmp_path / "copy.db"
-    world, opened = World(nodes(1, gpus=8)), EventLog(log)
+    world, opened = VirtualCluster(nodes(1, gpus=8)), EventLog(log)
     for day in (0, 2, 9):
         world.at(day * DAY_MS, submit(f"job-{day}", 1, 8))
     played(world, opened, "fifo", 10 * DAY_MS)
@@ -196,7 +196,7 @@ def test_a_cluster_with_a_fault_is_refused_with_its_line(
         (("--from-log", "--since", "lately"), "is not a duration"),
     ],
 )
-def test_words_that_contradict_each_other(shell: Shell, tmp_path: Path, words: tuple[str, ...], what: str) -> None:
+def test_contradicting_options_are_refused(shell: Shell, tmp_path: Path, words: tuple[str, ...], what: str) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("name,submitted_ms,duration_ms,gpus\na,0,60000,8\n")
     said = shell("sim", "run", *(str(trace) if word == "TRACE" else word for word in words))
@@ -204,10 +204,10 @@ def test_words_that_contradict_each_other(shell: Shell, tmp_path: Path, words: t
     assert what in said.err
 
 
-def test_a_queue_that_a_document_takes_away_is_named(shell: Shell, tmp_path: Path) -> None:
+def test_a_queue_that_a_document_lacks_is_named(shell: Shell, tmp_path: Path) -> None:
     log, document = tmp_path / "copy.db", tmp_path / "new.yaml"
     document.write_text("order: fifo\n")
-    world, opened = World(nodes(1, gpus=8)), EventLog(log)
+    world, opened = VirtualCluster(nodes(1, gpus=8)), EventLog(log)
     world.at(0, QueueSet(queue=Queue(name="lab")))
     world.at(1_000, submit("job-0", 1, 8, queue="lab"))
     played(world, opened, "fifo", HOUR_MS)

@@ -1,4 +1,4 @@
-"""Where recorded traces are, and rows of every format, good ones, for those who break them."""
+"""Paths of recorded traces, and good rows of every format."""
 
 import gzip
 from pathlib import Path
@@ -48,7 +48,7 @@ GOOD = {
 
 
 def write(path: Path, text: str | bytes) -> Path:
-    """The file at `path`, packed if it is called so."""
+    """Write a file, packed if its name ends in .gz."""
     content = text.encode() if isinstance(text, str) else text
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path

@@ -1,8 +1,4 @@
-"""The style sheet of the report of a comparison, for light and dark screens and for paper. Used by
-`simulation.report.html_report`.
-
-Nothing is fetched: fonts are those of the reader's system.
-"""
+"""The style sheet of the report, for light and dark screens and for paper, with the fonts of the reader's system."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""`ganger sim compare --from-log`: what was recorded, the policy in force and other documents, beside each other."""
+"""`ganger sim compare --from-log`: the recorded run, the policy in force and other documents."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Shell, shell
-from tests.simulator.test_own_log_input import written
+from tests.simulator.test_log_input import written
 
 __all__ = ["shell"]
 
@@ -16,7 +16,7 @@ def log(tmp_path: Path) -> Path:
     return written(tmp_path / "copy.db")
 
 
-def test_three_runs_beside_each_other(shell: Shell, log: Path, tmp_path: Path) -> None:
+def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> None:
     sjf, report = tmp_path / "sjf.yaml", tmp_path / "report.html"
     sjf.write_text("order: sjf\n")
     asked = ("sim", "compare", "--from-log", str(log), "--document", str(sjf))
@@ -61,7 +61,7 @@ def test_a_trace_is_compared_under_documents_and_on_nodes_of_a_file(shell: Shell
         ((), "name a TRACE, or --from-log"),
     ],
 )
-def test_what_cannot_be_compared(shell: Shell, log: Path, words: tuple[str, ...], what: str) -> None:
+def test_impossible_comparisons_are_refused(shell: Shell, log: Path, words: tuple[str, ...], what: str) -> None:
     said = shell("sim", "compare", *(str(log) if word == "LOG" else word for word in words))
     assert said.code == 2
     assert what in said.err

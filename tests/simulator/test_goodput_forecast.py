@@ -1,4 +1,4 @@
-"""The closed form beside simulations of the process that it is of, and beside itself where it is known."""
+"""The closed form of goodput, compared with simulations of its process and with known values."""
 
 import math
 from collections.abc import Callable
@@ -8,26 +8,33 @@ from statistics import fmean, stdev
 import pytest
 
 from ganger.model.units import HOUR_MS, MINUTE_MS
-from ganger.simulation.metrics.goodput import Pace
-from ganger.simulation.metrics.goodput_forecast import Failures, daly_ms, expected_ms, measured, wait_ms, young_ms
+from ganger.simulation.metrics.goodput import CheckpointCosts
+from ganger.simulation.metrics.goodput_forecast import (
+    Failures,
+    daly_ms,
+    expected_ms,
+    observed_failures,
+    wait_ms,
+    young_ms,
+)
 from ganger.simulation.node_outages import Outage
-from ganger.simulation.run import Costs, Faults, simulate
-from tests.simulator.test_simulated import cluster, recorded, run
+from ganger.simulation.trace_replay import Faults, Overheads, simulate_trace
+from tests.simulator.test_trace_replay import cluster, recorded, run
 
 H, M = HOUR_MS, MINUTE_MS
 RUNS, WORK_MS, MTBF_MS = 40, 40 * H, 6 * H
 ERRORS = 4
 """Standard errors of a mean of 40 that it may be away from what is expected: by chance once in 3,600 means."""
 COSTS = {
-    "everything costs": Costs(start_ms=12 * M, checkpoint_ms=2 * H, write_ms=6 * M),
-    "checkpoints cost nothing": Costs(start_ms=12 * M, checkpoint_ms=50 * M),
-    "all work is kept": Costs(start_ms=12 * M),
-    "long intervals": Costs(start_ms=30 * M, checkpoint_ms=7 * H, write_ms=20 * M),
+    "everything costs": Overheads(start_ms=12 * M, checkpoint_ms=2 * H, write_ms=6 * M),
+    "checkpoints cost nothing": Overheads(start_ms=12 * M, checkpoint_ms=50 * M),
+    "all work is kept": Overheads(start_ms=12 * M),
+    "long intervals": Overheads(start_ms=30 * M, checkpoint_ms=7 * H, write_ms=20 * M),
 }
 
 
 def process(draw: Random, nodes: int, detect_ms: int, repair_ms: int) -> tuple[Outage, ...]:
-    """One of the nodes is lost after a time that is drawn, again and again; while one is gone no other is lost."""
+    """Return outages of a process in which a node fails after a drawn time; while one is down no other fails."""
     found, at_ms = [], 0
     while at_ms < 40 * WORK_MS:
         from_ms = at_ms + round(draw.expovariate(1 / MTBF_MS))
@@ -42,22 +49,24 @@ def process(draw: Random, nodes: int, detect_ms: int, repair_ms: int) -> tuple[O
 def test_simulations_of_an_exponential_process_agree_with_the_closed_form(
     name: str, nodes: int, detect_ms: int, repair_ms: int
 ) -> None:
-    """One job on all nodes, which goes on when the lost one is back. Wall time, time on nodes and losses."""
+    """One job runs on all nodes and resumes when the lost one is back: compare wall time, time on nodes and losses."""
     costs, draw = COSTS[name], Random(f"{name}/{nodes}/{repair_ms}")
     walls, allocated, losses = [], [], []
     for _ in range(RUNS):
         faults = Faults(outages=process(draw, nodes, detect_ms, repair_ms))
         trace = recorded((0, WORK_MS // M, 8 * nodes))
-        found = simulate(run(trace, cluster(nodes, 8), "first_fit", costs=costs, faults=faults, knows=False))
+        found = simulate_trace(
+            run(trace, cluster(nodes, 8), "first_fit", overheads=costs, faults=faults, limits_known=False)
+        )
         (job,) = found.histories
         assert job.ended_ms is not None
         walls.append(job.ended_ms - job.submitted_ms)
         allocated.append(found.goodput.allocated / (8_000 * nodes))
         losses.append(found.goodput.interruptions)
     rate = 1 / MTBF_MS
-    _agree(walls, expected_ms(WORK_MS, rate, costs.pace, repair_ms))
-    _agree(allocated, expected_ms(WORK_MS, rate, costs.pace, detect_ms))
-    _agree(losses, rate * expected_ms(WORK_MS, rate, costs.pace, 0))
+    _agree(walls, expected_ms(WORK_MS, rate, costs.checkpoint_costs, repair_ms))
+    _agree(allocated, expected_ms(WORK_MS, rate, costs.checkpoint_costs, detect_ms))
+    _agree(losses, rate * expected_ms(WORK_MS, rate, costs.checkpoint_costs, 0))
 
 
 def _agree(values: list[float], expected: float) -> None:
@@ -66,22 +75,24 @@ def _agree(values: list[float], expected: float) -> None:
 
 
 def test_without_failures_a_job_takes_its_work_its_start_and_its_checkpoints() -> None:
-    pace = Pace(start_ms=5, checkpoint_ms=10, write_ms=3)
+    pace = CheckpointCosts(start_ms=5, checkpoint_ms=10, write_ms=3)
     assert [expected_ms(work, 0.0, pace, 99) for work in (0, 1, 10, 11, 20, 21)] == [5, 6, 15, 19, 28, 32]
-    assert expected_ms(7, 0.0, Pace(start_ms=5), 0) == 12
+    assert expected_ms(7, 0.0, CheckpointCosts(start_ms=5), 0) == 12
 
 
-def test_what_would_hardly_ever_end_takes_for_ever() -> None:
-    assert expected_ms(10**9, 1.0, Pace(checkpoint_ms=10**6, write_ms=1), 0) == math.inf
+def test_a_job_that_hardly_ever_ends_takes_infinite_time() -> None:
+    assert expected_ms(10**9, 1.0, CheckpointCosts(checkpoint_ms=10**6, write_ms=1), 0) == math.inf
 
 
 @pytest.mark.parametrize("write_ms", [M, 10 * M, H])
 def test_the_best_intervals_are_where_the_closed_form_is_least(write_ms: int) -> None:
-    """Over all intervals of whole minutes: with Daly's it takes as little, within 0.1 %, and less than with Young's."""
+    """Of all intervals of whole minutes Daly's is the best within 0.1 %, and better than Young's."""
     mtbf_ms, work_ms = 10 * H, 10_000 * H
 
     def takes(interval_ms: float) -> float:
-        return expected_ms(work_ms, 1 / mtbf_ms, Pace(checkpoint_ms=round(interval_ms), write_ms=write_ms), 0)
+        return expected_ms(
+            work_ms, 1 / mtbf_ms, CheckpointCosts(checkpoint_ms=round(interval_ms), write_ms=write_ms), 0
+        )
 
     least = min(takes(minutes * M) for minutes in range(5, 1_200))
     assert takes(daly_ms(write_ms, mtbf_ms)) <= 1.001 * least
@@ -112,4 +123,4 @@ def test_a_large_cluster_has_a_finite_wait() -> None:
 def test_the_rate_is_of_nodes_that_are_up_until_the_run_ends() -> None:
     times = (("a", 10, 30), ("b", 90, 150), ("a", 100, 160))
     found = [Outage(node=node, from_ms=at_ms, known_ms=at_ms + 5, until_ms=until) for node, at_ms, until in times]
-    assert measured(found, 2, 100) == Failures(nodes=2, rate=2 / (200 - 20 - 10), repair_ms=40, detect_ms=5)
+    assert observed_failures(found, 2, 100) == Failures(nodes=2, rate=2 / (200 - 20 - 10), repair_ms=40, detect_ms=5)

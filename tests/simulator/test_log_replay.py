@@ -1,4 +1,4 @@
-"""Ganger's own log lived through again: the same decisions under the same policy, from drawn days."""
+"""Replays of ganger's own log: the same decisions under the same policy, for drawn days."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ganger import registry
-from ganger.backends.simulator.job_behaviour import Behaviour, Death
-from ganger.backends.simulator.virtual_cluster import BEGIN_MS, World
+from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
+from ganger.backends.simulator.virtual_cluster import BEGIN_MS, VirtualCluster
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -23,8 +23,8 @@ from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ganger.settings import Home, Keep
-from ganger.simulation.from_log.recorded_days import Past, past_of, read_past
-from ganger.simulation.from_log.replay_days import Again, as_recorded, live_again
+from ganger.simulation.from_log.log_replay import LogRun, as_recorded, simulate_log
+from ganger.simulation.from_log.recorded_days import RecordedDays, extract_days, read_days
 from ganger.simulation.run import Outcome
 from ganger.simulation.traces.trace import Flaw
 from tests.engine.days import Day, days
@@ -39,8 +39,8 @@ def document(order: str) -> PolicyDocument:
     return document_of(replace(Rules(), order=order), State().queues)
 
 
-def lived(world: World, log: EventLog, order: str) -> None:
-    """Days of a server that was told its policy before anything else."""
+def lived(world: VirtualCluster, log: EventLog, order: str) -> None:
+    """Run a server that has its policy before anything else."""
     loop = Loop(log, world, registry.order, world, "test")
     loop.open()
     said = loop.post(e.PolicySet(document=document(order), version=1))
@@ -50,7 +50,7 @@ def lived(world: World, log: EventLog, order: str) -> None:
 
 
 def begun(rows: list[e.Stamped]) -> list[Begun]:
-    """Every start, in order."""
+    """Return every start, in order."""
     return [
         (row.at_ms, each.gang, each.generation, tuple((share.node, share.devices) for share in each.shares))
         for row in rows
@@ -60,13 +60,13 @@ def begun(rows: list[e.Stamped]) -> list[Begun]:
     ]
 
 
-def again(past: Past, **other: object) -> tuple[Outcome, list[e.Stamped]]:
+def again(days: RecordedDays, **other: object) -> tuple[Outcome, list[e.Stamped]]:
     rows: list[e.Stamped] = []
-    return live_again(replace(asked_again(past), **other), rows.append), rows  # type: ignore[arg-type]
+    return simulate_log(replace(asked_again(days), **other), rows.append), rows  # type: ignore[arg-type]
 
 
-def asked_again(past: Past) -> Again:
-    return Again(past=past, nodes=past.nodes, document=past.document, order=registry.order)
+def asked_again(days: RecordedDays) -> LogRun:
+    return LogRun(days=days, nodes=days.nodes, document=days.document, order=registry.order)
 
 
 def rows_of(log: EventLog) -> list[e.Stamped]:
@@ -77,8 +77,8 @@ def rows_of(log: EventLog) -> list[e.Stamped]:
 
 behaviours = st.builds(
     Behaviour,
-    begin_ms=st.sampled_from((0, 400, 7_000)),
-    apart_ms=st.just(0),
+    startup_ms=st.sampled_from((0, 400, 7_000)),
+    stagger_ms=st.just(0),
     step_ms=st.sampled_from((100, 1_000, 17_000)),
     steps=st.none() | st.integers(0, 90),
     stop_ms=st.sampled_from((0, 300, 4_000)),
@@ -87,7 +87,7 @@ behaviours = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], list[tuple[int, e.Event]]]:
-    """An order, nodes, how jobs behave, and submissions and cancels. What never ends is cancelled."""
+    """Draw an order, nodes, behaviours of jobs, submissions and cancels; a job that never ends is cancelled."""
     there = [node(f"n{at}", draw(st.integers(0, 4)), rack=f"r{at // 2}") for at in range(draw(st.integers(1, 4)))]
     acts, asked = {}, []
     for number in range(draw(st.integers(1, 14))):
@@ -104,7 +104,7 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], l
         )
         if draw(st.booleans()):  # its nodes end apart, and the first in any place
             later_ms = [draw(st.integers(0, 20)) * 1_000 for _ in range(said.job.spec.nodes)]
-            acts[name] = replace(acts[name], ends_ms=tuple(ms - min(later_ms) for ms in later_ms))
+            acts[name] = replace(acts[name], finish_offsets_ms=tuple(ms - min(later_ms) for ms in later_ms))
         acts |= {f"{name}[{index}]": acts[name] for index in (0, 2, 3)}
         asked.append((at_ms, said))
         if acts[name].steps is None or draw(st.integers(0, 4)) == 0:
@@ -114,49 +114,52 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], l
 
 @given(histories())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-def test_a_log_lived_through_again_is_decided_equally(
+def test_a_replayed_log_has_the_same_decisions(
     drawn: tuple[str, list[Node], dict[str, Behaviour], list[tuple[int, e.Event]]],
 ) -> None:
     order, there, acts, asked = drawn
-    world, log = World(there, acts), EventLog(MEMORY)
+    world, log = VirtualCluster(there, acts), EventLog(MEMORY)
     for at_ms, event in asked:
         world.at(at_ms, event)
     lived(world, log, order)
-    past = past_of(log, "here")
-    outcome, rows = again(past)
+    days = extract_days(log, "here")
+    outcome, rows = again(days)
     assert begun(rows) == begun(rows_of(log))
-    recorded = as_recorded(past)
+    recorded = as_recorded(days)
     assert {each.ended_ms for each in outcome.histories} == {each.ended_ms for each in recorded.histories}
     assert outcome.card == recorded.card
 
 
 @given(days(max_jobs=3))
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
-def test_any_day_is_lived_through_again(day: Day) -> None:
-    """Failures, lost nodes, changed queues: nobody is lost on the way, and the log itself is counted alike."""
+def test_any_day_can_be_replayed(day: Day) -> None:
+    """With failures, lost nodes and changed queues no job is missing, and the log itself is counted alike."""
     log = EventLog(MEMORY)
     played(day.world(), log, day.policy, HOUR_MS)
     jobs = [row.event.job for row in log.rows(kinds=("submitted",)) if isinstance(row.event, e.Submitted)]
     if not jobs:
         return
-    past = past_of(log, "here")
-    assert past.rows == sum(len(job.spec.array.indices) if job.spec.array else 1 for job in jobs)
-    card = as_recorded(past).card
-    assert card.jobs == past.rows
+    days = extract_days(log, "here")
+    assert days.rows == sum(len(job.spec.array.indices) if job.spec.array else 1 for job in jobs)
+    card = as_recorded(days).card
+    assert card.jobs == days.rows
     alone = {job.id for job in jobs if job.spec.array is None}
     good = {name for name, state in ends(log).items() if state == "succeeded"} & alone
-    assert good <= {name for name, life in past.recorded.items() if life.ended_ms is not None}
-    outcome = live_again(asked_again(past))
-    assert sum(outcome.unended.values()) + outcome.card.jct_ms.n == len(outcome.histories) <= past.rows
+    assert good <= {name for name, life in days.histories.items() if life.ended_ms is not None}
+    outcome = simulate_log(asked_again(days))
+    assert sum(outcome.unended.values()) + outcome.card.jct_ms.n == len(outcome.histories) <= days.rows
 
 
 # -- the last days of it -----------------------------------------------------------------------------------------------
 
 
-def two_weeks(path: Path) -> tuple[World, EventLog, Loop]:
-    """Jobs in the first week and in the second, of which three days have passed. Meanwhile one node was lost, one
-    cordoned, and for the second week maintenance of a third was announced."""
-    world, log = World(nodes(4, gpus=2)), EventLog(path)
+def two_weeks(path: Path) -> tuple[VirtualCluster, EventLog, Loop]:
+    """Return a server after three days.
+
+    There are jobs in the first week and in the second. By now one node was lost, one cordoned, and maintenance of a
+    third was announced for the second week.
+    """
+    world, log = VirtualCluster(nodes(4, gpus=2)), EventLog(path)
     for week in (0, 7 * DAY_MS):
         for number in range(9):
             world.at(week + number * 3_000, submit(f"job-{number}-{week}", 1 + number % 2, 1 + number % 2))
@@ -167,22 +170,22 @@ def two_weeks(path: Path) -> tuple[World, EventLog, Loop]:
     return world, log, played(world, log, "fifo", 3 * DAY_MS)
 
 
-def test_of_the_last_days_nodes_are_as_they_were_when_these_began(tmp_path: Path) -> None:
+def test_the_last_days_begin_with_the_nodes_of_that_time(tmp_path: Path) -> None:
     world, log, loop = two_weeks(tmp_path / "ganger.db")
     world.run(loop, 9 * DAY_MS)
-    past = past_of(log, "here", since_ms=3 * DAY_MS)
-    assert past.rows == 9
-    assert all(name.endswith(str(7 * DAY_MS)) for name in past.recorded)
-    outcome, rows = again(past)
+    days = extract_days(log, "here", since_ms=3 * DAY_MS)
+    assert days.rows == 9
+    assert all(name.endswith(str(7 * DAY_MS)) for name in days.histories)
+    outcome, rows = again(days)
     second = [start for start in begun(rows_of(log)) if start[0] >= BEGIN_MS + 7 * DAY_MS]
     assert begun(rows) == second
     # One node is there, and those that want two of them wait for the end of the maintenance.
     assert {node for start in second for node, _ in start[3]} == {"n3", "n4"}
-    assert outcome.card == as_recorded(past).card
-    assert past_of(log, "here", since_ms=30 * DAY_MS).rows == 18
+    assert outcome.card == as_recorded(days).card
+    assert extract_days(log, "here", since_ms=30 * DAY_MS).rows == 18
 
 
-def test_a_log_whose_old_events_are_forgotten_is_lived_through_from_there(
+def test_a_log_without_its_old_events_is_replayed_from_its_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path)
@@ -195,74 +198,76 @@ def test_a_log_whose_old_events_are_forgotten_is_lived_through_from_there(
     keep = Keep(**(dict.fromkeys(Keep.__dataclass_fields__) | {"events_ms": 0}))
     assert Retention(home, keep, world, loop.view).once(loop.now_ms()).events > 0
     assert log.earliest() > 1
-    past = read_past(home.database)
-    assert past.rows == 9
-    outcome, rows = again(past)
+    days = read_days(home.database)
+    assert days.rows == 9
+    outcome, rows = again(days)
     assert begun(rows) == before[9:] == begun(rows_of(log))
-    assert outcome.card == as_recorded(past).card
-    assert not any(each.flaw is Flaw.BEFORE_THE_LOG for each in past.findings)
+    assert outcome.card == as_recorded(days).card
+    assert not any(each.flaw is Flaw.BEFORE_THE_LOG for each in days.findings)
 
 
 # -- what is kept of it ------------------------------------------------------------------------------------------------
 
 
 def test_an_attempt_that_lost_its_node_counts_up_to_its_checkpoint() -> None:
-    """80 s of steps, a checkpoint each 10 s; the node goes after 35 s, of which 30 are kept."""
-    act = Behaviour(begin_ms=1_000, apart_ms=0, step_ms=1_000, steps=80, checkpoint_every=10)
-    world, log = World(nodes(2, gpus=1), {"job-1": act}), EventLog(MEMORY)
+    """The job has 80 s of steps and a checkpoint every 10 s; its node fails after 35 s, of which 30 s are kept."""
+    act = Behaviour(startup_ms=1_000, stagger_ms=0, step_ms=1_000, steps=80, checkpoint_every=10)
+    world, log = VirtualCluster(nodes(2, gpus=1), {"job-1": act}), EventLog(MEMORY)
     world.at(0, submit("job-1", 1, 1, checkpoint=Checkpoint()))
     world.lose(36_000, "n1")
     world.restore(200_000, "n1")
     lived(world, log, "fifo")
-    past = past_of(log, "here")
-    assert past.acts["job-1"].steps == 80_000
-    assert past.acts["job-1"].checkpoint_every == 10_000
-    assert [(fault.node, fault.start_ms, fault.end_ms) for fault in past.faults] == [("n1", 36_000, 200_000)]
-    assert past.recorded["job-1"].duration_ms == 80_000
-    outcome, rows = again(past)
+    days = extract_days(log, "here")
+    assert days.behaviours["job-1"].steps == 80_000
+    assert days.behaviours["job-1"].checkpoint_every == 10_000
+    assert [(fault.node, fault.start_ms, fault.end_ms) for fault in days.faults] == [("n1", 36_000, 200_000)]
+    assert days.histories["job-1"].duration_ms == 80_000
+    outcome, rows = again(days)
     assert begun(rows) == begun(rows_of(log))
-    assert outcome.card == as_recorded(past).card
+    assert outcome.card == as_recorded(days).card
 
 
 def test_a_job_that_failed_runs_as_long_and_says_so() -> None:
-    act = Behaviour(begin_ms=0, apart_ms=0, deaths=tuple(Death(generation=g, after_ms=4_000) for g in (1, 2, 3, 4)))
-    world, log = World(nodes(1, gpus=1), {"job-1": act}), EventLog(MEMORY)
+    act = Behaviour(
+        startup_ms=0, stagger_ms=0, failures=tuple(ScriptedFailure(generation=g, after_ms=4_000) for g in (1, 2, 3, 4))
+    )
+    world, log = VirtualCluster(nodes(1, gpus=1), {"job-1": act}), EventLog(MEMORY)
     world.at(0, submit("job-1", 1, 1, retry=Retry(max=0)))
     lived(world, log, "fifo")
-    past = past_of(log, "here")
-    assert past.acts["job-1"].steps == 4_000
-    assert [(found.flaw, found.count) for found in past.findings if found.flaw is not Flaw.POLICY_CHANGED] == [
+    days = extract_days(log, "here")
+    assert days.behaviours["job-1"].steps == 4_000
+    assert [(found.flaw, found.count) for found in days.findings if found.flaw is not Flaw.POLICY_CHANGED] == [
         (Flaw.FAILED, 1)
     ]
 
 
-def test_nobody_started_it_and_it_is_withdrawn_when_the_log_ends() -> None:
-    world, log = World(nodes(1, gpus=1), {"job-1": Behaviour(steps=None)}), EventLog(MEMORY)
+def test_a_job_that_never_started_is_withdrawn_when_the_log_ends() -> None:
+    world, log = VirtualCluster(nodes(1, gpus=1), {"job-1": Behaviour(steps=None)}), EventLog(MEMORY)
     world.at(0, submit("job-1", 1, 1))
     world.at(5_000, submit("job-2", 1, 1))
     world.at(60_000, e.NodeCordoned(node="n1"))
     lived(world, log, "fifo")
-    past = past_of(log, "here")
-    assert as_recorded(past).unended == {"runs": 1, "waits": 1}
-    outcome, rows = again(past)
+    days = extract_days(log, "here")
+    assert as_recorded(days).unended == {"runs": 1, "waits": 1}
+    outcome, rows = again(days)
     assert begun(rows) == begun(rows_of(log))
     assert outcome.unended == {"user": 2}
     assert {found.flaw: found.count for found in outcome.findings}[Flaw.NOT_ENDED] == 2
 
 
-def test_commands_variables_and_directories_stay_behind() -> None:
+def test_commands_variables_and_directories_are_left_out() -> None:
     roles = {"chief": Role(run="python hidden_chief.py", env={"TOKEN": "hidden-role"})}
     said = submit("job-1", 1, 0, env={"TOKEN": "hidden-env"}, params={"x": "hidden-param"}, setup="hidden", roles=roles)
     origin = Origin(directory="/hidden", environment={"PATH": "/hidden/bin"})
     job = replace(
         said.job, origin=origin, spec=replace(said.job.spec, run="hidden", notes="hidden", labels={"a": "hidden"})
     )
-    world, log = World(nodes(1)), EventLog(MEMORY)
+    world, log = VirtualCluster(nodes(1)), EventLog(MEMORY)
     world.at(0, e.Submitted(job=job))
     lived(world, log, "fifo")
     assert "hidden" in "".join(line(row).decode() for row in rows_of(log))
-    past = past_of(log, "here")
-    _, rows = again(past)
+    days = extract_days(log, "here")
+    _, rows = again(days)
     assert "hidden" not in "".join(line(row).decode() for row in rows)
-    assert "hidden" not in repr(past)
+    assert "hidden" not in repr(days)
     assert begun(rows) == begun(rows_of(log))

@@ -1,0 +1,212 @@
+"""A trace of another cluster on a simulated one.
+
+Jobs that the cluster could never hold, even empty, are left out with the reason before they wait for ever. The check is
+necessary, not sufficient: types of GPU, total amounts and, for a job with a fixed number of nodes, that many nodes with
+its part each.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import VirtualCluster
+from ganger.core.queue_order.policy_interface import Policy
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.policy import PolicyDocument
+from ganger.model.units import DEVICE_MILLI
+from ganger.simulation.history_recorder import JobRecord
+from ganger.simulation.metrics.goodput import CheckpointCosts
+from ganger.simulation.metrics.run_history import JobHistory
+from ganger.simulation.node_outages import Outage
+from ganger.simulation.run import Outcome, Reader, Simulation, simulate
+from ganger.simulation.simulated_cluster import SimulatedCluster
+from ganger.simulation.spare_nodes import spare_requests
+from ganger.simulation.trace_job_spec import job_builder_for, tenant_of
+from ganger.simulation.traces.ganger_format import LEVELS
+from ganger.simulation.traces.trace import Findings, Flaw, NodeFault, RecordedJob, Trace
+
+FOREVER_MS: Final = 1 << 53
+"""Later than the end of every trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """Time that running costs beside the work itself.
+
+    start_ms: from a decision to the first step, at every start
+    checkpoint_ms: work between checkpoints; a job that is stopped or loses a node resumes from the newest. 0: a job
+        keeps all its work
+    write_ms: time that writing a checkpoint keeps a job from its work
+    stop_ms: from a stop to free nodes
+    limit_margin_ms: margin of a job's time limit over its duration, so that such costs do not end it
+    """
+
+    start_ms: int = 0
+    checkpoint_ms: int = 0
+    write_ms: int = 0
+    stop_ms: int = 0
+    limit_margin_ms: int = 0
+
+    @property
+    def checkpoint_costs(self) -> CheckpointCosts:
+        """The costs of starts and checkpoints, from which goodput is computed."""
+        return CheckpointCosts(start_ms=self.start_ms, checkpoint_ms=self.checkpoint_ms, write_ms=self.write_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Node failures of a run.
+
+    outages: in ms after the first submission
+    spares: number of nodes that are held back
+    trace: the fault trace that the outages were made of
+    """
+
+    outages: tuple[Outage, ...] = ()
+    spares: int = 0
+    trace: Trace[NodeFault] | None = None
+
+
+NO_OVERHEADS: Final = Overheads()
+NO_FAULTS: Final = Faults()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRun:
+    """A trace and the cluster that it runs on.
+
+    order: queue orders by name
+    document: the policy document, whose order is one of these
+    faults: failures of these nodes
+    limits_known: jobs have their recorded duration as time limit, so that the core knows how long they run
+    prices: of an hour of a node, by the type of its GPUs
+    """
+
+    trace: Trace[RecordedJob]
+    nodes: tuple[Node, ...]
+    order: Callable[[str], Policy]
+    document: PolicyDocument
+    overheads: Overheads = NO_OVERHEADS
+    faults: Faults = NO_FAULTS
+    limits_known: bool = True
+    prices: Mapping[str, Fraction] | None = None
+
+
+def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
+    """Run a trace until nothing is due any more. `readers` receive every row of the log."""
+    trace = jobs_that_fit(run.trace, run.nodes[: len(run.nodes) - run.faults.spares])
+    jobs = {job.name: job for job in trace.records if job.duration_ms is not None}
+    cluster = SimulatedCluster(
+        nodes=run.nodes, levels=_levels(run.nodes), outages=run.faults.outages, prices=run.prices
+    )
+
+    def schedule(virtual_cluster: VirtualCluster) -> None:
+        virtual_cluster.feed(_submissions(run, list(jobs.values())), lambda name: _behaviour(run, jobs[name]))
+        cluster.schedule_outages(virtual_cluster)
+        for at_ms, event in spare_requests([node.name for node in run.nodes], run.faults.outages, run.faults.spares):
+            virtual_cluster.at(at_ms, event)
+
+    simulation = Simulation(
+        cluster=cluster,
+        document=run.document,
+        order=run.order,
+        schedule=schedule,
+        until_ms=FOREVER_MS,
+        history_of=lambda name, record, now_ms: _history(jobs[name], record, now_ms),
+        checkpoint_costs=run.overheads.checkpoint_costs,
+        findings=trace.findings,
+        without_duration=len(trace.records) - len(jobs),
+    )
+    return simulate(simulation, *readers)
+
+
+def _levels(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return the topology levels that the nodes' domains belong to, outermost first."""
+    return LEVELS[-max(1, *(len(node.domains) for node in nodes)) :]
+
+
+def _submissions(run: TraceRun, jobs: Sequence[RecordedJob]) -> Iterator[tuple[int, e.Event]]:
+    builder = job_builder_for(run.nodes)
+    for job in jobs:
+        limit_ms = _limit_ms(run.overheads, job.duration_ms or 0) if run.limits_known else None
+        yield job.submitted_ms - jobs[0].submitted_ms, e.Submitted(job=builder.job(job, limit_ms))
+
+
+def _limit_ms(overheads: Overheads, duration_ms: int) -> int:
+    """Return the time that an undisturbed job takes, plus the margin."""
+    written = (max(1, duration_ms) - 1) // overheads.checkpoint_ms if overheads.checkpoint_ms else 0
+    return max(1, duration_ms) + overheads.start_ms + written * overheads.write_ms + overheads.limit_margin_ms
+
+
+def _behaviour(run: TraceRun, job: RecordedJob) -> Behaviour:
+    """Return the behaviour of a job, in steps of 1 ms of work."""
+    return Behaviour(
+        startup_ms=run.overheads.start_ms,
+        stagger_ms=0,
+        step_ms=1,
+        steps=job.duration_ms or 0,
+        checkpoint_every=run.overheads.checkpoint_ms or 1,
+        write_ms=run.overheads.write_ms,
+        stop_ms=run.overheads.stop_ms,
+        quiet=True,
+    )
+
+
+def _history(job: RecordedJob, record: JobRecord, now_ms: int) -> JobHistory:
+    deadline_ms = None if job.deadline_ms is None else record.submitted_ms + job.deadline_ms - job.submitted_ms
+    history = record.history(tenant_of(job), job.asked_gpu_milli, job.duration_ms or 0, now_ms)
+    return history if deadline_ms is None else replace(history, deadline_ms=deadline_ms)
+
+
+# -- jobs that do not fit ----------------------------------------------------------------------------------------------
+
+
+def jobs_that_fit(trace: Trace[RecordedJob], nodes: Sequence[Node]) -> Trace[RecordedJob]:
+    """Return the trace without the jobs that `nodes` could never hold; these become findings, with their lines."""
+    findings, fitting = Findings(trace.findings), []
+    misfits: dict[tuple[object, ...], tuple[Flaw, str] | None] = {}
+    for job in trace.records:
+        amounts = (job.gpus, job.gpu_milli, job.nodes, job.cpu_milli, job.memory_bytes, job.gpu_types)
+        if amounts not in misfits:
+            misfits[amounts] = _misfit(job, nodes)
+        if misfit := misfits[amounts]:
+            findings.add(misfit[0], job.line, f"{job.name} {misfit[1]}")
+        else:
+            fitting.append(job)
+    return replace(trace, records=tuple(fitting), findings=findings.all())
+
+
+def _misfit(job: RecordedJob, nodes: Sequence[Node]) -> tuple[Flaw, str] | None:
+    """Return why a job does not fit on the nodes, even if these are empty; None if it may fit."""
+    known = sorted({node.gpu_type for node in nodes if node.gpus})
+    if job.gpu_types and not {*known} & {*job.gpu_types}:
+        return Flaw.UNKNOWN_GPU_TYPE, f"wants {' or '.join(job.gpu_types)}; there is {', '.join(known) or 'none'}"
+    # All GPUs of a gang have one type, so nodes are checked type by type.
+    by_type = [[node for node in nodes if node.gpu_type == gpu_type] for gpu_type in job.gpu_types] or [list(nodes)]
+    return None if any(_could_hold(job, typed) for typed in by_type) else (Flaw.TOO_LARGE, f"asks for {_amounts(job)}")
+
+
+def _could_hold(job: RecordedJob, nodes: Sequence[Node]) -> bool:
+    gpus, cpu_milli, memory_bytes = job.gpus + bool(job.gpu_milli), job.cpu_milli or 0, job.memory_bytes or 0
+    if job.nodes is None:
+        return (
+            gpus <= sum(node.gpus for node in nodes)
+            and cpu_milli <= sum(node.cpu_milli for node in nodes)
+            and memory_bytes <= sum(node.memory_bytes for node in nodes)
+        )
+    large_enough = sum(
+        node.gpus * job.nodes >= gpus
+        and node.cpu_milli * job.nodes >= cpu_milli
+        and node.memory_bytes * job.nodes >= memory_bytes
+        for node in nodes
+    )
+    return large_enough >= job.nodes
+
+
+def _amounts(job: RecordedJob) -> str:
+    gpus, cpus = job.asked_gpu_milli / DEVICE_MILLI, (job.cpu_milli or 0) / 1000
+    on_nodes = "" if job.nodes is None else f" on {job.nodes} nodes"
+    return f"{gpus:g} GPUs, {cpus:g} CPUs, {job.memory_bytes or 0} bytes{on_nodes}"

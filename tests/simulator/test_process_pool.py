@@ -1,0 +1,59 @@
+"""The process pool: progress and results, killed and crashed processes, and leaving early."""
+
+import os
+import signal
+from typing import Never
+
+import psutil
+
+from ganger.simulation.compare.process_pool import ReportProgress, RunFailure, RunProgress, RunResult, run_in_processes
+
+
+def doubled(asked: int, tell: ReportProgress) -> int:
+    tell(0.5)
+    return 2 * asked
+
+
+def killed_if_odd(asked: int, _tell: ReportProgress) -> int:
+    if asked % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return asked
+
+
+def breaks_down(_asked: int, _tell: ReportProgress) -> Never:
+    raise ValueError("no such thing")
+
+
+def stays(_asked: int, tell: ReportProgress) -> None:
+    tell(os.getpid())
+    signal.pause()
+
+
+def test_each_run_sends_progress_and_result() -> None:
+    told = list(run_in_processes(doubled, [1, 2, 3], processes=2))
+    assert {each for each in told if isinstance(each, RunProgress)} == {
+        RunProgress(0, 0.5),
+        RunProgress(1, 0.5),
+        RunProgress(2, 0.5),
+    }
+    assert {(each.index, each.result) for each in told if isinstance(each, RunResult)} == {(0, 2), (1, 4), (2, 6)}
+
+
+def test_a_killed_run_is_named_and_the_others_go_on() -> None:
+    told = {each.index: each for each in run_in_processes(killed_if_odd, [0, 1, 2, 3], processes=2)}
+    assert told[0] == RunResult(0, 0)
+    assert told[2] == RunResult(2, 2)
+    for at in (1, 3):
+        assert told[at] == RunFailure(at, "its process was killed by SIGKILL: possibly out of memory")
+
+
+def test_a_crashed_run_gives_its_reason() -> None:
+    assert list(run_in_processes(breaks_down, [0])) == [RunFailure(0, "ValueError: no such thing")]
+
+
+def test_leaving_early_ends_all_processes() -> None:
+    running = run_in_processes(stays, [0, 1], processes=2)
+    pids = [int(told.fraction) for told in (next(running), next(running)) if isinstance(told, RunProgress)]
+    assert len(pids) == 2
+    running.close()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
