@@ -18,13 +18,14 @@ from ganger.engine.eventlog.stream_log import line
 from ganger.engine.loop import Loop
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Start
+from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ganger.settings import Home, Keep
 from ganger.simulation.from_log.log_replay import LogRun, as_recorded, simulate_log
 from ganger.simulation.from_log.recorded_days import RecordedDays, extract_days, read_days
+from ganger.simulation.from_log.recorded_work import RecordedWork
 from ganger.simulation.run import Outcome
 from ganger.simulation.traces.trace import Flaw
 from tests.engine.days import Day, days
@@ -225,6 +226,31 @@ def test_an_attempt_that_lost_its_node_counts_up_to_its_checkpoint() -> None:
     outcome, rows = again(days)
     assert begun(rows) == begun(rows_of(log))
     assert outcome.card == as_recorded(days).card
+
+
+def stopped(*events: tuple[int, object]) -> RecordedWork:
+    """Return the work of a job that started at 0, with these events."""
+    work = RecordedWork()
+    shares = (NodeShare(node="n0", ranks=(0,)),)
+    work.fold(Start(gang="a", generation=1, shares=shares, host="n0", port=1), 0)
+    for at_ms, event in events:
+        work.fold(event, at_ms)
+    return work
+
+
+def test_a_stop_is_measured_from_the_first_of_several() -> None:
+    stops = (
+        (1_000, Stop(gang="a", generation=1, cause=Cause.PREEMPTED)),
+        (1_500, Stop(gang="a", generation=1, cause=Cause.USER)),
+    )
+    work = stopped(*stops, (3_000, e.Cleared(gang="a", generation=1, nodes=("n0",))))
+    assert work.stop_durations_ms == [2_000]
+
+
+def test_a_stop_would_have_taken_longer_than_until_the_job_finished() -> None:
+    stop = Stop(gang="a", generation=1, cause=Cause.USER)
+    finished, cleared = (kind(gang="a", generation=1, nodes=("n0",)) for kind in (e.Finished, e.Cleared))
+    assert stopped((1_000, stop), (3_000, finished), (3_000, cleared)).stop_durations_ms == [2_001]
 
 
 def test_a_job_that_failed_runs_as_long_and_says_so() -> None:

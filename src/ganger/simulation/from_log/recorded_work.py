@@ -48,7 +48,7 @@ class RecordedWork:
                 self._occupied, self._starting = dict.fromkeys(nodes), dict.fromkeys(nodes)
                 self._nodes, self._finished_ms = nodes, {}
             case Stop():
-                self._stop_decided_ms = at_ms
+                self._stop_decided_ms = at_ms if self._stop_decided_ms is None else self._stop_decided_ms
             case e.Started(nodes=nodes):
                 self._started(nodes, at_ms)
             case e.Resumed(step=step):
@@ -108,7 +108,9 @@ class RecordedWork:
         for node in nodes:
             self._occupied.pop(node, None)
         if not self._occupied and self._stop_decided_ms is not None:
-            self.stop_durations_ms.append(at_ms - self._stop_decided_ms)
+            # A stop that did not end the attempt before it finished would have taken longer.
+            has_finished = len(self._finished_ms) == len(self._nodes)
+            self.stop_durations_ms.append(at_ms - self._stop_decided_ms + has_finished)
 
     def _work_ms(self, at_ms: int) -> int:
         """Return the work by a time; of an attempt that never ran on all its nodes it counts from the start."""
