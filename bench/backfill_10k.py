@@ -36,7 +36,7 @@ def run() -> list[Figure]:
         for gang in waiting[:GANGS]:
             promises.reserve(gang)
         samples.append(time.process_time() - before)
-        starts_ms = [each.start_ms - fleet.now_ms for each in promises.standing.values()]
+        starts_ms = [each.start_ms - fleet.now_ms for each in promises.by_gang.values()]
         promised.append(float(len(starts_ms)))
         soon.append(float(sum(start_ms <= 2 * DAY_MS for start_ms in starts_ms)))
     return [

@@ -21,8 +21,8 @@ FRAMEWORKS: Final = "ganger.frameworks"
 
 _MUST_HAVE: Final = {
     POLICIES: (
-        *("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS", "RESERVES", "BLOCKS"),
-        *("account_key", "gang_key", "early", "band", "key", "factors", "turn_ms"),
+        *("NAME", "LIVENESS_GUARANTEES", "ORDERS_RUNNING", "STARVATION_AGE_MS", "FIXED_RESERVATIONS", "STRICT_ORDER"),
+        *("account_key", "gang_key", "key_lower_bound", "fifo_class", "key", "factors", "next_key_change_ms"),
     ),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
 }

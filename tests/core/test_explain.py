@@ -1,13 +1,13 @@
 """Explanations where far more classes wait than a round looks at: whoever asks gets the answer of now."""
 
-from ganger.core.cycle.pending_reasons import MOST_TOLD
+from ganger.core.cycle.pending_reasons import MAX_REASONS
 from ganger.core.explain.explain import every_reason, explain, standing_reason
 from ganger.core.state.gang import class_text
 from ganger.model.job import GangState
 from ganger.policies import dynamic, priority
 from tests.pictures.film import Film
 
-MANY = 2 * MOST_TOLD + 50
+MANY = 2 * MAX_REASONS + 50
 
 
 def crowded() -> Film:

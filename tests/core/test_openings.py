@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.core.placement.start_check import ask
-from ganger.core.reservations.earliest_start import earliest
+from ganger.core.reservations.earliest_start import find_earliest_start
 from ganger.model.units import HOUR_MS
 from ganger.policies import fifo
 from tests.pictures.film import Film
@@ -32,7 +32,7 @@ def test_the_first_opening(name: str) -> None:
     if maintenance:
         film.do(maintenance)
     film.do(waits)
-    found = earliest(film.state, ask(film.state.gangs["C"]), film.now_ms)
+    found = find_earliest_start(film.state, ask(film.state.gangs["C"]), film.now_ms)
     if wanted is None or found is None:
         assert found is wanted
         return

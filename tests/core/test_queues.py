@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.queues.quota import OF_TYPE, UNLIMITED, QueueTree, need
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, QueueTree, need
 from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from ganger.model.shape import Shape
@@ -28,7 +28,7 @@ class Definitions:
 
     def __init__(self, tree: QueueTree, r: int, charges: list[tuple[str, int]]) -> None:
         self.queues = {queue.name: queue for queue in tree.queues}
-        self.r, self.there = tree.resources[r].removeprefix(OF_TYPE), (*CAPACITY, 5_000, 5_000)[r]
+        self.r, self.there = tree.resources[r].removeprefix(GPU_TYPE_PREFIX), (*CAPACITY, 5_000, 5_000)[r]
         self.charges = charges
 
     def children(self, name: str) -> list[str]:
@@ -40,24 +40,26 @@ class Definitions:
         of_types = 1000 * sum(amount.gpu_types.values())
         return of_types if own is None and self.r == "gpu_milli" and amount.gpu_types else own
 
-    def subtree(self, name: str) -> Fraction:
+    def subtree_quota(self, name: str) -> Fraction:
         own = self.guaranteed(name)
         if name == ROOT and own is None:
             own = UNLIMITED if all(self.guaranteed(queue) is None for queue in self.queues) else self.there
         rest = max(0, (own or 0) - sum(self.promised(child) for child in self.children(name)))
-        return Fraction(rest) + sum((self.subtree(c) - self.local(c) for c in self.children(name)), Fraction(0))
+        return Fraction(rest) + sum(
+            (self.subtree_quota(c) - self.local_quota(c) for c in self.children(name)), Fraction(0)
+        )
 
     def promised(self, name: str) -> int:
         below = sum(self.promised(child) for child in self.children(name))
         return max(self.guaranteed(name) or 0, below)
 
-    def local(self, name: str) -> Fraction:
+    def local_quota(self, name: str) -> Fraction:
         lending = figure(self.queues[name].lending, self.r)
-        return Fraction(0) if lending is None or name == ROOT else max(Fraction(0), self.subtree(name) - lending)
+        return Fraction(0) if lending is None or name == ROOT else max(Fraction(0), self.subtree_quota(name) - lending)
 
     def usage(self, name: str) -> Fraction:
         own = sum(amount for queue, amount in self.charges if queue == name)
-        bubbled = (max(Fraction(0), self.usage(child) - self.local(child)) for child in self.children(name))
+        bubbled = (max(Fraction(0), self.usage(child) - self.local_quota(child)) for child in self.children(name))
         return Fraction(own) + sum(bubbled, Fraction(0))
 
     def held(self, name: str) -> int:
@@ -67,11 +69,11 @@ class Definitions:
     def available(self, name: str) -> Fraction:
         parent = self.queues[name].parent
         if parent is None:
-            return self.subtree(name) - self.usage(name)
+            return self.subtree_quota(name) - self.usage(name)
         above, borrowing = self.available(parent), figure(self.queues[name].borrowing, self.r)
         if borrowing is not None:
-            above = min(above, self.subtree(name) + borrowing - max(self.usage(name), self.local(name)))
-        return max(Fraction(0), self.local(name) - self.usage(name)) + above
+            above = min(above, self.subtree_quota(name) + borrowing - max(self.usage(name), self.local_quota(name)))
+        return max(Fraction(0), self.local_quota(name) - self.usage(name)) + above
 
 
 @given(queues=draws.queues(), charges=CHARGES)
@@ -83,7 +85,7 @@ def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[
         empty = Definitions(tree, r, [])
         for name, at in tree.index.items():
             assert tree.available(at, r) == tree.potential(at, r) == empty.available(name)
-            assert tree.promised[at][r] == empty.promised(name)
+            assert tree.guaranteed[at][r] == empty.promised(name)
     for name, amount in charges:
         tree.charge(name, (amount,) * len(tree.resources))
     for r in every:
@@ -148,11 +150,11 @@ def test_available(queues: tuple[Queue, ...], used: dict[str, int], name: str, a
 
 def test_each_resource_is_counted_by_itself() -> None:
     tree = tree_of(Queue(name="a", nominal=Amount(gpus=4, cpu_milli=8_000), borrowing=Amount(gpus=0, cpu_milli=0)))
-    assert tree.short_of("a", (4_000, 8_000, 1 << 40)) is None
-    assert tree.short_of("a", (4_001, 8_000, 0)) == 0
-    assert tree.short_of("a", (4_000, 8_001, 0)) == 1
+    assert tree.exceeded_resource("a", (4_000, 8_000, 1 << 40)) is None
+    assert tree.exceeded_resource("a", (4_001, 8_000, 0)) == 0
+    assert tree.exceeded_resource("a", (4_000, 8_001, 0)) == 1
     tree.charge("a", (5_000, 0, 0))
-    assert tree.short_of("a", (0, 8_000, 0)) is None, "a job without GPUs is not kept out by GPUs"
+    assert tree.exceeded_resource("a", (0, 8_000, 0)) is None, "a job without GPUs is not kept out by GPUs"
 
 
 def test_users_are_counted_up_to_the_root() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ganger.core.queues.share_bounds import Figures
+from ganger.core.queues.share_bounds import AccountShares
 from ganger.core.state.state import State
 from ganger.policies import dynamic
 from tests.pictures.film import Film
@@ -38,7 +38,7 @@ def _user_holds_nothing(state: State) -> None:
 
 
 def _queue_has_used_nothing(state: State) -> None:
-    state.standings.queues[0] = Figures()
+    state.standings.queues[0] = AccountShares()
 
 
 def _users_have_used_nothing(state: State) -> None:

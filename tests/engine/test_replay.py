@@ -16,7 +16,7 @@ from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
-from ganger.core.queue_order.policy_interface import Heads, Policy
+from ganger.core.queue_order.policy_interface import LaneHeads, Policy
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
@@ -130,11 +130,11 @@ class Fickle:
     """An order that turns round after so many rounds: it remembers."""
 
     NAME = "fickle"
-    PROMISES: tuple[str, ...] = ()
+    LIVENESS_GUARANTEES: tuple[str, ...] = ()
     ORDERS_RUNNING = False
-    STARVES_AFTER_MS: int | None = None
-    RESERVES: Reservations | None = None
-    BLOCKS = False
+    STARVATION_AGE_MS: int | None = None
+    FIXED_RESERVATIONS: Reservations | None = None
+    STRICT_ORDER = False
 
     def __init__(self, after: int | None) -> None:
         self.after, self.rounds = after, Counter[int]()
@@ -150,16 +150,16 @@ class Fickle:
     def gang_key(self, gang: Gang, state: State, now_ms: int) -> tuple[Any, ...]:
         return (0, gang.number)
 
-    def early(self, heads: Heads, state: State, now_ms: int) -> Floats:
+    def key_lower_bound(self, heads: LaneHeads, state: State, now_ms: int) -> Floats:
         return np.full(len(heads.number), -np.inf)
 
-    def band(self, gang: Gang) -> int:
+    def fifo_class(self, gang: Gang) -> int:
         return 0
 
     def factors(self, gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
         return ()
 
-    def turn_ms(self, gang: Gang, now_ms: int) -> int | None:
+    def next_key_change_ms(self, gang: Gang, now_ms: int) -> int | None:
         return None
 
 

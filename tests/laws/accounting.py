@@ -1,5 +1,6 @@
-"""Where a job's time went, found again from raw rows of the log: attempts are cut out of them with hindsight, then each
-stretch of time is painted. Shares nothing with `core.state.time_accounting`.
+"""Oracle of time accounting: attempts are cut out of the raw rows of the log, then each stretch is booked.
+
+It looks at a job's log with hindsight and shares nothing with `core.state.time_accounting`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ GOES_ON = (Cause.PREEMPTED, Cause.NODE_PREEMPTED, Cause.DRAINED, Cause.SUSPENDED
 
 @dataclass(slots=True)
 class Attempt:
-    """One generation: when it was decided, ran whole, did its first step, saved (when, how long, whether after its
-    halt), was halted, was gone."""
+    """One generation: when it was decided, ran as a whole, did its first step, saved, was halted, was gone.
+
+    `saves` are (when, how long, whether after the halt).
+    """
 
     began: int
     nodes: list[str]
@@ -31,81 +34,89 @@ class Attempt:
     asked_to_end: bool = False
     gone: int | None = None
 
-    def halt(self, at: int, why: str, since: int | None = None) -> None:
+    def halt(self, at_ms: int, reason: str, since_ms: int | None = None) -> None:
         if self.halted is None:
-            self.halted, self.why, self.since = at, why, since
+            self.halted, self.why, self.since = at_ms, reason, since_ms
 
 
 def attempts_of(rows: Sequence[e.Stamped], gang: str) -> list[Attempt]:
-    """Every attempt of a gang, oldest first."""
-    found: list[Attempt] = []
+    """Return every attempt of a gang, oldest first."""
+    attempts: list[Attempt] = []
     for row in rows:
-        at, event = row.at_ms, row.event
-        now = found[-1] if found and found[-1].gone is None else None
+        at_ms, event = row.at_ms, row.event
+        current = attempts[-1] if attempts and attempts[-1].gone is None else None
         if isinstance(event, e.Decided):
             for decision in event.plan.decisions:
                 if isinstance(decision, Start) and decision.gang == gang:
                     nodes = list(decision.nodes)
-                    found.append(Attempt(at, nodes, [*nodes], [*nodes], [*nodes]))
-                elif isinstance(decision, Stop) and decision.gang == gang and now is not None:
+                    attempts.append(Attempt(at_ms, nodes, [*nodes], [*nodes], [*nodes]))
+                elif isinstance(decision, Stop) and decision.gang == gang and current is not None:
                     ends = decision.cause not in GOES_ON
-                    now.asked_to_end |= ends
-                    now.halt(at, "ends" if ends else f"goes on: {decision.cause}")
-        elif now is not None:
-            _take(now, event, at, gang, len(found))
-    return found
+                    current.asked_to_end |= ends
+                    current.halt(at_ms, "ends" if ends else f"goes on: {decision.cause}")
+        elif current is not None:
+            _take(current, event, at_ms, gang, len(attempts))
+    return attempts
 
 
-def _take(now: Attempt, event: e.Event, at: int, gang: str, generation: int) -> None:
-    if isinstance(event, e.NodeLost) and event.node in now.left:
-        _gone(now, [event.node], at, Cause.NODE_LOST)
+def _take(attempt: Attempt, event: e.Event, at_ms: int, gang: str, generation: int) -> None:
+    if isinstance(event, e.NodeLost) and event.node in attempt.left:
+        _gone(attempt, [event.node], at_ms, Cause.NODE_LOST)
     if getattr(event, "gang", None) != gang or getattr(event, "generation", generation) != generation:
         return
     match event:
         case e.Started(nodes=nodes):
-            now.unstarted = [node for node in now.unstarted if node not in nodes]
-            if not now.unstarted and now.up is None and now.halted is None:
-                now.up = at
+            attempt.unstarted = [node for node in attempt.unstarted if node not in nodes]
+            if not attempt.unstarted and attempt.up is None and attempt.halted is None:
+                attempt.up = at_ms
         case e.Progressed():
-            now.stepped_early |= now.up is None
-            if now.up is not None and now.halted is None and now.stepped is None and not now.stepped_early:
-                now.stepped = at
+            attempt.stepped_early |= attempt.up is None
+            if (
+                attempt.up is not None
+                and attempt.halted is None
+                and attempt.stepped is None
+                and not attempt.stepped_early
+            ):
+                attempt.stepped = at_ms
         case e.Checkpointed(took_ms=took):
-            now.saves.append((at, took, now.halted is not None))
+            attempt.saves.append((at_ms, took, attempt.halted is not None))
         case e.Finished(nodes=nodes):
-            now.unfinished = [node for node in now.unfinished if node not in nodes]
+            attempt.unfinished = [node for node in attempt.unfinished if node not in nodes]
         case e.Done():
-            now.halt(at, "ends")
+            attempt.halt(at_ms, "ends")
         case e.Failed(cause=cause, since_ms=since):
-            now.halt(at, f"fails: {cause}", since)
+            attempt.halt(at_ms, f"fails: {cause}", since)
         case e.Cleared(nodes=nodes):
-            _gone(now, list(nodes), at, Cause.LAUNCHER_LOST)
+            _gone(attempt, list(nodes), at_ms, Cause.LAUNCHER_LOST)
 
 
-def _gone(now: Attempt, nodes: list[str], at: int, cause: Cause) -> None:
-    if any(node in now.unfinished and node in now.left for node in nodes):
-        now.halt(at, f"fails: {cause}")
-    now.left = [node for node in now.left if node not in nodes]
-    if not now.left:
-        now.gone = at
+def _gone(attempt: Attempt, nodes: list[str], at_ms: int, cause: Cause) -> None:
+    if any(node in attempt.unfinished and node in attempt.left for node in nodes):
+        attempt.halt(at_ms, f"fails: {cause}")
+    attempt.left = [node for node in attempt.left if node not in nodes]
+    if not attempt.left:
+        attempt.gone = at_ms
 
 
-def ledger_of(rows: Sequence[e.Stamped], gang: str, opened: int, now: int, *, failed: bool) -> dict[str, int]:
-    """The parts up to `now`, and the time nodes were held. `failed`: it was given up, so that nothing follows."""
+def ledger_of(rows: Sequence[e.Stamped], gang: str, opened: int, now_ms: int, *, failed: bool) -> dict[str, int]:
+    """Return the parts up to now, and the time nodes were held.
+
+    With `failed` the job was given up, so that nothing follows.
+    """
     parts = dict.fromkeys(("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost", "held"), 0)
     attempts = attempts_of(rows, gang)
     until = opened
     for number, attempt in enumerate(attempts):
         waits = "queued" if number == 0 or attempts[number - 1].why == "goes on: suspended" else "recovery"
         parts[waits] += attempt.began - until
-        until = now if attempt.gone is None else attempt.gone
+        until = now_ms if attempt.gone is None else attempt.gone
         parts["held"] += until - attempt.began
         last = number == len(attempts) - 1
         _paint(parts, attempt, until, first=number == 0, given_up=failed and last)
     if attempts and attempts[-1].gone is None:
         return parts
     waits = "queued" if not attempts or attempts[-1].why == "goes on: suspended" else "recovery"
-    parts[waits] += now - until
+    parts[waits] += now_ms - until
     return parts
 
 
@@ -124,10 +135,10 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
     if works_from is None:
         return
     unsaved, at_most = 0, works_from
-    for at, took, late in attempt.saves:
+    for at_ms, took, late in attempt.saves:
         if late and not lasts:
             continue
-        unsaved, at_most = max(0, at - at_most), max(at, at_most)
+        unsaved, at_most = max(0, at_ms - at_most), max(at_ms, at_most)
         parts["checkpoint"] += min(took, unsaved)
         parts["productive"] += unsaved - min(took, unsaved)
     unsaved = works_until - at_most
@@ -140,5 +151,5 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
             parts["checkpoint"] += min(took, unsaved)
             parts["productive"] += unsaved - min(took, unsaved)
             unsaved = 0
-    kept = attempt.why in ("", "ends") or attempt.gone is None
-    parts["productive" if kept else "lost"] += unsaved
+    is_kept = attempt.why in ("", "ends") or attempt.gone is None
+    parts["productive" if is_kept else "lost"] += unsaved

@@ -1,17 +1,17 @@
-"""Every waiting gang has one answer, and the answer is true of the raw facts."""
+"""Every pending gang has one reason, and the reason is true of the raw facts."""
 
 from collections.abc import Collection
 from dataclasses import replace
 from math import floor
 
 from ganger.core.explain.explain import UNADMITTED, every_reason, reason_view, standing_reason
-from ganger.core.queue_order.policy_interface import Policy, starves_after_ms
+from ganger.core.queue_order.policy_interface import Policy, starvation_age_ms
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.pending_reason import PendingReason, ReasonCode
-from tests.laws.raw import RESOURCES, parts, total
+from tests.laws.job_parts import RESOURCES, parts, total
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
@@ -19,35 +19,38 @@ from tests.laws.world import LEAVING, World
 USER = (ReasonCode.USER_GPUS, ReasonCode.USER_JOBS, ReasonCode.USER_TIME, ReasonCode.USER_NODE_TIME)
 
 
-def waiting(world: World) -> list[Gang]:
-    """Pending gangs that may be started now."""
+def pending_gangs(world: World) -> list[Gang]:
+    """Return pending gangs that may be started now."""
     pending = (gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING)
     return [gang for gang in pending if gang.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)]
 
 
-def answer(world: World, gang: Gang) -> PendingReason:
-    """The standing answer of a waiting gang's class."""
+def published_reason(world: World, gang: Gang) -> PendingReason:
+    """Return the published reason of a pending gang's class."""
     return world.state.waits[class_text(gang.class_key)]
 
 
-def everybody_is_answered(world: World) -> None:
-    """After a round: one answer each, a sentence, something to do, and true."""
+def every_class_has_a_true_reason(world: World) -> None:
+    """Check that after a cycle every class has one reason, with a sentence and a remedy, and that it is true."""
     if not world.state.ready:
         return
-    for gang in waiting(world):
-        assert class_text(gang.class_key) in world.state.waits, f"{gang.id} waits without an answer"
-        reason = answer(world, gang)
+    for gang in pending_gangs(world):
+        assert class_text(gang.class_key) in world.state.waits, f"{gang.id} is pending without a reason"
+        reason = published_reason(world, gang)
         view = reason_view(reason, gang.id, gang.queue)
         assert view.sentence
         assert view.remedy
         assert "{" not in view.sentence + view.remedy
-        is_true(world, gang, reason)
+        assert_reason_is_true(world, gang, reason)
 
 
-def questions_are_answered(world: World) -> None:
-    """`standing_reason` names what comes first, else gives the pause of a gang that pauses, or what the cluster refused
-    it for, else its class's answer. What is told of all at once is the same."""
-    every = every_reason(world.state, world.now_ms, world.policy)
+def explanations_agree(world: World) -> None:
+    """Check what `standing_reason` returns of each pending gang.
+
+    That is an unmet dependency first, then a backoff pause or the cluster's refusal, otherwise the reason of its class.
+    Reasons of all classes at once are the same.
+    """
+    all_reasons = every_reason(world.state, world.now_ms, world.policy)
     for gang in world.state.gangs.values():
         if gang.state is GangState.PENDING and world.state.ready:
             reason = standing_reason(world.state, gang, world.now_ms, world.policy)
@@ -55,16 +58,18 @@ def questions_are_answered(world: World) -> None:
             assert (reason.why is ReasonCode.DEPENDENCY) == bool(first)
             has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
             assert (reason.why in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
-            assert first or has_own or reason == every.get(gang.class_key, reason), "alone and together"
+            assert first or has_own or reason == all_reasons.get(gang.class_key, reason), (
+                "one class and all classes agree"
+            )
             assert not first or set(reason.holders) == set(first)
-            # Who is in the way, and in which order they end, may have changed with the very round that was recorded.
-            assert first or has_own or replace(reason, holders=()) == replace(answer(world, gang), holders=())
+            # Holders, and the order in which they end, may have changed with the very cycle that was recorded.
+            assert first or has_own or replace(reason, holders=()) == replace(published_reason(world, gang), holders=())
 
 
-def is_true(world: World, gang: Gang, reason: PendingReason) -> None:
-    """The binding constraint binds, by the raw facts; the numbers are theirs; holders hold."""
+def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> None:
+    """Check that the constraint binds by the raw facts, that the numbers are theirs, and that holders hold."""
     raw, job = world.raw, gang.job
-    wanted = parts(job.spec)
+    wanted_parts = parts(job.spec)
     out = raw.excluded.get(gang.id, {})
     limit_ms = job.spec.limits.time_ms
     stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
@@ -72,56 +77,58 @@ def is_true(world: World, gang: Gang, reason: PendingReason) -> None:
     away = maintained(raw, world.now_ms, world.now_ms + stays_ms)
     windows = meeting(raw, world.now_ms, world.now_ms + stays_ms)
     free, able, whole = [
-        tallied(world, job, **how)
-        for how in ({"without": {**out, **away}}, {"empty": True, "without": out}, {"empty": True})
+        tallied(world, job, **options)
+        for options in ({"without": {**out, **away}}, {"empty": True, "without": out}, {"empty": True})
     ]
-    kept = [other for other in waiting(world) if keeps(world, other)]
+    holders = [other for other in pending_gangs(world) if may_hold_capacity(world, other)]
     match reason.why:
         case ReasonCode.NO_NODE:
-            assert told(reason, able)
+            assert has_figures(reason, able)
             assert reason.have < reason.need
-            assert any(is_short(each) for each in able)
+            assert any(is_short(figures) for figures in able)
         case ReasonCode.EXCLUDED:
             assert reason.excluded
             assert {*reason.excluded} <= {*out}
             assert reason.have < reason.need
-            assert told(reason, able)
-            assert any(not is_short(each) for each in whole)
+            assert has_figures(reason, able)
+            assert any(not is_short(figures) for figures in whole)
         case ReasonCode.NO_CAPACITY:
             assert {*reason.excluded} <= {*out}
-            # Parts may be in each other's way, while there is room for each.
-            assert reason.need > reason.have or len(wanted) > 1
+            # Parts may be in each other's way although there is room for each.
+            assert reason.need > reason.have or len(wanted_parts) > 1
             assert reason.limit is not None
-            assert told(replace(reason, have=reason.limit), able)
+            assert has_figures(replace(reason, have=reason.limit), able)
             assert reason.limit >= reason.need
-            assert kept or told(reason, free)
-            assert {*reason.windows} <= {each.id for each in windows}
+            assert holders or has_figures(reason, free)
+            assert {*reason.windows} <= {figures.id for figures in windows}
             assert bool(reason.away) == bool(reason.windows)
-            assert kept or told(replace(reason, have=reason.have + reason.away), tallied(world, job, without=out))
+            assert holders or has_figures(
+                replace(reason, have=reason.have + reason.away), tallied(world, job, without=out)
+            )
             assert raw.user_allows(job)
-            assert raw.quota_allows(job, as_set=True), "a quota that somebody set goes before the nodes"
+            assert raw.quota_allows(job, as_set=True), "a quota that was set goes before the nodes"
             for holder in reason.holders:
                 assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
         case ReasonCode.OVER_QUOTA:
             resource = reason.resource.removeprefix("gpu_milli.")
-            needed = total(job.spec, resource) if resource in RESOURCES else raw.of_type(job.spec, resource)
+            needed = total(job.spec, resource) if resource in RESOURCES else raw.demand_of_type(job.spec, resource)
             assert reason.need == needed > reason.have
-            assert kept or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
-            assert kept or not raw.quota_allows(job) or resource in raw.closed(job)
+            assert holders or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
+            assert holders or not raw.quota_allows(job) or resource in raw.closed(job)
             assert all(holder in raw.starts for holder in reason.holders)
         case ReasonCode.USER_GPUS | ReasonCode.USER_JOBS | ReasonCode.USER_TIME | ReasonCode.USER_NODE_TIME:
             assert reason.need > reason.have
-            assert kept or not raw.user_allows(job)
+            assert holders or not raw.user_allows(job)
             assert all(raw.jobs[holder].user == job.user for holder in reason.holders)
         case ReasonCode.HELD:
-            _held_is_true(world, gang, reason)
+            _assert_held_is_true(world, gang, reason)
         case ReasonCode.STOPPING_OTHERS:
             assert world.policy.ORDERS_RUNNING
             assert reason.holders
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
         case ReasonCode.MAINTENANCE:
-            # Of several parts it is not promised that a place is found.
-            assert kept or len(wanted) > 1 or raw.fits(job), f"{gang.id} has no room without maintenance"
+            # For several parts a placement is not guaranteed to be found.
+            assert holders or len(wanted_parts) > 1 or raw.fits(job), f"{gang.id} has no room without maintenance"
             assert away
             assert reason.until_ms is not None
             assert reason.until_ms > world.now_ms
@@ -136,7 +143,7 @@ Tallies = list[tuple[int, int]]
 
 
 def tallied(world: World, job: Job, *, empty: bool = False, without: Collection[str] = ()) -> list[Tallies]:
-    """For every part, and for whatever it may be, what it needs and what there is."""
+    """Return for every part, and each of its variants, what it needs and what there is."""
     raw = world.raw
     return [
         tallies(job.spec, part.count, raw.room(kind, empty=empty, without=without), raw.nodes, sliced=not part.stacked)
@@ -145,54 +152,56 @@ def tallied(world: World, job: Job, *, empty: bool = False, without: Collection[
     ]
 
 
-def is_short(of: Tallies) -> bool:
-    """Whether something is not enough."""
-    return any(there < needed for needed, there in of)
+def is_short(tallies_of_part: Tallies) -> bool:
+    """Return whether something is not enough."""
+    return any(have < needed for needed, have in tallies_of_part)
 
 
-def told(reason: PendingReason, of: list[Tallies]) -> bool:
-    """Whether the reason's figures are among these."""
-    return any((reason.need, reason.have) in each for each in of)
+def has_figures(reason: PendingReason, all_tallies: list[Tallies]) -> bool:
+    """Return whether the reason's figures are among these."""
+    return any((reason.need, reason.have) in tallies_of_part for tallies_of_part in all_tallies)
 
 
-def _held_is_true(world: World, gang: Gang, reason: PendingReason) -> None:
+def _assert_held_is_true(world: World, gang: Gang, reason: PendingReason) -> None:
     policy, state = world.policy, world.state
     assert reason.holders
     for name in reason.holders:
         holder = state.gangs[name]
-        assert holder.state is GangState.PENDING, f"{gang.id} is behind {name}, which does not wait"
-        assert keeps(world, holder)
-        mine, its = (policy.key(of, state, world.now_ms) for of in (gang, holder))
-        before = its < mine or _heeds_usage(policy, state, world.now_ms)
-        assert before or name in state.promises, "room is kept from those after it only"
+        assert holder.state is GangState.PENDING, f"{gang.id} is behind {name}, which is not pending"
+        assert may_hold_capacity(world, holder)
+        own_key, holder_key = (policy.key(either, state, world.now_ms) for either in (gang, holder))
+        before = holder_key < own_key or _depends_on_usage(policy, state, world.now_ms)
+        assert before or name in state.promises, "capacity is held from later gangs only"
 
 
-def _heeds_usage(policy: Policy, state: State, now_ms: int) -> bool:
-    """Whether starts of this very round may have changed who goes first."""
+def _depends_on_usage(policy: Policy, state: State, now_ms: int) -> bool:
+    """Return whether starts of this very cycle may have changed the order."""
     users = {(gang.queue, gang.job.user): None for gang in state.gangs.values()}
     return any(policy.account_key(state, queue, user, now_ms) != (0,) for queue, user in users)
 
 
-def keeps(world: World, gang: Gang) -> bool:
-    """Whether a round may keep room for a gang: it starves, others are stopped for it, or it blocks all others."""
-    if gang.id in world.state.promises or world.policy.BLOCKS:
+def may_hold_capacity(world: World, gang: Gang) -> bool:
+    """Return whether a cycle may hold capacity for a gang: it starves, preempts others, or blocks all others."""
+    if gang.id in world.state.promises or world.policy.STRICT_ORDER:
         return True
-    threshold_ms = starves_after_ms(world.policy, world.state.rules, gang.job.spec.priority)
+    threshold_ms = starvation_age_ms(world.policy, world.state.rules, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
         return True
     return (
         any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
-        and answer(world, gang).why is ReasonCode.STOPPING_OTHERS
+        and published_reason(world, gang).why is ReasonCode.STOPPING_OTHERS
     )
 
 
-def nobody_waits_for_nothing(world: World) -> None:
-    """Work conservation: what fits by the raw facts and still waits, waits behind one for whom room is kept."""
-    if "work_conservation" not in world.policy.PROMISES or not world.state.ready:
+def work_is_conserved(world: World) -> None:
+    """Check that what fits by the raw facts and is still pending waits for a gang that capacity is held for."""
+    if "work_conservation" not in world.policy.LIVENESS_GUARANTEES or not world.state.ready:
         return
-    for gang in waiting(world):
+    for gang in pending_gangs(world):
         if world.raw.fits(gang.job):
             held = (
                 (ReasonCode.ARRAY_LIMIT,) if world.raw.is_full(gang.job) else (ReasonCode.HELD, ReasonCode.MAINTENANCE)
             )
-            assert answer(world, gang).why in held, f"{gang.id} fits and waits: {answer(world, gang)}"
+            assert published_reason(world, gang).why in held, (
+                f"{gang.id} fits and waits: {published_reason(world, gang)}"
+            )

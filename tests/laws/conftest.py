@@ -1,8 +1,7 @@
-"""Runs every law on clusters that count as large, too, where a cycle looks at one queue at a time
-(`core.reservations.queue_rotation`).
+"""Run of every law on clusters that count as large, too, where a cycle considers one queue at a time.
 
-Each example draws which, so that the laws take no longer than on small clusters alone. Of laws that draw nothing else
-there are few; they are about parts of the core to which the size makes no difference.
+Each example draws which (`core.reservations.queue_rotation`), so that the laws take no longer than on small clusters
+alone. The few laws that draw nothing else are about parts of the core to which the size makes no difference.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ def _on_either_size(law: Callable[..., None]) -> Callable[..., None]:
         data = drawn.get("data")
         with pytest.MonkeyPatch.context() as patch:
             if isinstance(data, st.DataObject) and data.draw(st.booleans(), label="counts as large"):
-                patch.setattr(queue_rotation, "LARGE", 0)
+                patch.setattr(queue_rotation, "LARGE_CLUSTER_NODES", 0)
             law(*args, **drawn)
 
     law_on_either_size.draws_size = True  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""What Hypothesis draws for the laws: small clusters, queue trees and jobs, odd on purpose.
+"""Hypothesis strategies of the laws: small clusters, queue trees and jobs, odd on purpose.
 
-Small, because every fault found so far shows on a few nodes, and because a small example is one that a person reads.
+Small, because every fault found so far shows on a few nodes, and because a small example can be read.
 """
 
 from dataclasses import replace
@@ -51,8 +51,7 @@ FAILURES = (
 
 
 def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
-    """Up to `most` nodes in two spines of three racks; now and then without GPUs, with an odd number of them, short of
-    CPU."""
+    """Draw up to `most` nodes in two spines of three racks; some have no GPUs, an odd number of them, or few CPUs."""
     node = st.builds(
         Node,
         name=st.just(""),
@@ -72,7 +71,7 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
 
 
 def used_otherwise(nodes: tuple[Node, ...]) -> st.SearchStrategy[tuple[Node, ...]]:
-    """The same nodes, of which others use another part."""
+    """Draw the same nodes with another part used by foreign pods."""
     used = st.tuples(FOREIGN, st.sampled_from((64_000, 1_500)), st.sampled_from((64, 3)))
     return st.tuples(*[used for _ in nodes]).map(
         lambda drawn: tuple(
@@ -86,22 +85,22 @@ def _named(drawn: list[Node]) -> tuple[Node, ...]:
     return tuple(
         replace(
             node,
-            name=f"n{at}",
-            address=f"10.0.0.{at}",
+            name=f"n{index}",
+            address=f"10.0.0.{index}",
             gpu_type=node.gpu_type if node.gpus else "",
             foreign=tuple(device for device in node.foreign if device < node.gpus),
         )
-        for at, node in enumerate(drawn, 1)
+        for index, node in enumerate(drawn, 1)
     )
 
 
 def figures(most: int) -> st.SearchStrategy[int | None]:
-    """No figure, or a small one."""
+    """Draw no figure, or a small one."""
     return st.none() | st.integers(0, most)
 
 
 def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
-    """GPUs mostly; sometimes CPUs, or GPUs of a type, no more of them than of all."""
+    """Draw amounts of GPUs mostly; sometimes CPUs, or GPUs of a type, no more of them than of all."""
     cpu_milli = st.sampled_from((None, None, None, 4_000, 1_500))
     types = st.just({}) | st.dictionaries(st.sampled_from(("h100", "a100")), st.integers(0, most), min_size=1)
 
@@ -113,7 +112,7 @@ def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
 
 
 def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
-    """One queue under one of `parents`."""
+    """Draw one queue under one of `parents`."""
     limits = st.builds(
         UserLimits,
         gpus=st.sampled_from((None, None, None, 1, 3, 6)),
@@ -135,7 +134,7 @@ def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
 
 @st.composite
 def queues(draw: st.DrawFn) -> tuple[Queue, ...]:
-    """A tree, parents first; often none at all, so that only the nodes bind."""
+    """Draw a tree, parents first; often an empty one, so that only the nodes bind."""
     if draw(st.integers(0, 2)) == 0:
         return ()
     above: tuple[str, ...] = (ROOT,)
@@ -149,7 +148,7 @@ def queues(draw: st.DrawFn) -> tuple[Queue, ...]:
 
 
 def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
-    """What a policy document may say but for its queues."""
+    """Draw what a policy document may contain except its queues."""
     points = st.sampled_from((0, 1, 7, 500, 1_000_000))
     weights = st.builds(
         Weights,
@@ -179,7 +178,7 @@ def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
 
 
 def pools() -> st.SearchStrategy[tuple[Pool, ...]]:
-    """None, or nodes of a zone before all others, or after those without GPUs."""
+    """Draw no pool, or nodes of a zone before all others, or after those without GPUs."""
     zone = st.builds(
         Pool, name=st.just("near"), kind=st.sampled_from(("reserved", "spot")), nodes=st.just({"zone": "a"})
     )
@@ -188,13 +187,13 @@ def pools() -> st.SearchStrategy[tuple[Pool, ...]]:
 
 
 def scores() -> st.SearchStrategy[GpuShares]:
-    """Nodes and devices chosen by any score."""
+    """Draw any score for nodes and devices."""
     cut, ties = st.sampled_from((0, 1, 100)), st.sampled_from(TIES)
     return st.builds(GpuShares, score=st.sampled_from(SCORES), cut=cut, ties=ties, seed=st.integers(0, 2))
 
 
 def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrategy[JobSpec]:
-    """A job of up to three nodes."""
+    """Draw a job of up to three nodes."""
     resources = st.builds(
         Resources,
         gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, None, "H100")))
@@ -232,7 +231,7 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
 
 
 def shares() -> st.SearchStrategy[GpuRequest]:
-    """A part of one GPU: of its compute, of its memory, of both."""
+    """Draw a part of one GPU: of its compute, of its memory, or both."""
     return st.builds(
         GpuRequest,
         milli=st.sampled_from((1, 300, 500, 1000)),
@@ -242,7 +241,7 @@ def shares() -> st.SearchStrategy[GpuRequest]:
 
 
 def placements() -> st.SearchStrategy[Placement]:
-    """Where a job may be; now and then a level that is not there."""
+    """Draw a placement; now and then with a level that does not exist."""
     return st.builds(
         Placement,
         topology=st.sampled_from((None, None, "rack", "rack", "spine", "spine", "block")),
@@ -260,7 +259,7 @@ def placements() -> st.SearchStrategy[Placement]:
 
 
 def layers() -> st.SearchStrategy[tuple[Slice, ...]]:
-    """Slices, now and then made of slices; not always of an inner level."""
+    """Draw slices, now and then made of slices; not always of an inner level."""
     sizes = st.sampled_from(((1,), (2,), (3,), (2, 1), (2, 2), (4, 2)))
     levels = st.sampled_from((("rack", "spine"), ("spine", "rack"), ("spine", "rack")))
     return st.tuples(levels, sizes).map(
@@ -269,7 +268,7 @@ def layers() -> st.SearchStrategy[tuple[Slice, ...]]:
 
 
 def affinities() -> st.SearchStrategy[Affinity]:
-    """Labels that are required, in one term or two, and some that are preferred."""
+    """Draw labels that are required, in one term or two, and some that are preferred."""
     expression = st.builds(
         Expression,
         key=st.sampled_from(("zone", "cores", "gone")),
@@ -297,40 +296,45 @@ def affinities() -> st.SearchStrategy[Affinity]:
 
 
 def possible(spec: JobSpec) -> JobSpec:
-    """The same without what is refused: slices that do not divide it, whole nodes for roles, a mode without a level."""
-    said = spec.placement
-    if said.slices and ("worker" in spec.roles or spec.nodes % (said.slices[0].nodes or 1)):
-        said = replace(said, slices=())
-    if said.sharing == "whole" and spec.roles:
-        said = replace(said, sharing="exclusive")
-    if said.topology is None:
-        said = replace(said, mode="preferred")
-    return replace(spec, placement=said)
+    """Return the spec without what is rejected.
+
+    That is slices that do not divide it, whole nodes for roles, and a mode without a level.
+    """
+    placement = spec.placement
+    if placement.slices and ("worker" in spec.roles or spec.nodes % (placement.slices[0].nodes or 1)):
+        placement = replace(placement, slices=())
+    if placement.sharing == "whole" and spec.roles:
+        placement = replace(placement, sharing="exclusive")
+    if placement.topology is None:
+        placement = replace(placement, mode="preferred")
+    return replace(spec, placement=placement)
 
 
 def arrays() -> st.SearchStrategy[Array]:
-    """A few elements, often with a limit."""
+    """Draw a few elements, often with a limit."""
     indices = st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True).map(lambda drawn: tuple(sorted(drawn)))
     return st.builds(Array, indices=indices, limit=st.sampled_from((None, 1, 2)))
 
 
 def afters(names: list[str]) -> st.SearchStrategy[tuple[After, ...]]:
-    """One or two of these come first."""
+    """Draw one or two dependencies on these jobs."""
     after = st.builds(After, job=st.sampled_from(names), when=st.sampled_from(("succeeded", "failed", "ended")))
     return st.lists(after, min_size=1, max_size=2).map(tuple)
 
 
 def rules() -> st.SearchStrategy[Rule]:
-    """A rule of `retry.rules`. By cause alone only where a backend tells the cause: what follows from the loss of a
-    node is the State's own word."""
-    told = st.sampled_from((Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY))
+    """Draw a rule of `retry.rules`.
+
+    By cause alone only where a backend reports the cause: what follows from the loss of a node is decided by the State.
+    """
+    reported_cause = st.sampled_from((Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY))
     do = st.sampled_from(("retry", "fail", "exclude_node", "exclude_node"))
-    by_log = st.builds(Rule, log=st.just("ECC"), cause=st.none() | told, do=do)
-    return by_log | st.builds(Rule, cause=told, do=do)
+    by_log = st.builds(Rule, log=st.just("ECC"), cause=st.none() | reported_cause, do=do)
+    return by_log | st.builds(Rule, cause=reported_cause, do=do)
 
 
 def roles() -> st.SearchStrategy[dict[str, Role]]:
-    """One or two roles beside the workers, or in their place."""
+    """Draw one or two roles beside the workers, or in their place."""
     resources = st.builds(
         Resources,
         gpu=st.builds(GpuRequest, count=st.sampled_from((0, 0, 1, 2))) | shares(),
@@ -341,5 +345,5 @@ def roles() -> st.SearchStrategy[dict[str, Role]]:
 
 
 def job(number: int, user: str, spec: JobSpec) -> Job:
-    """A job as the server would make it of the spec."""
+    """Return a job as the server would make it of the spec."""
     return Job(id=f"j{number}", user=user, spec=spec, origin=Origin(directory="/"))

@@ -1,36 +1,37 @@
-"""What is on one device by the raw facts, and what its rest is good for: the oracle of shares, without arrays."""
-
-from typing import TYPE_CHECKING
+"""Oracle of GPU shares, without arrays: what is on a device by the raw facts, and what fits on the rest of it."""
 
 from ganger.model.cluster import Node
+from tests.laws.job_parts import Part
 
-if TYPE_CHECKING:
-    from tests.laws.raw import Part
-
-
-Held = list[tuple["Part", tuple[int, ...]]]
-"""What is on a node: parts, and the devices of each."""
+Held = list[tuple[Part, tuple[int, ...]]]
+"""Parts on a node, and the devices of each."""
 
 
 def on_device(device: int, held: Held) -> tuple[int, int, int]:
-    """Of one device: how many have it whole, and what those that share it have of its compute and memory."""
-    there = [part for part, devices in held if device in devices]
-    shares = [part.share for part in there if any(part.share)]
-    return len(there) - len(shares), sum(milli for milli, _ in shares), sum(memory for _, memory in shares)
+    """Return how many have a device whole, and the compute and memory of those that share it."""
+    parts_there = [part for part, devices in held if device in devices]
+    shares = [part.share for part in parts_there if any(part.share)]
+    return len(parts_there) - len(shares), sum(milli for milli, _ in shares), sum(memory for _, memory in shares)
 
 
-def times_on(part: "Part", node: Node, held: Held) -> int:
-    """How many of a part the devices of a node could take: those that it may have and others do not, whole ones that
-    nobody has any of, or shares of any that nobody has whole."""
+def times_on(part: Part, node: Node, held: Held) -> int:
+    """Return how many of a part the devices of a node could take.
+
+    Whole devices must be free of any gang, shares may be on any device that no gang has whole.
+    """
     named = part.placement.devices
     ours = [device for device in range(node.gpus) if device not in node.foreign]
     usable = [on_device(device, held) for device in ours if not named or device in named]
     if part.need["gpus"]:
-        return sum(each == (0, 0, 0) for each in usable) // part.need["gpus"]
+        return sum(usage == (0, 0, 0) for usage in usable) // part.need["gpus"]
     milli, memory = part.share
     return sum(
         min(
-            (has // asked for has, asked in ((1000 - used, milli), (node.gpu_memory_bytes - taken, memory)) if asked),
+            (
+                free // requested
+                for free, requested in ((1000 - used, milli), (node.gpu_memory_bytes - taken, memory))
+                if requested
+            ),
         )
         for whole, used, taken in usable
         if not whole

@@ -1,24 +1,25 @@
-"""What is given out twice, or is not there, by the raw facts."""
+"""Oracle of over-allocation by the raw facts."""
 
+from tests.laws.job_parts import OF_NODE, parts
 from tests.laws.on_devices import on_device
-from tests.laws.raw import OF_NODE, Raw, parts
+from tests.laws.raw import RawFacts
 
 
-def over_allocated(raw: Raw) -> list[str]:
-    """One sentence for each thing that is given out twice, that others use, or that is not there."""
-    found = []
+def over_allocated(raw: RawFacts) -> list[str]:
+    """Return one sentence for each thing that is allocated twice, used by foreign pods, or does not exist."""
+    problems = []
     for name, node in raw.nodes.items():
-        here = [(parts(raw.jobs[gang].spec)[share.part], share.devices) for gang, share in raw.held(name)]
+        here = [(parts(raw.jobs[gang].spec)[share.part], share.devices) for gang, share in raw.shares_on(name)]
         for resource in OF_NODE:
             used = sum(part.need[resource] for part, _ in here)
             if used > getattr(node, resource):
-                found.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
+                problems.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
         for device in {device for _, devices in here for device in devices}:
             whole, milli, memory = on_device(device, here)
             if whole > 1 or (whole and (milli or memory)) or milli > 1000 or memory > node.gpu_memory_bytes:
-                found.append(f"{name}: device {device} has {whole} whole, {milli} milli, {memory} bytes")
+                problems.append(f"{name}: device {device} has {whole} whole, {milli} milli, {memory} bytes")
             if device in node.foreign:
-                found.append(f"{name}: device {device} is used by others")
+                problems.append(f"{name}: device {device} is used by others")
             if not 0 <= device < node.gpus:
-                found.append(f"{name}: device {device} of {node.gpus}")
-    return found + [f"{gang} on {name}, which is gone" for gang, name in raw.left if name not in raw.nodes]
+                problems.append(f"{name}: device {device} of {node.gpus}")
+    return problems + [f"{gang} on {name}, which is gone" for gang, name in raw.left if name not in raw.nodes]

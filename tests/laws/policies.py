@@ -11,20 +11,18 @@ from ganger.model.units import MINUTE_MS
 from ganger.policies import las
 from ganger.registry import policies
 
-_IMPATIENT = SimpleNamespace(**{**vars(las), "NAME": "las that starves", "STARVES_AFTER_MS": 10 * MINUTE_MS})
-"""No file has it yet, but one may: running gangs are ordered and nodes are held, both."""
+_LAS_THAT_STARVES = SimpleNamespace(**{**vars(las), "NAME": "las that starves", "STARVATION_AGE_MS": 10 * MINUTE_MS})
+"""No module has this combination yet, but one may: running gangs are ordered, and nodes are reserved."""
 
-POLICIES: dict[str, Policy] = cast(Any, policies()) | {"las that starves": cast(Policy, _IMPATIENT)}
+POLICIES: dict[str, Policy] = cast(Any, policies()) | {"las that starves": cast(Policy, _LAS_THAT_STARVES)}
 
-SHARED = settings(max_examples=max(15, 4 * settings().max_examples // len(POLICIES)))
-"""For laws on whole lives, which take the time that laws take. Most of what a life goes through is the same under every
-policy: they share as many examples as four of them would have, so that one more costs nobody a longer wait. In a search
-(`GANGER_TEST_LONG`) each has thousands anyway."""
+FEWER_EXAMPLES = settings(max_examples=max(15, 4 * settings().max_examples // len(POLICIES)))
+"""Settings of laws on whole lives, which take the most time."""
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=[*POLICIES])
 
 
-def promising(law: str) -> pytest.MarkDecorator:
-    """Parametrizes over the policies that promise a law of liveness."""
-    names = [name for name, policy in POLICIES.items() if law in policy.PROMISES]
+def guaranteeing(law: str) -> pytest.MarkDecorator:
+    """Return a mark that parametrizes over the policies that guarantee a law of liveness."""
+    names = [name for name, policy in POLICIES.items() if law in policy.LIVENESS_GUARANTEES]
     return pytest.mark.parametrize("policy", [POLICIES[name] for name in names], ids=names)

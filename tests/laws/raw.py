@@ -1,7 +1,7 @@
-"""What the events themselves say, kept apart from the State: the laws compare the one with the other.
+"""The facts that the events state, kept apart from the State: the laws compare the one with the other.
 
 Deliberately naive: dictionaries and sums, no arrays, no increments, nothing of `ganger.core`. A node is free of a gang
-when an event said so; usage of a queue is summed over jobs each time it is asked for.
+when an event said so; usage of a queue is summed over jobs each time it is read.
 """
 
 from collections.abc import Collection
@@ -11,105 +11,42 @@ from fractions import Fraction
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
-from ganger.model.job import GangState, Job, JobSpec, Placement, Resources, array_of
+from ganger.model.job import GangState, Job, JobSpec, array_of
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
+from tests.laws.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
 from tests.laws.on_devices import times_on
 from tests.laws.where import could_lie, may_be_had
 
-RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
-"""What quota counts."""
-OF_NODE = ("gpus", "cpu_milli", "memory_bytes")
-"""What a node has, beside what its GPUs have."""
-
-OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
+NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
 Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged
-LEADERS = ("chief", "master", "head", "scheduler")
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a role, or the workers, ask for: `count` times `need`, with `ranks` processes each.
-
-    share: thousandths of the compute and bytes of the memory of one GPU, (0, 0) for none;
-    stacked: several of them may share a node; gpu_type, network: of all its nodes, None for any; other_kinds: the other
-    types and networks that it may be of, if not of these; placement: what the job says of it.
-    """
-
-    count: int
-    need: dict[str, int]
-    gpu_type: str | None
-    ranks: int
-    stacked: bool
-    placement: Placement
-    network: str | None = None
-    other_kinds: tuple[tuple[str | None, str | None], ...] = ()
-    share: tuple[int, int] = (0, 0)
-
-    @property
-    def variants(self) -> "list[Part]":
-        """What it may be."""
-        others = [replace(self, gpu_type=kind, network=of, other_kinds=()) for kind, of in self.other_kinds]
-        return [replace(self, other_kinds=()), *others]
-
-
-def parts(spec: JobSpec) -> list[Part]:
-    """The parts of a gang in the order of their ranks: leaders, the workers that `nodes` describes, the others."""
-    ranks = spec.nproc_per_node or spec.resources.gpu.count or 1
-    workers = [] if "worker" in spec.roles else [_part(spec, spec.nodes, spec.resources, ranks)]
-    roles = {
-        name: replace(_part(spec, role.count, role.resources, 1), stacked=True) for name, role in spec.roles.items()
-    }
-    leading = [part for name in LEADERS for role, part in roles.items() if role == name]
-    named = [part for role, part in roles.items() if role == "worker"]
-    return leading + workers + named + [part for role, part in roles.items() if role not in (*LEADERS, "worker")]
-
-
-def _part(spec: JobSpec, count: int, asked: Resources, ranks: int) -> Part:
-    cpu = 1000 * ranks if asked.cpu_milli is None else asked.cpu_milli
-    need = {"gpus": asked.gpu.count, "cpu_milli": cpu, "memory_bytes": asked.memory_bytes}
-    share = asked.gpu.milli or 0, asked.gpu.memory_bytes or 0
-    need["gpu_milli"] = 1000 * asked.gpu.count + share[0]
-    types = [kind.lower() for kind in (asked.gpu.type, *asked.gpu.other_types) if kind] or [None]
-    (kind, network), *others = [(kind, of) for kind in types for of in spec.placement.network or [None]]
-    return Part(count, need, kind, ranks, False, spec.placement, network, tuple(others), share)
-
-
-def total(spec: JobSpec, resource: str) -> int:
-    """What the whole gang uses."""
-    return sum(part.count * part.need[resource] for part in parts(spec))
-
-
-def named_types(spec: JobSpec) -> dict[str | None, int]:
-    """Thousandths of GPUs that a job asks for, by the type it names."""
-    found: dict[str | None, int] = {}
-    for part in parts(spec):
-        if part.need["gpus"] or any(part.share):
-            kinds = {variant.gpu_type: None for variant in part.variants}
-            kind = part.gpu_type if len(kinds) == 1 else None
-            found[kind] = found.get(kind, 0) + part.count * part.need["gpu_milli"]
-    return found
 
 
 def figure(amount: Amount, r: str) -> int | None:
-    """What an amount says of a resource, or of a type of GPU."""
+    """Return the figure of a resource, or of a type of GPU, in an amount."""
     if r in ("cpu_milli", "memory_bytes"):
         return getattr(amount, r)
     gpus = amount.gpus if r == "gpu_milli" else amount.gpu_types.get(r)
     return None if gpus is None else 1000 * gpus
 
 
-def all_nodes(spec: JobSpec) -> int:
-    """Nodes of the workers, and one for each other process."""
-    return sum(part.count for part in parts(spec))
-
-
 @dataclass
-class Raw:
-    """nodes: those listed; cordoned, lost: of these; jobs: live ones; starts: generations that are not over; left:
-    (gang, node) on which something of a gang may run; suspended: gangs that somebody suspended, and nobody resumed;
-    rest: of each array job the elements that are no gangs of their own; outcomes: the states in which gangs and arrays
-    ended; killed: gangs that the newest event took a node from; drained: those on a drained node, until they are
-    stopped; excluded: by gang, the nodes that its rules keep it from; windows: maintenance by id."""
+class RawFacts:
+    """The facts stated by the events so far.
+
+    Attributes:
+        nodes: Those listed.
+        cordoned, lost: Of these.
+        jobs: Live ones.
+        starts: Generations that are not over.
+        left: (gang, node) on which something of a gang may run.
+        suspended: Gangs that were suspended and not resumed.
+        rest: By array, the elements that are no gangs of their own.
+        outcomes: The states in which gangs and arrays ended.
+        killed: Gangs that the newest event took a node from.
+        drained: Gangs on a drained node, until they are stopped.
+        excluded: By gang, the nodes that its rules keep it from.
+        windows: Maintenance by id.
+    """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     cordoned: dict[str, None] = field(default_factory=dict)
@@ -132,7 +69,7 @@ class Raw:
     # -- the fold ------------------------------------------------------------------------------------------------------
 
     def apply(self, event: e.Event) -> None:
-        """Take in what one event says."""
+        """Take in one event."""
         self.killed = {}
         match event:
             case e.NodesListed(nodes=nodes, lost=lost):
@@ -152,11 +89,11 @@ class Raw:
                 del self.queues[name]
             case e.PolicySet(document=document):
                 for name, job in self.jobs.items():
-                    heir = self.heir(job.spec.queue, document.queues)
-                    self.jobs[name] = replace(job, spec=replace(job.spec, queue=heir))
+                    surviving_queue = self.surviving_queue(job.spec.queue, document.queues)
+                    self.jobs[name] = replace(job, spec=replace(job.spec, queue=surviving_queue))
                 self.queues = dict(document.queues)
             case e.Submitted() | e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
-                self._ask(event)
+                self._request(event)
             case e.Cleared(gang=gang, nodes=nodes):
                 for name in nodes:
                     self._leave(gang, name)
@@ -172,14 +109,14 @@ class Raw:
         elif isinstance(event, e.MaintenanceCleared):
             del self.windows[event.id]
 
-    def heir(self, queue: str, there: Collection[str]) -> str:
-        """The queue itself where it stays, else the nearest above it that does."""
-        while queue not in there:
+    def surviving_queue(self, queue: str, remaining: Collection[str]) -> str:
+        """Return the queue itself if it stays, else the nearest above it that does."""
+        while queue not in remaining:
             queue = self.queues[queue].parent or ROOT
         return queue
 
-    def _ask(self, event: Request) -> None:
-        """What somebody wants."""
+    def _request(self, event: Request) -> None:
+        """Take in a user's request."""
         if isinstance(event, e.Submitted):
             for after in event.job.awaits:
                 self.split(after.job)
@@ -189,15 +126,15 @@ class Raw:
                 self.rest[event.job.id] = list(event.job.spec.array.indices)
             return
         self.split(event.gang)
-        for gang in self.meant(event.gang):
-            self._asked(gang, event)
+        for gang in self.gangs_of(event.gang):
+            self._handle_request(gang, event)
 
-    def meant(self, name: str) -> list[str]:
-        """The gangs that an id means: its own, or all of an array."""
+    def gangs_of(self, name: str) -> list[str]:
+        """Return the gangs that an id refers to: its own, or all of an array."""
         return [gang for gang, job in self.jobs.items() if name in (gang, job.array)]
 
     def split(self, name: str) -> None:
-        """From now on the element is a gang of its own, if it is not."""
+        """Make an array element a gang of its own, if it is not."""
         parts = array_of(name)
         if parts is None or parts[1] not in self.rest.get(parts[0], ()):
             return
@@ -211,7 +148,7 @@ class Raw:
             self.suspended.pop(parts[0], None)
 
     def job(self, name: str) -> Job:
-        """A gang's job, also that of an element which is none yet."""
+        """Return a gang's job, also that of an element which is no gang yet."""
         if name in self.jobs:
             return self.jobs[name]
         array, index = array_of(name) or ("", 0)
@@ -219,17 +156,21 @@ class Raw:
         return replace(self.jobs[array], id=name, array=array, index=index)
 
     def waits_for(self, job: Job) -> list[str]:
-        """Those that it comes after and that have not come to what it asks."""
-        wanted = {"succeeded": (GangState.SUCCEEDED,), "failed": (GangState.FAILED, GangState.STOPPED)}
+        """Return the jobs whose required outcome is missing."""
+        outcomes_wanted = {"succeeded": (GangState.SUCCEEDED,), "failed": (GangState.FAILED, GangState.STOPPED)}
         ends = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)
-        return [after.job for after in job.awaits if self.outcomes.get(after.job) not in wanted.get(after.when, ends)]
+        return [
+            after.job
+            for after in job.awaits
+            if self.outcomes.get(after.job) not in outcomes_wanted.get(after.when, ends)
+        ]
 
     def is_full(self, job: Job) -> bool:
-        """Whether its array has as many elements with nodes as it may."""
+        """Return whether as many elements of the job's array have nodes as may."""
         limit, array = job.spec.array.limit if job.spec.array else None, job.array or job.id
         return limit is not None and sum((array_of(gang) or ("",))[0] == array for gang in self.starts) >= limit
 
-    def _asked(self, gang: str, event: Request) -> None:
+    def _handle_request(self, gang: str, event: Request) -> None:
         match event:
             case e.SuspendRequested():
                 self.suspended[gang] = None
@@ -255,12 +196,12 @@ class Raw:
                 del self.jobs[gang]
                 self.rest.pop(gang, None)
 
-    def judge(self, failed: e.Failed) -> str | None:
-        """Take in the failure that decides what becomes of a gang; gives what the first rule that fits says to do."""
-        for at, rule in enumerate(self.jobs[failed.gang].spec.retry.rules):
+    def retry_action(self, failed: e.Failed) -> str | None:
+        """Take in the first failure of a generation; return the action of the first rule that matches."""
+        for index, rule in enumerate(self.jobs[failed.gang].spec.retry.rules):
             if rule.cause is not None and rule.cause != failed.cause:
                 continue
-            if rule.log is not None and (failed.match is None or failed.match.rule != at):
+            if rule.log is not None and (failed.match is None or failed.match.rule != index):
                 continue
             node = failed.node if rule.log is None or failed.match is None else failed.match.node
             if rule.do == "exclude_node":
@@ -268,8 +209,8 @@ class Raw:
             return rule.do
         return None
 
-    def ended(self, gang: str, state: GangState) -> None:
-        """The State says that the gang, or array, has ended; it must hold nothing."""
+    def end(self, gang: str, state: GangState) -> None:
+        """Take in that the gang, or array, has ended; it must hold nothing."""
         assert gang not in self.starts, f"{gang} ended while nodes were left to it"
         self.outcomes[gang] = state
         self.jobs.pop(gang, None)
@@ -285,20 +226,20 @@ class Raw:
         self.cordoned = {name: None for name in self.cordoned if name in nodes}
 
     def _is_too_small(self, before: Node, after: Node) -> bool:
-        """Whether it has fewer GPUs, or ones with less memory, or less of the rest than what is left to gangs there."""
+        """Return whether a node has fewer GPUs, less GPU memory, or less of the rest than what its gangs hold."""
         if after.gpus < before.gpus or after.gpu_memory_bytes < before.gpu_memory_bytes:
             return True
-        needs = [parts(self.jobs[gang].spec)[share.part].need for gang, share in self.held(after.name)]
+        needs = [parts(self.jobs[gang].spec)[share.part].need for gang, share in self.shares_on(after.name)]
         return any(sum(need[r] for need in needs) > getattr(after, r) for r in OF_NODE[1:])
 
     def _less_held(self, node: Node) -> Node:
-        """What a gang holds there is not others'."""
-        held = [device for _, share in self.held(node.name) for device in share.devices]
+        """Return the node without foreign use of what a gang holds there."""
+        held = [device for _, share in self.shares_on(node.name) for device in share.devices]
         return replace(
             node, foreign=tuple(device for device in node.foreign if device < node.gpus and device not in held)
         )
 
-    def _change(self, event: OfNode) -> None:
+    def _change(self, event: NodeEvent) -> None:
         match event:
             case e.NodeLost(node=name):
                 self.lost[name] = None
@@ -311,29 +252,31 @@ class Raw:
                 del self.cordoned[name]
             case e.NodeDrained(node=name) | e.NodePreempted(node=name):
                 self.cordoned[name] = None
-                self.drained |= {gang: None for gang, where in self.left if where == name}
+                self.drained |= {gang: None for gang, node in self.left if node == name}
 
     def _kill(self, node: str) -> None:
-        for gang, where in list(self.left):
-            if where == node:
+        for gang, held_node in list(self.left):
+            if held_node == node:
                 self.killed[gang] = None
                 self._leave(gang, node)
 
     def _leave(self, gang: str, node: str) -> None:
         self.left.pop((gang, node), None)
-        if not any(other == gang for other, _ in self.left):
+        if not any(other_gang == gang for other_gang, _ in self.left):
             self.starts.pop(gang, None)
             self.drained.pop(gang, None)
 
     # -- what is free --------------------------------------------------------------------------------------------------
 
-    def held(self, name: str) -> list[tuple[str, NodeShare]]:
-        """Who holds what of a node."""
+    def shares_on(self, name: str) -> list[tuple[str, NodeShare]]:
+        """Yield the gangs that hold something of a node, with the share."""
         return [(gang, share) for (gang, on), shares in self.left.items() if on == name for share in shares]
 
     def room(self, part: Part, *, empty: bool = False, without: Collection[str] = ()) -> dict[str, int]:
-        """How many of a part's nodes each node in service can take now (`empty`: if nothing else ran); of those that it
-        must do `without`, none."""
+        """Return how many of a part's nodes each node in service can take now; zero on nodes of `without`.
+
+        With `empty` as if nothing ran.
+        """
         return {name: 0 if name in without else self._room(part, name, empty) for name in self.nodes}
 
     def _room(self, part: Part, name: str, empty: bool) -> int:
@@ -347,7 +290,7 @@ class Raw:
             sharing == "whole" and node.gpus != (part.need["gpus"] or any(part.share))
         ):
             return 0
-        held = [] if empty else self.held(name)
+        held = [] if empty else self.shares_on(name)
         if held and (sharing != "shared" or any(self.jobs[g].spec.placement.sharing != "shared" for g, _ in held)):
             return 0
         node = node.unused if empty else node
@@ -368,29 +311,37 @@ class Raw:
     # -- what is allowed -----------------------------------------------------------------------------------------------
 
     def quota_allows(self, job: Job, *, as_set: bool = False) -> bool:
-        """Whether its queue may use that much more now, by Kueue's arithmetic written out on fractions; `as_set`: if
-        the cluster were boundless, where nobody gave the root a figure or keeps a part of it."""
-        wanted = {r: total(job.spec, r) for r in RESOURCES}
-        wanted |= {kind: self.of_type(job.spec, kind) for kind in self.types() if named_types(job.spec).get(kind)}
-        return all(not n or n <= self.available(job.spec.queue, r, as_set=as_set) for r, n in wanted.items())
+        """Return whether its queue may use that much more now, by Kueue's arithmetic written out on fractions.
+
+        With `as_set` as if the cluster were boundless, unless the root has a figure or a queue keeps a part of it.
+        """
+        demand = {r: total(job.spec, r) for r in RESOURCES}
+        demand |= {
+            kind: self.demand_of_type(job.spec, kind) for kind in self.types() if named_types(job.spec).get(kind)
+        }
+        return all(not n or n <= self.available(job.spec.queue, r, as_set=as_set) for r, n in demand.items())
 
     def types(self) -> list[str]:
-        """Types of GPUs that some queue has a figure for."""
-        amounts = [each for queue in self.queues.values() for each in (queue.nominal, queue.borrowing, queue.lending)]
+        """Return the types of GPUs that some queue has a figure for."""
+        amounts = [
+            amount for queue in self.queues.values() for amount in (queue.nominal, queue.borrowing, queue.lending)
+        ]
         return sorted({kind for amount in amounts for kind in amount.gpu_types})
 
-    def of_type(self, spec: JobSpec, kind: str) -> int:
-        """GPUs of a type that a job counts for before it has a place."""
+    def demand_of_type(self, spec: JobSpec, kind: str) -> int:
+        """Return the GPUs of a type that a job counts for before it is placed."""
         return named_types(spec).get(kind, 0) + named_types(spec).get(None, 0)
 
     def closed(self, job: Job) -> list[str]:
-        """Types that a job which takes any may not have, because of its queue."""
+        """Return the types that a job which takes any may not have, because of its queue."""
         if not named_types(job.spec).get(None):
             return []
-        return [kind for kind in self.types() if self.of_type(job.spec, kind) > self.available(job.spec.queue, kind)]
+        return [
+            kind for kind in self.types() if self.demand_of_type(job.spec, kind) > self.available(job.spec.queue, kind)
+        ]
 
-    def held_of(self, start: Start, r: str) -> int:
-        """What a start uses of a resource: of a type, its devices on nodes that have it."""
+    def usage_of_start(self, start: Start, r: str) -> int:
+        """Return what a start uses of a resource: for a type, its devices on nodes that have it."""
         if r in RESOURCES:
             return total(self.job(start.gang).spec, r)
         types = {name: node.gpu_type.lower() for name, node in self.nodes.items()}
@@ -398,54 +349,54 @@ class Raw:
         return sum(all_parts[share.part].need["gpu_milli"] for share in start.shares if types.get(share.node) == r)
 
     def available(self, name: str, r: str, *, as_set: bool = False) -> Fraction | float:
-        """How much more of r the queue may use."""
+        """Return how much more of r the queue may use."""
         queue, used = self.queues[name], self.used(name, r)
         if queue.parent is None:
-            boundless = as_set and self.guaranteed(name, r) is None and self.subtree(name, r) >= self._there(r)
+            boundless = as_set and self.own_quota(name, r) is None and self.subtree(name, r) >= self._there(r)
             return float("inf") if boundless else self.subtree(name, r) - used
-        kept = self.kept(name, r)
+        local_quota = self.local_quota(name, r)
         above = self.available(queue.parent, r, as_set=as_set)
         borrowing = figure(queue.borrowing, r)
         if borrowing is not None:
-            above = min(above, self.subtree(name, r) + borrowing - max(used, kept))
-        return max(Fraction(0), kept - used) + above
+            above = min(above, self.subtree(name, r) + borrowing - max(used, local_quota))
+        return max(Fraction(0), local_quota - used) + above
 
     def used(self, name: str, r: str) -> Fraction:
-        """What jobs in and below the queue use that the queue can see."""
+        """Return what jobs in and below the queue use that the queue can see."""
         starts = [start for gang, start in self.starts.items() if self.jobs[gang].spec.queue == name]
         own = Fraction(sum(self.held_of(start, r) for start in starts))
-        return own + sum(max(Fraction(0), self.used(c, r) - self.kept(c, r)) for c in self._children(name))
+        return own + sum(max(Fraction(0), self.used(c, r) - self.local_quota(c, r)) for c in self._children(name))
 
     def subtree(self, name: str, r: str) -> Fraction | float:
-        """The queue's own quota and what its children lend."""
-        lent = sum((self.subtree(c, r) - self.kept(c, r) for c in self._children(name)), Fraction(0))
-        own = self.guaranteed(name, r)
+        """Return the queue's own quota and what its children lend."""
+        lent = sum((self.subtree(c, r) - self.local_quota(c, r) for c in self._children(name)), Fraction(0))
+        own = self.own_quota(name, r)
         if own is None and self.queues[name].parent is None:
-            if all(self.guaranteed(queue, r) is None for queue in self.queues):
+            if all(self.own_quota(queue, r) is None for queue in self.queues):
                 return float("inf")
             own = self._there(r)
-        promised = sum(self.promised(child, r) for child in self._children(name))
-        return Fraction(max(0, (own or 0) - promised)) + lent
+        guaranteed = sum(self.guaranteed(child, r) for child in self._children(name))
+        return Fraction(max(0, (own or 0) - guaranteed)) + lent
 
-    def guaranteed(self, name: str, r: str) -> int | None:
-        """The figure that a queue has itself; of GPUs also as the sum of its types."""
+    def own_quota(self, name: str, r: str) -> int | None:
+        """Return the figure of the queue itself; of GPUs also as the sum of its types."""
         amount = self.queues[name].nominal
         own = figure(amount, r)
         types = 1000 * sum(amount.gpu_types.values())
         return types if own is None and r == "gpu_milli" and amount.gpu_types else own
 
-    def promised(self, name: str, r: str) -> int:
-        """What the queue and those below it are guaranteed."""
-        below = sum(self.promised(child, r) for child in self._children(name))
-        return max(self.guaranteed(name, r) or 0, below)
+    def guaranteed(self, name: str, r: str) -> int:
+        """Return what the queue and those below it are guaranteed."""
+        below = sum(self.guaranteed(child, r) for child in self._children(name))
+        return max(self.own_quota(name, r) or 0, below)
 
     def _there(self, r: str) -> int:
         if r in ("cpu_milli", "memory_bytes"):
             return sum(getattr(node, r) for node in self.nodes.values())
         return sum(1000 * node.gpus for node in self.nodes.values() if r in ("gpu_milli", node.gpu_type.lower()))
 
-    def kept(self, name: str, r: str) -> Fraction | float:
-        """What the queue keeps from those above it."""
+    def local_quota(self, name: str, r: str) -> Fraction | float:
+        """Return what the queue keeps from those above it."""
         queue = self.queues[name]
         lending = figure(queue.lending, r)
         if lending is None or queue.parent is None:
@@ -453,7 +404,7 @@ class Raw:
         return max(Fraction(0), self.subtree(name, r) - lending)
 
     def user_allows(self, job: Job) -> bool:
-        """Whether its owner may hold that much more, in its queue and in all above it."""
+        """Return whether the user may hold that much more, in the queue and in all above it."""
         spec, name = job.spec, job.spec.queue
         while name is not None:
             limits = self.queues[name].user_limits
@@ -471,15 +422,15 @@ class Raw:
         return True
 
     def held_by(self, user: str, queue: str) -> tuple[int, ...]:
-        """What a user has in a queue and all below it: thousandths of GPUs, node-milliseconds by limits, jobs."""
-        mine = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == user and self._below(g, queue)]
-        sums = [(total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0), 1) for spec in mine]
+        """Return what a user has in a queue and all below it: GPU thousandths, node-milliseconds by limits, jobs."""
+        own_jobs = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == user and self._below(g, queue)]
+        sums = [(total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0), 1) for spec in own_jobs]
         return tuple(map(sum, zip(*sums, strict=True))) or (0, 0, 0)
 
     def fits(self, job: Job) -> bool:
-        """Whether nothing but the order of the queue is in its way."""
+        """Return whether nothing but the order of the queue is in the job's way."""
         only, *more = parts(job.spec)
-        # Several parts may be in each other's way; that a place is found wherever there is one is promised for one.
+        # Several parts may be in each other's way; that a place is found wherever there is one is guaranteed for one.
         closed = self.closed(job)
         types = {name: None for name, node in self.nodes.items() if node.gpu_type.lower() in closed}
         out = self.excluded.get(job.id, {}) | types
@@ -493,7 +444,7 @@ class Raw:
         return [queue.name for queue in self.queues.values() if queue.parent == name]
 
     def _below(self, gang: str, name: str) -> bool:
-        at: str | None = self.jobs[gang].spec.queue
-        while at is not None and at != name:
-            at = self.queues[at].parent
-        return at == name
+        queue: str | None = self.jobs[gang].spec.queue
+        while queue is not None and queue != name:
+            queue = self.queues[queue].parent
+        return queue == name

@@ -1,4 +1,4 @@
-"""Laws of a round: it leaves the state as it was, depends on nothing but state and time, and says when to come back."""
+"""Laws of a cycle: it leaves the state as it was, depends on state and time alone, and says when the next is due."""
 
 from dataclasses import replace
 
@@ -9,34 +9,36 @@ from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.units import DAY_MS
-from tests.laws.answers import keeps, waiting
+from tests.laws.answers import may_hold_capacity, pending_gangs
 from tests.laws.safety import copy_of, fingerprint
 from tests.laws.world import World
 
 
-def planned_purely(world: World) -> Plan:
-    """The round's plan; the same from a second try and from a snapshot, the state as before. The number of the newest
-    event decides at most which gangs are told why they wait."""
+def plan_purely(world: World) -> Plan:
+    """Return the cycle's plan, checked against a second one and that of a snapshot, with the state as before.
+
+    The number of the newest event decides at most which pending reasons are published.
+    """
     before = fingerprint(world.state)
     planned = plan(world.state, world.now_ms, world.policy)
-    assert fingerprint(world.state) == before, "a round leaves the state as it found it"
+    assert fingerprint(world.state) == before, "a cycle leaves the state unchanged"
     world.state.seq += 1
-    again = plan(world.state, world.now_ms, world.policy)
+    replanned = plan(world.state, world.now_ms, world.policy)
     world.state.seq -= 1
-    assert _acts(again) == _acts(planned), "a round planned twice"
-    assert again.next_wake_ms == planned.next_wake_ms
+    assert _acts(replanned) == _acts(planned), "a cycle planned twice"
+    assert replanned.next_wake_ms == planned.next_wake_ms
     assert plan(copy_of(world.state), world.now_ms, world.policy) == planned, "a snapshot plans like the original"
     return planned
 
 
 def _acts(planned: Plan) -> list[Decision]:
-    return [each for each in planned.decisions if not isinstance(each, Wait)]
+    return [decision for decision in planned.decisions if not isinstance(decision, Wait)]
 
 
-def nothing_is_due_before_the_wake(world: World) -> None:
-    """Time alone starts and stops nobody before the round said that it is due again."""
-    if any(keeps(world, gang) for gang in waiting(world) if world.state.ready):
-        # What is kept is chosen anew each round; it may fall on other nodes once those after it have started.
+def nothing_is_due_before_the_wake_time(world: World) -> None:
+    """Check that time alone starts and stops no gang before the cycle's wake time."""
+    if any(may_hold_capacity(world, gang) for gang in pending_gangs(world) if world.state.ready):
+        # What is held is chosen anew each cycle; it may fall on other nodes once later gangs have started.
         return
     last_ms = world.now_ms + DAY_MS if world.wake_ms is None else world.wake_ms - 1
     for at_ms in (world.now_ms, last_ms):
@@ -45,20 +47,22 @@ def nothing_is_due_before_the_wake(world: World) -> None:
 
 
 def nothing_is_taken_for_the_unadmitted(world: World) -> None:
-    """If the cluster refused the pods of every waiting gang, a round preempts no gang and reserves no start."""
+    """Check that a cycle preempts and reserves nothing if the cluster refused the pods of every pending gang."""
     state = copy_of(world.state)
-    for gang in waiting(world):
+    for gang in pending_gangs(world):
         refused = state.gangs[gang.id]
         state.dequeue(refused)
         refused.unadmitted = 1
         state.enqueue(refused)
     decisions = plan(state, world.now_ms, world.policy).decisions
-    assert not [each for each in decisions if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
-    assert not [each for each in decisions if isinstance(each, ReservedStart) and each.start_ms is not None]
+    assert not [decision for decision in decisions if isinstance(decision, Stop) and decision.cause is Cause.PREEMPTED]
+    assert not [
+        decision for decision in decisions if isinstance(decision, ReservedStart) and decision.start_ms is not None
+    ]
 
 
 def log_replays(world: World) -> None:
-    """The state is the fold of its log, which survives being written and read."""
+    """Check that the state is the fold of its log, which survives being written and read."""
     state = State()
     for row in world.log:
         event = decode(encode(row.event))
@@ -68,8 +72,8 @@ def log_replays(world: World) -> None:
     assert fingerprint(state)[1:] == fingerprint(world.state)[1:]
 
 
-def order_of_input_says_nothing(world: World, shuffle: list[int]) -> None:
-    """Nodes listed in another order, queues in another: the same plan."""
+def input_order_does_not_matter(world: World, shuffle: list[int]) -> None:
+    """Check that nodes and queues listed in another order give the same plan."""
     state = State()
     for row in world.log:
         event = row.event

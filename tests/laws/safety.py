@@ -1,6 +1,6 @@
-"""The laws that bind every policy, checked by `World` after every event and every round against the raw facts."""
+"""The laws that bind every policy, checked by `World` after every event and every cycle against the raw facts."""
 
-from ganger.core.queues.quota import NOTHING_HELD
+from ganger.core.queues.quota import NO_CHARGE
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode_image, encode_image
@@ -8,8 +8,9 @@ from ganger.model.decision import Cause, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
 from ganger.model.views.service_views import PARTS
+from tests.laws.job_parts import parts
 from tests.laws.over import over_allocated
-from tests.laws.raw import Raw, parts
+from tests.laws.raw import RawFacts
 from tests.laws.where import lies_well
 
 FOR_EVER_MS = 1 << 62
@@ -17,8 +18,8 @@ FOR_EVER_MS = 1 << 62
 ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
 
 
-def state_is_sound(state: State, raw: Raw) -> None:
-    """Derived figures are those of the gangs; what the state says is held is what the events say."""
+def state_is_consistent(state: State, raw: RawFacts) -> None:
+    """Check that derived figures are those of the gangs, and that the state holds what the events say is held."""
     state.validate()
     assert over_allocated(raw) == []
     assert [*state.gangs] == [*raw.jobs], "live gangs, in order of submission"
@@ -34,47 +35,52 @@ def state_is_sound(state: State, raw: Raw) -> None:
         assert array.rest == raw.rest.get(name, [])
         assert sum(array.counts.values()) == len(array.job.spec.array.indices), "every element is counted once"
     for text in state.waits:
-        assert text in [class_text(key) for key in state.classes], f"an answer for {text}, which nobody waits in"
+        assert text in [class_text(key) for key in state.classes], f"a reason for {text}, in which no gang is pending"
 
 
-def derived_is_counted(state: State, raw: Raw) -> None:
-    """What is free of each node, what each queue and user has, and how many of what is asked for nodes would take: all
-    counted anew, by who is where."""
+def derived_figures_are_exact(state: State, raw: RawFacts) -> None:
+    """Check figures against a count of which gang is where.
+
+    These are what is free of each node, what each queue and user has, and how many of each pending request the nodes
+    would take.
+    """
     _nodes_are_counted(state, raw)
     tree = state.tree
-    for name, at in tree.index.items():
+    for name, index in tree.index.items():
         for r, resource in enumerate(tree.resources):
-            there = raw.available(name, resource.removeprefix("gpu_milli."))
-            assert there == float("inf") or tree.available(at, r) == there, f"{name} may have {there} {resource}"
+            available = raw.available(name, resource.removeprefix("gpu_milli."))
+            assert available == float("inf") or tree.available(index, r) == available, (
+                f"{name} may have {available} {resource}"
+            )
         for user in {job.user for job in raw.jobs.values()}:
-            held = tree.users.get((at, user), NOTHING_HELD)
+            held = tree.users.get((index, user), NO_CHARGE)
             assert (held.gpu_milli, held.node_ms, held.jobs) == raw.held_by(user, name)
     for gang in (gang for gang in state.gangs.values() if gang.state is GangState.PENDING):
         for shape, part in zip(gang.shape.parts, parts(gang.job.spec), strict=True):
             if not any((*part.need.values(), *part.share)):
                 continue
-            found = [state.nodes.room(choice) for choice in shape.choices]
-            assert found == [sum(raw.room(kind).values()) for kind in part.variants]
+            room = [state.nodes.room(choice) for choice in shape.choices]
+            assert room == [sum(raw.room(kind).values()) for kind in part.variants]
 
 
-def _nodes_are_counted(state: State, raw: Raw) -> None:
+def _nodes_are_counted(state: State, raw: RawFacts) -> None:
     nodes = state.nodes
     for name, node in raw.nodes.items():
-        at = nodes.index[name]
+        index = nodes.index[name]
         here = [
             (raw.jobs[gang].spec, share) for (gang, on), shares in raw.left.items() if on == name for share in shares
         ]
         devices = {device for _, share in here for device in share.devices}
         needs = [parts(spec)[share.part].need for spec, share in here]
         free = [getattr(node, r) - sum(need[r] for need in needs) for r in ("cpu_milli", "memory_bytes")]
-        assert [nodes.free_cpu_milli[at], nodes.free_memory_bytes[at]] == free
-        assert nodes.free_gpus[at] == node.gpus - len(devices) - len(node.foreign)
+        assert [nodes.free_cpu_milli[index], nodes.free_memory_bytes[index]] == free
+        assert nodes.free_gpus[index] == node.gpus - len(devices) - len(node.foreign)
         alone = sum(spec.placement.sharing != "shared" for spec, _ in here)
-        assert (nodes.guests[at], nodes.alone[at]) == (len(here), alone)
+        assert (nodes.guests[index], nodes.alone[index]) == (len(here), alone)
 
 
 def account_adds_up(gang: Gang, now_ms: int) -> None:
-    """Every millisecond is booked once."""
+    """Check that every millisecond is booked once."""
     ledger = gang.account.ledger(now_ms)
     parts = [getattr(ledger, f"{part}_ms") for part in PARTS]
     assert min(parts) >= 0
@@ -87,7 +93,7 @@ def account_adds_up(gang: Gang, now_ms: int) -> None:
 
 
 def fingerprint(state: State) -> tuple[object, ...]:
-    """Everything in the state, to tell whether it changed."""
+    """Return everything in the state, to tell whether it changed."""
     nodes, tree = state.nodes, state.tree
     arrays = (
         nodes.free_gpus,
@@ -116,36 +122,35 @@ def fingerprint(state: State) -> tuple[object, ...]:
 
 
 def copy_of(state: State) -> State:
-    """The same state by way of a snapshot."""
+    """Return a copy of the state by way of a snapshot."""
     image = encode_image(state.image())
-    again = State(decode_image(image))
-    assert encode_image(again.image()) == image, "a snapshot is read as it was written"
-    again.validate()
-    return again
+    copied = State(decode_image(image))
+    assert encode_image(copied.image()) == image, "a snapshot survives being read and written"
+    copied.validate()
+    return copied
 
 
-def rule_is_obeyed(said: str | None, gang: Gang, spent: int) -> None:
-    """A gang that failed, `spent` of its attempts gone before, does what the rule that fits says."""
+def retry_rule_is_applied(action: str | None, gang: Gang, spent: int) -> None:
+    """Check that a gang that failed, with `spent` of its attempts gone before, does what the matching rule says."""
     most = 3 if gang.job.spec.retry.max is None else gang.job.spec.retry.max
-    if said == "fail":
-        assert gang.state is GangState.FAILING, f"{gang.id} goes on though a rule says fail"
-    elif said is not None and spent < most:
-        assert gang.state is GangState.REQUEUEING, f"{gang.id} gives up though a rule says {said}"
+    if action == "fail":
+        assert gang.state is GangState.FAILING, f"{gang.id} continues though a rule says fail"
+    elif action is not None and spent < most:
+        assert gang.state is GangState.REQUEUEING, f"{gang.id} gives up though a rule says {action}"
 
 
-def maintained(raw: Raw, begin_ms: int, end_ms: int) -> dict[str, str]:
-    """Nodes that are maintained for a part of that time, and in which maintenance."""
-    return {node: each.id for each in meeting(raw, begin_ms, end_ms) for node in each.nodes}
+def maintained(raw: RawFacts, begin_ms: int, end_ms: int) -> dict[str, str]:
+    """Return the nodes in maintenance for a part of that time, with its id."""
+    return {node: window.id for window in meeting(raw, begin_ms, end_ms) for node in window.nodes}
 
 
-def meeting(raw: Raw, begin_ms: int, end_ms: int) -> list[MaintenanceSet]:
-    """Maintenance windows that meet that time; several may be of one node."""
-    return [each for each in raw.windows.values() if each.from_ms < end_ms and begin_ms < each.until_ms]
+def meeting(raw: RawFacts, begin_ms: int, end_ms: int) -> list[MaintenanceSet]:
+    """Return maintenance windows that meet that time; several may be of one node."""
+    return [window for window in raw.windows.values() if window.from_ms < end_ms and begin_ms < window.until_ms]
 
 
-def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) -> None:
-    """Nothing starts, or is promised, on a node that is maintained before it would end; what runs on one that is being
-    maintained leaves it."""
+def maintenance_is_respected(planned: Plan, state: State, raw: RawFacts, now_ms: int) -> None:
+    """Check that nothing starts or is reserved into maintenance, and that running gangs leave nodes in maintenance."""
     stopped = {decision.gang: None for decision in planned.decisions if isinstance(decision, Stop)}
     for decision in planned.decisions:
         if isinstance(decision, Start | ReservedStart):
@@ -157,32 +162,32 @@ def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) ->
             begin_ms = now_ms if isinstance(decision, Start) else max(now_ms, decision.start_ms or 0)
             stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - ran_ms)
             away = maintained(raw, begin_ms, begin_ms + stays_ms)
-            there = [node for node in decision.nodes if node in away]
-            assert not there, f"{name} would be on {there} in maintenance"
+            conflicting = [node for node in decision.nodes if node in away]
+            assert not conflicting, f"{name} would be on {conflicting} in maintenance"
     away = maintained(raw, now_ms, now_ms + 1)
     for gang, node in raw.left:
         runs = state.gangs[gang].state in (GangState.STARTING, GangState.RUNNING)
         assert node not in away or not runs or gang in stopped, f"{gang} stays on {node}, which is maintained"
 
 
-def decisions_are_legal(planned: Plan, state: State, raw: Raw, now_ms: int) -> None:
-    """Each decision against the raw facts, in the order in which they are carried out."""
+def decisions_are_legal(planned: Plan, state: State, raw: RawFacts, now_ms: int) -> None:
+    """Check each decision against the raw facts, in the order in which they are carried out."""
     assert planned.as_of == state.seq
-    maintenance_is_heeded(planned, state, raw, now_ms)
+    maintenance_is_respected(planned, state, raw, now_ms)
     away = maintained(raw, now_ms, now_ms + 1)
     stopped: dict[str, Stop] = {}
     waits = [decision.gang_class for decision in planned.decisions if isinstance(decision, Wait)]
-    assert len(waits) == len({*waits}), "a class has one answer"
+    assert len(waits) == len({*waits}), "a class has one reason"
     starts = [decision for decision in planned.decisions if isinstance(decision, Start)]
     for decision in planned.decisions:
         if isinstance(decision, Stop):
-            assert decision.gang not in stopped, f"{decision.gang} is stopped twice in one round"
+            assert decision.gang not in stopped, f"{decision.gang} is stopped twice in one cycle"
             stopped[decision.gang] = decision
             _stop_is_legal(decision, state, raw, away)
     for gang in raw.drained:
         runs = state.gangs[gang].state in (GangState.STARTING, GangState.RUNNING)
         assert gang in stopped or not runs, f"{gang} stays on a node that is drained"
-    trial = Raw(
+    trial = RawFacts(
         nodes=raw.nodes,
         cordoned=raw.cordoned,
         lost=raw.lost,
@@ -201,14 +206,14 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw, now_ms: int) -> N
         _start_is_legal(start, trial)
         trial.decide(start)
         assert over_allocated(trial) == []
-    assert len({(start.host, start.port) for start in starts}) == len(starts), "two gangs meet at one port"
+    assert len({(start.host, start.port) for start in starts}) == len(starts), "two gangs share a port"
 
 
-def _stop_is_legal(stop: Stop, state: State, raw: Raw, away: dict[str, str]) -> None:
+def _stop_is_legal(stop: Stop, state: State, raw: RawFacts, away: dict[str, str]) -> None:
     gang = state.gangs[stop.gang]
     assert stop.generation == raw.generations[stop.gang]
     if gang.state in (GangState.PENDING, GangState.SUSPENDED):
-        assert stop.cause in ENDS, "a gang that waits can only be ended"
+        assert stop.cause in ENDS, "a pending gang can only be ended"
     elif gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
         assert gang.stop_sent is None, f"{gang.id} is being stopped already"
     elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
@@ -216,38 +221,38 @@ def _stop_is_legal(stop: Stop, state: State, raw: Raw, away: dict[str, str]) -> 
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
     leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)
-    there = any(other == gang.id and node in away for other, node in raw.left)
-    assert not leaves or gang.id in raw.drained or there, f"{gang.id} need not leave"
+    is_in_maintenance = any(other == gang.id and node in away for other, node in raw.left)
+    assert not leaves or gang.id in raw.drained or is_in_maintenance, f"{gang.id} need not leave"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 
-def _start_is_legal(start: Start, raw: Raw) -> None:
+def _start_is_legal(start: Start, raw: RawFacts) -> None:
     job, shares = raw.job(start.gang), start.shares
     assert start.gang not in raw.starts, f"{start.gang} runs already"
     assert start.generation == raw.generations.get(start.gang, 0) + 1, "generations rise by one"
-    assert raw.waits_for(job) == [], f"{start.gang} starts before what it comes after"
+    assert raw.waits_for(job) == [], f"{start.gang} starts before its dependencies"
     assert not raw.is_full(job), f"{start.gang} is one more than its array may run at a time"
-    wanted = parts(job.spec)
-    for at, part in enumerate(wanted):
-        mine = [share for share in shares if share.part == at]
-        assert len(mine) == part.count, "whole"
-        assert part.stacked or len({share.node for share in mine}) == part.count, "on nodes of its own"
+    wanted_parts = parts(job.spec)
+    for index, part in enumerate(wanted_parts):
+        part_shares = [share for share in shares if share.part == index]
+        assert len(part_shares) == part.count, "whole"
+        assert part.stacked or len({share.node for share in part_shares}) == part.count, "on nodes of its own"
         devices = part.need["gpus"] or int(any(part.share))
-        assert all(len(share.ranks) == part.ranks and len(share.devices) == devices for share in mine)
+        assert all(len(share.ranks) == part.ranks and len(share.devices) == devices for share in part_shares)
         named = job.spec.placement.devices
-        assert all({*share.devices} <= {*named} for share in mine if named), "on the devices that it names"
+        assert all({*share.devices} <= {*named} for share in part_shares if named), "on the devices that it names"
         rooms = [raw.room(kind, without=raw.excluded.get(start.gang, ())) for kind in part.variants]
-        fits = [all(room[share.node] for share in mine) for room in rooms]
+        fits = [all(room[share.node] for share in part_shares) for room in rooms]
         assert any(fits), f"{start.gang} does not fit on {shares}"
     on = [(raw.nodes[share.node], share.part) for share in shares]
-    workers = [node for node, at in on if not wanted[at].stacked]
+    workers = [node for node, index in on if not wanted_parts[index].stacked]
     wrong = lies_well(job.spec, [node for node, _ in on], workers)
     assert wrong is None, f"{start.gang}: {wrong}"
-    every = range(sum(part.count * part.ranks for part in wanted))
-    assert [rank for share in shares for rank in share.ranks] == list(every), "ranks in order, each once"
+    all_ranks = range(sum(part.count * part.ranks for part in wanted_parts))
+    assert [rank for share in shares for rank in share.ranks] == list(all_ranks), "ranks in order, each once"
     assert start.host == raw.nodes[shares[0].node].address
-    assert raw.user_allows(job), f"{start.gang} is beyond its owner's limit"
+    assert raw.user_allows(job), f"{start.gang} is beyond its user's limit"
     assert raw.quota_allows(job), f"{start.gang} is beyond its queue's quota"
     for kind in raw.types():
-        held = raw.held_of(start, kind)
+        held = raw.usage_of_start(start, kind)
         assert not held or held <= raw.available(job.spec.queue, kind), f"{start.gang} is beyond its quota of {kind}"

@@ -22,8 +22,8 @@ from tests.laws.accounting import ledger_of
 from tests.laws.safety import account_adds_up
 
 
-def told(row: e.Stamped, chance: Random) -> e.Stamped:
-    """The row with times that nodes might have said, sound or not: no decision depends on them."""
+def with_reported_times(row: e.Stamped, chance: Random) -> e.Stamped:
+    """Return the row with times that nodes might have reported, plausible or not: no decision depends on them."""
     match row.event:
         case e.Checkpointed():
             return replace(row, event=replace(row.event, took_ms=chance.choice((0, 700, 20_000, HOUR_MS))))
@@ -50,9 +50,9 @@ def test_accounts_agree_where_much_goes_wrong(script: Script) -> None:
 
 
 def all_agree(log: EventLog, chance: Random) -> None:
-    """Every job's account, at its end or at that of the log, whatever nodes say of times."""
+    """Check every job's account, at its end or at that of the log, whatever times nodes report."""
     state = State()
-    rows = [told(row, chance) for row in log.each(0, log.last_seq())]
+    rows = [with_reported_times(row, chance) for row in log.each(0, log.last_seq())]
     for number, row in enumerate(rows, start=1):
         for gang in fold(state, row):
             if isinstance(gang, Gang) and not gang.is_head:

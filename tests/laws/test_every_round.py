@@ -1,58 +1,58 @@
-"""Whatever happens, in whatever order, the laws hold after every event and every round: for every policy there is."""
+"""The laws hold after every event and every cycle, whatever happens in whatever order, for every policy there is."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
 from tests.laws import draws
-from tests.laws.answers import everybody_is_answered, nobody_waits_for_nothing, questions_are_answered
+from tests.laws.answers import every_class_has_a_true_reason, explanations_agree, work_is_conserved
 from tests.laws.liveness import (
-    demand_that_stands_still_settles,
-    everybody_can_be_stopped,
-    evictions_serve_somebody,
+    constant_demand_settles,
+    every_gang_can_be_stopped,
     impossible_jobs_change_nothing,
+    preemption_serves_preemptors,
     suggestions_hold,
 )
-from tests.laws.policies import SHARED, every_policy
+from tests.laws.policies import FEWER_EXAMPLES, every_policy
 from tests.laws.rounds import (
+    input_order_does_not_matter,
     log_replays,
-    nothing_is_due_before_the_wake,
+    nothing_is_due_before_the_wake_time,
     nothing_is_taken_for_the_unadmitted,
-    order_of_input_says_nothing,
-    planned_purely,
+    plan_purely,
 )
-from tests.laws.shares import usage_is_what_the_log_says
+from tests.laws.shares import usage_agrees_with_the_log
 from tests.laws.world import World
 
 
-def a_life(policy: Policy, data: st.DataObject) -> World:
-    """A world in which a dozen batches of things happened; the laws of safety held throughout."""
-    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
+def drawn_life(policy: Policy, data: st.DataObject) -> World:
+    """Return a world after a dozen batches of events, with the laws of safety checked throughout."""
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
     for _ in range(data.draw(st.integers(1, 12), label="batches")):
-        world.batch(data)
+        world.draw_events(data)
         nothing_is_taken_for_the_unadmitted(world)
-        planned = planned_purely(world)
-        assert world.round() == planned
+        planned = plan_purely(world)
+        assert world.run_cycle() == planned
         while world.is_due():
-            world.round()
-        everybody_is_answered(world)
-        nobody_waits_for_nothing(world)
-        nothing_is_due_before_the_wake(world)
+            world.run_cycle()
+        every_class_has_a_true_reason(world)
+        work_is_conserved(world)
+        nothing_is_due_before_the_wake_time(world)
     return world
 
 
 @every_policy
-@SHARED
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_laws_hold_throughout_a_life(policy: Policy, data: st.DataObject) -> None:
-    world = a_life(policy, data)
-    world.round()  # what the last one started is not in the answers that it gave
-    questions_are_answered(world)
+    world = drawn_life(policy, data)
+    world.run_cycle()  # what the last one started is not in its reasons
+    explanations_agree(world)
     suggestions_hold(world)
     log_replays(world)
-    usage_is_what_the_log_says(world)
-    order_of_input_says_nothing(world, data.draw(st.permutations(range(5)), label="order of listing"))
+    usage_agrees_with_the_log(world)
+    input_order_does_not_matter(world, data.draw(st.permutations(range(5)), label="order of listing"))
     impossible_jobs_change_nothing(world)
-    evictions_serve_somebody(world)
-    demand_that_stands_still_settles(world)
-    everybody_can_be_stopped(world)
+    preemption_serves_preemptors(world)
+    constant_demand_settles(world)
+    every_gang_can_be_stopped(world)

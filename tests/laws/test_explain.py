@@ -1,5 +1,7 @@
-"""Invariant 16: a dry run is what the next round does; and every waiting gang has a reason that names what binds, so
-that when just that changes, the result does."""
+"""Invariant 16: a dry run is what the next cycle does, and every pending gang's reason names the binding constraint.
+
+When just that constraint changes, the result does.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +25,7 @@ from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.terms import WHOLE, Selector
 from ganger.model.units import GIB_BYTES
 from tests.laws import draws
-from tests.laws.policies import SHARED, every_policy
+from tests.laws.policies import FEWER_EXAMPLES, every_policy
 from tests.laws.safety import copy_of, fingerprint
 from tests.laws.world import LEAVING, World
 
@@ -37,23 +39,25 @@ OF_USERS = {
 
 
 def lived(policy: Policy, data: st.DataObject) -> World:
-    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
-        world.batch(data)
-        world.round()
+        world.draw_events(data)
+        world.run_cycle()
     return world
 
 
 def crowded(policy: Policy, data: st.DataObject) -> World:
-    """Two equal nodes that many want: arrays, jobs that come one after the other, those that starve and that fail."""
-    nodes = (Node(name=f"n{at}", gpus=4, cpu_milli=64_000, memory_bytes=64) for at in (1, 2))
+    """Return a world with two equal, contended nodes: arrays, dependent jobs, starving and failing ones."""
+    nodes = (Node(name=f"n{index}", gpus=4, cpu_milli=64_000, memory_bytes=64) for index in (1, 2))
     world = World(policy, tuple(nodes))
-    asked = st.builds(Resources, gpu=st.builds(GpuRequest, count=st.sampled_from((4, 4, 2, 1))), cpu_milli=st.just(1))
+    resources = st.builds(
+        Resources, gpu=st.builds(GpuRequest, count=st.sampled_from((4, 4, 2, 1))), cpu_milli=st.just(1)
+    )
     spec = st.builds(
         JobSpec,
         run=st.just("x"),
         nodes=st.sampled_from((1, 1, 2)),
-        resources=asked,
+        resources=resources,
         limits=st.builds(Limits, time_ms=st.sampled_from((None, draws.HOUR_MS, 5 * draws.HOUR_MS))),
         array=st.sampled_from((None, None, Array(indices=(0, 1, 2), limit=1), Array(indices=(0, 1), limit=1))),
     )
@@ -61,44 +65,44 @@ def crowded(policy: Policy, data: st.DataObject) -> World:
         is_after = world.raw.jobs and data.draw(st.integers(0, 5)) == 5
         after = data.draw(draws.afters([*world.raw.jobs])) if is_after else ()
         world.submit(replace(draws.job(number, "ann", data.draw(spec)), awaits=after))
-        world.round()
-        world.confirm()
+        world.run_cycle()
+        world.confirm_starts()
         world.now_ms += data.draw(st.sampled_from((0, 1, 60_000, 31 * 60_000, 2 * draws.HOUR_MS)))
         running = world.in_state(GangState.RUNNING)
         if running and data.draw(st.integers(0, 3)) == 3:
             name = data.draw(st.sampled_from(running))
             fact = {"gang": name, "generation": world.generation(name), "node": world.left(name)[0]}
-            world.happens(e.Failed(**fact, cause=Cause.RANK_FAILED, exit_code=1))
-            world.clear()
-        world.round()
+            world.try_event(e.Failed(**fact, cause=Cause.RANK_FAILED, exit_code=1))
+            world.clear_leaving()
+        world.run_cycle()
     return world
 
 
 @every_policy
-@SHARED
+@FEWER_EXAMPLES
 @given(data=st.data())
-def test_invariant_16_a_dry_run_is_what_the_next_round_does(policy: Policy, data: st.DataObject) -> None:
+def test_invariant_16_a_dry_run_is_what_the_next_cycle_does(policy: Policy, data: st.DataObject) -> None:
     world = lived(policy, data)
     job = draws.job(999, data.draw(st.sampled_from(draws.USERS)), data.draw(draws.specs(tuple(world.state.queues))))
     before = fingerprint(world.state)
     with supposed(world.state, job, world.now_ms):
         foretold = plan(world.state, world.now_ms, policy)
-    assert fingerprint(world.state) == before, "a dry run leaves the state as it found it"
+    assert fingerprint(world.state) == before, "a dry run leaves the state unchanged"
     world.state.validate()
     assert world.submit(job)
-    acts = [each for each in world.round().decisions if isinstance(each, Start | Stop)]
-    assert acts == [each for each in foretold.decisions if isinstance(each, Start | Stop)]
+    acts = [decision for decision in world.run_cycle().decisions if isinstance(decision, Start | Stop)]
+    assert acts == [decision for decision in foretold.decisions if isinstance(decision, Start | Stop)]
 
 
 @every_policy
-@SHARED
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(lived(policy, data))
 
 
 @every_policy
-@SHARED
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_invariant_16_a_reason_names_what_binds_where_all_wait_for_others(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(crowded(policy, data))
@@ -117,22 +121,24 @@ def _every_reason_binds(world: World) -> None:
         if reason.why in (ReasonCode.BACKOFF, *UNADMITTED):
             assert reason.until_ms is not None
             now_ms = reason.until_ms
-        for event in _cured(world.state, gang, reason):
+        for event in _events_that_cure(world.state, gang, reason):
             assert refusal(state, event) is None
             fold(state, e.Stamped(state.seq + 1, now_ms, event))
-        if reason.why is ReasonCode.DEPENDENCY and not _come_first(state, gang, now_ms, policy):
+        if reason.why is ReasonCode.DEPENDENCY and not _resolve_dependencies(state, gang, now_ms, policy):
             continue
-        again = state.gangs[gang.id]
+        copied = state.gangs[gang.id]
         if not _starts(state, gang.id, now_ms, policy):
-            other = standing_reason(state, again, now_ms, policy)
-            assert not _same(reason, other), f"{gang.id}: {reason} was cured, and still it is {other}"
+            new_reason = standing_reason(state, copied, now_ms, policy)
+            assert not _is_same_reason(reason, new_reason), (
+                f"{gang.id}: {reason} was cured, and still it is {new_reason}"
+            )
 
 
-def _same(reason: PendingReason, other: PendingReason) -> bool:
+def _is_same_reason(reason: PendingReason, other: PendingReason) -> bool:
     if reason.why in NODES:
-        there = (reason.level, *(each.level for each in reason.slices.layers))
-        again = (other.level, *(each.level for each in other.slices.layers))
-        return other.why in NODES and there == again and {*there} <= {"", *draws.LEVELS}
+        levels = (reason.level, *(layer.level for layer in reason.slices.layers))
+        other_levels = (other.level, *(layer.level for layer in other.slices.layers))
+        return other.why in NODES and levels == other_levels and {*levels} <= {"", *draws.LEVELS}
     if reason.why in (ReasonCode.HELD, ReasonCode.STOPPING_OTHERS):
         return other.why is reason.why and not {*reason.holders}.isdisjoint(other.holders)
     return (reason.why, reason.scope, reason.resource) == (other.why, other.scope, other.resource)
@@ -140,19 +146,19 @@ def _same(reason: PendingReason, other: PendingReason) -> bool:
 
 def _starts(state: State, gang: str, now_ms: int, policy: Policy) -> bool:
     decisions = plan(state, now_ms, policy).decisions
-    starts = [each.gang for each in decisions if isinstance(each, Start)]
+    starts = [decision.gang for decision in decisions if isinstance(decision, Start)]
     return gang in starts or any(name.startswith(f"{gang}[") for name in starts)
 
 
-def _cured(state: State, gang: Gang, reason: PendingReason) -> list[e.Event]:
-    """Events that change the one constraint that the reason names."""
+def _events_that_cure(state: State, gang: Gang, reason: PendingReason) -> list[e.Event]:
+    """Return events that change the one constraint that the reason names."""
     if reason.why in NODES:
-        waiting = [other for other in state.gangs.values() if other.state is GangState.PENDING]
+        waiting = [other_gang for other_gang in state.gangs.values() if other_gang.state is GangState.PENDING]
         new = _nodes_for(gang, sum(map(_all_nodes, waiting)))
         return [e.NodesListed(nodes=(*state.nodes.nodes, *new), levels=draws.LEVELS)]
     if reason.why is ReasonCode.OVER_QUOTA:
         tree = state.tree
-        path = reversed([tree.queues[at] for at in tree.path(tree.index[gang.queue])])
+        path = reversed([tree.queues[index] for index in tree.path(tree.index[gang.queue])])
         return [e.QueueSet(queue=_unbounded(queue, reason.resource, depth)) for depth, queue in enumerate(path)]
     if reason.why in OF_USERS:
         queue = state.queues[reason.scope]
@@ -163,74 +169,78 @@ def _cured(state: State, gang: Gang, reason: PendingReason) -> list[e.Event]:
     if reason.why is ReasonCode.HELD:
         return [e.StopRequested(gang=name) for name in reason.holders]
     if reason.why is ReasonCode.STOPPING_OTHERS:
-        return [event for name in reason.holders for event in _gone(state.gangs[name])]
+        return [event for name in reason.holders for event in _ending_events(state.gangs[name])]
     if reason.why is ReasonCode.ARRAY_LIMIT:
-        return _without_the_others(state, gang)
+        return _events_ending_other_elements(state, gang)
     return []
 
 
-def _without_the_others(state: State, gang: Gang) -> list[e.Event]:
-    """All other elements of its array end, or are to."""
+def _events_ending_other_elements(state: State, gang: Gang) -> list[e.Event]:
+    """Return events that end, or request to end, all other elements of its array."""
     array = gang.array or gang.id
     rest = [] if gang.is_head else [f"{array}[{index}]" for index in state.arrays[array].rest]
-    # To ask a head is to ask the whole array: the elements that it stands for are asked one by one.
-    every = [each for each in state.gangs.values() if each.array == array and each is not gang and not each.is_head]
-    asked = [each.id for each in every if each.state not in RUNS]
+    # What is requested of an array head is requested of the whole array: its elements are handled one by one.
+    others = [
+        other for other in state.gangs.values() if other.array == array and other is not gang and not other.is_head
+    ]
+    waiting = [other.id for other in others if other.state not in RUNS]
     return [
-        *(e.StopRequested(gang=name) for name in (*asked, *rest)),
-        *(event for each in every if each.left for event in _gone(each)),
+        *(e.StopRequested(gang=name) for name in (*waiting, *rest)),
+        *(event for other in others if other.left for event in _ending_events(other)),
     ]
 
 
-def _gone(gang: Gang) -> list[e.Event]:
-    """It ends, or what is left of it does."""
-    of_it: dict[str, Any] = {"gang": gang.id, "generation": gang.generation, "nodes": tuple(gang.left)}
+def _ending_events(gang: Gang) -> list[e.Event]:
+    """Return events that end a gang, or what is left of it."""
+    generation_fields: dict[str, Any] = {"gang": gang.id, "generation": gang.generation, "nodes": tuple(gang.left)}
     runs = gang.state in RUNS
-    return [*([e.Finished(**of_it)] if runs else []), e.Cleared(**of_it)]
+    return [*([e.Finished(**generation_fields)] if runs else []), e.Cleared(**generation_fields)]
 
 
-def _come_first(state: State, gang: Gang, now_ms: int, policy: Policy) -> bool:
-    """Those that the gang comes after come to what it asks; False where they cannot by an end alone."""
-    whens = {after.job: {each.when for each in gang.awaits if each.job == after.job} for after in gang.awaits}
-    for job, asked in whens.items():
-        first = [each for each in state.gangs.values() if job in (each.id, each.array)]
+def _resolve_dependencies(state: State, gang: Gang, now_ms: int, policy: Policy) -> bool:
+    """Bring a gang's dependencies to the required outcome; return False if they cannot by an end alone."""
+    whens = {after.job: {other.when for other in gang.awaits if other.job == after.job} for after in gang.awaits}
+    for job, outcomes in whens.items():
+        required = [other for other in state.gangs.values() if job in (other.id, other.array)]
         counts = state.arrays[job].counts if job in state.arrays else {}
         failed = any(counts.get(ended) for ended in ENDED if ended is not GangState.SUCCEEDED)
-        runs = all(each.state in RUNS for each in first) and not failed
-        succeeds = any(each.state is GangState.FINISHING for each in first)
+        runs = all(other.state in RUNS for other in required) and not failed
+        succeeds = any(other.state is GangState.FINISHING for other in required)
         if (
-            not first
-            or ("succeeded" in asked and not runs)
-            or ("failed" in asked and ("succeeded" in asked or succeeds))
+            not required
+            or ("succeeded" in outcomes and not runs)
+            or ("failed" in outcomes and ("succeeded" in outcomes or succeeds))
         ):
             return False
-        events = [event for each in first for event in _gone(each)] if "succeeded" in asked else []
+        events = [event for other in required for event in _ending_events(other)] if "succeeded" in outcomes else []
         for event in events or [e.StopRequested(gang=job)]:
             if refusal(state, event) is None:  # it ends anyway
                 fold(state, e.Stamped(state.seq + 1, now_ms, event))
-    while any(after.job in (each.id, each.array) for after in gang.awaits for each in state.gangs.values()):
+    while any(after.job in (other.id, other.array) for after in gang.awaits for other in state.gangs.values()):
         planned = plan(state, now_ms, policy)
         if planned.decisions:
             fold(state, e.Stamped(state.seq + 1, now_ms, e.Decided(plan=planned, policy=policy.NAME, version="0")))
-        for each in [each for each in state.gangs.values() if each.state in LEAVING]:
-            for event in _gone(each):
+        for other in [other for other in state.gangs.values() if other.state in LEAVING]:
+            for event in _ending_events(other):
                 fold(state, e.Stamped(state.seq + 1, now_ms, event))
     return True
 
 
 def _names_nodes(gang: Gang) -> bool:
     named = gang.shape.selector
-    few = any(part.devices > len(named.devices) for part in gang.shape.parts) if named.devices else False
-    # Whole nodes have as many devices as it asks for: one beyond these is on none.
+    has_too_few = any(part.devices > len(named.devices) for part in gang.shape.parts) if named.devices else False
+    # Whole nodes have as many devices as the gang requests: a device beyond these is on none.
     whole = [part for part in gang.shape.parts if part.selector.sharing == WHOLE]
     beyond = any(device >= part.devices for part in whole for device in part.selector.devices)
-    return bool(named.nodes) or few or beyond or _labels(named) is None
+    return bool(named.nodes) or has_too_few or beyond or _labels(named) is None
 
 
 def _labels(named: Selector) -> dict[str, str] | None:
-    """Labels that a gang asks of its nodes; None where none of those that are drawn are so."""
-    every = (labels for labels in draws.LABELS if {*named.labels} <= {*labels.items()})
-    return next((each for each in every if not named.required or any(t.holds(each) for t in named.required)), None)
+    """Return labels that satisfy a gang's node selector, or None if no drawn labels do."""
+    matching = (labels for labels in draws.LABELS if {*named.labels} <= {*labels.items()})
+    return next(
+        (labels for labels in matching if not named.required or any(t.holds(labels) for t in named.required)), None
+    )
 
 
 def _all_nodes(gang: Gang) -> int:
@@ -238,10 +248,14 @@ def _all_nodes(gang: Gang) -> int:
     return elements * gang.shape.all_nodes
 
 
-def _nodes_for(gang: Gang, many: int) -> list[Node]:
-    """New nodes, in a new domain of every level: enough of each part's, whoever else takes of them."""
+def _nodes_for(gang: Gang, count: int) -> list[Node]:
+    """Return new nodes, in a new domain of every level: enough for each part, whatever other gangs take of them."""
     domains = tuple("new" for _ in draws.LEVELS)
-    return [_node(f"new{at}-{each}", domains, part) for at, part in enumerate(gang.shape.parts) for each in range(many)]
+    return [
+        _node(f"new{index}-{number}", domains, part)
+        for index, part in enumerate(gang.shape.parts)
+        for number in range(count)
+    ]
 
 
 def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
@@ -259,15 +273,15 @@ def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
 
 
 def _unbounded(queue: Queue, resource: str, depth: int) -> Queue:
-    much = 1 << (50 - 4 * depth)
+    large_figure = 1 << (50 - 4 * depth)
     resource = resource.replace("gpu_milli", "gpus")
     kind = resource.removeprefix("gpus.") if resource.startswith("gpus.") else ""
 
     def put(amount: Amount, figure: int | None) -> Amount:
         if not kind:
             return replace(amount, **{resource: figure})
-        others = {name: value for name, value in amount.gpu_types.items() if name != kind}
+        other_types = {name: value for name, value in amount.gpu_types.items() if name != kind}
         # Without a figure for all GPUs it is the sum of those by type.
-        return replace(amount, gpus=None, gpu_types=others if figure is None else others | {kind: figure})
+        return replace(amount, gpus=None, gpu_types=other_types if figure is None else other_types | {kind: figure})
 
-    return replace(queue, nominal=put(queue.nominal, much), borrowing=put(queue.borrowing, None))
+    return replace(queue, nominal=put(queue.nominal, large_figure), borrowing=put(queue.borrowing, None))

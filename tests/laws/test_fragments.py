@@ -1,4 +1,4 @@
-"""What a part adds to the fragments, against the definition: counted before, and again after it was taken."""
+"""The increase of fragments by a part, against the definition: counted before and after it was taken."""
 
 import numpy as np
 from hypothesis import given
@@ -28,31 +28,35 @@ CPUS = st.builds(Shape, nodes=st.just(1), cpu_milli=st.sampled_from((1_000, 2_00
 KINDS = st.lists(st.builds(DemandKind, NEEDS | CPUS, st.integers(1, 3)), min_size=1, max_size=3).map(tuple)
 
 
-def lefts(table: NodeTable, at: int) -> list[int]:
-    """What each device of a node has left."""
-    devices = range(int(table.first_device[at]), int(table.first_device[at + 1]))
+def lefts(table: NodeTable, index: int) -> list[int]:
+    """Return what each device of a node has left."""
+    devices = range(int(table.first_device[index]), int(table.first_device[index + 1]))
     return [1000 - int(table.devices.used_milli[d]) if table.owner[d] < 0 else 0 for d in devices]
 
 
 def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
-    """All that is left and too small for a kind, or left where it fits nowhere, as often as the kind is asked for; all
-    that is left, for a kind without GPUs."""
-    found = 0
-    for at, node in enumerate(table.nodes):
-        left = lefts(table, at)
+    """Return all that is left and too small for a kind, or left where it fits nowhere, weighted by the kind's demand.
+
+    For a kind without GPUs that is all that is left.
+    """
+    total = 0
+    for index, node in enumerate(table.nodes):
+        left = lefts(table, index)
         for need, times in kinds:
             size = need.gpu_milli or 1000
-            fits = need.gpu_type in (None, node.gpu_type.lower()) and sum(each >= size for each in left) >= max(
-                1, need.gpus
+            fits = need.gpu_type in (None, node.gpu_type.lower()) and sum(
+                device_left >= size for device_left in left
+            ) >= max(1, need.gpus)
+            fits &= (
+                table.free_cpu_milli[index] >= need.cpu_milli and table.free_memory_bytes[index] >= need.memory_bytes
             )
-            fits &= table.free_cpu_milli[at] >= need.cpu_milli and table.free_memory_bytes[at] >= need.memory_bytes
             fits &= bool(need.gpus or need.gpu_milli)
-            found += times * sum(each for each in left if each < size or not fits)
-    return found
+            total += times * sum(device_left for device_left in left if device_left < size or not fits)
+    return total
 
 
-def asked_about(cluster: HalfFull, kinds: tuple[DemandKind, ...], **said: object) -> NodeTable:
-    table = cluster.table(Rules(gpu_shares=GpuShares(score="fgd", **said)))
+def asked_about(cluster: HalfFull, kinds: tuple[DemandKind, ...], **options: object) -> NodeTable:
+    table = cluster.table(Rules(gpu_shares=GpuShares(score="fgd", **options)))
     table.set_kinds(kinds)
     return table
 
@@ -62,12 +66,12 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
     table = asked_about(cluster, kinds)
     before = fragments(table, kinds)
     of_nodes = fgd.of_nodes(table, part, np.arange(len(table.nodes)))
-    for at, node in enumerate(table.nodes):
-        if table.free_cpu_milli[at] < part.cpu_milli or table.free_memory_bytes[at] < part.memory_bytes:
+    for index, node in enumerate(table.nodes):
+        if table.free_cpu_milli[index] < part.cpu_milli or table.free_memory_bytes[index] < part.memory_bytes:
             continue
-        first, found = int(table.first_device[at]), []
-        devices = range(int(table.first_device[at + 1]) - first)
-        left = lefts(table, at)
+        first, increases = int(table.first_device[index]), []
+        devices = range(int(table.first_device[index + 1]) - first)
+        left = lefts(table, index)
         free = [d for d in devices if table.owner[first + d] == -1]
         if part.has_share:
             places = [(d,) for d in devices if left[d] >= part.gpu_milli]
@@ -76,11 +80,11 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
         for place in places:
             with table.trial():
                 table.take(1, part, [NodeShare(node.name, (0,), place)])
-                found.append(fragments(table, kinds) - before)
+                increases.append(fragments(table, kinds) - before)
             if part.has_share:
-                assert fgd.of_devices(table, part, np.array([first + place[0]])).tolist() == found[-1:]
+                assert fgd.of_devices(table, part, np.array([first + place[0]])).tolist() == increases[-1:]
         if places:
-            assert of_nodes[at] == min(found)
+            assert of_nodes[index] == min(increases)
 
 
 @given(cluster=half_full(), kinds=KINDS)
@@ -88,26 +92,30 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, 
     kinds = tuple(DemandKind(Shape(nodes=1, gpus=need.gpus, gpu_type=need.gpu_type, cpu_milli=need.cpu_milli,
                              gpu_milli=need.gpu_milli), times) for need, times in kinds)  # fmt: skip
     table = asked_about(cluster, kinds)
-    every = np.arange(len(table.nodes))
-    left = table.devices.left_milli(every)
-    counted = Fragments(kinds, table.of_type).of(every, left, table.free_cpu_milli, table.free_memory_bytes)
-    for at, kind in enumerate(table.gpu_types):
-        rest = IdleResources(kind, int(table.free_cpu_milli[at]), tuple(lefts(table, at)))
-        assert fragmented_milli(rest, kinds) == counted[at]
+    all_nodes = np.arange(len(table.nodes))
+    left = table.devices.left_milli(all_nodes)
+    counted = Fragments(kinds, table.of_type).of(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
+    for index, kind in enumerate(table.gpu_types):
+        rest = IdleResources(kind, int(table.free_cpu_milli[index]), tuple(lefts(table, index)))
+        assert fragmented_milli(rest, kinds) == counted[index]
     assert counted.sum() == fragments(table, kinds)
 
 
 @given(cluster=half_full(), part=NEEDS, kinds=KINDS, cut=st.sampled_from((1, 100)))
 def test_grades_keep_the_order(cluster: HalfFull, part: Shape, kinds: tuple[DemandKind, ...], cut: int) -> None:
-    every = np.arange(len(cluster.nodes))
-    exact = fgd.of_nodes(asked_about(cluster, kinds), part, every)
-    grades = fgd.of_nodes(asked_about(cluster, kinds, cut=cut), part, every)
-    for added, its in zip(exact.tolist(), grades.tolist(), strict=True):
+    all_nodes = np.arange(len(cluster.nodes))
+    exact = fgd.of_nodes(asked_about(cluster, kinds), part, all_nodes)
+    grades = fgd.of_nodes(asked_about(cluster, kinds, cut=cut), part, all_nodes)
+    for added, grade in zip(exact.tolist(), grades.tolist(), strict=True):
         if added == fgd.NOWHERE:
-            assert its == cut + 1, "what has no place comes last"
+            assert grade == cut + 1, "what has no place comes last"
             continue
-        assert 0 <= its <= cut
-        assert all(its <= other for more, other in zip(exact.tolist(), grades.tolist(), strict=True) if more >= added)
+        assert 0 <= grade <= cut
+        assert all(
+            grade <= other_grade
+            for more, other_grade in zip(exact.tolist(), grades.tolist(), strict=True)
+            if more >= added
+        )
 
 
 @given(counts=st.dictionaries(NEEDS, st.integers(1, 30), max_size=8))

@@ -1,7 +1,7 @@
-"""What is expected of jobs without a limit is what their user's jobs took, and a promise moves back only for those that
-took longer: invariant 9 where not everybody says how long they stay.
+"""Invariant 9 where not all jobs have time limits: predictions follow the user's past run times.
 
-The oracle keeps every run time there ever was and takes the percentile by its definition.
+Only jobs that ran for longer than predicted postpone a reservation. The oracle keeps every run time and takes the
+percentile by its definition.
 """
 
 from collections import defaultdict
@@ -23,37 +23,42 @@ from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import POLICIES
 from tests.laws.safety import copy_of
-from tests.laws.test_promises import Trustworthy
+from tests.laws.test_promises import PunctualCluster
 
-ROUNDS = 30
+CYCLES = 30
 TIMES = (10 * MINUTE_MS, 10 * MINUTE_MS + 1, 30 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS)
 
 
-class Unforeseen(Trustworthy):
-    """A cluster on which some do not say how long they stay. took: every run time by user, and by queue and GPUs, in
-    order; due_ms: when those that run are expected to end; late: whether anybody ever ran for longer; times:
-    how long those run that do not say."""
+class UnlimitedCluster(PunctualCluster):
+    """A cluster on which some jobs have no time limit.
+
+    Attributes:
+        run_times: Every run time by user, and by queue and GPUs, in order.
+        due_ms: When running gangs are predicted to end.
+        is_late: Whether any gang ever ran for longer.
+        times: Possible run times of gangs without a limit.
+    """
 
     def __init__(self, policy: Policy, nodes: tuple[Node, ...], queues: tuple[Queue, ...], chance: Random) -> None:
-        self.took: dict[str, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.run_times: dict[str, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
         self.due_ms: dict[str, int] = {}
         self.began_ms: dict[str, int] = {}
         self.wake_ms: int | None = None
-        self.late, self.times = False, TIMES[:3]
+        self.is_late, self.times = False, TIMES[:3]
         super().__init__(policy, nodes, queues, chance)
 
-    def says(self, job: Job) -> int | None:
-        """How long a job is expected to run, by definition."""
-        kinds = self.took[job.user]
-        own = kinds[_alike(job)][-KEPT:]
-        every = sorted(own if len(own) >= LEAST else [ms for times in kinds.values() for ms in times[-KEPT:]])
-        if len(every) < LEAST:
+    def predicted_ms(self, job: Job) -> int | None:
+        """Return the predicted run time of a job by definition."""
+        kinds = self.run_times[job.user]
+        own = kinds[_history_key(job)][-KEPT:]
+        times_ms = sorted(own if len(own) >= LEAST else [ms for times in kinds.values() for ms in times[-KEPT:]])
+        if len(times_ms) < LEAST:
             return None
-        enough = next(ms for ms in every if 100 * sum(other <= ms for other in every) >= 90 * len(every))
+        enough = next(ms for ms in times_ms if 100 * sum(other_ms <= ms for other_ms in times_ms) >= 90 * len(times_ms))
         return enough + -enough % MINUTE_MS
 
-    def round(self) -> None:
-        """As many as are due at once."""
+    def run_cycle(self) -> None:
+        """Run as many cycles as are due at once."""
         self.wake_ms = self.now_ms
         while self.wake_ms == self.now_ms:
             planned = plan(self.state, self.now_ms, self.policy)
@@ -61,97 +66,103 @@ class Unforeseen(Trustworthy):
                 self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
             for decision in planned.decisions:
                 if isinstance(decision, Start):
-                    self._starts(decision)
+                    self._record_start(decision)
                 elif isinstance(decision, ReservedStart):
-                    self._is_promised(decision, {Moved.PREDICTED: ["somebody"] if self.late else []})
+                    self._record_reservation(decision, {Moved.PREDICTED: ["a gang"] if self.is_late else []})
             self.state.validate()
             self.wake_ms = planned.next_wake_ms
-        late = [told.gang for told in self.promised.values() if (told.start_ms or self.now_ms) < self.now_ms]
-        assert not late, f"{late} were promised a start by now, and wait"
+        late = [
+            reserved.gang for reserved in self.reserved.values() if (reserved.start_ms or self.now_ms) < self.now_ms
+        ]
+        assert not late, f"{late} had a reserved start by now, and are pending"
         for gang in self.state.gangs.values():
             if gang.state is GangState.PENDING and gang.job.spec.limits.time_ms is None:
-                found = None if gang.expected is None else gang.expected.run_ms
-                assert gang.id in self.state.promises or found == self.says(gang.job), f"{gang.id}: {found}"
+                predicted_ms = None if gang.expected is None else gang.expected.run_ms
+                assert gang.id in self.state.promises or predicted_ms == self.predicted_ms(gang.job), (
+                    f"{gang.id}: {predicted_ms}"
+                )
 
     def apply(self, event: e.Event) -> None:
         if isinstance(event, e.Cleared):
             job = self.state.gangs[event.gang].job
-            self.took[job.user][_alike(job)].append(self.now_ms - self.began_ms[event.gang])
+            self.run_times[job.user][_history_key(job)].append(self.now_ms - self.began_ms[event.gang])
             self.due_ms.pop(event.gang, None)
         if isinstance(event, e.Decided):
             for decision in event.plan.decisions:
                 if isinstance(decision, Expect):
-                    self._outlives(decision)
+                    self._record_prediction(decision)
         super().apply(event)
 
-    def has_past(self) -> None:
-        """As many jobs as tell something of every user have ended, most of them soon."""
+    def fill_history(self) -> None:
+        """Let enough jobs of every user end, most of them soon, for predictions."""
         for _ in range(LEAST):
             for user in draws.USERS:
                 self.number += 1
                 spec = JobSpec(run="x", resources=Resources(gpu=GpuRequest(count=1)))
                 self.apply(e.Submitted(job=draws.job(self.number, user, spec)))
         while self.state.gangs:
-            self.round()
-            self.goes_on()
+            self.run_cycle()
+            self.advance()
         self.times = TIMES
 
-    def goes_on(self) -> None:
-        """To the next end, or to the next moment at which a round is due."""
+    def advance(self) -> None:
+        """Advance to the next end, or to the next time at which a cycle is due."""
         end_ms = min(self.ends.values(), default=self.now_ms + MINUTE_MS)
         if self.wake_ms is None or end_ms <= self.wake_ms:
-            self.ends_next()
+            self.run_to_next_end()
         else:
             self.now_ms = self.wake_ms
 
-    def passes(self) -> None:
-        """A part of the time until then."""
+    def pass_time(self) -> None:
+        """Let a part of the time until then pass."""
         until_ms = min(self.ends.values(), default=self.now_ms + 2)
         until_ms = until_ms if self.wake_ms is None else min(until_ms, self.wake_ms)
         self.now_ms += self.chance.randrange(max(1, until_ms - self.now_ms))
 
-    def _outlives(self, decision: Expect) -> None:
+    def _record_prediction(self, decision: Expect) -> None:
         assert self.due_ms[decision.gang] <= self.now_ms, f"{decision.gang} did not run for longer"
         assert decision.generation == self.state.gangs[decision.gang].generation
         self.due_ms[decision.gang] = self.began_ms[decision.gang] + decision.run_ms
         assert self.due_ms[decision.gang] > self.now_ms
-        self.late = True
+        self.is_late = True
 
-    def _starts(self, start: Start) -> None:
+    def _record_start(self, start: Start) -> None:
         gang = self.state.gangs[start.gang]
         self.began_ms[gang.id] = self.now_ms
         if gang.job.spec.limits.time_ms is not None:
-            super()._starts(start)
+            super()._record_start(start)
             return
-        told = self.promised.pop(gang.id, None)
-        assert told is None or told.start_ms is None or self.now_ms <= told.start_ms, f"{gang.id} starts late"
+        reserved = self.reserved.pop(gang.id, None)
+        assert reserved is None or reserved.start_ms is None or self.now_ms <= reserved.start_ms, (
+            f"{gang.id} starts late"
+        )
         if gang.expected is not None:
             self.due_ms[gang.id] = self.now_ms + gang.expected.run_ms
         self.ends[gang.id] = self.now_ms + self.chance.choice(self.times)
 
 
-def _alike(job: Job) -> tuple[str, int]:
+def _history_key(job: Job) -> tuple[str, int]:
     return job.spec.queue, job.spec.nodes * (job.spec.resources.gpu.count or 0)
 
 
 @given(data=st.data())
-def test_invariant_9_among_those_that_do_not_say_how_long_they_stay(data: st.DataObject) -> None:
+def test_invariant_9_among_jobs_without_a_time_limit(data: st.DataObject) -> None:
     chance = data.draw(st.randoms(use_true_random=False))
     quota = data.draw(st.sampled_from(((), (Queue(name="q", nominal=Amount(gpus=6), borrowing=Amount(gpus=3)),))))
-    nodes = tuple(Node(name=f"n{at}", gpus=4, cpu_milli=64_000, memory_bytes=1 << 36) for at in range(3))
-    world = Unforeseen(POLICIES["dynamic"], nodes, quota, chance)
-    world.has_past()
-    for _ in range(ROUNDS):
-        happens = chance.random()
-        if happens < 0.5:
+    nodes = tuple(Node(name=f"n{index}", gpus=4, cpu_milli=64_000, memory_bytes=1 << 36) for index in range(3))
+    world = UnlimitedCluster(POLICIES["dynamic"], nodes, quota, chance)
+    world.fill_history()
+    for _ in range(CYCLES):
+        choice = chance.random()
+        if choice < 0.5:
             gpu, count = GpuRequest(count=chance.choice((1, 2, 4))), chance.choice((1, 1, 1, 3))
             spec = JobSpec(run="x", nodes=count, resources=Resources(gpu=gpu))
             spec = replace(spec, queue=chance.choice(("default", *(queue.name for queue in quota))))
             world.submit(replace(spec, limits=Limits(time_ms=chance.choice((None, None, *TIMES)))))
-        elif happens < 0.85:
-            world.goes_on()
+        elif choice < 0.85:
+            world.advance()
         else:
-            world.passes()
-        world.round()
-    again = copy_of(world.state)
-    assert again.history.runs() == world.state.history.runs()
+            world.pass_time()
+        world.run_cycle()
+    copied = copy_of(world.state)
+    assert copied.history.runs() == world.state.history.runs()

@@ -1,9 +1,9 @@
 """The invariants of the core that hold of whole lives, each by its number (reference: scheduling, section 5).
 
-What they say is looked at in `World` after every event and every round anyway, and for longer in `test_every_round`;
-here each can be found, and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `test_fair`, 5
-`test_quota`, 9 `test_promises` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17
-`test_no_starvation`, 18 `test_share`.
+`World` checks them after every event and every cycle anyway, and `test_every_round` for longer; here each can be found,
+and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `test_fair`, 5 `test_quota`, 9
+`test_promises` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17 `test_no_starvation`,
+18 `test_share`.
 """
 
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ from ganger.core.cycle.plan import plan
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model.decision import Start
 from tests.laws import draws
-from tests.laws.answers import nobody_waits_for_nothing
+from tests.laws.answers import work_is_conserved
+from tests.laws.job_parts import parts
 from tests.laws.liveness import impossible_jobs_change_nothing
 from tests.laws.over import over_allocated
-from tests.laws.policies import every_policy, promising
-from tests.laws.raw import parts
-from tests.laws.safety import copy_of, derived_is_counted
+from tests.laws.policies import every_policy, guaranteeing
+from tests.laws.safety import copy_of, derived_figures_are_exact
 from tests.laws.world import World
 
 few = settings(max_examples=15)
 
 
-def rounds(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[Start]]]:
-    """A world after each of its rounds, and what that started."""
-    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
+def cycles(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[Start]]]:
+    """Yield a world after each of its cycles, with the starts."""
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
-        world.batch(data)
-        started = [each for each in world.round().decisions if isinstance(each, Start)]
+        world.draw_events(data)
+        started = [decision for decision in world.run_cycle().decisions if isinstance(decision, Start)]
         while world.is_due():
-            started += [each for each in world.round().decisions if isinstance(each, Start)]
+            started += [decision for decision in world.run_cycle().decisions if isinstance(decision, Start)]
         yield world, started
 
 
@@ -41,7 +41,7 @@ def rounds(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[St
 @few
 @given(data=st.data())
 def test_invariant_1_nothing_is_over_allocated(policy: Policy, data: st.DataObject) -> None:
-    for world, _ in rounds(policy, data):
+    for world, _ in cycles(policy, data):
         assert over_allocated(world.raw) == []
 
 
@@ -49,10 +49,12 @@ def test_invariant_1_nothing_is_over_allocated(policy: Policy, data: st.DataObje
 @few
 @given(data=st.data())
 def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.DataObject) -> None:
-    for world, started in rounds(policy, data):
+    for world, started in cycles(policy, data):
         for start in started:
-            there = [(gang, node) for gang, node in world.raw.left if gang == start.gang]
-            assert sum(len(world.raw.left[each]) for each in there) == len(start.shares), "it has them all at once"
+            held = [(gang, node) for gang, node in world.raw.left if gang == start.gang]
+            assert sum(len(world.raw.left[gang_and_node]) for gang_and_node in held) == len(start.shares), (
+                "it has them all at once"
+            )
             assert len(start.shares) == sum(part.count for part in parts(world.raw.jobs[start.gang].spec))
         for gang in world.state.gangs.values():
             assert (gang.id in world.raw.starts) == (gang.start is not None)
@@ -62,36 +64,38 @@ def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.D
 @few
 @given(data=st.data())
 def test_invariant_3_what_is_derived_is_what_is_counted_anew(policy: Policy, data: st.DataObject) -> None:
-    """By the state itself, by a snapshot's, and by the raw facts; what is free over time is in `test_profile`."""
-    for world, _ in rounds(policy, data):
-        derived_is_counted(world.state, world.raw)
+    """Check by the state itself, by a snapshot's, and by the raw facts; capacity over time is in `test_profile`."""
+    for world, _ in cycles(policy, data):
+        derived_figures_are_exact(world.state, world.raw)
         world.state.validate()
         copy_of(world.state)
 
 
-@promising("work_conservation")
+@guaranteeing("work_conservation")
 @few
 @given(data=st.data())
-def test_invariant_10_nobody_waits_for_what_is_free(policy: Policy, data: st.DataObject) -> None:
-    for world, _ in rounds(policy, data):
-        nobody_waits_for_nothing(world)
+def test_invariant_10_no_gang_waits_for_free_capacity(policy: Policy, data: st.DataObject) -> None:
+    for world, _ in cycles(policy, data):
+        work_is_conserved(world)
 
 
 @every_policy
 @few
 @given(data=st.data())
-def test_invariant_12_what_is_remembered_of_failures_hides_nobody(policy: Policy, data: st.DataObject) -> None:
-    """A state that remembers nothing plans the same; that somebody is placed wherever brute force finds a place is law
-    10, and `test_place`."""
-    for world, _ in rounds(policy, data):
+def test_invariant_12_remembered_failures_hide_no_place(policy: Policy, data: st.DataObject) -> None:
+    """Check that a state that remembers nothing plans the same.
+
+    That a gang is placed wherever brute force finds a place is law 10, and `test_place`.
+    """
+    for world, _ in cycles(policy, data):
         assert plan(copy_of(world.state), world.now_ms, policy) == plan(world.state, world.now_ms, policy)
 
 
 @every_policy
 @few
 @given(data=st.data())
-def test_invariant_13_an_impossible_head_blocks_and_evicts_nobody(policy: Policy, data: st.DataObject) -> None:
-    for world, _ in rounds(policy, data):
+def test_invariant_13_an_impossible_head_blocks_and_preempts_none(policy: Policy, data: st.DataObject) -> None:
+    for world, _ in cycles(policy, data):
         last = world
     impossible_jobs_change_nothing(last)
 
@@ -100,7 +104,7 @@ def test_invariant_13_an_impossible_head_blocks_and_evicts_nobody(policy: Policy
 @few
 @given(data=st.data())
 def test_invariant_14_a_node_out_of_service_gets_nothing_new(policy: Policy, data: st.DataObject) -> None:
-    """That its loss takes the gangs on it, and these alone, is looked at whenever one is lost (`World.happens`)."""
-    for world, started in rounds(policy, data):
+    """Check starts only: that a lost node takes its gangs alone is checked at every loss (`World.try_event`)."""
+    for world, started in cycles(policy, data):
         out = {*world.raw.cordoned, *world.raw.lost}
         assert all(share.node not in out for start in started for share in start.shares)

@@ -1,5 +1,4 @@
-"""Invariant 17: under a stream of small jobs that never ends, every job that could ever start does, if the policy
-promises so."""
+"""Invariant 17: under an endless stream of small jobs every feasible job starts, if the policy guarantees it."""
 
 from dataclasses import replace
 from random import Random
@@ -18,24 +17,25 @@ from ganger.model.job import GangState, Job, JobSpec, Limits, Resources
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
-from tests.laws.policies import promising
-from tests.laws.raw import Raw
+from tests.laws.policies import guaranteeing
+from tests.laws.raw import RawFacts
 
 TICK_MS = 10 * MINUTE_MS
 LONGEST_TICKS = 5
 SMALL_ONES_WAITING = 4
 BOUND_TICKS = 150
-"""Two hundred minutes until no newcomer is before it, half an hour until it starves, and many jobs' lengths on top."""
+"""Two hundred minutes until no newcomer precedes it, half an hour until it starves, and the lengths of many jobs on
+top."""
 
 
 class Stream:
-    """A cluster on which every job runs for a while, and small ones always wait."""
+    """A cluster on which every job runs for a while, and small ones are always pending."""
 
     def __init__(self, policy: Policy, nodes: tuple[Node, ...], queues: tuple[Queue, ...], chance: Random) -> None:
         self.policy, self.chance, self.state = policy, chance, State()
         self.now_ms, self.number = 1_000_000_000, 0
         self.ends: dict[str, int] = {}
-        self.empty = Raw()
+        self.empty = RawFacts()
         for event in (*(e.QueueSet(queue=queue) for queue in queues), e.NodesListed(nodes=nodes, levels=draws.LEVELS)):
             self.apply(event)
             self.empty.apply(event)
@@ -44,24 +44,24 @@ class Stream:
         fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def submit(self, spec: JobSpec) -> str:
-        """A job of one of two users; its id."""
+        """Submit a job of one of two users; return its id."""
         self.number += 1
         job = draws.job(self.number, self.chance.choice(draws.USERS), spec)
         self.apply(e.Submitted(job=job))
         return job.id
 
     def feasible(self, spec: JobSpec) -> bool:
-        """Whether it could start if nobody else were there."""
+        """Return whether a job could start on an empty cluster."""
         return self.empty.fits(Job(id="j", user="ann", spec=spec, origin=draws.job(0, "ann", spec).origin))
 
     def tick(self, small: list[JobSpec]) -> None:
-        """Ten minutes: some end, some come, whoever can starts."""
+        """Let ten minutes pass: some jobs end, some arrive, those that can start."""
         self.now_ms += TICK_MS
         for gang in [gang for gang, end_ms in self.ends.items() if end_ms <= self.now_ms]:
             del self.ends[gang]
-            at = self.state.gangs[gang]
-            self.apply(e.Finished(gang=gang, generation=at.generation, nodes=tuple(at.left)))
-            self.apply(e.Cleared(gang=gang, generation=at.generation, nodes=tuple(at.left)))
+            index = self.state.gangs[gang]
+            self.apply(e.Finished(gang=gang, generation=index.generation, nodes=tuple(index.left)))
+            self.apply(e.Cleared(gang=gang, generation=index.generation, nodes=tuple(index.left)))
         waiting = sum(gang.state is GangState.PENDING for gang in self.state.gangs.values())
         for _ in range(max(0, SMALL_ONES_WAITING - waiting)):
             self.submit(self.chance.choice(small))
@@ -74,16 +74,16 @@ class Stream:
 
 
 def _patient(spec: JobSpec) -> JobSpec:
-    """The same with no limit to its wait, and long enough to run."""
+    """Return the job without a limit to its wait, and with a run that is long enough."""
     return replace(spec, limits=Limits(time_ms=None if spec.limits.time_ms is None else HOUR_MS))
 
 
 def _plain(queue: str) -> JobSpec:
-    """A job that asks for next to nothing."""
+    """Return a job that requests next to nothing."""
     return JobSpec(run="train", queue=queue, resources=Resources(cpu_milli=500))
 
 
-@promising("no_starvation")
+@guaranteeing("no_starvation")
 @settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_invariant_17_every_feasible_job_starts(policy: Policy, data: st.DataObject) -> None:

@@ -1,8 +1,9 @@
 """Gangs of several parts against brute force on tiny clusters: one starts if and only if there is a place for it.
 
 Parts are placed one after the other, in every order (`core.placement.place`): of ten thousand drawn clusters with a
-place about five have only such as no order leads to. What such a gang is told must be true: its parts are in each
-other's way."""
+place about five have only such as no order leads to. The reason of such a gang must be true: its parts are in each
+other's way.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Role
 from ganger.model.pending_reason import ReasonCode
 from ganger.policies import fifo
 from tests.laws import draws
-from tests.laws.raw import Part, parts
+from tests.laws.job_parts import Part, parts
 from tests.laws.where import lies_well
 
 ANYWHERE, ONE_RACK = Placement(), Placement(topology="rack", mode="required")
@@ -47,13 +48,15 @@ EVERY = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "gang", "said", "has"), EVERY.values(), ids=EVERY)
-def test_it_starts_if_and_only_if_there_is_a_place(nodes: str, gang: str, said: Placement, *, has: bool) -> None:
-    sizes = [(*map(int, each.split()[0].split("/")), each.split()[1]) for each in nodes.split(", ")]
+@pytest.mark.parametrize(("nodes", "gang", "placement", "has_place"), EVERY.values(), ids=EVERY)
+def test_it_starts_if_and_only_if_there_is_a_place(
+    nodes: str, gang: str, placement: Placement, *, has_place: bool
+) -> None:
+    sizes = [(*map(int, part_nodes.split()[0].split("/")), part_nodes.split()[1]) for part_nodes in nodes.split(", ")]
     workers, *roles = (tuple(map(int, part.replace("/", "x").split("x"))) for part in gang.split())
-    spec, there = _spec(workers, roles, said), _nodes(sizes)
-    assert _has_place(spec, there) == has, "the oracle itself"
-    assert _starts(_state(spec, there)) == has
+    spec, cluster = _spec(workers, roles, placement), _nodes(sizes)
+    assert _has_place(spec, cluster) == has_place, "the oracle itself"
+    assert _starts(_state(spec, cluster)) == has_place
 
 
 def _amounts(gpus: int = 2) -> st.SearchStrategy[tuple[int, int, int]]:
@@ -66,15 +69,15 @@ def _amounts(gpus: int = 2) -> st.SearchStrategy[tuple[int, int, int]]:
     ),
     workers=_amounts(),
     roles=st.lists(_amounts(), min_size=1, max_size=2),
-    said=st.sampled_from((ANYWHERE, ONE_RACK)),
+    placement=st.sampled_from((ANYWHERE, ONE_RACK)),
 )
 def test_invariant_12_it_starts_where_there_is_a_place_or_its_parts_are_in_each_others_way(
     sizes: list[tuple[int, int, str]],
     workers: tuple[int, int, int],
     roles: list[tuple[int, int, int]],
-    said: Placement,
+    placement: Placement,
 ) -> None:
-    spec, nodes = _spec(workers, roles, said), _nodes(sizes)
+    spec, nodes = _spec(workers, roles, placement), _nodes(sizes)
     state = _state(spec, nodes)
     if not _has_place(spec, nodes):
         assert not _starts(state)
@@ -86,19 +89,19 @@ def test_invariant_12_it_starts_where_there_is_a_place_or_its_parts_are_in_each_
 
 def _nodes(sizes: list[tuple[int, int, str]]) -> tuple[Node, ...]:
     return tuple(
-        Node(name=f"n{at}", gpus=gpus, cpu_milli=1000 * cpus, memory_bytes=1, domains=("s1", rack))
-        for at, (gpus, cpus, rack) in enumerate(sizes)
+        Node(name=f"n{index}", gpus=gpus, cpu_milli=1000 * cpus, memory_bytes=1, domains=("s1", rack))
+        for index, (gpus, cpus, rack) in enumerate(sizes)
     )
 
 
-def _spec(workers: tuple[int, int, int], roles: list[tuple[int, int, int]], said: Placement) -> JobSpec:
+def _spec(workers: tuple[int, int, int], roles: list[tuple[int, int, int]], text: Placement) -> JobSpec:
     def asked(gpus: int, cpus: int) -> Resources:
         return Resources(gpu=GpuRequest(count=gpus), cpu_milli=1000 * cpus)
 
     names = ("ps", "chief")[: len(roles)]
-    named = {name: Role(count=many, resources=asked(*each)) for name, (many, *each) in zip(names, roles, strict=True)}
-    many, *each = workers
-    return JobSpec(run="x", nodes=many, nproc_per_node=1, resources=asked(*each), roles=named, placement=said)
+    named = {name: Role(count=count, resources=asked(*role)) for name, (count, *role) in zip(names, roles, strict=True)}
+    count, *role = workers
+    return JobSpec(run="x", nodes=count, nproc_per_node=1, resources=asked(*role), roles=named, placement=text)
 
 
 def _state(spec: JobSpec, nodes: tuple[Node, ...]) -> State:
@@ -109,11 +112,11 @@ def _state(spec: JobSpec, nodes: tuple[Node, ...]) -> State:
 
 
 def _starts(state: State) -> bool:
-    return any(isinstance(each, Start) for each in plan(state, 1, fifo).decisions)
+    return any(isinstance(decision, Start) for decision in plan(state, 1, fifo).decisions)
 
 
 def _has_place(spec: JobSpec, nodes: tuple[Node, ...]) -> bool:
-    """Whether some choice of nodes for every part asks none for more than it has, and lies as it must."""
+    """Return whether some choice of nodes for every part requests no more than any node has, and lies as it must."""
     return any(True for _ in _places(spec, nodes, parts(spec), ()))
 
 
@@ -125,14 +128,14 @@ def _places(spec: JobSpec, nodes: tuple[Node, ...], rest: list[Part], taken: Tak
     # Processes of a role may share a node; every worker has one of its own.
     choices = combinations_with_replacement if rest[0].stacked else combinations
     for choice in choices(nodes, rest[0].count):
-        there = (*taken, *((rest[0], node) for node in choice))
-        if all(_holds(node, there) for node in choice):
-            yield from _places(spec, nodes, rest[1:], there)
+        free_nodes = (*taken, *((rest[0], node) for node in choice))
+        if all(_holds(node, free_nodes) for node in choice):
+            yield from _places(spec, nodes, rest[1:], free_nodes)
 
 
 def _holds(node: Node, taken: Taken) -> bool:
     used: Counter[str] = Counter()
-    for part, at in taken:
-        if at is node:
+    for part, taken_node in taken:
+        if taken_node is node:
             used.update(part.need)
     return used["gpus"] <= node.gpus and used["cpu_milli"] <= node.cpu_milli

@@ -1,5 +1,6 @@
-"""The policy document: written and read it is the same; what differs leads from one to the other; it changes all it
-says and nothing else; and what was held keeps its sum when the half-life changes.
+"""The policy document survives being written and read, and a difference leads from one document to the other.
+
+It changes all it says and nothing else, and usage keeps its sum when the half-life changes.
 """
 
 from dataclasses import replace
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.queues.fair_share import REMEMBERED, FairShares, base_of, respent
+from ganger.core.queues.fair_share import REMEMBERED, FairShares, first_remembered_period, recut_usage
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
@@ -23,7 +24,7 @@ from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLim
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import POLICIES, every_policy
-from tests.laws.shares import average, usage_is_what_the_log_says
+from tests.laws.shares import average, usage_agrees_with_the_log
 from tests.laws.test_share import CAPACITY, HOLDINGS, QUEUES, TODAY, Held, standings, value
 from tests.laws.world import World
 
@@ -42,7 +43,7 @@ AMOUNTS = st.builds(
 
 @st.composite
 def documents(draw: st.DrawFn) -> PolicyDocument:
-    """Any document that the form takes; quotas are held against each other elsewhere."""
+    """Draw any document of the right form; quotas are checked against each other elsewhere."""
     queues = {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT)}
     for name in draw(st.lists(NAMES, unique=True)):
         # A limit of no time, which no job could keep, is refused.
@@ -69,7 +70,7 @@ def documents(draw: st.DrawFn) -> PolicyDocument:
         half_life_ms=draw(HALF_LIVES),
         starvation=draw(st.builds(Starvation, after_ms=st.none() | LASTING, by_priority=ages)),
         reservations=draw(st.builds(Reservations, total=jobs, per_queue=jobs, large=large)),
-        pools=tuple(draw(st.lists(pool, unique_by=lambda each: each.name, max_size=2))),
+        pools=tuple(draw(st.lists(pool, unique_by=lambda pool: pool.name, max_size=2))),
         gpu_shares=draw(draws.scores()),
         queues=dict(sorted(queues.items())),
     )
@@ -85,32 +86,32 @@ def test_written_and_read_it_is_the_same(document: PolicyDocument) -> None:
 
 @given(before=documents(), after=documents())
 def test_what_differs_leads_from_one_to_the_other(before: PolicyDocument, after: PolicyDocument) -> None:
-    told = {each.path: (each.before, each.after) for each in changes(before, after)}
-    was, now = dict(leaves("", policy_to_dict(before))), dict(leaves("", policy_to_dict(after)))
-    for path, (mine, other) in told.items():
-        assert was.pop(path, None) == mine
-        if other is not None:
-            was[path] = other
-    assert was == now
+    changed = {change.path: (change.before, change.after) for change in changes(before, after)}
+    before_leaves, after_leaves = dict(leaves("", policy_to_dict(before))), dict(leaves("", policy_to_dict(after)))
+    for path, (old_value, new_value) in changed.items():
+        assert before_leaves.pop(path, None) == old_value
+        if new_value is not None:
+            before_leaves[path] = new_value
+    assert before_leaves == after_leaves
     assert (changes(before, after) == ()) == (before == after)
 
 
 def leaves(path: str, data: Any) -> Any:
-    """Every value by its path, and a mark for every queue."""
+    """Yield every value by its path, and a mark for every queue."""
     if isinstance(data, dict):
         if path.startswith("queues.") and path.count(".") == 1:
             yield path, ""
-        for key, each in data.items():
-            yield from leaves(f"{path}.{key}" if path else key, each)
+        for key, value in data.items():
+            yield from leaves(f"{path}.{key}" if path else key, value)
     elif isinstance(data, list):
-        for at, each in enumerate(data):
-            yield from leaves(f"{path}[{at}]", each)
+        for index, value in enumerate(data):
+            yield from leaves(f"{path}[{index}]", value)
     else:
         yield path, data
 
 
-def applied(state: State, document: PolicyDocument, at_ms: int = TODAY, **said: Any) -> None:
-    event = e.PolicySet(document=document, version=state.policy_version + 1, **said)
+def applied(state: State, document: PolicyDocument, at_ms: int = TODAY, **options: Any) -> None:
+    event = e.PolicySet(document=document, version=state.policy_version + 1, **options)
     fold(state, e.Stamped(state.seq + 1, at_ms, event))
 
 
@@ -159,24 +160,24 @@ def test_a_refused_document_changes_nothing(document: PolicyDocument, data: st.D
 
 @given(holdings=st.lists(HOLDINGS, max_size=6), half_life_ms=HALF_LIVES)
 def test_what_was_held_keeps_its_sum_when_the_half_life_changes(holdings: list[Held], half_life_ms: int) -> None:
-    found = standings(*QUEUES)
+    shares = standings(*QUEUES)
     for (queue, user), (began, until), amounts in holdings:
         until = min(until, TODAY)  # noqa: PLW2901 - nothing has ended that is still to come
         began = min(began, until)  # noqa: PLW2901 - the same
-        found.begin(queue, user, amounts, began)
-        found.end(queue, user, amounts, (began, until))
-    spent = found.spent()
-    again = respent(spent, found.half_life_ms, half_life_ms, TODAY)
-    base = base_of(TODAY, half_life_ms)
-    assert all(period >= base for each in again for period, _ in each.periods), "no more is kept than is remembered"
-    assert all(len(each.periods) <= 2 * REMEMBERED + 1 for each in again)
-    if base * half_life_ms <= min((period for each in spent for period, _ in each.periods), default=0):
-        assert total(again) == total(spent)
-    assert total(again) <= total(spent) or not spent
+        shares.begin(queue, user, amounts, began)
+        shares.end(queue, user, amounts, (began, until))
+    spent = shares.spent()
+    recut = recut_usage(spent, shares.half_life_ms, half_life_ms, TODAY)
+    base = first_remembered_period(TODAY, half_life_ms)
+    assert all(period >= base for record in recut for period, _ in record.periods), "no more is kept than REMEMBERED"
+    assert all(len(record.periods) <= 2 * REMEMBERED + 1 for record in recut)
+    if base * half_life_ms <= min((period for record in spent for period, _ in record.periods), default=0):
+        assert total(recut) == total(spent)
+    assert total(recut) <= total(spent) or not spent
 
 
 def total(spent: Any) -> tuple[int, ...]:
-    return tuple(sum(amounts[r] for each in spent for _, amounts in each.periods) for r in range(len(CAPACITY)))
+    return tuple(sum(amounts[r] for record in spent for _, amounts in record.periods) for r in range(len(CAPACITY)))
 
 
 @given(
@@ -187,24 +188,24 @@ def total(spent: Any) -> tuple[int, ...]:
 def test_what_was_held_evenly_counts_by_the_new_half_life(
     lives: tuple[int, int], amounts: tuple[int, int, int], half_life_ms: int
 ) -> None:
-    """Whole half-lives, held evenly: then nothing has to be taken for what it was not."""
+    """Check whole half-lives, held evenly: then nothing is taken for what it was not."""
     assume(any(amounts))
     long, ago = lives
     week_ms = 7 * DAY_MS
     began, until = TODAY - (long + ago) * week_ms, TODAY - ago * week_ms
-    assume(began >= base_of(TODAY, half_life_ms) * half_life_ms)
-    found = standings(*QUEUES)
-    found.begin("a", "ann", amounts, began)
-    found.end("a", "ann", amounts, (began, until))
+    assume(began >= first_remembered_period(TODAY, half_life_ms) * half_life_ms)
+    shares = standings(*QUEUES)
+    shares.begin("a", "ann", amounts, began)
+    shares.end("a", "ann", amounts, (began, until))
     tree = QueueTree((Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *QUEUES), CAPACITY, Undo())
-    spent = respent(found.spent(), found.half_life_ms, half_life_ms, TODAY)
-    anew = FairShares(tree, CAPACITY, spent, TODAY, half_life_ms)
+    spent = recut_usage(shares.spent(), shares.half_life_ms, half_life_ms, TODAY)
+    recut = FairShares(tree, CAPACITY, spent, TODAY, half_life_ms)
     whole = TODAY // half_life_ms * half_life_ms
-    wanted = max(
+    expected = max(
         average([(began, until, amount)], TODAY, whole, half_life_ms) / capacity
         for amount, capacity in zip(amounts, CAPACITY, strict=True)
     )
-    assert abs(value(anew, "a", "ann", TODAY) - wanted) <= Fraction(1, HOUR_MS)
+    assert abs(value(recut, "a", "ann", TODAY) - expected) <= Fraction(1, HOUR_MS)
 
 
 @every_policy
@@ -213,30 +214,30 @@ def test_what_was_held_evenly_counts_by_the_new_half_life(
 def test_usage_is_exact_and_nothing_is_over_allocated_whatever_the_rules(
     policy: Policy, data: st.DataObject, half_life_ms: int
 ) -> None:
-    """Invariants 4 and 18, and those of every step, for drawn weights, thresholds and half-lives."""
+    """Check invariants 4 and 18, and those of every step, for drawn weights, thresholds and half-lives."""
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
     rules = data.draw(draws.policy_rules(half_life_ms))
-    assert world.happens(
+    assert world.try_event(
         e.PolicySet(document=document_of(rules, world.state.queues), version=world.state.policy_version + 1)
     )
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
-        world.batch(data)
-        world.round()
+        world.draw_events(data)
+        world.run_cycle()
         while world.is_due():
-            world.round()
-    usage_is_what_the_log_says(world)
+            world.run_cycle()
+    usage_agrees_with_the_log(world)
 
 
 @given(data=st.data())
 @settings(max_examples=30)
 def test_a_half_life_that_changes_is_made_anew_exactly(data: st.DataObject) -> None:
-    """Whatever is held, derived figures are those that a snapshot gives, before and after."""
+    """Check that derived figures are those of a snapshot, before and after, whatever is held."""
     world = World(POLICIES["dynamic"], data.draw(draws.nodes()), data.draw(draws.queues()))
     for half_life_ms in data.draw(st.lists(HALF_LIVES, min_size=1, max_size=3)):
-        world.batch(data)
-        world.round()
+        world.draw_events(data)
+        world.run_cycle()
         world.now_ms += data.draw(st.sampled_from((MINUTE_MS, DAY_MS, 40 * DAY_MS)))
         rules = data.draw(draws.policy_rules(half_life_ms))
         document = document_of(rules, world.state.queues)
-        assert world.happens(e.PolicySet(document=document, version=world.state.policy_version + 1))
+        assert world.try_event(e.PolicySet(document=document, version=world.state.policy_version + 1))
         world.state.validate()

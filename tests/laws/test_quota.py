@@ -1,5 +1,4 @@
-"""Invariant 5: what a queue does not lend is seen by nobody outside it; to take usage away is to undo that it was
-added."""
+"""Invariant 5: what a queue does not lend is not seen outside it, and subtracting usage undoes adding it."""
 
 from random import Random
 
@@ -25,16 +24,16 @@ def tree_of(queues: tuple[Queue, ...], undo: Undo) -> QueueTree:
 
 @given(queues=draws.queues(), data=st.data())
 def test_invariant_5_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, ...], data: st.DataObject) -> None:
-    """Whatever was used before: up to its local quota a queue's use changes what may be used inside it alone."""
+    """Check that up to its local quota a queue's usage changes only what may be used inside it, whatever was used."""
     tree = tree_of(queues, Undo())
     resources = range(len(tree.resources))
     for name in data.draw(st.lists(st.sampled_from([*tree.index]), max_size=4)):
         tree.charge(name, data.draw(st.tuples(*(st.integers(0, 6) for _ in resources))))
-    for name, at in tree.index.items():
-        inside = [q for q in tree.index if at in tree.path(tree.index[q])]
+    for name, index in tree.index.items():
+        inside = [q for q in tree.index if index in tree.path(tree.index[q])]
         outside = [q for q in tree.index.values() if tree.queues[q].name not in inside]
         before = {(q, r): tree.available(q, r) for q in outside for r in resources}
-        free = tuple(max(0, tree.local(at, r) - tree.usage[r][at]) for r in resources)
+        free = tuple(max(0, tree.local_quota(index, r) - tree.usage[r][index]) for r in resources)
         amounts = tuple(data.draw(st.integers(0, most)) for most in free)
         tree.charge(name, amounts)
         assert {(q, r): tree.available(q, r) for q, r in before} == before
@@ -45,7 +44,7 @@ def test_invariant_5_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, .
 def test_invariant_5_to_take_away_what_was_added_is_the_identity(
     queues: tuple[Queue, ...], order: Random, data: st.DataObject
 ) -> None:
-    """Of queues, of users and of what counts as share, in whatever order; and a trial leaves no trace."""
+    """Check queues, users and shares, in any order; and that a trial leaves no trace."""
     undo = Undo()
     tree = tree_of(queues, undo)
     standings = FairShares(tree, CAPACITY, (), TODAY, 7 * DAY_MS)
@@ -58,10 +57,10 @@ def test_invariant_5_to_take_away_what_was_added_is_the_identity(
         return [list(row) for row in tree.usage], dict(tree.users), list(standings.queues), dict(standings.users)
 
     def charge(sign: int) -> None:
-        for (queue, user), wanted in charges:
-            tree.charge(queue, tuple(sign * amount for amount in wanted))
-            tree.charge_user(queue, user, sign * wanted[0], sign * 1_000, sign)
-            standings.hold(queue, user, wanted[:3], sign)
+        for (queue, user), amounts_used in charges:
+            tree.charge(queue, tuple(sign * amount for amount in amounts_used))
+            tree.charge_user(queue, user, sign * amounts_used[0], sign * 1_000, sign)
+            standings.add_held(queue, user, amounts_used[:3], sign)
 
     nothing = figures()
     with undo.trial():

@@ -1,5 +1,7 @@
-"""On a large cluster a cycle looks for the reservation of one queue's first gang: every queue gets its own, soon, in an
-order that the state decides."""
+"""On a large cluster a cycle makes a reservation for the first gang of one queue.
+
+Every queue gets its own soon, in an order that the state decides.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
-from ganger.core.queue_order.policy_interface import Policy, reservations
+from ganger.core.queue_order.policy_interface import Policy, reservation_limits
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -20,16 +22,18 @@ from ganger.model.policy import Reservations, document_of
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS
 from tests.laws import draws
-from tests.laws.policies import POLICIES, SHARED
+from tests.laws.policies import FEWER_EXAMPLES, POLICIES
 
 NODES = 4
 QUEUES = ("a", "b", "c", "d", "e")
 BY_DOCUMENT = [
     policy
     for policy in POLICIES.values()
-    if policy.RESERVES is None and reservations(policy, State().rules) is not None and not policy.BLOCKS
+    if policy.FIXED_RESERVATIONS is None
+    and reservation_limits(policy, State().rules) is not None
+    and not policy.STRICT_ORDER
 ]
-"""Policies for which the policy document says how many reservations there are."""
+"""Policies for which the policy document limits the number of reservations."""
 
 
 class FullCluster:
@@ -39,7 +43,7 @@ class FullCluster:
         self.policy, self.state, self.now_ms, self.jobs = policy, State(), 1_000_000_000, 0
         for name in reversed(QUEUES):
             self.apply(e.QueueSet(queue=Queue(name=name)))
-        nodes = (Node(name=f"n{at}", gpus=1, cpu_milli=64_000, memory_bytes=1 << 36) for at in range(NODES))
+        nodes = (Node(name=f"n{index}", gpus=1, cpu_milli=64_000, memory_bytes=1 << 36) for index in range(NODES))
         self.apply(e.NodesListed(nodes=tuple(nodes)))
         rules = replace(self.state.rules, reservations=Reservations(total=total))
         self.apply(e.PolicySet(document=document_of(rules, self.state.queues), version=self.state.policy_version + 1))
@@ -50,8 +54,8 @@ class FullCluster:
         fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def submit(self, queue: str, nodes: int) -> None:
-        asked = Resources(gpu=GpuRequest(count=1), cpu_milli=1)
-        spec = JobSpec(run="x", queue=queue, nodes=nodes, resources=asked, limits=Limits(time_ms=HOUR_MS))
+        resources = Resources(gpu=GpuRequest(count=1), cpu_milli=1)
+        spec = JobSpec(run="x", queue=queue, nodes=nodes, resources=resources, limits=Limits(time_ms=HOUR_MS))
         self.jobs += 1
         self.apply(e.Submitted(job=draws.job(self.jobs, "ann", spec)))
 
@@ -62,7 +66,7 @@ class FullCluster:
         self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
 
     def runs_on(self) -> None:
-        """The gang that holds the nodes reports a step, which has no bearing on who waits."""
+        """Report a step of the gang that holds the nodes, which does not affect pending gangs."""
         self.apply(e.Progressed(gang="j1", generation=1, step=self.state.seq))
 
     def reserved_queues(self) -> set[str]:
@@ -74,7 +78,7 @@ def waiting_jobs() -> st.SearchStrategy[list[tuple[str, int]]]:
 
 
 @pytest.mark.parametrize("policy", BY_DOCUMENT, ids=[policy.NAME for policy in BY_DOCUMENT])
-@SHARED
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_every_queue_gets_a_reservation_though_nothing_happens(policy: Policy, data: st.DataObject) -> None:
     cluster = FullCluster(policy, total := data.draw(st.sampled_from((None, 20, 1, 2)), label="total"))
@@ -95,7 +99,7 @@ def test_every_queue_gets_a_reservation_though_nothing_happens(policy: Policy, d
 
 
 @pytest.mark.parametrize("policy", BY_DOCUMENT, ids=[policy.NAME for policy in BY_DOCUMENT])
-@SHARED
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_events_without_bearing_on_it_change_nothing_in_a_plan(policy: Policy, data: st.DataObject) -> None:
     cluster = FullCluster(policy, None)
@@ -106,9 +110,9 @@ def test_events_without_bearing_on_it_change_nothing_in_a_plan(policy: Policy, d
         cluster.runs_on()
     after = cluster.plan()
     assert _acts(after.decisions) == _acts(before.decisions)
-    assert any(isinstance(each, ReservedStart) for each in before.decisions)
+    assert any(isinstance(decision, ReservedStart) for decision in before.decisions)
     assert after.next_wake_ms == before.next_wake_ms
 
 
 def _acts(decisions: tuple[Decision, ...]) -> list[Decision]:
-    return [each for each in decisions if not isinstance(each, Wait)]
+    return [decision for decision in decisions if not isinstance(decision, Wait)]

@@ -1,6 +1,6 @@
-"""Gangs that fail again and again, under rules of their own: what a rule says is done, and an excluded node stays so.
+"""Gangs that fail repeatedly, under retry rules: the rule's action is applied, and an excluded node stays excluded.
 
-The laws are those of every life; here nearly everything that happens is a failure that a rule may fit.
+The laws are those of every life; here nearly every event is a failure that a rule may match.
 """
 
 from dataclasses import replace
@@ -14,16 +14,16 @@ from ganger.model import event as e
 from ganger.model.job import GangState, JobSpec, Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
-from tests.laws.answers import everybody_is_answered, nobody_waits_for_nothing, questions_are_answered
-from tests.laws.liveness import everybody_can_be_stopped, suggestions_hold
+from tests.laws.answers import every_class_has_a_true_reason, explanations_agree, work_is_conserved
+from tests.laws.liveness import every_gang_can_be_stopped, suggestions_hold
 from tests.laws.policies import POLICIES
-from tests.laws.rounds import log_replays, planned_purely
+from tests.laws.rounds import log_replays, plan_purely
 from tests.laws.world import World
 
 
 @st.composite
 def failing(draw: st.DrawFn) -> JobSpec:
-    """A small job that runs until it fails, with a rule or two."""
+    """Draw a small job that runs until it fails, with a rule or two."""
     rules: tuple[Rule, ...] = tuple(draw(st.lists(draws.rules(), min_size=1, max_size=2)))
     retry = Retry(max=draw(st.sampled_from((None, 0, 2, 9, 9))), backoff_first_ms=1, rules=rules)
     spec = draw(draws.specs(("default",)))
@@ -32,16 +32,20 @@ def failing(draw: st.DrawFn) -> JobSpec:
 
 
 def fail(world: World, data: st.DataObject, gang: str) -> None:
-    """It fails somewhere, and mostly a line of a log, somewhere else perhaps, fits one of its rules."""
+    """Fail the gang somewhere; mostly a line of a log, perhaps of another node, matches one of its rules."""
     rules = world.raw.jobs[gang].spec.retry.rules
-    at = data.draw(
-        st.sampled_from([None, *(at for at, rule in enumerate(rules) if rule.log)] + [0] * bool(rules[0].log))
+    index = data.draw(
+        st.sampled_from([None, *(index for index, rule in enumerate(rules) if rule.log)] + [0] * bool(rules[0].log))
     )
     nodes = st.sampled_from(world.left(gang))
     cause, code, signal = data.draw(st.sampled_from(draws.FAILURES))
-    found = None if at is None else e.RuleMatch(rule=at, do=rules[at].do, node=data.draw(nodes), rank=0, line="ECC")
+    match = (
+        None
+        if index is None
+        else e.RuleMatch(rule=index, do=rules[index].do, node=data.draw(nodes), rank=0, line="ECC")
+    )
     failed = e.Failed(gang=gang, generation=world.generation(gang), node=data.draw(nodes), cause=cause)
-    world.happens(replace(failed, exit_code=code, signal=signal, match=found))
+    world.try_event(replace(failed, exit_code=code, signal=signal, match=match))
 
 
 @pytest.mark.parametrize("policy", [POLICIES["fifo"], POLICIES["las"]], ids=["fifo", "las"])
@@ -52,20 +56,20 @@ def test_what_a_rule_says_is_done(policy: Policy, data: st.DataObject) -> None:
     for number, spec in enumerate(data.draw(st.lists(failing(), min_size=1, max_size=3))):
         world.submit(draws.job(number, "ann", spec))
     for _ in range(data.draw(st.integers(2, 7))):
-        planned = planned_purely(world)
-        assert world.round() == planned
-        everybody_is_answered(world)
-        nobody_waits_for_nothing(world)
+        planned = plan_purely(world)
+        assert world.run_cycle() == planned
+        every_class_has_a_true_reason(world)
+        work_is_conserved(world)
         if data.draw(st.booleans()):
-            world.confirm()
+            world.confirm_starts()
         up = world.in_state(GangState.STARTING, GangState.RUNNING)
         for gang in up if data.draw(st.booleans()) else up[:1]:
             fail(world, data, gang)
-        world.round()
-        world.clear()
+        world.run_cycle()
+        world.clear_leaving()
         world.now_ms += MINUTE_MS
-    world.round()
-    questions_are_answered(world)
+    world.run_cycle()
+    explanations_agree(world)
     suggestions_hold(world)
     log_replays(world)
-    everybody_can_be_stopped(world)
+    every_gang_can_be_stopped(world)

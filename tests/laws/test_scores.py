@@ -19,46 +19,49 @@ from ganger.model.job import JobSpec, Placement
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws
+from tests.laws.job_parts import Part, parts
 from tests.laws.on_devices import on_device
-from tests.laws.raw import Part, parts
 from tests.laws.test_place import SPECS, HalfFull, half_full
 
 CUTS = st.sampled_from((0, 7, 100))
 NEARLY = Fraction(1, 1 << 18)
-"""The dot product is of fractions that are cut off."""
+"""The dot product is of truncated fractions."""
 
 
-class Raw:
-    """A node, and a part that it has room for, as the definitions see them: nothing of the core's."""
+class NodeFacts:
+    """A node, and a part that it has room for, as the definitions see them, without the core."""
 
     def __init__(self, cluster: HalfFull, node: Node, part: Part) -> None:
         on = cluster.on(node.name)
         devices = [on_device(device, on) for device in range(node.gpus)]
         self.left = [0 if whole else 1000 - milli for whole, milli, _ in devices]
-        self.shared = [not whole and (node.name, device) in {(at, d) for at, d, *_ in cluster.shares}
+        self.shared = [not whole and (node.name, device) in {(node_name, d) for node_name, d, *_ in cluster.shares}
                        for device, (whole, *_) in enumerate(devices)]  # fmt: skip
         self.cpu_milli = cluster.left(node.name)[1]
-        self.most = max(each.cpu_milli for each in cluster.nodes), 1000 * max(1, *(each.gpus for each in cluster.nodes))
+        self.most = (
+            max(listed.cpu_milli for listed in cluster.nodes),
+            1000 * max(1, *(listed.gpus for listed in cluster.nodes)),
+        )
         self.wanted = part.need["cpu_milli"], 1000 * part.need["gpus"] + part.share[0]
         self.holds = [
             index
             for index, (whole, milli, memory) in enumerate(devices)
             if not whole and milli + part.share[0] <= 1000 and memory + part.share[1] <= node.gpu_memory_bytes
         ]
-        # One number holds all that is taken whole on a node, another all that others use.
+        # One number stands for all that is taken whole on a node, another for all that foreign pods use.
         self.sizes = {len(cluster.taken[node.name]), len(node.foreign)} - {0} | (
             {"share"} if any(self.shared) else set()
         )
         self.size = part.need["gpus"] or ("share" if any(part.share) else 0)
 
     def best_fit(self) -> Fraction:
-        has = self.cpu_milli, sum(self.left)
-        rests = (Fraction(a - b, most) for a, b, most in zip(has, self.wanted, self.most, strict=True))
+        free = self.cpu_milli, sum(self.left)
+        rests = (Fraction(a - b, most) for a, b, most in zip(free, self.wanted, self.most, strict=True))
         return sum(rests, Fraction(0)) / 2
 
     def dot_product(self) -> Fraction:
-        has = self.cpu_milli, sum(self.left)
-        products = (Fraction(a * b, most**2) for a, b, most in zip(has, self.wanted, self.most, strict=True))
+        free = self.cpu_milli, sum(self.left)
+        products = (Fraction(a * b, most**2) for a, b, most in zip(free, self.wanted, self.most, strict=True))
         return sum(products, Fraction(0)) / 2
 
     def gpu_packing(self) -> Fraction:
@@ -66,87 +69,90 @@ class Raw:
             return Fraction(0)
         if all(left == 1000 for left in self.left):
             return Fraction(20 + len(self.left))
-        rests = [self.left[at] for at in self.holds if self.left[at] < 1000] if self.size == "share" else []
+        rests = [self.left[index] for index in self.holds if self.left[index] < 1000] if self.size == "share" else []
         return Fraction(min(rests), 10_000) if rests else Fraction(10)
 
     def gpu_clustering(self) -> Fraction:
         if not self.size:
             return Fraction(0)
         same = self.size in self.sizes
-        others = int(len(self.sizes) > 1) if same else 3 if self.sizes else 2
-        return Fraction(others, 4) + Fraction(sum(self.left), self.most[1]) / 4
+        other_sizes = int(len(self.sizes) > 1) if same else 3 if self.sizes else 2
+        return Fraction(other_sizes, 4) + Fraction(sum(self.left), self.most[1]) / 4
 
 
 BADNESS = {
-    "best-fit": Raw.best_fit,
-    "dotprod": Raw.dot_product,
-    "gpu-packing": Raw.gpu_packing,
-    "gpu-clustering": Raw.gpu_clustering,
+    "best-fit": NodeFacts.best_fit,
+    "dotprod": NodeFacts.dot_product,
+    "gpu-packing": NodeFacts.gpu_packing,
+    "gpu-clustering": NodeFacts.gpu_clustering,
 }
-"""The less the better; a whole of it is cut into so many grades. `fgd` is held to its own in test_fragments, `pack` in
-test_place."""
+"""Badness of a node by score; a whole of it is cut into grades. `fgd` is in test_fragments, `pack` in test_place."""
 
 
 @pytest.mark.parametrize("score", BADNESS)
 @given(cluster=half_full(), spec=SPECS, cut=CUTS, ties=st.sampled_from(policy.TIES))
 def test_the_best_node_takes_it(score: str, cluster: HalfFull, spec: JobSpec, cut: int, ties: str) -> None:
     (part,) = parts(spec)
-    kind, fits = next(((kind, found) for kind in part.variants if (found := cluster.fits(kind))), (part, []))
+    kind, fits = next(((kind, shares) for kind in part.variants if (shares := cluster.fits(kind))), (part, []))
     if spec.nodes > 1 or not fits:
         return
     table = cluster.table(Rules(gpu_shares=GpuShares(score=score, cut=cut, ties=ties)))
-    found = place(table, spec.shape)
-    assert found is not None
-    of = {node.name: BADNESS[score](Raw(cluster, node, kind)) for node in fits}
-    chosen, least = of[found[0].node], min(of.values())
-    assert chosen <= least + NEARLY + (Fraction(1, cut) if cut else 0)
+    shares = place(table, spec.shape)
+    assert shares is not None
+    badness = {node.name: BADNESS[score](NodeFacts(cluster, node, kind)) for node in fits}
+    chosen_badness, least = badness[shares[0].node], min(badness.values())
+    assert chosen_badness <= least + NEARLY + (Fraction(1, cut) if cut else 0)
     if ties == "order":
-        before = table.names[: table.index[found[0].node]]
-        assert all(of[name] > chosen - NEARLY for name in before if name in of), "of equal ones the first"
+        before = table.names[: table.index[shares[0].node]]
+        assert all(badness[name] > chosen_badness - NEARLY for name in before if name in badness), (
+            "of equal ones the first"
+        )
 
 
 @pytest.mark.parametrize("score", SCORES)
-@given(cluster=half_full(), spec=SPECS, said=draws.placements(), shares=draws.scores())
+@given(cluster=half_full(), spec=SPECS, placement=draws.placements(), shares=draws.scores())
 def test_no_score_loses_a_place(
-    score: str, cluster: HalfFull, spec: JobSpec, said: Placement, shares: GpuShares
+    score: str, cluster: HalfFull, spec: JobSpec, placement: Placement, shares: GpuShares
 ) -> None:
-    """There is one wherever the default finds one, and nothing is given twice; what is known of nodes from before is
-    what they are found to be anew."""
-    shape = draws.possible(replace(spec, placement=said)).shape
+    """Check that there is a place wherever the default finds one, and that nothing is allocated twice.
+
+    What is remembered of nodes is what they are computed to be anew.
+    """
+    shape = draws.possible(replace(spec, placement=placement)).shape
     table = cluster.table(Rules(gpu_shares=replace(shares, score=score)))
     table.set_kinds((DemandKind(shape.one, 2), DemandKind(Shape(nodes=1, gpus=2), 1)))
     table.columns.hold(shape.parts)
     assert (place(table, shape) is None) == (place(cluster.table(), shape) is None)
-    given = []
-    while (found := place(table, shape)) is not None and len(given) < 4:
-        table.take(200 + len(given), shape, found)
+    taken = []
+    while (node_shares := place(table, shape)) is not None and len(taken) < 4:
+        table.take(200 + len(taken), shape, node_shares)
         assert place(table, shape) == place(table, shape), "the same of the same"
         table.validate()
-        given.append(found)
-    for shares_of in given[::2]:
+        taken.append(node_shares)
+    for shares_of in taken[::2]:
         table.release(shape, shares_of)
         table.validate()
-    if given:
+    if taken:
         with table.trial():
-            table.take(300, shape, given[0])
+            table.take(300, shape, taken[0])
             table.validate()
         table.validate()
 
 
 def test_random_is_any_node_and_another_each_time() -> None:
-    nodes = [Node(name=f"n{at}", gpus=1, cpu_milli=10**9) for at in range(4)]
+    nodes = [Node(name=f"n{index}", gpus=1, cpu_milli=10**9) for index in range(4)]
     table = NodeTable(nodes, {}, Undo(), ("rack",), Rules(gpu_shares=GpuShares(score="random", seed=3)))
-    cpu, found = Shape(nodes=1, cpu_milli=1), Counter[str]()
+    cpu, counts = Shape(nodes=1, cpu_milli=1), Counter[str]()
     for number in range(400):
         shares = place(table, cpu)
         assert shares is not None
         table.take(number, cpu, shares)
-        found[shares[0].node] += 1
-    assert all(60 < times < 140 for times in found.values()), "about a hundred each"
+        counts[shares[0].node] += 1
+    assert all(60 < times < 140 for times in counts.values()), "about a hundred each"
 
 
 def test_another_seed_is_another_draw() -> None:
-    nodes = [Node(name=f"n{at}", gpus=8, cpu_milli=8_000) for at in range(40)]
+    nodes = [Node(name=f"n{index}", gpus=8, cpu_milli=8_000) for index in range(40)]
     drawn = {
         place(NodeTable(nodes, {}, Undo(), ("rack",), Rules(gpu_shares=GpuShares(score="random", seed=seed))), HALF)
         for seed in range(5)

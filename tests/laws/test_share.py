@@ -1,4 +1,4 @@
-"""Invariant 18, shares: usage decays exactly however it is cut up and whoever looks at it; who has had less goes first.
+"""Invariant 18, shares: usage decays exactly, however it is cut up and read; the account with less goes first.
 
 The oracle is in `tests.laws.shares`.
 """
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold
-from ganger.core.queue_order.policy_interface import Heads, Policy
-from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, FairShares, base_of, own_points
+from ganger.core.queue_order.policy_interface import LaneHeads, Policy
+from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, FairShares, first_remembered_period, gang_points
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
@@ -44,10 +44,10 @@ def standings(*queues: Queue, spent: tuple[DecayedUsage, ...] = (), at_ms: int =
     return FairShares(tree, CAPACITY, spent, at_ms, HALF_LIFE_MS)
 
 
-def value(of: FairShares, queue: str, user: str, at_ms: int) -> Fraction:
-    """A user's share of the cluster in a queue, as the standings say it."""
-    use = of.user_use(queue, user, at_ms)
-    return Fraction(use.used, use.whole)
+def value(shares: FairShares, queue: str, user: str, at_ms: int) -> Fraction:
+    """Return a user's share of the cluster in a queue."""
+    use = shares.user_usage(queue, user, at_ms)
+    return Fraction(use.used, use.capacity)
 
 
 @given(holdings=st.lists(HOLDINGS, max_size=6), data=st.data())
@@ -59,14 +59,14 @@ def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
         whole.begin(queue, user, amounts, began)
         whole.end(queue, user, amounts, (began, until))
         cuts = data.draw(st.lists(st.integers(began, until), max_size=3))
-        for one, other in pairwise(sorted((began, until, *cuts))):
-            cut.begin(queue, user, amounts, one)
-            cut.end(queue, user, amounts, (one, other))
+        for cut_from, cut_until in pairwise(sorted((began, until, *cuts))):
+            cut.begin(queue, user, amounts, cut_from)
+            cut.end(queue, user, amounts, (cut_from, cut_until))
     assert (whole.queues, whole.users, whole.spent()) == (cut.queues, cut.users, cut.spent())
     for queue, user in {owner: None for owner, _, _ in holdings}:
-        mine = [(interval, amounts) for owner, interval, amounts in holdings if owner == (queue, user)]
+        own = [(interval, amounts) for owner, interval, amounts in holdings if owner == (queue, user)]
         shares = [
-            average([(began, until, amounts[r]) for (began, until), amounts in mine], TODAY + HALF_LIFE_MS, TODAY)
+            average([(began, until, amounts[r]) for (began, until), amounts in own], TODAY + HALF_LIFE_MS, TODAY)
             / CAPACITY[r]
             for r in range(3)
         ]
@@ -75,13 +75,13 @@ def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
 
 @given(holdings=st.lists(HOLDINGS, min_size=1, max_size=4), later_ms=st.integers(0, 3 * HALF_LIFE_MS))
 def test_half_a_life_later_it_counts_exactly_half(holdings: list[Held], later_ms: int) -> None:
-    found = standings(*QUEUES)
+    shares = standings(*QUEUES)
     for (queue, user), (began, until), amounts in holdings:
-        found.begin(queue, user, amounts, began)
-        found.end(queue, user, amounts, (began, until))
+        shares.begin(queue, user, amounts, began)
+        shares.end(queue, user, amounts, (began, until))
     at_ms = TODAY + HALF_LIFE_MS + later_ms
     for queue, user in {owner: None for owner, _, _ in holdings}:
-        assert 2 * value(found, queue, user, at_ms + HALF_LIFE_MS) == value(found, queue, user, at_ms)
+        assert 2 * value(shares, queue, user, at_ms + HALF_LIFE_MS) == value(shares, queue, user, at_ms)
 
 
 @given(
@@ -89,25 +89,22 @@ def test_half_a_life_later_it_counts_exactly_half(holdings: list[Held], later_ms
     at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 4 * HALF_LIFE_MS),
 )
 def test_what_is_held_counts_from_its_start(holdings: list[tuple[Owner, int, tuple[int, ...]]], at_ms: int) -> None:
-    found = standings(*QUEUES)
+    fair_shares = standings(*QUEUES)
     for (queue, user), began, amounts in holdings:
-        found.hold(queue, user, amounts, +1)
-        found.begin(queue, user, amounts, began)
+        fair_shares.add_held(queue, user, amounts, +1)
+        fair_shares.begin(queue, user, amounts, began)
     for queue, user in {owner: None for owner, _, _ in holdings}:
-        mine = [(began, amounts) for owner, began, amounts in holdings if owner == (queue, user)]
+        own = [(began, amounts) for owner, began, amounts in holdings if owner == (queue, user)]
         shares = [
-            (
-                sum(amounts[r] for _, amounts in mine)
-                + average([(began, at_ms, a[r]) for began, a in mine], at_ms, TODAY)
-            )
+            (sum(amounts[r] for _, amounts in own) + average([(began, at_ms, a[r]) for began, a in own], at_ms, TODAY))
             / CAPACITY[r]
             for r in range(3)
         ]
-        assert value(found, queue, user, at_ms) == max(shares)
+        assert value(fair_shares, queue, user, at_ms) == max(shares)
     for (queue, user), began, amounts in holdings:
-        found.hold(queue, user, amounts, -1)
-        found.end(queue, user, amounts, (began, began))
-    assert found.users == {}, "what begins and ends at once was nothing"
+        fair_shares.add_held(queue, user, amounts, -1)
+        fair_shares.end(queue, user, amounts, (began, began))
+    assert fair_shares.users == {}, "what begins and ends at once was nothing"
 
 
 FAIR = {"a": Fraction(1, 2), DEFAULT: Fraction(1, 2), "b": Fraction(3, 8), "c": Fraction(1, 8)}
@@ -118,67 +115,67 @@ FAIR = {"a": Fraction(1, 2), DEFAULT: Fraction(1, 2), "b": Fraction(3, 8), "c": 
 def test_a_queue_counts_at_the_level_of_its_path_that_is_worst_off(
     holdings: list[tuple[Owner, tuple[int, ...]]],
 ) -> None:
-    found = standings(*QUEUES)
+    shares = standings(*QUEUES)
     for (queue, user), amounts in holdings:
-        found.hold(queue, user, amounts, +1)
+        shares.add_held(queue, user, amounts, +1)
 
     def over(fair: Fraction, *queues: str) -> Fraction:
         held = [amounts for (queue, _), amounts in holdings if queue in queues]
-        return max(Fraction(sum(each[r] for each in held), CAPACITY[r]) for r in range(3)) / fair
+        return max(Fraction(sum(vector[r] for vector in held), CAPACITY[r]) for r in range(3)) / fair
 
     for queue, levels in (("b", ("b", "a")), ("c", ("c", "a")), ("a", ("a",)), (DEFAULT, (DEFAULT,))):
         below = {"a": ("a", "b", "c")}
-        every = [over(FAIR[level], *below.get(level, (level,))) for level in levels]
-        every += [over(FAIR["a"] / 5, "a")] if queue == "a" else []
-        use = found.queue_use(queue, TODAY)
-        assert Fraction(use.used * use.of, use.whole * use.part) == max(every)
+        ratios = [over(FAIR[level], *below.get(level, (level,))) for level in levels]
+        ratios += [over(FAIR["a"] / 5, "a")] if queue == "a" else []
+        use = shares.queue_usage(queue, TODAY)
+        assert Fraction(use.used * use.fair_whole, use.capacity * use.fair_part) == max(ratios)
 
 
 @given(holdings=st.lists(HOLDINGS, max_size=6), at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 9 * HALF_LIFE_MS))
 def test_a_snapshot_has_all_that_is_remembered(holdings: list[Held], at_ms: int) -> None:
-    found = standings(*QUEUES)
+    shares = standings(*QUEUES)
     for (queue, user), (began, until), amounts in holdings:
-        found.begin(queue, user, amounts, began)
-        found.end(queue, user, amounts, (began, until))
-    again = standings(*QUEUES, spent=tuple(found.spent()))
-    assert (again.queues, again.users, again.spent()) == (found.queues, found.users, found.spent())
-    total = found.queues[0].past
+        shares.begin(queue, user, amounts, began)
+        shares.end(queue, user, amounts, (began, until))
+    restored = standings(*QUEUES, spent=tuple(shares.spent()))
+    assert (restored.queues, restored.users, restored.spent()) == (shares.queues, shares.users, shares.spent())
+    total = shares.queues[0].past
     assert total == tuple(
-        sum(found.users[account].past[r] for account in found.users if account[1]) for r in range(3)
+        sum(shares.users[account].past[r] for account in shares.users if account[1]) for r in range(3)
     ), "the root has what all users have"
 
 
 @given(lives=st.lists(st.integers(1, 40), min_size=3, max_size=8), samples=st.lists(st.integers(1, 200), max_size=8))
 @settings(max_examples=40)
-def test_invariant_18_to_look_at_it_in_between_changes_nothing(lives: list[int], samples: list[int]) -> None:
-    """A gang runs, ends and runs again over hundreds of half-lives; another log has the same, with events between."""
+def test_invariant_18_reading_it_in_between_changes_nothing(lives: list[int], samples: list[int]) -> None:
+    """Check two logs of a gang that runs, ends and runs again over hundreds of half-lives, one with events between."""
     seldom, often = State(), State()
-    moment, moments = TODAY, []
+    end_ms, ends_ms = TODAY, []
     for life in lives:
-        moment += life * HALF_LIFE_MS + 12_345
-        moments.append(moment)
-    between = [TODAY + sample * HALF_LIFE_MS for sample in samples if TODAY + sample * HALF_LIFE_MS < moment]
+        end_ms += life * HALF_LIFE_MS + 12_345
+        ends_ms.append(end_ms)
+    between = [TODAY + sample * HALF_LIFE_MS for sample in samples if TODAY + sample * HALF_LIFE_MS < end_ms]
     for state, looks in ((seldom, []), (often, between)):
         _apply(state, TODAY, e.NodesListed(nodes=(Node(name="n1", gpus=8, cpu_milli=64_000, memory_bytes=64),)))
         _apply(state, TODAY, e.Submitted(job=draws.job(1, "ann", _spec(4))))
-        for at_ms in sorted((*moments, *looks)):
-            if at_ms in moments:
+        for at_ms in sorted((*ends_ms, *looks)):
+            if at_ms in ends_ms:
                 _turn(state, at_ms)
             else:
                 _apply(state, at_ms, e.NodeCordoned(node="n1") if state.nodes.ready[0] else e.NodeUncordoned(node="n1"))
             state.validate()
     assert (seldom.standings.queues, seldom.standings.users) == (often.standings.queues, often.standings.users)
     assert seldom.standings.spent() == often.standings.spent()
-    seen = often.copy(dict(often.gangs), often.arrays.values()).standings
-    assert (seen.queues, seen.users, seen.spent()) == (
+    copied = often.copy(dict(often.gangs), often.arrays.values()).standings
+    assert (copied.queues, copied.users, copied.spent()) == (
         often.standings.queues,
         often.standings.users,
         often.standings.spent(),
     )
-    assert seldom.standings.base == base_of(moment, HALF_LIFE_MS)
+    assert seldom.standings.base == first_remembered_period(end_ms, HALF_LIFE_MS)
     bits = max(abs(past).bit_length() for past in seldom.standings.queues[0].past)
     assert bits <= 2 * REMEMBERED + HALF_LIFE_MS.bit_length() + (64_000).bit_length() + 8
-    assert all(len(each.periods) <= 2 * REMEMBERED for each in seldom.standings.spent())
+    assert all(len(record.periods) <= 2 * REMEMBERED for record in seldom.standings.spent())
     assert len(encode_image(seldom.image())) < 20_000
 
 
@@ -191,7 +188,7 @@ def _apply(state: State, at_ms: int, event: e.Event) -> None:
 
 
 def _turn(state: State, at_ms: int) -> None:
-    """The one gang starts, or, where it runs, has to start again."""
+    """Start the one gang, or make it start again if it runs."""
     gang = state.gangs["j1"]
     if gang.start:
         _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.generation, nodes=("n1",)))
@@ -204,13 +201,13 @@ def _turn(state: State, at_ms: int) -> None:
 
 @given(queues=draws.queues(), data=st.data())
 def test_all_users_of_one_queue_go_before_all_of_another(queues: tuple[Queue, ...], data: st.DataObject) -> None:
-    found = standings(*(queue for queue in queues if queue.name != ROOT))
-    names = [name for name in found._tree.index if not found._tree.children[found._tree.index[name]]]
+    shares = standings(*(queue for queue in queues if queue.name != ROOT))
+    names = [name for name in shares._tree.index if not shares._tree.children[shares._tree.index[name]]]
     for _ in range(data.draw(st.integers(0, 5))):
         amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
-        found.hold(data.draw(st.sampled_from(names)), data.draw(st.sampled_from(draws.USERS)), amounts, +1)
-    order = sorted((found.rank(name, user, TODAY), name) for name in names for user in draws.USERS)
-    runs = [name for at, (_, name) in enumerate(order) if at == 0 or order[at - 1][1] != name]
+        shares.add_held(data.draw(st.sampled_from(names)), data.draw(st.sampled_from(draws.USERS)), amounts, +1)
+    order = sorted((shares.rank(name, user, TODAY), name) for name in names for user in draws.USERS)
+    runs = [name for index, (_, name) in enumerate(order) if index == 0 or order[index - 1][1] != name]
     assert len(runs) == len({*runs}), "Fair Tree"
 
 
@@ -230,47 +227,50 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
     for _ in range(data.draw(st.integers(1, 5))):
         queue, user = data.draw(st.sampled_from(accounts))
         amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
-        state.standings.hold(queue, user, amounts, +1)
-        now = keys()
-        assert all(was <= later for was, later in zip(before, now, strict=True))
-        before = now
+        state.standings.add_held(queue, user, amounts, +1)
+        new_keys = keys()
+        assert all(was <= later for was, later in zip(before, new_keys, strict=True))
+        before = new_keys
 
 
 @every_policy
 @given(queues=draws.queues(), jobs=st.integers(1, 6), data=st.data())
-def test_no_key_begins_with_less_than_a_first_look_says(
+def test_no_key_is_below_its_lower_bound(
     policy: Policy, queues: tuple[Queue, ...], jobs: int, data: st.DataObject
 ) -> None:
-    """And under `dynamic` with little more: who looks at floats first looks at few keys after that."""
+    """Check also that bounds under `dynamic` are close, so that few exact keys are computed."""
     state = State()
     for queue in queues:
         _apply(state, TODAY, e.QueueSet(queue=queue))
     _apply(state, TODAY, e.NodesListed(nodes=data.draw(draws.nodes())))
-    every, moments = st.sampled_from([*state.queues]), st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY)
+    queue_names, times_ms = st.sampled_from([*state.queues]), st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY)
     for queue, (began, until), amounts, ends in data.draw(
-        st.lists(st.tuples(every, st.tuples(moments, moments).map(sorted), HELD, st.booleans()), max_size=6)
+        st.lists(st.tuples(queue_names, st.tuples(times_ms, times_ms).map(sorted), HELD, st.booleans()), max_size=6)
     ):
         user = data.draw(st.sampled_from(draws.USERS))
         state.standings.begin(queue, user, amounts, began)
         if ends:
             state.standings.end(queue, user, amounts, (began, until))
         else:
-            state.standings.hold(queue, user, amounts, +1)
+            state.standings.add_held(queue, user, amounts, +1)
     for number in range(1, jobs + 1):
-        spec = JobSpec(run="x", queue=data.draw(every), priority=data.draw(st.integers(-1_000, 1_000)))
+        spec = JobSpec(run="x", queue=data.draw(queue_names), priority=data.draw(st.integers(-1_000, 1_000)))
         _apply(state, TODAY, e.Submitted(job=draws.job(number, data.draw(st.sampled_from(draws.USERS)), spec)))
     now_ms, gangs = data.draw(st.integers(TODAY, TODAY + 5 * HALF_LIFE_MS)), list(state.gangs.values())
     for _ in range(2):
         owners = list(dict.fromkeys((gang.queue, gang.job.user) for gang in gangs))
-        whose = (owners.index((gang.queue, gang.job.user)) for gang in gangs)
+        owner_indices = (owners.index((gang.queue, gang.job.user)) for gang in gangs)
         own = ((gang.number, gang.submitted_ms, gang.job.spec.priority, gang.least_ms) for gang in gangs)
-        heads = Heads(owners, *np.array([(at, *each) for at, each in zip(whose, own, strict=True)]).T)
-        early = policy.early(heads, state, now_ms).tolist()
+        heads = LaneHeads(
+            owners,
+            *np.array([(owner_index, *figures) for owner_index, figures in zip(owner_indices, own, strict=True)]).T,
+        )
+        key_lower_bound = policy.key_lower_bound(heads, state, now_ms).tolist()
         firsts = [policy.key(gang, state, now_ms)[0] for gang in gangs]
-        assert all(at_least <= first for at_least, first in zip(early, firsts, strict=True))
+        assert all(at_least <= first for at_least, first in zip(key_lower_bound, firsts, strict=True))
         if policy.NAME == "dynamic":
-            assert all(at_least > first - 3 for at_least, first in zip(early, firsts, strict=True))
-        state.standings.hold(gangs[0].queue, gangs[0].job.user, data.draw(HELD), +1)
+            assert all(at_least > first - 3 for at_least, first in zip(key_lower_bound, firsts, strict=True))
+        state.standings.add_held(gangs[0].queue, gangs[0].job.user, data.draw(HELD), +1)
 
 
 @every_policy
@@ -292,16 +292,16 @@ def test_of_one_account_and_class_the_older_is_first(policy: Policy, ages_ms: li
 def test_points_rise_with_age_without_end(ages_ms: tuple[int, int], priority: int) -> None:
     younger, older = sorted(ages_ms)
     weights, starves_ms = Weights(), 30 * MINUTE_MS
-    assert own_points(weights, priority, younger, starves_ms) <= own_points(weights, priority, older, starves_ms)
+    assert gang_points(weights, priority, younger, starves_ms) <= gang_points(weights, priority, older, starves_ms)
     late_ms = older + 100_000 * MINUTE_MS
-    late, before = own_points(weights, -1000, late_ms, starves_ms), own_points(weights, 1000, older, starves_ms)
+    late, before = gang_points(weights, -1000, late_ms, starves_ms), gang_points(weights, 1000, older, starves_ms)
     assert late > before or older > 1 << 33
 
 
 @every_policy
 @given(queues=draws.queues(), data=st.data())
 def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
-    """What `explain` shows is what the order is made of."""
+    """Check that `explain` shows what the order is made of."""
     state = State()
     for queue in queues:
         _apply(state, TODAY, e.QueueSet(queue=queue))
@@ -311,10 +311,10 @@ def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], da
         spec = JobSpec(
             run="x", queue=data.draw(st.sampled_from([*state.queues])), priority=data.draw(st.integers(-9, 9))
         )
-        moment = TODAY + number * data.draw(st.sampled_from((0, MINUTE_MS, 40 * MINUTE_MS)))
-        _apply(state, max(state.at_ms, moment), e.Submitted(job=draws.job(number, owner, spec)))
+        time_ms = TODAY + number * data.draw(st.sampled_from((0, MINUTE_MS, 40 * MINUTE_MS)))
+        _apply(state, max(state.at_ms, time_ms), e.Submitted(job=draws.job(number, owner, spec)))
         amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
-        state.standings.hold(spec.queue, owner, amounts, +1)
+        state.standings.add_held(spec.queue, owner, amounts, +1)
     now_ms = state.at_ms + data.draw(st.sampled_from((0, MINUTE_MS, 3 * HALF_LIFE_MS)))
     for gang in state.gangs.values():
         factors = policy.factors(gang, state, now_ms)
@@ -328,6 +328,6 @@ def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], da
 
 
 def test_what_is_fair_to_a_queue_is_fair_to_one_user_of_it_and_beside_its_children_to_its_own_jobs() -> None:
-    found = standings(*QUEUES)
-    fair = {name: found.user_use(name, "ann", TODAY) for name in FAIR}
-    assert {name: Fraction(use.part, use.of) for name, use in fair.items()} == FAIR | {"a": FAIR["a"] / 5}
+    shares = standings(*QUEUES)
+    fair = {name: shares.user_usage(name, "ann", TODAY) for name in FAIR}
+    assert {name: Fraction(use.fair_part, use.fair_whole) for name, use in fair.items()} == FAIR | {"a": FAIR["a"] / 5}

@@ -30,17 +30,17 @@ SLICINGS: tuple[Slicing, ...] = (
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[NodeTable, Free]:
-    """Up to nine nodes, and those of them that are free, in topology order."""
+    """Draw up to nine nodes, and those of them that are free, in topology order."""
     domains = st.tuples(st.sampled_from(("s1", "s2")), st.sampled_from(("r1", "r2")), st.sampled_from(("v1", "v2", "")))
     homes = draw(st.lists(domains, min_size=1, max_size=9).map(sorted))
-    nodes = [Node(name=f"n{at}", domains=home, cpu_milli=1000) for at, home in enumerate(homes)]
+    nodes = [Node(name=f"n{index}", domains=home, cpu_milli=1000) for index, home in enumerate(homes)]
     taken = draw(st.sets(st.sampled_from([node.name for node in nodes]), max_size=3))
     table = NodeTable(nodes, dict.fromkeys(sorted(taken), NodeState.CORDONED), Undo(), LEVELS)
     return table, tuple(node for node in nodes if node.name not in taken)
 
 
 def lies_well(ranks: list[Node], slicing: Slicing, inside: str) -> bool:
-    """Whether nodes in the order of ranks are in one domain of the level `inside`, and each slice in one of its own."""
+    """Return whether the nodes are in one domain of the level `inside`, and each slice in one of its own level."""
     layers = [(level, size) for level, size in slicing if size > 1] + ([(inside, len(ranks))] if inside else [])
     for level, size in layers:
         depth = LEVELS.index(level) + 1
@@ -52,7 +52,7 @@ def lies_well(ranks: list[Node], slicing: Slicing, inside: str) -> bool:
 
 
 def places(free: Free, count: int, slicing: Slicing, inside: str) -> Iterator[tuple[Node, ...]]:
-    """Every choice of so many that lies well."""
+    """Yield every choice of that many nodes that lies well."""
     return (choice for choice in combinations(free, count) if lies_well(list(choice), slicing, inside))
 
 
@@ -64,13 +64,13 @@ def places(free: Free, count: int, slicing: Slicing, inside: str) -> Iterator[tu
     strategy=st.sampled_from(("pack", "spread", "balanced")),
 )
 def test_slices_of_slices(
-    cluster: tuple[NodeTable, Free], slicing: Slicing, many: int, inside: str, strategy: str
+    cluster: tuple[NodeTable, Free], slicing: Slicing, count: int, inside: str, strategy: str
 ) -> None:
     table, free = cluster
     size = slicing[0][1]
     spec = JobSpec(
         run="x",
-        nodes=many * size,
+        nodes=count * size,
         placement=Placement(
             topology=inside or None,
             mode="required" if inside else "preferred",
@@ -78,15 +78,15 @@ def test_slices_of_slices(
             slices=tuple(Slice(level=level, nodes=nodes) for level, nodes in slicing),
         ),
     )
-    found = place(table, spec.shape)
-    assert (found is None) == (next(places(free, spec.nodes, slicing, inside), None) is None)
-    if found is not None:
-        at = {node.name: node for node in free}
-        assert lies_well([at[share.node] for share in found], slicing, inside)
+    indices = place(table, spec.shape)
+    assert (indices is None) == (next(places(free, spec.nodes, slicing, inside), None) is None)
+    if indices is not None:
+        index = {node.name: node for node in free}
+        assert lies_well([index[share.node] for share in indices], slicing, inside)
     for layer, named in zip(spec.shape.slices.layers, range(len(slicing)), strict=True):
         room = max(n for n in range(len(free) // layer.nodes + 1) if _fits(free, n, slicing[named:], inside))
         assert most(table, table.times(spec.shape), (Layout(inside, bool(inside)), layer)) == room
 
 
-def _fits(free: Free, many: int, slicing: Slicing, inside: str) -> bool:
-    return not many or any(True for _ in places(free, many * slicing[0][1], slicing, inside))
+def _fits(free: Free, count: int, slicing: Slicing, inside: str) -> bool:
+    return not count or any(True for _ in places(free, count * slicing[0][1], slicing, inside))

@@ -20,7 +20,7 @@ def scenarios(table: Table, policy: str = "priority") -> Callable[..., None]:
     @pytest.mark.parametrize(("cluster", "queues", "film"), table.values(), ids=table)
     def play(cluster: str, queues: str, film: str, monkeypatch: pytest.MonkeyPatch) -> None:
         Film(POLICIES[policy], cluster, queues).play(film)
-        monkeypatch.setattr(queue_rotation, "LARGE", 0)
+        monkeypatch.setattr(queue_rotation, "LARGE_CLUSTER_NODES", 0)
         Film(POLICIES[policy], cluster, queues).play(film)
 
     return play

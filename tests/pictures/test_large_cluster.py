@@ -51,7 +51,7 @@ def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(fi
 
 
 def test_a_reservation_moves_earlier_after_eight_early_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_rotation, "LARGE", 0)
+    monkeypatch.setattr(queue_rotation, "LARGE_CLUSTER_NODES", 0)
     nodes = " ".join(f"n{name.lower()}:{name} {name},time=2h" for name in "BCDEFGHI")
     film = Film(POLICIES["dynamic"], f"na:A A,time=1h {nodes}", "")
     film.do("S:9x1,time=1h")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.queue_order.fair_division import Claim, divide
+from ganger.core.queue_order.fair_division import QueueDemand, divide
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 
@@ -76,7 +76,7 @@ def test_volcano_1096_no_part_of_a_gpu_keeps_whole_ones_idle(policy: str) -> Non
         """C:1x2,q=a D:1x2,q=b,user=bob -> CC. | D no_capacity
            done C                       -> DD. | C succeeded""",
     )
-    assert divide(3, [Claim(1, 0, 2), Claim(1, 0, 2)]) == [2, 1], "GPUs are shared whole"
+    assert divide(3, [QueueDemand(1, 0, 2), QueueDemand(1, 0, 2)]) == [2, 1], "GPUs are shared whole"
 
 
 @pytest.mark.parametrize("policy", FAIR)

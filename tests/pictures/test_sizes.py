@@ -11,7 +11,7 @@ from ganger.model.job import Job, JobSpec, Limits, Origin
 from ganger.model.units import parse_duration_ms
 from ganger.model.views.overview import Size, Sizes
 from tests.laws import draws
-from tests.laws.liveness import changed
+from tests.laws.liveness import apply_flags
 from tests.laws.policies import POLICIES
 from tests.laws.safety import fingerprint
 from tests.laws.world import World
@@ -64,8 +64,8 @@ def test_what_fits_now(cluster: str, queues: str, happens: str, says: str) -> No
 def test_what_is_told_starts_when_it_is_submitted(data: st.DataObject) -> None:
     world = World(POLICIES["dynamic"], data.draw(draws.nodes()), data.draw(draws.queues()))
     for _ in range(data.draw(st.integers(1, 4))):
-        world.batch(data)
-        world.round()
+        world.draw_events(data)
+        world.run_cycle()
     if not world.state.ready:
         return
     queue, user = data.draw(st.sampled_from(sorted(world.state.queues))), data.draw(st.sampled_from(draws.USERS))
@@ -77,7 +77,7 @@ def test_what_is_told_starts_when_it_is_submitted(data: st.DataObject) -> None:
     if size is None or not size.nodes:
         assert size is None or (size.reason and size.reason.sentence)
         return
-    spec = changed(job.spec, size.flags)
+    spec = apply_flags(job.spec, size.flags)
     assert world.submit(Job(id="new", user=user, spec=spec, origin=Origin(directory="/")))
     started = [each.gang for each in plan(world.state, world.now_ms, world.policy).decisions if isinstance(each, Start)]
     assert "new" in started, f"{size.flags} would start, it was said"

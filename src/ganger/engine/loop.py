@@ -376,7 +376,7 @@ class Loop:
             turn.encoded[row.seq] = encoded
             turn.answers.append((done, row.seq))
             if self._settled is not None:
-                self._settled.hear(event)
+                self._settled.observe(event)
         elif event.kind in REQUESTS:
             turn.answers.append((done, RequestError("conflict", why, "see `ganger ls` and `ganger events`", 409)))
         else:

@@ -1,2 +1,1 @@
-"""Queue orders, one file each, found by `registry`. What a file must have is in
-`core.queue_order.policy_interface`."""
+"""Queue orders, one module each, found by `registry`; their interface is `core.queue_order.policy_interface`."""

@@ -1,16 +1,16 @@
-"""First in, first out. The baseline that every other order is measured against."""
+"""First in, first out: the baseline that every other order is compared with."""
 
 from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 
 NAME = "fifo"
-PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
+LIVENESS_GUARANTEES: tuple[str, ...] = ("work_conservation", "no_starvation")
 ORDERS_RUNNING = False
-STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
-RESERVES: Reservations | None = None
-BLOCKS = False
+STARVATION_AGE_MS: int | None = 30 * MINUTE_MS
+FIXED_RESERVATIONS: Reservations | None = None
+STRICT_ORDER = False
 
 account_key, gang_key, key = fifo_defaults.account_key, fifo_defaults.gang_key, fifo_defaults.key
-early, band = fifo_defaults.early, fifo_defaults.band
-factors, turn_ms = fifo_defaults.factors, fifo_defaults.turn_ms
+key_lower_bound, fifo_class = fifo_defaults.key_lower_bound, fifo_defaults.fifo_class
+factors, next_key_change_ms = fifo_defaults.factors, fifo_defaults.next_key_change_ms

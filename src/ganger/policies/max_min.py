@@ -1,24 +1,23 @@
-"""Max-min fairness: whoever has least of the cluster now goes first, running gangs included: progressive filling.
+"""Max-min fairness by progressive filling: the tenant with the least share at present goes first.
 
-Tenants are users in their queues. What one has is its dominant share over the weight of its queue; of what it had
-yesterday nothing counts, which is the difference to `fair_share`. A gang that waits comes in the order by what its
-tenant has; one that runs by what its tenant had when its turn came, which is what its tenant would have without it and
-those that began later. So a gang is stopped only for one whose tenant has less now than the other would have left: the
-least share grows, nobody becomes as poor as that one was, and whoever was let in so comes before whoever gave way, so
-that nobody is stopped back. A tenant's own gangs go by priority and age, and none of them is stopped for another.
+Tenants are users in their queues. A tenant's share is dominant, over the weight of its queue; past usage does not
+count, unlike in `fair_share`. Running gangs are ordered too: a pending gang by what its tenant has, a running one by
+what its tenant had when it started, which is what the tenant would have without it and later ones. So a gang is
+preempted only for one whose tenant has less than the other would have left. The least share grows, no tenant falls to
+what that one had, and preemptors precede their victims, so that none is preempted back. A tenant's own gangs go by
+priority and age, and none of them is preempted for another.
 
-Source: dominant resource fairness (Ghodsi et al., NSDI 2011); max-min as Gavel has it (Narayanan et al., OSDI 2020),
-with whole gangs instead of parts of time. Nobody is promised a start: where large gangs must not wait for long it takes
-another order.
+Sources: dominant resource fairness (Ghodsi et al., NSDI 2011); max-min as in Gavel (Narayanan et al., OSDI 2020), with
+whole gangs instead of fractions of time. There are no reservations: where large gangs must not wait long, use another
+order.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from ganger.core.queue_order import max_min
-from ganger.core.queue_order import priority_factors as of
-from ganger.core.queue_order.policy_interface import Heads, Key, joined
+from ganger.core.queue_order import max_min, priority_factors
+from ganger.core.queue_order.policy_interface import Key, LaneHeads, join_key
 from ganger.core.queues.share_bounds import SLACK, Floats
 from ganger.core.state.gang import RUNS, Gang
 from ganger.core.state.state import State
@@ -26,49 +25,59 @@ from ganger.model.policy import Reservations
 from ganger.model.views.service_views import Factor
 
 NAME = "max_min"
-PROMISES: tuple[str, ...] = ("work_conservation",)
+LIVENESS_GUARANTEES: tuple[str, ...] = ("work_conservation",)
 ORDERS_RUNNING = True
-STARVES_AFTER_MS: int | None = None
-RESERVES: Reservations | None = None
-BLOCKS = False
+STARVATION_AGE_MS: int | None = None
+FIXED_RESERVATIONS: Reservations | None = None
+STRICT_ORDER = False
 
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
-    """What the tenant has."""
-    return (max_min.share(state, queue, user),)
+    """Return the tenant's share."""
+    return (max_min.tenant_share(state, queue, user),)
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
-    """Of one that runs, what its tenant got since its turn is taken off; of equals it goes first. Then priority, then
-    the order of submission."""
-    runs = gang.state in RUNS
-    since = max_min.share_before(state, gang) - max_min.share(state, gang.queue, gang.job.user) if runs else 0
-    return (since, not runs, -gang.job.spec.priority, gang.number)
+    """Return what the tenant of a running gang got since it started, subtracted, so that the gang precedes equal ones.
+
+    Then priority and the order of submission.
+    """
+    is_running = gang.state in RUNS
+    gained = (
+        max_min.tenant_share_before(state, gang) - max_min.tenant_share(state, gang.queue, gang.job.user)
+        if is_running
+        else 0
+    )
+    return (gained, not is_running, -gang.job.spec.priority, gang.number)
 
 
-def early(heads: Heads, state: State, now_ms: int) -> Floats:
-    """What each tenant has, a little less."""
-    has = [float(max_min.share(state, queue, user)) for queue, user in heads.owners]
-    found: Floats = np.array(has, dtype=np.float64)[heads.owner] * (1 - SLACK)
-    return found
+def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
+    """Return each tenant's share, a little less."""
+    shares = [float(max_min.tenant_share(state, queue, user)) for queue, user in heads.owners]
+    bounds: Floats = np.array(shares, dtype=np.float64)[heads.owner] * (1 - SLACK)
+    return bounds
 
 
-def band(gang: Gang) -> int:
-    """One for each priority."""
+def fifo_class(gang: Gang) -> int:
+    """Return the priority."""
     return gang.job.spec.priority
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
-    """Smaller is earlier: the tenant that has or had least, then what runs, priority, age."""
-    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
+    """Return the key: the least share at present or at the start, then running gangs, priority, age."""
+    return join_key(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
-    """One after the other, as they are compared."""
-    told = (of.tenant_share(state, gang), of.priority(gang), of.age(gang, now_ms))
-    return tuple(replace(factor, weight=0, points=None) for factor in told)
+    """Return the factors in the order in which they are compared."""
+    ordered = (
+        priority_factors.tenant_share(state, gang),
+        priority_factors.priority(gang),
+        priority_factors.age(gang, now_ms),
+    )
+    return tuple(replace(factor, weight=0, points=None) for factor in ordered)
 
 
-def turn_ms(gang: Gang, now_ms: int) -> int | None:
-    """Time says nothing: the order changes when somebody starts or ends."""
+def next_key_change_ms(gang: Gang, now_ms: int) -> int | None:
+    """Return None: the order changes only when a gang starts or ends."""
     return None

@@ -1,15 +1,14 @@
-"""Shortest job first: by time limit. Whoever does not fit is passed; long ones wait while short ones come.
+"""Shortest job first, by time limit; a gang that does not fit is passed, and long ones wait while short ones arrive.
 
-One without a limit comes last. Running gangs are left alone.
+Gangs without a limit come last. Running gangs are not preempted.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from ganger.core.queue_order import fifo_defaults
-from ganger.core.queue_order import priority_factors as of
-from ganger.core.queue_order.policy_interface import Heads, Key, joined
+from ganger.core.queue_order import fifo_defaults, priority_factors
+from ganger.core.queue_order.policy_interface import Key, LaneHeads, join_key
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -18,43 +17,43 @@ from ganger.model.policy import Reservations
 from ganger.model.views.service_views import Factor
 
 NAME = "sjf"
-PROMISES: tuple[str, ...] = ("work_conservation",)
+LIVENESS_GUARANTEES: tuple[str, ...] = ("work_conservation",)
 ORDERS_RUNNING = False
-STARVES_AFTER_MS: int | None = None
-RESERVES: Reservations | None = None
-BLOCKS = False
+STARVATION_AGE_MS: int | None = None
+FIXED_RESERVATIONS: Reservations | None = None
+STRICT_ORDER = False
 
 account_key = fifo_defaults.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
-    """Its limit, then the order of submission."""
+    """Return the time limit, then the order of submission."""
     return (_limit_ms(gang), gang.number)
 
 
-def early(heads: Heads, state: State, now_ms: int) -> Floats:
-    """The least time that it may be granted: no limit is less."""
+def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
+    """Return the least time that each may be granted, which is at most its limit."""
     return heads.stays_ms.astype(np.float64)
 
 
-def band(gang: Gang) -> int:
-    """One for each limit."""
+def fifo_class(gang: Gang) -> int:
+    """Return the time limit."""
     return _limit_ms(gang)
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
-    """Smaller is earlier: the shortest, then the order of submission."""
-    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
+    """Return the key: the shortest first, then the order of submission."""
+    return join_key(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
-    """Its limit, then its age: one after the other, as they are compared."""
-    aged = replace(of.age(gang, now_ms), weight=0, points=None)
-    return of.shortness(gang.time_ms, "its limit"), aged
+    """Return the factors in the order in which they are compared: limit, age."""
+    aged = replace(priority_factors.age(gang, now_ms), weight=0, points=None)
+    return priority_factors.shortness(gang.time_ms, "its limit"), aged
 
 
-def turn_ms(gang: Gang, now_ms: int) -> int | None:
-    """The order never changes."""
+def next_key_change_ms(gang: Gang, now_ms: int) -> int | None:
+    """Return None: the order never changes."""
     return None
 
 

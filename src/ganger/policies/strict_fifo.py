@@ -1,18 +1,18 @@
-"""First in, first out, and nobody passes: the first that cannot start blocks all that come after it.
+"""First in, first out without passing: the first gang that cannot start blocks all later ones.
 
-What is idle beside it stays so. The simplest order there is, and what "FIFO" is in tables of simulators.
+What is idle meanwhile stays idle. The simplest order, and what "FIFO" means in tables of simulators.
 """
 
 from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Reservations
 
 NAME = "strict_fifo"
-PROMISES: tuple[str, ...] = ()
+LIVENESS_GUARANTEES: tuple[str, ...] = ()
 ORDERS_RUNNING = False
-STARVES_AFTER_MS: int | None = None
-RESERVES: Reservations | None = None
-BLOCKS = True
+STARVATION_AGE_MS: int | None = None
+FIXED_RESERVATIONS: Reservations | None = None
+STRICT_ORDER = True
 
 account_key, gang_key, key = fifo_defaults.account_key, fifo_defaults.gang_key, fifo_defaults.key
-early, band = fifo_defaults.early, fifo_defaults.band
-factors, turn_ms = fifo_defaults.factors, fifo_defaults.turn_ms
+key_lower_bound, fifo_class = fifo_defaults.key_lower_bound, fifo_defaults.fifo_class
+factors, next_key_change_ms = fifo_defaults.factors, fifo_defaults.next_key_change_ms

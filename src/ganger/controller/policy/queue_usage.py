@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, respent
+from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, recut_usage
 from ganger.core.queues.quota import Vector
-from ganger.core.queues.share_bounds import NOTHING
+from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.state.runtime_estimate import KEPT, SIZES, RunTimes
 from ganger.core.state.state import State
 from ganger.model.queue import ROOT
@@ -85,7 +85,11 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
         raise ValueError(f"it is of another queue than {queue}")
     for each in usage.spent:
         for period, amounts in each.periods:
-            if not 0 <= period * usage.half_life_ms < usage.at_ms or len(amounts) != len(NOTHING) or min(amounts) < 0:
+            if (
+                not 0 <= period * usage.half_life_ms < usage.at_ms
+                or len(amounts) != len(ZERO_VECTOR)
+                or min(amounts) < 0
+            ):
                 raise ValueError(f"spent of {each.user}: nobody can have used {amounts} in half-life {period}")
     for known in usage.runs:
         if not 0 < len(known.times_ms) <= KEPT or min(known.gpu_milli, *known.times_ms) < 0:
@@ -102,12 +106,12 @@ def spent_by_now(found: Iterable[Usage], half_life_ms: int, queues: Container[st
         if usage.half_life_ms == half_life_ms:
             every += usage.spent
         else:
-            every += respent(usage.spent, usage.half_life_ms, half_life_ms, usage.at_ms)
+            every += recut_usage(usage.spent, usage.half_life_ms, half_life_ms, usage.at_ms)
     sums = dict[tuple[str, str], dict[int, Vector]]()
     for each in every:
         periods = sums.setdefault((each.queue if each.queue in queues else ROOT, each.user), {})
         for period, (gpus, cpus, memory) in each.periods:
-            had = periods.get(period, NOTHING)
+            had = periods.get(period, ZERO_VECTOR)
             periods[period] = (had[0] + gpus, had[1] + cpus, had[2] + memory)
     return [
         DecayedUsage(queue=queue, user=user, periods=tuple(sorted(periods.items())))

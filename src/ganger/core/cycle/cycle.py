@@ -1,12 +1,12 @@
-"""One round as it goes: what it is about, and what is kept for gangs that cannot start yet from those after them.
+"""The state of one scheduling cycle: what it plans, and the capacity it holds for gangs that cannot start yet.
 
-Made by `core.cycle.plan`, handed to `core.cycle.preemption` and `core.cycle.pending_reasons`. A gang that starves, or
-is the head of its queue, is promised a start (`core.reservations.reservations`). Where no moment can be told, since
-somebody in the way has no limit, and for one that others are stopped for, room is kept as long as the round lasts: a
-gang keeps what it would use of each limit it is within, and of the one that binds whatever there is: its owner's
-allowance, then quota, then nodes. So what ends goes to it, and nobody is kept from what it cannot use yet. That it owns
-the room from the moment of the decision is HiveD's idea (reference: scheduling, section 2). A promise goes before room
-that is kept."""
+A gang that starves, or is the first of its queue, gets a reservation (`core.reservations.reservations`). Where no start
+can be predicted because a gang in the way has no time limit, and for a preemptor, capacity is held until the end of the
+cycle instead. A capacity hold takes what the gang would use of every limit it is within, and all that is left of the
+one that binds: the user's allowance, then quota, then nodes. So capacity that becomes free goes to this gang, and no
+other gang is kept from what it cannot use yet. That the gang owns the capacity from the moment of the decision is
+HiveD's idea (reference: scheduling, section 2). A reservation takes precedence over a capacity hold.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,10 +15,15 @@ from typing import Any, Final
 
 from ganger.core.nodes.fragmentation import kinds_of
 from ganger.core.placement.start_check import StartRequest, ask, barred, fit, is_maintained, where
-from ganger.core.queue_order.policy_interface import Policy, large_after_ms, reservations, starves_after_ms
+from ganger.core.queue_order.policy_interface import (
+    Policy,
+    large_reservation_age_ms,
+    reservation_limits,
+    starvation_age_ms,
+)
 from ganger.core.queues.quota import Vector, need
 from ganger.core.reservations.capacity_forecast import Reservation
-from ganger.core.reservations.earliest_start import earliest
+from ganger.core.reservations.earliest_start import find_earliest_start
 from ganger.core.reservations.queue_rotation import QueueRotation, is_large_cluster
 from ganger.core.reservations.reservations import CycleReservations
 from ganger.core.state.gang import Gang
@@ -37,18 +42,18 @@ CURABLE: Final = (
     ReasonCode.MAINTENANCE,
     ReasonCode.HELD,
 )
-"""Reasons that end when other gangs do, or maintenance."""
-MOST_CLAIMS: Final = 20
-"""For how many gangs room is kept at a time; for the others when these have started."""
-MOST_IN_QUEUE: Final = 5
-"""Of these, how many of one queue."""
-HEADS_TRIED: Final = 3
-"""For how many gangs of a queue that has no promise a round looks for one; and for how many large ones."""
+"""Reasons that end when other gangs or maintenance do."""
+MAX_HOLDS: Final = 20
+"""Gangs that capacity is held for at a time; the others follow when these have started."""
+MAX_HOLDS_PER_QUEUE: Final = 5
+"""Of these, gangs of one queue."""
+MAX_TRIES: Final = 3
+"""Gangs of a queue without a reservation for which a cycle tries to make one; the same number of large ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Room kept for a gang: its owner's allowance, that much of each resource of its queue, these nodes."""
+class CapacityHold:
+    """Capacity held for a gang: its user's allowance, an amount of each resource of its queue, and nodes."""
 
     gang: Gang
     quota: Vector
@@ -57,298 +62,322 @@ class Claim:
 
 @dataclass(slots=True)
 class Cycle:
-    """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
-    victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
-    granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
-    kept, by gang; promises: starts that are promised; tried: gangs of each queue, large and others, that no start could
-    be promised to; next_ones: how many of each queue starve, and are promised one when others of it have started;
-    pushed: promises that do not keep a gang from starting that has run before, by that gang; nobody_gives_way: of those
-    that run none comes after whoever was tried last, nor after those that are tried later, and none is leaving;
-    rotation: on a large cluster, the queue whose first gang may be given a reservation."""
+    """One scheduling cycle.
+
+    Attributes:
+        state: The state that is planned on, inside a trial.
+        now_ms: The time of the cycle.
+        policy: The queue order.
+        ending: Gangs that the cycle stops, for whatever cause.
+        victims: Those of them that are preempted.
+        started_gangs: Gangs that the cycle starts.
+        started_elements: By array, the number of elements that it starts.
+        granted_ms: Time limits of gangs that start with less than they request, by candidate.
+        capacity_holds: Capacity held, by gang.
+        reservations: The reservations.
+        reservation_tries: By queue, and large gangs or others, the gangs that no reservation could be made for.
+        postponed: By a gang that has run before, the reservations of later gangs that do not keep it from starting.
+        unreserved_starving: By queue, starving gangs that get a reservation when others of the queue have started.
+        has_no_victims: No running gang comes after the last gang that was tried, or after later ones, and none is
+            leaving.
+        rotation: On a large cluster, the queue whose first gang may get a reservation.
+    """
 
     state: State
     now_ms: int
     policy: Policy
     ending: dict[str, None] = field(default_factory=dict)
     victims: list[Gang] = field(default_factory=list)
-    begun: dict[str, Gang] = field(default_factory=dict)
-    elements: dict[str, int] = field(default_factory=dict)
-    granted: dict[str, int] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
-    tried: dict[tuple[str, bool], int] = field(default_factory=dict)
-    pushed: dict[str, list[Reservation]] = field(default_factory=dict)
-    next_ones: dict[str, int] = field(default_factory=dict)
-    nobody_gives_way: bool = False
-    promises: CycleReservations = field(init=False)
+    started_gangs: dict[str, Gang] = field(default_factory=dict)
+    started_elements: dict[str, int] = field(default_factory=dict)
+    granted_ms: dict[str, int] = field(default_factory=dict)
+    capacity_holds: dict[str, CapacityHold] = field(default_factory=dict)
+    reservation_tries: dict[tuple[str, bool], int] = field(default_factory=dict)
+    postponed: dict[str, list[Reservation]] = field(default_factory=dict)
+    unreserved_starving: dict[str, int] = field(default_factory=dict)
+    has_no_victims: bool = False
+    reservations: CycleReservations = field(init=False)
     rotation: QueueRotation | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
             self.state.nodes.set_kinds(kinds_of(_live_shapes(self.state)))
-        self.promises = CycleReservations(self.state, self.now_ms, self.ending)
-        if is_large_cluster(self.state) and reservations(self.policy, self.state.rules) is not None:
-            lines = self.state.lines(self.policy)
-            self.rotation = QueueRotation(self.state, lines, self._awaits_reservation, self._may_be_next)
+        self.reservations = CycleReservations(self.state, self.now_ms, self.ending)
+        if is_large_cluster(self.state) and reservation_limits(self.policy, self.state.rules) is not None:
+            lanes = self.state.lines(self.policy)
+            self.rotation = QueueRotation(self.state, lanes, self._awaits_reservation, self._may_reserve_next)
 
-    # -- who starts --------------------------------------------------------------------------------------------------
+    # -- starts --------------------------------------------------------------------------------------------------------
 
-    def start(self, gang: Gang) -> Shares | ReasonCode:
-        """Where it starts, or what binds: its own limits, the nodes, or what is kept for others. With how much time is
-        in `granted`, where it is less than the gang asks for."""
-        self.granted.pop(gang.id, None)
-        self.pushed.pop(gang.id, None)
-        if gang.id in self.promises.standing:
-            with self._lifted(list(self.claims.values())):
-                return self._start(gang)
-        return self._start(gang)
+    def find_start(self, gang: Gang) -> Shares | ReasonCode:
+        """Return the shares that a gang may start on, or the reason why it may not.
 
-    def _start(self, gang: Gang) -> Shares | ReasonCode:
-        wanted = ask(gang)
-        why = barred(self.state, wanted)
-        if why is not None:
-            return why
-        found = self.promises.start(gang, wanted)
-        if found:
-            # Without the node on which it failed again and again, if it can.
-            shy = replace(wanted, avoids=(*wanted.avoids, *gang.shuns))
-            return (self.promises.start(gang, shy) if gang.shuns else None) or found
-        if not (self.promises.standing or self.state.windows) or not where(self.state, wanted.at_least):
-            return ReasonCode.MAINTENANCE if is_maintained(self.state, wanted.at_least) else ReasonCode.NO_CAPACITY
-        weaker = self._weaker(gang)
-        found = self.promises.start(gang, wanted, weaker) if weaker else None
-        if found:
-            # Noted now: when it has begun, what it uses may put it behind them.
-            self.pushed[gang.id] = weaker
-        return found or self._shortened(gang, wanted) or ReasonCode.HELD
+        `granted_ms` has its time limit where it may start with less than it requests.
+        """
+        self.granted_ms.pop(gang.id, None)
+        self.postponed.pop(gang.id, None)
+        if gang.id in self.reservations.by_gang:
+            with self._without_holds(list(self.capacity_holds.values())):
+                return self._find_start_beside_holds(gang)
+        return self._find_start_beside_holds(gang)
 
-    def _shortened(self, gang: Gang, wanted: StartRequest) -> Shares | None:
-        """Where it starts with less time than it asks for, if that will do: how much is noted."""
-        found = self.promises.shortened(gang, wanted)
-        if found is None:
+    def _find_start_beside_holds(self, gang: Gang) -> Shares | ReasonCode:
+        request = ask(gang)
+        reason = barred(self.state, request)
+        if reason is not None:
+            return reason
+        shares = self.reservations.find_start(gang, request)
+        if shares:
+            # If possible not on nodes where it has failed repeatedly.
+            cautious = replace(request, avoids=(*request.avoids, *gang.shuns))
+            return (self.reservations.find_start(gang, cautious) if gang.shuns else None) or shares
+        if not (self.reservations.by_gang or self.state.windows) or not where(self.state, request.at_least):
+            return ReasonCode.MAINTENANCE if is_maintained(self.state, request.at_least) else ReasonCode.NO_CAPACITY
+        weaker = self._weaker_reservations(gang)
+        shares = self.reservations.find_start(gang, request, weaker) if weaker else None
+        if shares:
+            # Recorded now: once it has started, its usage may put it behind them in the order.
+            self.postponed[gang.id] = weaker
+        return shares or self._find_shortened_start(gang, request) or ReasonCode.HELD
+
+    def _find_shortened_start(self, gang: Gang, request: StartRequest) -> Shares | None:
+        """Return shares for a start with less time than requested, recording the time in `granted_ms`."""
+        start = self.reservations.find_shortened_start(gang, request)
+        if start is None:
             return None
-        self.granted[gang.id] = gang.ran_ms + found[1]
-        return found[0]
+        self.granted_ms[gang.id] = gang.ran_ms + start[1]
+        return start[0]
 
-    def took(self, gang: Gang, name: str, shares: Shares) -> None:
-        """It has started; `name`: under which it waited. Weaker promises that it was in the way of move back."""
-        self.nobody_gives_way = False  # what its owner uses now may put others of his behind those that wait
-        self.promises.began(name, gang, shares)
-        for promise in self.pushed.pop(name, ()):
-            self.promises.give_way(promise, Moved.RESTARTED)
+    def record_start(self, gang: Gang, candidate: str, shares: Shares) -> None:
+        """Record the start of a gang, and postpone weaker reservations in its way.
 
-    def _weaker(self, gang: Gang) -> list[Reservation]:
-        """Promises that do not keep it from starting again, where it has run before: of gangs that come after it."""
+        Args:
+            gang: The gang that starts.
+            candidate: The id under which it was pending: that of its array for an element.
+            shares: What it starts on.
+        """
+        self.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones
+        self.reservations.record_start(candidate, gang, shares)
+        for reservation in self.postponed.pop(candidate, ()):
+            self.reservations.postpone(reservation, Moved.RESTARTED)
+
+    def _weaker_reservations(self, gang: Gang) -> list[Reservation]:
+        """Return the reservations of later gangs, which do not keep a gang that has run before from starting again."""
         if not gang.passes_reservations:
             return []
-        mine, standing = self._key(gang), self.promises.standing.values()
-        return [each for each in standing if each.gang.id != gang.id and mine < self._key(each.gang)]
+        own_key = self._order_key(gang)
+        others = (other for other in self.reservations.by_gang.values() if other.gang.id != gang.id)
+        return [other for other in others if own_key < self._order_key(other.gang)]
 
-    # -- what is kept ------------------------------------------------------------------------------------------------
+    # -- reservations and capacity holds -------------------------------------------------------------------------------
 
-    def reserve(self, gang: Gang, why: ReasonCode) -> None:
-        """A gang that waits because of `why` is promised a start, or room is kept for it, as far as that may be."""
-        if gang.id in self.promises.standing:
+    def reserve(self, gang: Gang, reason: ReasonCode) -> None:
+        """Make a reservation for a gang that cannot start, or hold capacity for it, as far as the limits allow."""
+        if gang.id in self.reservations.by_gang:
             return
-        if self.policy.BLOCKS:
-            self._block(gang, why)
+        if self.policy.STRICT_ORDER:
+            self._block_later_gangs(gang, reason)
             return
-        may_promise = self._may_promise(gang)
-        if may_promise and self.promises.reserve(gang):
+        may_reserve = self._may_reserve(gang)
+        if may_reserve and self.reservations.reserve(gang):
             if self.rotation is not None and gang.queue == self.rotation.current:
                 self.rotation.has_reserved = True
             return
-        which = gang.queue, self.is_large(gang)
-        self.tried[which] = self.tried.get(which, 0) + 1
-        if self.rotation is not None and which == (self.rotation.current, False) and self.tried[which] >= HEADS_TRIED:
+        scope = gang.queue, self.is_large(gang)
+        tries = self.reservation_tries[scope] = self.reservation_tries.get(scope, 0) + 1
+        if self.rotation is not None and scope == (self.rotation.current, False) and tries >= MAX_TRIES:
             self.rotate()
-        if why is ReasonCode.MAINTENANCE or not self.starves(gang) or not self.may_keep(gang.queue):
+        if reason is ReasonCode.MAINTENANCE or not self.starves(gang) or not self.may_hold(gang.queue):
             return
-        if may_promise or not gang.has_moment:
-            opening = (
-                earliest(self.state, ask(gang), self.now_ms)
-                if why in (ReasonCode.NO_CAPACITY, ReasonCode.HELD)
-                else None
-            )
-            self.keep(gang, why, opening.shares if opening else ())
+        if may_reserve or not gang.has_moment:
+            is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD)
+            start = find_earliest_start(self.state, ask(gang), self.now_ms) if is_placeable else None
+            self.hold_capacity(gang, reason, start.shares if start else ())
         else:
-            self.next_ones[gang.queue] = self.next_ones.get(gang.queue, 0) + 1
+            self.unreserved_starving[gang.queue] = self.unreserved_starving.get(gang.queue, 0) + 1
 
-    def _block(self, gang: Gang, why: ReasonCode) -> None:
-        """Nobody that comes after it starts: it keeps all nodes or, where that binds, what its queue has left. One that
-        waits for its owner's allowance is in nobody's way."""
-        if why is ReasonCode.OVER_QUOTA and not self.is_blocked(gang.queue):
-            self.keep(gang, why, ())
-        elif why in (ReasonCode.NO_CAPACITY, ReasonCode.HELD, ReasonCode.MAINTENANCE):
-            nothing = (0,) * len(self.state.tree.counted(gang.shape))
-            self._claim(Claim(gang, nothing, tuple(self.state.nodes.index)))
+    def _block_later_gangs(self, gang: Gang, reason: ReasonCode) -> None:
+        """Hold all nodes or, if its quota binds, what is left of the queue's quota, so that no later gang starts.
+
+        A gang that waits for its user's allowance blocks no other.
+        """
+        if reason is ReasonCode.OVER_QUOTA and not self.is_blocked(gang.queue):
+            self.hold_capacity(gang, reason, ())
+        elif reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD, ReasonCode.MAINTENANCE):
+            no_quota = (0,) * len(self.state.tree.max_demand(gang.shape))
+            self._hold(CapacityHold(gang, no_quota, tuple(self.state.nodes.index)))
 
     def is_blocked(self, queue: str) -> bool:
-        """Whether somebody waits that all others of that queue come after."""
-        return self.is_shut or (self.policy.BLOCKS and any(each.gang.queue == queue for each in self.claims.values()))
+        """Return whether a gang of the queue, under strict order, keeps all later ones of the queue from starting."""
+        return self.is_cluster_blocked or (
+            self.policy.STRICT_ORDER and any(hold.gang.queue == queue for hold in self.capacity_holds.values())
+        )
 
     @property
-    def is_shut(self) -> bool:
-        """Whether somebody waits for nodes that all others come after."""
-        return self.policy.BLOCKS and any(claim.nodes for claim in self.claims.values())
+    def is_cluster_blocked(self) -> bool:
+        """True if a gang that waits for nodes, under strict order, keeps all later gangs from starting."""
+        return self.policy.STRICT_ORDER and any(hold.nodes for hold in self.capacity_holds.values())
 
     def starves(self, gang: Gang) -> bool:
-        """Whether it has waited beyond the policy's threshold."""
-        after_ms = starves_after_ms(self.policy, self.state.rules, gang.job.spec.priority)
-        return after_ms is not None and self.now_ms - gang.since_ms >= after_ms
+        """Return whether a gang has waited beyond the starvation threshold."""
+        age_ms = starvation_age_ms(self.policy, self.state.rules, gang.job.spec.priority)
+        return age_ms is not None and self.now_ms - gang.since_ms >= age_ms
 
     def is_large(self, gang: Gang) -> bool:
-        """Whether it is on many nodes, and has waited for so long that it is promised a start beside the first."""
-        after_ms = large_after_ms(self.policy, self.state.rules, gang)
-        return after_ms is not None and self.now_ms - gang.since_ms >= after_ms
+        """Return whether a gang has enough nodes and age for a reservation beside that of the first of its queue."""
+        age_ms = large_reservation_age_ms(self.policy, self.state.rules, gang)
+        return age_ms is not None and self.now_ms - gang.since_ms >= age_ms
 
-    def may_promise(self, queue: str, *, large: bool) -> bool:
-        """Whether one more gang may be promised a start, of that queue. `large`: one for which that is so of
-        `is_large`."""
-        most = reservations(self.policy, self.state.rules)
-        if most is None or not _is_below(len(self.promises.standing), most.total):
+    def may_reserve(self, queue: str, *, large: bool) -> bool:
+        """Return whether one more gang of the queue may get a reservation; `large` if `is_large` is true of it."""
+        limits = reservation_limits(self.policy, self.state.rules)
+        if limits is None or not _is_below(len(self.reservations.by_gang), limits.total):
             return False
-        if most.per_queue is None or (large and most.large.per_queue is None):
+        if limits.per_queue is None or (large and limits.large.per_queue is None):
             return True
-        there = self.promises.laid.of_queue.get(queue, {})
-        own = sum(map(self.is_large, there.values()))
-        if large and _is_below(own, most.large.per_queue):
+        reserved = self.reservations.table.of_queue.get(queue, {})
+        large_count = sum(map(self.is_large, reserved.values()))
+        if large and _is_below(large_count, limits.large.per_queue):
             return True
-        beyond = 0 if most.large.per_queue is None else max(0, own - most.large.per_queue)
-        return len(there) - own + beyond < most.per_queue
+        excess = 0 if limits.large.per_queue is None else max(0, large_count - limits.large.per_queue)
+        return len(reserved) - large_count + excess < limits.per_queue
 
     @property
     def bounds(self) -> tuple[bool, bool, bool, int]:
-        """The facts of all queues together that decide who is urgent: whether one more gang of any may be promised a
-        start, or have room kept, whether nobody gives way, and the turn of the rotation."""
-        most = reservations(self.policy, self.state.rules)
-        may_promise = most is not None and _is_below(len(self.promises.standing), most.total)
-        turn = 0 if self.rotation is None else self.rotation.moves
-        return may_promise, len(self.claims) < MOST_CLAIMS, self.nobody_gives_way, turn
+        """The facts about all queues that decide which gangs are urgent.
 
-    def may_be_head(self, queue: str, *, large: bool = False) -> bool:
-        """Whether the next gang of the queue may be promised a start, though it has not waited for long; `large`: the
-        next of the large ones that have."""
-        if self.tried.get((queue, large), 0) >= HEADS_TRIED or not self.may_promise(queue, large=large):
+        Whether one more gang may get a reservation, or a capacity hold, whether no gang can be a victim, and the moves
+        of the rotation.
+        """
+        limits = reservation_limits(self.policy, self.state.rules)
+        may_reserve = limits is not None and _is_below(len(self.reservations.by_gang), limits.total)
+        moves = 0 if self.rotation is None else self.rotation.moves
+        return may_reserve, len(self.capacity_holds) < MAX_HOLDS, self.has_no_victims, moves
+
+    def may_try_reservation(self, queue: str, *, large: bool = False) -> bool:
+        """Return whether the next gang of the queue may get a reservation without starving; `large` for a large one."""
+        if self.reservation_tries.get((queue, large), 0) >= MAX_TRIES or not self.may_reserve(queue, large=large):
             return False
         return large or self.rotation is None or self.rotation.queue == queue
 
     def rotate(self) -> bool:
-        """Let the first gang of another queue have a reservation, where none was given to that of the queue whose turn
-        it is; return whether there is such a queue."""
+        """Move the rotation to the next queue if the current one got no reservation; return whether there is one."""
         return self.rotation is not None and self.bounds[0] and self.rotation.move_on()
 
     @property
     def is_unfinished(self) -> bool:
-        """True if the first gang of another queue may have a reservation, too, in the next cycle."""
+        """True if the first gang of another queue may get a reservation in the next cycle."""
         return self.rotation is not None and self.bounds[0] and self.rotation.is_unfinished()
 
     def _awaits_reservation(self, gang: Gang) -> bool:
-        is_out = gang.id in self.ending or gang.id in self.begun or gang.id in self.promises.standing
-        return gang.has_moment and not gang.unadmitted and not is_out and gang.not_before_ms <= self.now_ms
+        is_excluded = gang.id in self.ending or gang.id in self.started_gangs or gang.id in self.reservations.by_gang
+        return gang.has_moment and not gang.unadmitted and not is_excluded and gang.not_before_ms <= self.now_ms
 
-    def _may_be_next(self, queue: str) -> bool:
-        return self.may_promise(queue, large=False)
+    def _may_reserve_next(self, queue: str) -> bool:
+        return self.may_reserve(queue, large=False)
 
-    def _may_promise(self, gang: Gang) -> bool:
-        return gang.has_moment and self.may_promise(gang.queue, large=self.is_large(gang))
+    def _may_reserve(self, gang: Gang) -> bool:
+        return gang.has_moment and self.may_reserve(gang.queue, large=self.is_large(gang))
 
-    def keep(self, gang: Gang, why: ReasonCode, shares: Shares) -> None:
-        """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
-        tree, wanted = self.state.tree, self.state.tree.counted(gang.shape)
-        quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
-        if why in (ReasonCode.OVER_QUOTA, ReasonCode.NO_CAPACITY, ReasonCode.HELD):
-            at = tree.index[gang.queue]
-            quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
-        self._claim(Claim(gang, quota, nodes if why in (ReasonCode.NO_CAPACITY, ReasonCode.HELD) else ()))
+    def hold_capacity(self, gang: Gang, reason: ReasonCode, shares: Shares) -> None:
+        """Hold capacity until the end of the cycle for a gang that would start on `shares`."""
+        tree, demand = self.state.tree, self.state.tree.max_demand(gang.shape)
+        quota, nodes = (0,) * len(demand), tuple(share.node for share in shares)
+        if reason in (ReasonCode.OVER_QUOTA, ReasonCode.NO_CAPACITY, ReasonCode.HELD):
+            queue_index = tree.index[gang.queue]
+            quota = tuple(min(amount, max(0, tree.available(queue_index, r))) for r, amount in enumerate(demand))
+        self._hold(CapacityHold(gang, quota, nodes if reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD) else ()))
 
-    def _claim(self, claim: Claim) -> None:
-        self.claims[claim.gang.id] = claim
-        self._count(claim, +1)
+    def _hold(self, hold: CapacityHold) -> None:
+        self.capacity_holds[hold.gang.id] = hold
+        self._charge_hold(hold, +1)
 
-    def may_starve(self, queue: str, *, large: bool) -> bool:
-        """Whether anything is done for one more gang of that queue because it starves: it may be promised a start, or
-        there are such as can only have room kept."""
-        if not self.may_keep(queue):
+    def may_help_starving(self, queue: str, *, large: bool) -> bool:
+        """Return whether a starving gang of the queue may get a reservation or, without a predictable start, a hold."""
+        if not self.may_hold(queue):
             return False
-        return self.may_promise(queue, large=large) or self.state.lines(self.policy).queues[queue].untold > 0
+        return self.may_reserve(queue, large=large) or self.state.lines(self.policy).queues[queue].untold > 0
 
-    def may_keep(self, queue: str) -> bool:
-        """Whether room may be kept for one more gang, of that queue."""
-        there = sum(claim.gang.queue == queue for claim in self.claims.values()) + self.next_ones.get(queue, 0)
-        return len(self.claims) < MOST_CLAIMS and there < MOST_IN_QUEUE
+    def may_hold(self, queue: str) -> bool:
+        """Return whether capacity may be held for one more gang of the queue."""
+        count = sum(hold.gang.queue == queue for hold in self.capacity_holds.values())
+        count += self.unreserved_starving.get(queue, 0)
+        return len(self.capacity_holds) < MAX_HOLDS and count < MAX_HOLDS_PER_QUEUE
 
-    # -- what those who wait are told --------------------------------------------------------------------------------
+    # -- pending reasons -----------------------------------------------------------------------------------------------
 
     def fit(self, gang: Gang) -> Shares | PendingReason:
-        """Where it may start as the round stands, or what binds; what is kept for itself is not in its way."""
+        """Return where a gang may start at this point of the cycle, in spite of its own hold, or its pending reason."""
         with self.state.trial():
-            if gang.id in self.promises.standing:
-                self._lift(self.claims.values())
-            elif gang.id in self.claims:
-                self._count(self.claims[gang.id], -1)
-            found = fit(self.state, ask(gang), self.now_ms)
-            return found if isinstance(found, PendingReason) else self.held_back(gang, found) or found
+            if gang.id in self.reservations.by_gang:
+                self._release_holds(self.capacity_holds.values())
+            elif gang.id in self.capacity_holds:
+                self._charge_hold(self.capacity_holds[gang.id], -1)
+            result = fit(self.state, ask(gang), self.now_ms)
+            return result if isinstance(result, PendingReason) else self.blocked_by_reservations(gang, result) or result
 
-    def held_back(self, gang: Gang, found: Shares) -> PendingReason | None:
-        """The answer for a gang that has room but for what is promised to others; None: it has room beside that."""
+    def blocked_by_reservations(self, gang: Gang, shares: Shares) -> PendingReason | None:
+        """Return the pending reason of a gang that would delay a reservation on `shares`, or None if it would not."""
         for_ms = None if gang.time_ms is None else gang.least_ms
-        if not self.promises.standing:
+        if not self.reservations.by_gang:
             return None
-        if not self.promises.keep_out(gang) and self.promises.start(gang, ask(gang), for_ms=for_ms):
+        if not self.reservations.excludes(gang) and self.reservations.find_start(gang, ask(gang), for_ms=for_ms):
             return None
-        return PendingReason(
-            why=ReasonCode.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found))
-        )
+        holders = self.reservations.gangs_in_the_way(gang, shares)
+        return PendingReason(why=ReasonCode.HELD, holders=tuple(holder.id for holder in holders))
 
-    def bars(self, gang: Gang) -> tuple[Gang, ...]:
-        """Those for whom room is kept that keep a gang from starting; none where it would not start without, either.
-        The same for all that ask for the same in one queue, and have the same limits."""
-        others = [claim for claim in self.claims.values() if claim.gang is not gang]
-        if not others:
+    def holders_blocking(self, gang: Gang) -> tuple[Gang, ...]:
+        """Return the gangs whose capacity holds, each by itself, keep a gang from starting.
+
+        There are none if it could not start without the holds either. The result is the same for all gangs of one queue
+        with equal requests and limits.
+        """
+        other_holds = [hold for hold in self.capacity_holds.values() if hold.gang is not gang]
+        if not other_holds:
             return ()
-        found: list[Gang] = []
+        holders: list[Gang] = []
         with self.state.trial():
-            self._lift(self.claims.values())
-            if self._bars(gang):
+            self._release_holds(self.capacity_holds.values())
+            if self._is_barred(gang):
                 return ()
-            for claim in others:
+            for hold in other_holds:
                 mark = self.state.undo.mark()
-                self._count(claim, +1)
-                if self._bars(gang):
+                self._charge_hold(hold, +1)
+                if self._is_barred(gang):
                     self.state.undo.back_to(mark)
-                    found.append(claim.gang)
-        return tuple(found)
+                    holders.append(hold.gang)
+        return tuple(holders)
 
-    def behind(self, gang: Gang, bars: tuple[Gang, ...]) -> PendingReason | None:
-        """The answer for a gang that room kept for others keeps from starting: those of them that go before it."""
-        mine = self._key(gang)
-        before = [other for other in bars if self._key(other) < mine] or bars
+    def blocked_reason(self, gang: Gang, holders: tuple[Gang, ...]) -> PendingReason | None:
+        """Return the pending reason of a gang blocked by capacity holds, naming the holders that precede it."""
+        own_key = self._order_key(gang)
+        before = [other for other in holders if self._order_key(other) < own_key] or holders
         return PendingReason(why=ReasonCode.HELD, holders=tuple(other.id for other in before)) if before else None
 
-    def _key(self, gang: Gang) -> tuple[Any, ...]:
+    def _order_key(self, gang: Gang) -> tuple[Any, ...]:
         return self.policy.key(gang, self.state, self.now_ms)
 
-    def _bars(self, gang: Gang) -> bool:
+    def _is_barred(self, gang: Gang) -> bool:
         return not where(self.state, ask(gang).at_least)
 
     @contextmanager
-    def _lifted(self, claims: list[Claim]) -> Iterator[None]:
-        if not claims:
+    def _without_holds(self, capacity_holds: list[CapacityHold]) -> Iterator[None]:
+        if not capacity_holds:
             yield
             return
         with self.state.trial():
-            self._lift(claims)
+            self._release_holds(capacity_holds)
             yield
 
-    def _lift(self, claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            self._count(claim, -1)
+    def _release_holds(self, capacity_holds: Iterable[CapacityHold]) -> None:
+        for hold in capacity_holds:
+            self._charge_hold(hold, -1)
 
-    def _count(self, claim: Claim, sign: int) -> None:
-        gang, tree = claim.gang, self.state.tree
+    def _charge_hold(self, hold: CapacityHold, sign: int) -> None:
+        gang, tree = hold.gang, self.state.tree
         tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
-        tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
-        self.state.nodes.hold(claim.nodes, held=sign > 0)
+        tree.charge(gang.queue, tuple(sign * amount for amount in hold.quota))
+        self.state.nodes.hold(hold.nodes, held=sign > 0)
         if sign > 0:
             self.state.undo.put(self.state.meant, gang.id, +1)
         else:
@@ -356,10 +385,10 @@ class Cycle:
 
 
 def _live_shapes(state: State) -> Iterator[tuple[Shape, int]]:
-    """Shapes that live gangs ask for, with numbers of gangs. O(classes that wait + gangs that hold something)."""
+    """Yield the shapes that live gangs request, with counts. O(pending classes + running gangs)."""
     yield from ((members[0].shape, len(members)) for members in state.classes.values())
     yield from ((state.gangs[name].shape, 1) for name in state.shares)
 
 
-def _is_below(count: int, most: int | None) -> bool:
-    return most is None or count < most
+def _is_below(count: int, limit: int | None) -> bool:
+    return limit is None or count < limit

@@ -1,9 +1,10 @@
-"""Whether a round may be left out: nothing has happened since the last one but that jobs came which cannot start.
+"""Detection of cycles that would change nothing: only unschedulable submissions arrived since the last one.
 
-Owned by `engine.loop` where nobody reads why jobs wait; told by it of every event, and asked by `core.cycle.plan`.
-Within a round nodes and quota only become fewer, so whoever was refused then is refused until something ends, changes
-or is due. A job that came since can start only where its kind has a place and, beside what is promised, for as long as
-it must be able to stay. What a round would do besides, move promises to an earlier moment, waits for the next."""
+Used where pending reasons are not published (`core.cycle.plan`). Nodes and quota only become fewer within a cycle, so a
+gang that it refused stays refused until a gang ends, a fact changes or a timer is due. A gang submitted since then can
+start only if the nodes have room for its kind and it stays short enough to delay no reservation. A skipped cycle could
+also have moved reservations to an earlier start; that waits for the next one.
+"""
 
 from typing import Final
 
@@ -16,64 +17,66 @@ from ganger.model import event as e
 from ganger.model.job import GangState
 
 HARMLESS: Final = (e.Started, e.Progressed, e.Checkpointed)
-"""They free nothing and take nothing."""
+"""Events that neither free nor take capacity."""
 
 
 class CycleSkip:
-    """What the last round left."""
+    """The last cycle, and the gangs submitted since."""
 
     def __init__(self) -> None:
-        """There was none."""
-        self._round: Cycle | None = None
-        self._came: list[str] = []
+        """Begin without a last cycle."""
+        self._last_cycle: Cycle | None = None
+        self._submitted: list[str] = []
 
-    def leave(self, now: Cycle | None) -> None:
-        """A round is over; its starts and promises are folded next. None: it stopped gangs, or another is due."""
-        self._round, self._came = now, []
+    def record(self, cycle: Cycle | None) -> None:
+        """Record a finished cycle, or None if it stopped gangs or another is due; its decisions are folded next."""
+        self._last_cycle, self._submitted = cycle, []
 
-    def hear(self, event: e.Event) -> None:
-        """It has happened since."""
+    def observe(self, event: e.Event) -> None:
+        """Take note of an event after the cycle."""
         if isinstance(event, e.Submitted):
-            self._came.append(event.job.id)
+            self._submitted.append(event.job.id)
         elif not isinstance(event, HARMLESS):
-            self._round = None
+            self._last_cycle = None
 
-    def holds(self, state: State, now_ms: int, policy: Policy) -> bool:
-        """Whether a round held now would start and stop nobody, nor promise anybody a start."""
-        now = self._round
-        if now is None or now.state is not state or now.policy is not policy or _is_due(now, now_ms):
+    def may_skip(self, state: State, now_ms: int, policy: Policy) -> bool:
+        """Return whether a cycle now would start and stop no gang and make no reservation."""
+        cycle = self._last_cycle
+        if cycle is None or cycle.state is not state or cycle.policy is not policy or _is_timer_due(cycle, now_ms):
             return False
-        came, self._came = [state.gangs.get(name) for name in self._came], []
-        if all(gang is not None and _changes_nothing(now, gang, now_ms) for gang in came) and not _is_late(now, now_ms):
+        submitted, self._submitted = [state.gangs.get(name) for name in self._submitted], []
+        if all(
+            gang is not None and _changes_nothing(cycle, gang, now_ms) for gang in submitted
+        ) and not _is_reservation_overdue(cycle, now_ms):
             return True
-        self._round = None
+        self._last_cycle = None
         return False
 
 
-def _is_due(now: Cycle, now_ms: int) -> bool:
-    """Whether time alone has done something since."""
-    state = now.state
-    moments = (state.due.next_ms(now.now_ms), state.windows.next_ms(now.now_ms), *state.leaving.values())
-    return any(moment is not None and moment <= now_ms for moment in moments)
+def _is_timer_due(cycle: Cycle, now_ms: int) -> bool:
+    """Return whether a timer has become due since the cycle."""
+    state = cycle.state
+    times_ms = (state.due.next_ms(cycle.now_ms), state.windows.next_ms(cycle.now_ms), *state.leaving.values())
+    return any(time_ms is not None and time_ms <= now_ms for time_ms in times_ms)
 
 
-def _is_late(now: Cycle, now_ms: int) -> bool:
-    """Whether a promised moment has passed since without its start: that is to be told."""
-    promised = (promise.start_ms for promise in now.state.promises.values())
-    return any(start_ms is not None and now.now_ms < start_ms <= now_ms for start_ms in promised)
+def _is_reservation_overdue(cycle: Cycle, now_ms: int) -> bool:
+    """Return whether a reserved start has passed since the cycle, which has to be published."""
+    reserved_ms = (reservation.start_ms for reservation in cycle.state.promises.values())
+    return any(start_ms is not None and cycle.now_ms < start_ms <= now_ms for start_ms in reserved_ms)
 
 
-def _changes_nothing(now: Cycle, gang: Gang, now_ms: int) -> bool:
-    """Whether one that came after a round neither starts now nor is promised a start."""
-    if gang.is_head or gang.state is not GangState.PENDING or now.state.windows:
+def _changes_nothing(cycle: Cycle, gang: Gang, now_ms: int) -> bool:
+    """Return whether a gang submitted after the cycle neither starts now nor gets a reservation."""
+    if gang.is_head or gang.state is not GangState.PENDING or cycle.state.windows:
         return False
     if gang.awaits:
         return True
-    if now.may_promise(gang.queue, large=now.is_large(gang)):
+    if cycle.may_reserve(gang.queue, large=cycle.is_large(gang)):
         return False
-    if not now.state.nodes.columns.hold(gang.shape.parts):
+    if not cycle.state.nodes.columns.hold(gang.shape.parts):
         return True
-    if not now.promises.standing:
+    if not cycle.reservations.by_gang:
         return False
-    longest_ms = now.promises.laid.longest_ms(gang.shape.parts)
-    return longest_ms < NEVER_MS and gang.least_ms > longest_ms - (now_ms - now.now_ms)
+    max_stay_ms = cycle.reservations.table.max_stay_ms(gang.shape.parts)
+    return max_stay_ms < NEVER_MS and gang.least_ms > max_stay_ms - (now_ms - cycle.now_ms)

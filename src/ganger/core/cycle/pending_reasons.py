@@ -1,9 +1,10 @@
-"""What a round tells those who still wait: the reason of each class, where it has changed.
+"""Publishing the pending reason of each job class whose reason changed.
 
-Called by `core.cycle.plan` when everything is placed, inside the round's trial. A round that looked at everybody would
-cost what waits: it looks at the newest gangs, and at a few others in turn. Which ones depends on the state alone, not
-on what the round found out. Whoever asks `core.explain.explain` gets the answer of now. What is the same for many
-classes, what binds in a queue and why the nodes have no place for a kind of gang, is found out once."""
+To find the reasons of all classes would cost as much as all that wait. A cycle considers the newest gangs, and a few
+others in rotation. Which ones depends on the state alone, not on what the cycle found; `core.explain.explain` computes
+current reasons on demand. What many classes have in common, such as the exhausted quota of a queue or the lack of nodes
+for a kind, is computed once.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -18,144 +19,155 @@ from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.queue import UserLimits
 
-MOST_TOLD: Final = 16
-"""Answers that one round looks at."""
-NEWEST: Final = 8
-"""How many of them are about the newest gangs at most: the others have their turn too."""
+MAX_REASONS: Final = 16
+"""Reasons that one cycle considers."""
+MAX_NEWEST: Final = 8
+"""Of these, reasons of the newest gangs, so that the rotation reaches the others."""
 STRIDE: Final = 7_919
-"""How far the turn goes on in a line with each event. A prime: every gang has its turn, however many there are."""
-MOST_LOOKED_AT: Final = 8 * MOST_TOLD
-"""Gangs among which it finds them: many may be of few classes."""
+"""Step of the rotation in a lane with each event: a prime, so that it reaches every gang of a lane of any length."""
+MAX_GANGS_SCANNED: Final = 8 * MAX_REASONS
+"""Gangs considered to find that many classes: many gangs may be of few classes."""
 
 
-def told(now: Cycle, known: dict[ClassKey, PendingReason]) -> list[Wait]:
-    """In the order in which they wait. `known`: the answers that were found on the way."""
-    answers = of_classes(now, _looked_at(now, known), known)
-    texts = ((class_text(key), reason) for key, reason in answers.items())
-    return [Wait(gang_class=text, reason=reason) for text, reason in texts if now.state.waits.get(text) != reason]
+def changed_reasons(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> list[Wait]:
+    """Return the changed pending reasons in policy order.
+
+    `known` are the reasons that the cycle found while it tried gangs.
+    """
+    reasons = reasons_of_classes(cycle, _classes_to_publish(cycle, known), known)
+    texts = ((class_text(key), reason) for key, reason in reasons.items())
+    return [Wait(gang_class=text, reason=reason) for text, reason in texts if cycle.state.waits.get(text) != reason]
 
 
-def of_classes(
-    now: Cycle, keys: Iterable[ClassKey], known: dict[ClassKey, PendingReason]
+def reasons_of_classes(
+    cycle: Cycle, keys: Iterable[ClassKey], known: dict[ClassKey, PendingReason]
 ) -> dict[ClassKey, PendingReason]:
-    """The answers of those of these classes that still wait, as the round stands when it is over; in the order in which
-    they wait."""
-    waiting = [(key, gang) for key in keys if (gang := _first(now, key))]
-    waiting.sort(key=lambda of: now.policy.key(of[1], now.state, now.now_ms))
-    found = _answered(now, waiting, known)
-    return {key: found[key] for key, _ in waiting}
+    """Return the reasons of these classes, if they are still pending at the end of the cycle, in policy order."""
+    waiting = [(key, gang) for key in keys if (gang := _first_waiting(cycle, key))]
+    waiting.sort(key=lambda key_and_gang: cycle.policy.key(key_and_gang[1], cycle.state, cycle.now_ms))
+    reasons = _find_reasons(cycle, waiting, known)
+    return {key: reasons[key] for key, _ in waiting}
 
 
-def of_all(now: Cycle, known: dict[ClassKey, PendingReason]) -> dict[ClassKey, PendingReason]:
-    """The same of every class, in no order that means anything."""
-    classes = now.state.classes.items()
-    return _answered(now, [(key, gang) for key, members in classes if (gang := _first_of(now, members))], known)
+def reasons_of_all_classes(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> dict[ClassKey, PendingReason]:
+    """Return the reasons of all pending classes, in no particular order."""
+    classes = cycle.state.classes.items()
+    return _find_reasons(
+        cycle, [(key, gang) for key, members in classes if (gang := _first_waiting_of(cycle, members))], known
+    )
 
 
-Waiting = list[tuple[ClassKey, Gang]]
+WaitingClasses = list[tuple[ClassKey, Gang]]
 
 
-def _answered(now: Cycle, waiting: Waiting, known: dict[ClassKey, PendingReason]) -> dict[ClassKey, PendingReason]:
-    fits, groups = _Fits(now), dict[Alike, Waiting]()
+def _find_reasons(
+    cycle: Cycle, waiting: WaitingClasses, known: dict[ClassKey, PendingReason]
+) -> dict[ClassKey, PendingReason]:
+    cache, by_key = _ReasonCache(cycle), dict[ReasonKey, WaitingClasses]()
     for key, gang in waiting:
-        groups.setdefault(fits.alike(key, gang), []).append((key, gang))
-    found: dict[ClassKey, PendingReason] = {}
-    for members in groups.values():
-        first = members[0][1]
-        reason = fits.reason(first)
-        bars = fits.bars(first) if now.claims and reason.why in CURABLE else ()
+        by_key.setdefault(cache.reason_key(key, gang), []).append((key, gang))
+    reasons: dict[ClassKey, PendingReason] = {}
+    for members in by_key.values():
+        first_gang = members[0][1]
+        reason = cache.reason(first_gang)
+        holders = cache.holders_blocking(first_gang) if cycle.capacity_holds and reason.why in CURABLE else ()
         for key, gang in members:
-            found[key] = (now.behind(gang, bars) if bars else None) or reason
-    return found | {key: reason for key, reason in known.items() if key in found}
+            reasons[key] = (cycle.blocked_reason(gang, holders) if holders else None) or reason
+    return reasons | {key: reason for key, reason in known.items() if key in reasons}
 
 
-Alike = tuple[Any, ...]
-"""What decides a reason: gangs that are equal in it have the same, but for who goes before them."""
+ReasonKey = tuple[Any, ...]
+"""The facts that decide a reason: gangs with equal keys have the same, but for the holders that precede them."""
 
 
-class _Fits:
-    """Reasons of one round that is over. What binds is asked once for all that are alike in it."""
+class _ReasonCache:
+    """Reasons after a finished cycle, each computed once per `reason_key`."""
 
-    def __init__(self, now: Cycle) -> None:
-        """Of a round in which everything is placed."""
-        self._now = now
-        tree = now.state.tree
-        limited = [queue.user_limits != UserLimits() for queue in tree.queues]
-        self._limited = {name: any(limited[above] for above in tree.path(at)) for name, at in tree.index.items()}
-        self._rooms: dict[Alike, Shares | PendingReason] = {}
-        self._bars: dict[Alike, tuple[Gang, ...]] = {}
+    def __init__(self, cycle: Cycle) -> None:
+        """Create an empty cache for a cycle in which everything is placed."""
+        self._cycle = cycle
+        tree = cycle.state.tree
+        has_limits = [queue.user_limits != UserLimits() for queue in tree.queues]
+        self._has_user_limits = {
+            name: any(has_limits[above] for above in tree.path(index)) for name, index in tree.index.items()
+        }
+        self._rooms: dict[ReasonKey, Shares | PendingReason] = {}
+        self._holders: dict[ReasonKey, tuple[Gang, ...]] = {}
 
-    def alike(self, key: ClassKey, gang: Gang) -> Alike:
-        """What a gang's reason follows from."""
+    def reason_key(self, key: ClassKey, gang: Gang) -> ReasonKey:
+        """Return what the reason of a gang follows from."""
         queue, user, _, shape, times, array, avoids = key
-        kept = self._now.claims or self._now.promises.standing or self._now.state.windows
-        own = (user, times) if self._limited[queue] else ("", times) if kept else ("", ())
-        own = (*own, gang.expected) if kept else own
-        return queue, shape, avoids, *own, array, gang.id if self._has_its_own(gang) else ""
+        has_reserved = self._cycle.capacity_holds or self._cycle.reservations.by_gang or self._cycle.state.windows
+        own = (user, times) if self._has_user_limits[queue] else ("", times) if has_reserved else ("", ())
+        own = (*own, gang.expected) if has_reserved else own
+        return queue, shape, avoids, *own, array, gang.id if self._has_own_capacity(gang) else ""
 
     def reason(self, gang: Gang) -> PendingReason:
-        """Why it waits, as the round stands when it is over."""
-        state = self._now.state
+        """Return the reason why a gang is pending at the end of the cycle."""
+        state = self._cycle.state
         if state.is_full(gang):
             return PendingReason(why=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
-        wanted = ask(gang)
-        if self._now.claims and self._has_its_own(gang):
-            found: Shares | PendingReason = self._now.fit(gang)
+        request = ask(gang)
+        if self._cycle.capacity_holds and self._has_own_capacity(gang):
+            result: Shares | PendingReason = self._cycle.fit(gang)
         else:
-            found = over_limits(state, wanted) or within_quota(state, wanted, self._room(wanted))
-        if isinstance(found, tuple) and self._now.promises.standing:
-            # What is promised to others: it depends on how long it stays.
-            found = self._now.held_back(gang, found) or found
-        return found if isinstance(found, PendingReason) else without_room(state, wanted, self._now.now_ms)
+            result = over_limits(state, request) or within_quota(state, request, self._find_room(request))
+        if isinstance(result, tuple) and self._cycle.reservations.by_gang:
+            # Whether it delays a reservation depends on how long it stays.
+            result = self._cycle.blocked_by_reservations(gang, result) or result
+        return result if isinstance(result, PendingReason) else without_room(state, request, self._cycle.now_ms)
 
-    def bars(self, gang: Gang) -> tuple[Gang, ...]:
-        """For whom room is kept that keeps it from starting."""
-        own = gang.class_key if self._limited[gang.queue] or self._now.state.windows else gang.avoids
-        key = gang.queue, gang.shape, own, gang.id if gang.id in self._now.claims else ""
-        if key not in self._bars:
-            self._bars[key] = self._now.bars(gang)
-        return self._bars[key]
+    def holders_blocking(self, gang: Gang) -> tuple[Gang, ...]:
+        """Return the gangs whose capacity holds keep this one from starting."""
+        own = gang.class_key if self._has_user_limits[gang.queue] or self._cycle.state.windows else gang.avoids
+        key = gang.queue, gang.shape, own, gang.id if gang.id in self._cycle.capacity_holds else ""
+        if key not in self._holders:
+            self._holders[key] = self._cycle.holders_blocking(gang)
+        return self._holders[key]
 
-    def _has_its_own(self, gang: Gang) -> bool:
-        """Whether room is kept for it, or a start promised."""
-        return gang.id in self._now.claims or gang.id in self._now.promises.standing
+    def _has_own_capacity(self, gang: Gang) -> bool:
+        """Return whether a gang has a capacity hold or a reservation."""
+        return gang.id in self._cycle.capacity_holds or gang.id in self._cycle.reservations.by_gang
 
-    def _room(self, wanted: StartRequest) -> Shares | PendingReason:
-        """Where the nodes have room for it, or why they have none."""
-        state = self._now.state
-        closed = state.tree.closed_types(wanted.queue, wanted.shape)
-        stays_ms = wanted.at_least.stays_ms if state.windows else 0
-        key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else "", stays_ms
+    def _find_room(self, request: StartRequest) -> Shares | PendingReason:
+        """Return where the nodes have room for the request, or why they have none."""
+        state = self._cycle.state
+        closed = state.tree.closed_types(request.queue, request.shape)
+        stays_ms = request.at_least.stays_ms if state.windows else 0
+        key = request.shape, request.avoids, closed, request.queue if closed else "", stays_ms
         if key not in self._rooms:
-            found = room(state, wanted, self._now.now_ms)
-            self._rooms[key] = found
+            result = room(state, request, self._cycle.now_ms)
+            self._rooms[key] = result
         return self._rooms[key]
 
 
-def _looked_at(now: Cycle, known: dict[ClassKey, PendingReason]) -> Iterator[ClassKey]:
-    """Classes, each once: all, if they are few; else those that are known, those of the newest gangs, then others,
-    going round with the log."""
-    if len(now.state.classes) <= MOST_TOLD:
-        yield from now.state.classes
+def _classes_to_publish(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> Iterator[ClassKey]:
+    """Yield classes to consider, each once.
+
+    All if they are few; otherwise those with a known reason, those of the newest gangs, then others in rotation with
+    the log.
+    """
+    if len(cycle.state.classes) <= MAX_REASONS:
+        yield from cycle.state.classes
         return
-    newest = (gang for gang in islice(reversed(now.state.gangs.values()), NEWEST) if _waits(gang))
-    pending = (gang.class_key for gang in islice(chain(newest, _in_turn(now)), MOST_LOOKED_AT))
-    seen: dict[ClassKey, None] = {}
+    newest = (gang for gang in islice(reversed(cycle.state.gangs.values()), MAX_NEWEST) if _waits(gang))
+    pending = (gang.class_key for gang in islice(chain(newest, _pending_in_rotation(cycle)), MAX_GANGS_SCANNED))
+    classes: dict[ClassKey, None] = {}
     for key in chain(known, pending):
-        if len(seen) == MOST_TOLD:
+        if len(classes) == MAX_REASONS:
             return
-        if key not in seen:
-            seen[key] = None
+        if key not in classes:
+            classes[key] = None
             yield key
 
 
-def _in_turn(now: Cycle) -> Iterator[Gang]:
-    """All that wait, from another line on in each round, and in each line from another place on."""
-    lines, turn = now.state.lines(now.policy).of, now.state.seq
-    first = turn % max(1, len(lines))
-    for line in chain(islice(lines.values(), first, None), islice(lines.values(), first)):
-        begin = turn * STRIDE % len(line.entries)
-        for entry in chain(line.entries[begin : begin + MOST_TOLD], line.entries[:begin]):
+def _pending_in_rotation(cycle: Cycle) -> Iterator[Gang]:
+    """Yield all pending gangs, beginning with another lane in each cycle and in each lane at another position."""
+    lanes, position = cycle.state.lines(cycle.policy).of, cycle.state.seq
+    first_lane = position % max(1, len(lanes))
+    for lane in chain(islice(lanes.values(), first_lane, None), islice(lanes.values(), first_lane)):
+        begin = position * STRIDE % len(lane.entries)
+        for entry in chain(lane.entries[begin : begin + MAX_REASONS], lane.entries[:begin]):
             yield entry.gang
 
 
@@ -163,15 +175,15 @@ def _waits(gang: Gang) -> bool:
     return gang.state is GangState.PENDING and not gang.awaits
 
 
-def _first(now: Cycle, key: ClassKey) -> Gang | None:
-    """The first of a class that still waits in this round and pauses no more."""
-    return _first_of(now, now.state.classes[key])
+def _first_waiting(cycle: Cycle, key: ClassKey) -> Gang | None:
+    """Return the first gang of a class that is still pending and not in a backoff pause."""
+    return _first_waiting_of(cycle, cycle.state.classes[key])
 
 
-def _first_of(now: Cycle, members: Iterable[Gang]) -> Gang | None:
+def _first_waiting_of(cycle: Cycle, members: Iterable[Gang]) -> Gang | None:
     for gang in members:
-        if gang.id in now.ending or gang.id in now.begun or gang.not_before_ms > now.now_ms:
+        if gang.id in cycle.ending or gang.id in cycle.started_gangs or gang.not_before_ms > cycle.now_ms:
             continue
-        if not gang.is_head or now.elements.get(gang.id, 0) < len(now.state.arrays[gang.id].rest):
+        if not gang.is_head or cycle.started_elements.get(gang.id, 0) < len(cycle.state.arrays[gang.id].rest):
             return gang
     return None

@@ -1,10 +1,10 @@
-"""Which running gangs give way to a waiting one, under a policy that orders running gangs too.
+"""Choice of the running gangs to preempt for a pending one, under a policy that orders running gangs too.
 
-Called by `core.cycle.plan` for a gang that only lacks room. Rule: gangs after it in the order leave, the last first,
-until it fits; then those that need not leave are given back, the dearest first; what it will stand on is kept from all
-others in this round. Gangs that are leaving already count as gone, so nobody is stopped twice for the same room.
-Searching for the cheapest victims is a later issue. Source of the fill-back step: Kueue (reference: scheduling, section
-2)."""
+Gangs after the preemptor in the order are stopped, the last first, until it fits; then those that need not be stopped
+stay, the first in the order first. The capacity is held for the preemptor for the rest of the cycle. Gangs that are
+leaving already count as gone, so that no gang is stopped twice for the same capacity. The choice does not minimise the
+cost of the victims. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
+"""
 
 from typing import Any
 
@@ -16,67 +16,67 @@ from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason, ReasonCode
 
 
-def make_room(now: Cycle, gang: Gang) -> PendingReason | None:
-    """Stop whoever must leave so that `gang` fits, and keep the room for it. None: stopping cannot help it."""
-    state, held = now.state, now.state.holding()
-    shares = {other.id: there for other, there in held}
-    leaving = [other for other, _ in held if _leaves(now, other)]
-    # One that this very round placed is still pending: it was before this gang in the order.
-    staying = [other for other, _ in held if not _leaves(now, other) and other.state is not GangState.PENDING]
-    after = _after(now, gang, staying)
-    if not after and not leaving:
-        now.nobody_gives_way = True
+def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
+    """Choose victims so that `gang` fits, and hold the capacity for it; return None if preemption cannot help."""
+    state, holding = cycle.state, cycle.state.holding()
+    shares_of = {other.id: shares for other, shares in holding}
+    leaving = [other for other, _ in holding if _is_leaving(cycle, other)]
+    # A gang placed in this cycle is still pending; it comes before this gang in the order.
+    staying = [other for other, _ in holding if not _is_leaving(cycle, other) and other.state is not GangState.PENDING]
+    later = _later_gangs(cycle, gang, staying)
+    if not later and not leaving:
+        cycle.has_no_victims = True
         return None
     with state.trial():
         for other in leaving:
             state.release(other)
-        stop = _enough(now, gang, after, shares)
-        place = where(state, ask(gang))
-    if not place:
+        victims = _choose_victims(cycle, gang, later, shares_of)
+        placement = where(state, ask(gang))
+    if not placement:
         return None
-    now.victims += stop
-    now.ending |= {other.id: None for other in stop}
-    for other in stop:
+    cycle.victims += victims
+    cycle.ending |= {other.id: None for other in victims}
+    for other in victims:
         state.undo.put(state.meant, other.id, -1)
-    now.keep(gang, ReasonCode.NO_CAPACITY, place)
-    there = {share.node: None for share in place}
-    leaves = [(other.id, its) for other, its in held if _leaves(now, other)]
-    holders = [name for name, its in leaves if any(share.node in there for share in its)]
-    # Where none of them is on its nodes, they have the quota of a type that it may have instead of another.
-    return PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaves)))
+    cycle.hold_capacity(gang, ReasonCode.NO_CAPACITY, placement)
+    nodes = {share.node: None for share in placement}
+    leaving_shares = [(other.id, held_shares) for other, held_shares in holding if _is_leaving(cycle, other)]
+    holders = [name for name, held_shares in leaving_shares if any(share.node in nodes for share in held_shares)]
+    # If none of them is on its nodes, they hold quota of a GPU type that it may use instead of another.
+    return PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaving_shares)))
 
 
-def _leaves(now: Cycle, other: Gang) -> bool:
-    return other.state in LEAVING or other.id in now.ending
+def _is_leaving(cycle: Cycle, other: Gang) -> bool:
+    return other.state in LEAVING or other.id in cycle.ending
 
 
-def _after(now: Cycle, gang: Gang, staying: list[Gang]) -> list[Gang]:
-    """Those who come after `gang` in the order, the last first."""
+def _later_gangs(cycle: Cycle, gang: Gang, staying: list[Gang]) -> list[Gang]:
+    """Return the gangs after `gang` in the order, the last first."""
 
-    def key(of: Gang) -> tuple[Any, ...]:
-        return now.policy.key(of, now.state, now.now_ms)
+    def key(other: Gang) -> tuple[Any, ...]:
+        return cycle.policy.key(other, cycle.state, cycle.now_ms)
 
-    mine = key(gang)
-    return sorted((other for other in staying if key(other) > mine), key=key, reverse=True)
+    own_key = key(gang)
+    return sorted((other for other in staying if key(other) > own_key), key=key, reverse=True)
 
 
-def _enough(now: Cycle, gang: Gang, after: list[Gang], shares: dict[str, Shares]) -> list[Gang]:
-    """As many of `after` as let `gang` fit, none of whom can stay; released. All of them where that is not enough."""
-    state = now.state
-    gone: list[Gang] = []
+def _choose_victims(cycle: Cycle, gang: Gang, later: list[Gang], shares_of: dict[str, Shares]) -> list[Gang]:
+    """Release as many of `later` as `gang` needs, and return those that cannot stay; all if it does not fit."""
+    state = cycle.state
+    released: list[Gang] = []
     while not where(state, ask(gang)):
-        if len(gone) == len(after):
-            return gone
-        gone.append(after[len(gone)])
-        state.release(gone[-1])
-    return [other for other in reversed(gone) if not _given_back(now, other, gang, shares[other.id])]
+        if len(released) == len(later):
+            return released
+        released.append(later[len(released)])
+        state.release(released[-1])
+    return [other for other in reversed(released) if not _may_stay(cycle, other, gang, shares_of[other.id])]
 
 
-def _given_back(now: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:
-    """Whether `other` may stay where it is and `gang` still fits; if so it is put back."""
-    mark = now.state.undo.mark()
-    now.state.take(other, shares)
-    if not where(now.state, ask(gang)):
-        now.state.undo.back_to(mark)
+def _may_stay(cycle: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:
+    """Put `other` back and return True if `gang` still fits."""
+    mark = cycle.state.undo.mark()
+    cycle.state.take(other, shares)
+    if not where(cycle.state, ask(gang)):
+        cycle.state.undo.back_to(mark)
         return False
     return True

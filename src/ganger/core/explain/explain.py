@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from ganger.core.cycle import pending_reasons
 from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import held
+from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import Tried, ahead, changes
 from ganger.core.placement.start_check import ask
-from ganger.core.queue_order.policy_interface import Key, Policy, joined, large_after_ms
+from ganger.core.queue_order.policy_interface import Key, Policy, join_key, large_reservation_age_ms
 from ganger.core.queue_order.priority_factors import size
-from ganger.core.queues.quota import OF_TYPE, UNLIMITED, need
-from ganger.core.reservations.earliest_start import EarliestStart, earliest
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, need
+from ganger.core.reservations.earliest_start import EarliestStart, find_earliest_start
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.pending_index import Crowd, Entry
 from ganger.core.state.state import State
@@ -57,7 +57,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
     reason, tried = _answered(state, gang, now_ms, policy)
     position, waiting = _position(state, gang, now_ms, policy)
     promise = state.promises.get(gang.id)
-    opening = None if reason.why in NOT_FORESEEN else earliest(state, ask(gang), now_ms)
+    opening = None if reason.why in NOT_FORESEEN else find_earliest_start(state, ask(gang), now_ms)
     return Explanation(
         job=name,
         state=gang.state,
@@ -83,7 +83,7 @@ def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Pe
     own = own_reason(state, gang, now_ms)
     if own is not None:
         return own
-    with held(state, now_ms, policy) as (now, known):
+    with simulated_cycle(state, now_ms, policy) as (now, known):
         return _of_round(now, gang, known)
 
 
@@ -91,8 +91,8 @@ def every_reason(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, Pe
     """The answer of every class of pending gangs that come after nobody, but of those that pause."""
     if not state.ready:
         return dict.fromkeys(state.classes, PendingReason(why=ReasonCode.NOT_LISTED))
-    with held(state, now_ms, policy) as (now, known):
-        return pending_reasons.of_all(now, known)
+    with simulated_cycle(state, now_ms, policy) as (now, known):
+        return pending_reasons.reasons_of_all_classes(now, known)
 
 
 def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
@@ -122,7 +122,7 @@ def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
     """A reason as the faces show it, its remedy filled in."""
     holder = typed(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
-    flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(OF_TYPE)}:N")
+    flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(GPU_TYPE_PREFIX)}:N")
     remedy = REMEDY[reason.why].format(gang=typed(job), queue=reason.scope or queue, resource=flag, holder=holder)
     return ReasonView(
         code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
@@ -134,14 +134,18 @@ def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Pe
     own = own_reason(state, gang, now_ms)
     if own is not None:
         return own, Tried((), "")
-    with held(state, now_ms, policy) as (now, known):
+    with simulated_cycle(state, now_ms, policy) as (now, known):
         reason = _of_round(now, gang, known)
-        is_free = gang.id not in now.begun and gang.id not in now.claims and gang.id not in now.promises.standing
+        is_free = (
+            gang.id not in now.started_gangs
+            and gang.id not in now.capacity_holds
+            and gang.id not in now.reservations.by_gang
+        )
         tried = changes(now, gang) if is_free and reason.why not in NOT_CHANGEABLE else Tried((), "")
     if reason.why in NOT_CHANGEABLE:
         return reason, tried
     if not is_free:
-        with held(state, now_ms, policy, without=gang.id) as (now, _):
+        with simulated_cycle(state, now_ms, policy, without=gang.id) as (now, _):
             tried = changes(now, gang)
     if reason.why is ReasonCode.HELD and (more := tuple(ahead(state, gang, now_ms, policy))):
         tried = Tried((*tried.changes, *more), "")
@@ -150,7 +154,7 @@ def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Pe
 
 def _of_round(now: Cycle, gang: Gang, known: dict[ClassKey, PendingReason]) -> PendingReason:
     """The answer of a round; of one that would start in it what was said before."""
-    found = pending_reasons.of_classes(now, [gang.class_key], known).get(gang.class_key)
+    found = pending_reasons.reasons_of_classes(now, [gang.class_key], known).get(gang.class_key)
     return found or now.state.waits.get(class_text(gang.class_key)) or PendingReason(why=ReasonCode.NOT_LISTED)
 
 
@@ -170,7 +174,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
             account = accounts[line.owner] = policy.account_key(state, *line.owner, now_ms)
 
         def key(entry: Entry, account: Key = account) -> Key:
-            return joined(account, policy.gang_key(entry.gang, state, now_ms))
+            return join_key(account, policy.gang_key(entry.gang, state, now_ms))
 
         before += bisect_left(line.entries, mine, key=key)
     return 1 + before, waiting
@@ -178,7 +182,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
 def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Factor, ...]:
     """What decides its place, and whether nodes are reserved for it because it is large."""
-    found, after_ms = policy.factors(gang, state, now_ms), large_after_ms(policy, state.rules, gang)
+    found, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.rules, gang)
     if after_ms is None:
         return found
     told = size(gang, after_ms)
@@ -239,9 +243,9 @@ def _quota(state: State, gang: Gang) -> str:
     at, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
     limit, used = state.tree.potential(at, r, as_set=True), state.tree.usage[r][at]
     unit, scale = ("GPUs", DEVICE_MILLI) if r == 0 else ("CPUs", 1000)
-    guaranteed = state.tree.promised[at][r]
+    guaranteed = state.tree.guaranteed[at][r]
     kept = f" of {guaranteed / scale:g} guaranteed" if guaranteed else ""
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
-    binds = state.tree.short_of(gang.queue, need(gang.shape), as_set=True) is not None
+    binds = state.tree.exceeded_resource(gang.queue, need(gang.shape), as_set=True) is not None
     why = "" if binds else "; not what it waits for"
     return f"queue {gang.queue}: {used / scale:g}{kept} {unit} used, {bound}{why}"

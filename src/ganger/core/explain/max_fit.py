@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import held
+from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.explain import reason_view
 from ganger.core.explain.hypothetical import supposed
 from ganger.core.queue_order.policy_interface import Policy
@@ -41,7 +41,7 @@ class SizeRequest:
 def sizes(state: State, job: Job, wanted: SizeRequest, now_ms: int, policy: Policy) -> Sizes:
     """For a job like this one: its user, its queue, its time limit. KeyError: there is no such queue."""
     levels = state.nodes.topology.levels
-    with supposed(state, job, now_ms) as gang, held(state, now_ms, policy, without=gang.id) as (now, _):
+    with supposed(state, job, now_ms) as gang, simulated_cycle(state, now_ms, policy, without=gang.id) as (now, _):
         tree = state.tree
         available = tree.available(tree.index[job.spec.queue], 0, as_set=True)
         items = tuple(_largest(now, gang, shape, level) for shape in _forms(state, wanted) for level in ("", *levels))
@@ -78,7 +78,7 @@ def _largest(now: Cycle, gang: Gang, one: Shape, level: str) -> Size:
     high, low, found = len(now.state.nodes.nodes), 0, None
     while low < high:
         middle = (low + high + 1) // 2
-        here = now.start(_formed(now, gang, replace(one, nodes=middle, layout=layout)))
+        here = now.find_start(_formed(now, gang, replace(one, nodes=middle, layout=layout)))
         if isinstance(here, tuple):
             low, found = middle, here
         else:

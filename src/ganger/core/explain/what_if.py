@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import held
+from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.hypothetical import supposed
 from ganger.core.placement.start_check import ask, placed
 from ganger.core.queue_order.policy_interface import Policy
@@ -55,8 +55,8 @@ def ahead(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Cha
     """With a priority that puts it before those whom room is kept for: they wait longer then."""
     for priority in _higher(gang.job.spec.priority):
         job = replace(gang.job, id=f"{gang.id}+", spec=replace(gang.job.spec, priority=priority), awaits=())
-        with supposed(state, job, now_ms) as again, held(state, now_ms, policy, without=gang.id) as (now, _):
-            starts = again.id in now.begun or again.id in now.elements
+        with supposed(state, job, now_ms) as again, simulated_cycle(state, now_ms, policy, without=gang.id) as (now, _):
+            starts = again.id in now.started_gangs or again.id in now.started_elements
         if starts:
             yield Change(say="it would go first and start now; others wait longer", flags=f"--priority {priority}")
             return
@@ -201,7 +201,7 @@ class _Trial:
     def _starts(self, gang: Gang) -> bool:
         # What is expected of one without a limit depends on its form.
         expected = self._now.state.history.expects(gang.job, gang.shape, 0)
-        return isinstance(self._now.start(replace(gang, expected=expected)), tuple)
+        return isinstance(self._now.find_start(replace(gang, expected=expected)), tuple)
 
     def _formed(self, shape: Shape) -> Gang:
         return replace(self._gang, shape=shape)

@@ -6,7 +6,7 @@ A node that is lost, or comes back smaller than what it ran, takes its gangs' ge
 from dataclasses import replace
 
 from ganger.core.fold import fold_attempt
-from ganger.core.queues.quota import wrong_with
+from ganger.core.queues.quota import invalid_figure
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import NODE, NodeStep, node_next
 from ganger.core.state.state import State
@@ -44,7 +44,7 @@ def take(state: State, change: Change, at_ms: int) -> Touched:
             state.recount()
             return ()
         case e.QueueDeleted(queue=name):
-            state.standings.pass_on(name, state.queues[name].parent or ROOT)
+            state.standings.move_usage_to_parent(name, state.queues[name].parent or ROOT)
             del state.queues[name]
             state.policy_version += 1
             state.recount()
@@ -160,7 +160,7 @@ def no_queue(state: State, name: str) -> str | None:
 
 def misplaced(state: State, queue: Queue) -> str | None:
     """Why the queue cannot stand where it says, or as it is, or None."""
-    if (wrong := wrong_with(queue)) is not None:
+    if (wrong := invalid_figure(queue)) is not None:
         return f"queue {queue.name}: {wrong}"
     if queue.name == ROOT:
         return "root is above all queues and has no parent" if queue.parent is not None else None

@@ -6,7 +6,7 @@ tree) is made anew. Jobs whose queue is gone go to the nearest queue above it th
 
 from dataclasses import replace
 
-from ganger.core.queues.quota import wrong_with
+from ganger.core.queues.quota import invalid_figure
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.event import PolicySet
@@ -39,7 +39,7 @@ def unsound(queues: dict[str, Queue]) -> str | None:
     for name, queue in queues.items():
         if queue.name != name:
             return f"queue {name} is called {queue.name}"
-        if (wrong := wrong_with(queue)) is not None:
+        if (wrong := invalid_figure(queue)) is not None:
             return f"queue {name}: {wrong}"
         if name == ROOT:
             if queue.parent is not None:
@@ -75,7 +75,7 @@ def take(state: State, policy: PolicySet) -> tuple[Gang, ...]:
         if array.job.spec.queue in moves:
             array.job = _in_queue(array.job, moves[array.job.spec.queue])
     for name, heir in moves.items():
-        state.standings.pass_on(name, heir)
+        state.standings.move_usage_to_parent(name, heir)
     state.rules, state.queues = document.rules, dict(document.queues)
     state.policy_version = policy.version
     state.recount()

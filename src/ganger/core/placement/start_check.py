@@ -12,7 +12,7 @@ from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.place import place
 from ganger.core.placement.unschedulable import MAX_HOLDERS, no_room
-from ganger.core.queues.quota import NOTHING_HELD, OF_TYPE, UNLIMITED, Held, QueueTree, need
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, NO_CHARGE, UNLIMITED, QueueTree, UserCharge, need
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -111,7 +111,7 @@ def barred_in(tree: QueueTree, wanted: StartRequest) -> ReasonCode | None:
     bar = _user_bar(tree, wanted, tree.users)
     if bar is not None:
         return bar.why
-    return None if tree.short_of(wanted.queue, tree.wanted(wanted.shape)) is None else ReasonCode.OVER_QUOTA
+    return None if tree.exceeded_resource(wanted.queue, tree.wanted(wanted.shape)) is None else ReasonCode.OVER_QUOTA
 
 
 def could_ever(state: State, wanted: StartRequest) -> bool:
@@ -189,9 +189,9 @@ def over_type(state: State, wanted: StartRequest) -> PendingReason | None:
     with state.nodes.without(wanted.avoids):
         if place(state.nodes, wanted.shape) is None:
             return None
-    resources, counted = state.tree.resources, state.tree.counted(wanted.shape)
-    r = resources.index(OF_TYPE + closed[0])
-    return _short(state, wanted, r, counted[r])
+    resources, max_demand = state.tree.resources, state.tree.max_demand(wanted.shape)
+    r = resources.index(GPU_TYPE_PREFIX + closed[0])
+    return _short(state, wanted, r, max_demand[r])
 
 
 def over_user_limits(state: State, wanted: StartRequest) -> PendingReason | None:
@@ -222,12 +222,12 @@ class _Bar(NamedTuple):
     limit: int
 
 
-def _user_bar(tree: QueueTree, wanted: StartRequest, users: dict[tuple[int, str], Held]) -> _Bar | None:
+def _user_bar(tree: QueueTree, wanted: StartRequest, users: dict[tuple[int, str], UserCharge]) -> _Bar | None:
     """The first limit that binds where users hold that much, by queue."""
     gpu_milli, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
     for at in tree.path(tree.index[wanted.queue]):
         limits = tree.queues[at].user_limits
-        held, committed, jobs = users.get((at, wanted.user), NOTHING_HELD)
+        held, committed, jobs = users.get((at, wanted.user), NO_CHARGE)
         if limits.jobs is not None and jobs >= limits.jobs:
             return _Bar(ReasonCode.USER_JOBS, at, "jobs", 1, limits.jobs - jobs, limits.jobs)
         if limits.time_ms is not None and time_ms > limits.time_ms:
@@ -253,7 +253,7 @@ def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
 def over_quota(state: State, wanted: StartRequest, *, as_set: bool = False) -> PendingReason | None:
     """The first resource of which its queue may not use that much more; `as_set`: not because the cluster has none."""
     total = state.tree.wanted(wanted.shape)
-    r = state.tree.short_of(wanted.queue, total, as_set=as_set)
+    r = state.tree.exceeded_resource(wanted.queue, total, as_set=as_set)
     return None if r is None else _short(state, wanted, r, total[r])
 
 

@@ -1,8 +1,9 @@
-"""What is fair to each queue of the GPUs there are, as things stand: guarantees first, the rest by weight, by demand.
+"""Fair number of GPUs of each queue at present: guarantees first, the rest by weight, by demand.
 
-Shown by `engine.query.listing_rows` beside what queues hold; no order depends on it. Units are whole: what is left over
-goes where the next one costs least, so that all of what is asked for and there is given out. Source: KAI's division
-(reference: scheduling, section 2), with whole GPUs and without its rounds."""
+Shown beside what queues hold; no order depends on it. GPUs are whole: a remainder goes where the next one costs least,
+so that all that is requested and available is divided. Source: KAI's division (reference: scheduling, section 2), with
+whole GPUs instead of repeated passes.
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,91 +16,101 @@ from ganger.model.job import GangState
 from ganger.model.units import DEVICE_MILLI
 
 
-class Claim(NamedTuple):
-    """What somebody asks for: at most `most`, `guarantee` before others, beyond that by `weight`."""
+class QueueDemand(NamedTuple):
+    """A request for at most `most`: the `guarantee` before others, beyond that by `weight`."""
 
     weight: int
     guarantee: int
     most: int
 
 
-def divide(capacity: int, claims: Sequence[Claim]) -> list[int]:
-    """A part for each claim: together min(capacity, all that is asked for); each at most what it asks for, and at least
-    its guarantee of that, if the guarantees are not more than there is. A greater weight never gives less. Of two equal
-    claims the first has what cannot be halved. O(n log n).
+def divide(capacity: int, demands: Sequence[QueueDemand]) -> list[int]:
+    """Return a part for each demand, together min(capacity, sum of the demands).
+
+    Each is at most the demand, and at least its guarantee of that unless guarantees exceed the capacity. A greater
+    weight never gives less. Of two equal demands the first gets what cannot be halved. O(n log n).
     """
-    least = [min(claim.guarantee, claim.most) for claim in claims]
-    if sum(least) >= capacity:
-        # More is guaranteed than there is: by guarantee, then.
-        return _filled(capacity, [Claim(max(1, amount), 0, amount) for amount in least])
-    return _filled(capacity, claims)
+    guarantees = [min(demand.guarantee, demand.most) for demand in demands]
+    if sum(guarantees) >= capacity:
+        # Guarantees exceed the capacity: divide by guarantee.
+        return _fill(capacity, [QueueDemand(max(1, amount), 0, amount) for amount in guarantees])
+    return _fill(capacity, demands)
 
 
-def _filled(capacity: int, claims: Sequence[Claim]) -> list[int]:
-    """As high as it goes: everybody has weight times the level, but for what is guaranteed or not asked for."""
-    total = min(capacity, sum(claim.most for claim in claims))
-    level = _level(total, claims)
-    given = [min(c.most, max(min(c.guarantee, c.most), int(c.weight * level))) for c in claims]
-    nexts = [(Fraction(part + 1, c.weight), at) for at, (part, c) in enumerate(zip(given, claims, strict=True))]
-    heap = [each for each in nexts if given[each[1]] < claims[each[1]].most]
+def _fill(capacity: int, demands: Sequence[QueueDemand]) -> list[int]:
+    """Return whole parts: weight times the level at which they add up, within the guarantee and the demand."""
+    total = min(capacity, sum(demand.most for demand in demands))
+    level = _find_level(total, demands)
+    parts = [min(d.most, max(min(d.guarantee, d.most), int(d.weight * level))) for d in demands]
+    numbered = enumerate(zip(parts, demands, strict=True))
+    next_costs = [(Fraction(part + 1, demand.weight), index) for index, (part, demand) in numbered]
+    heap = [entry for entry in next_costs if parts[entry[1]] < demands[entry[1]].most]
     heapify(heap)
-    for _ in range(total - sum(given)):
-        _, at = heap[0]
-        given[at] += 1
-        if given[at] < claims[at].most:
-            heapreplace(heap, (Fraction(given[at] + 1, claims[at].weight), at))
+    # The rounded parts leave fewer GPUs than demands: each goes where the next GPU costs least.
+    for _ in range(total - sum(parts)):
+        _, index = heap[0]
+        parts[index] += 1
+        if parts[index] < demands[index].most:
+            heapreplace(heap, (Fraction(parts[index] + 1, demands[index].weight), index))
         else:
             heappop(heap)
-    return given
+    return parts
 
 
-def _level(total: int, claims: Sequence[Claim]) -> Fraction:
-    """Where the sum of all parts, not yet whole, is `total`."""
-    height = sum(min(claim.guarantee, claim.most) for claim in claims)
-    turns = [(Fraction(min(claim.guarantee, claim.most), claim.weight), claim.weight) for claim in claims]
-    turns += [(Fraction(claim.most, claim.weight), -claim.weight) for claim in claims]
-    level, slope, sum_here = Fraction(0), 0, Fraction(height)
-    for at, change in sorted(turns):
-        if slope and sum_here + slope * (at - level) >= total:
-            return level + (total - sum_here) / slope
-        sum_here += slope * (at - level)
-        level, slope = at, slope + change
+def _find_level(total: int, demands: Sequence[QueueDemand]) -> Fraction:
+    """Return the level at which the sum of all parts, before rounding, is `total`.
+
+    The sum is piecewise linear in the level: a demand begins to grow with its weight where the level reaches its
+    guarantee, and stops where it reaches the demand.
+    """
+    guaranteed = sum(min(demand.guarantee, demand.most) for demand in demands)
+    slope_changes = [(Fraction(min(demand.guarantee, demand.most), demand.weight), demand.weight) for demand in demands]
+    slope_changes += [(Fraction(demand.most, demand.weight), -demand.weight) for demand in demands]
+    level, slope, part_sum = Fraction(0), 0, Fraction(guaranteed)
+    for height, change in sorted(slope_changes):
+        if slope and part_sum + slope * (height - level) >= total:
+            return level + (total - part_sum) / slope
+        part_sum += slope * (height - level)
+        level, slope = height, slope + change
     return level
 
 
 def fair_gpus(state: State) -> list[int]:
-    """GPUs that are fair to each queue of the tree, with all below it, by what its jobs hold and wait for."""
+    """Return the fair number of GPUs of each queue with all below it, by what its jobs hold and request."""
     tree = state.tree
     milli = [0] * len(tree.queues)
     for gang in state.gangs.values():
         if gang.state is not GangState.SUSPENDED:
-            many = len(state.arrays[gang.id].rest) if gang.is_head else 1
-            milli[tree.index[gang.queue]] += many * need(gang.shape)[0]
-    own = [-(-each // DEVICE_MILLI) for each in milli]
-    visible, beside = _asked(tree, own)
-    fair = [0] * len(own)
+            count = len(state.arrays[gang.id].rest) if gang.is_head else 1
+            milli[tree.index[gang.queue]] += count * need(gang.shape)[0]
+    own_demand = [-(-gpu_milli // DEVICE_MILLI) for gpu_milli in milli]
+    visible, beside = _demand_by_queue(tree, own_demand)
+    fair, quota = [0] * len(own_demand), tree.subtree_quota[0]
     fair[0] = min(int(state.nodes.gpus.sum()), visible[0] + beside[0])
-    for at, children in enumerate(tree.children):
+    for index, children in enumerate(tree.children):
         if children:
-            claims = [
-                Claim(tree.queues[c].weight, beside[c] + tree.subtree[0][c] // DEVICE_MILLI, beside[c] + visible[c])
+            demands = [
+                QueueDemand(tree.queues[c].weight, beside[c] + quota[c] // DEVICE_MILLI, beside[c] + visible[c])
                 for c in children
             ]
-            parts = divide(fair[at], [*claims, Claim(1, tree.nominal[0][at] // DEVICE_MILLI, own[at])])
-            for child, part in zip(children, parts, strict=False):
-                fair[child] = part
+            demands.append(QueueDemand(1, tree.nominal[0][index] // DEVICE_MILLI, own_demand[index]))
+            for child, gpus in zip(children, divide(fair[index], demands), strict=False):
+                fair[child] = gpus
     return fair
 
 
-def _asked(tree: QueueTree, own: Sequence[int]) -> tuple[list[int], list[int]]:
-    """What each queue, with all below it, asks for of what it could use if nobody else used any: of what those above it
-    see, and beside that, of what queues below it keep for themselves and lend to nobody."""
+def _demand_by_queue(tree: QueueTree, own: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the demand of each queue with all below it, at most what it could use if no other queue used any.
+
+    The first list is what the queues above it see, the second, beside that, what queues below keep for themselves and
+    lend to none.
+    """
     visible, beside = list(own), [0] * len(own)
-    for at in reversed(range(len(own))):
-        visible[at] = min(visible[at], max(0, tree.potential(at, 0) // DEVICE_MILLI))
-        if at:
-            kept = min(visible[at], tree.local(at, 0) // DEVICE_MILLI)
-            above = tree.parent[at]
-            visible[above] += visible[at] - kept
-            beside[above] += beside[at] + kept
+    for index in reversed(range(len(own))):
+        visible[index] = min(visible[index], max(0, tree.potential(index, 0) // DEVICE_MILLI))
+        if index:
+            local_quota = min(visible[index], tree.local_quota(index, 0) // DEVICE_MILLI)
+            parent = tree.parent[index]
+            visible[parent] += visible[index] - local_quota
+            beside[parent] += beside[index] + local_quota
     return visible, beside

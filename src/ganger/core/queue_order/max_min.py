@@ -1,9 +1,9 @@
-"""Progressive filling: what each tenant, a user in a queue, has of the cluster, and had when it was a gang's turn.
+"""Progressive filling: the share of each tenant, a user in a queue, now and before a running gang started.
 
-Asked by `policies.max_min` and `core.queue_order.priority_factors`. Shares are dominant, over the weight of the queue,
-exact, and of now: nothing is remembered. What is leaving is counted no more, and room that a round keeps is counted as
-held: else a tenant would have others stopped for two of its gangs where one makes it equal to them. Source: dominant
-resource fairness (Ghodsi et al., NSDI 2011)."""
+Shares are dominant, over the weight of the queue, exact, and current: nothing is remembered. Gangs that are leaving do
+not count, and capacity held by the cycle does: else others would be preempted for two gangs of a tenant where one makes
+it equal to them. Source: dominant resource fairness (Ghodsi et al., NSDI 2011).
+"""
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -13,35 +13,35 @@ from ganger.core.state.gang import LEAVING, RUNS, Gang
 from ganger.core.state.state import State
 
 
-def share(state: State, queue: str, user: str) -> Fraction:
-    """What a tenant has, or is about to have."""
-    kept = (state.gangs[name] for name, sign in state.meant.items() if sign > 0)
-    theirs = (gang for gang in kept if gang.queue == queue and gang.job.user == user)
-    return _share(state, queue, (*theirs, *_staying(state, queue, user)))
+def tenant_share(state: State, queue: str, user: str) -> Fraction:
+    """Return the share that a tenant has or is about to have."""
+    holders = (state.gangs[name] for name, sign in state.meant.items() if sign > 0)
+    own_holders = (gang for gang in holders if gang.queue == queue and gang.job.user == user)
+    return _weighted_share(state, queue, (*own_holders, *_staying_gangs(state, queue, user)))
 
 
-def share_before(state: State, gang: Gang) -> Fraction:
-    """What the tenant of a running gang had when it was its turn: of what runs on, that which began before it."""
-    mine = _turn(gang)
-    running = (each for each in _staying(state, gang.queue, gang.job.user) if each.state in RUNS)
-    earlier = [each for each in running if _turn(each) < mine and state.meant.get(each.id, 0) >= 0]
-    return _share(state, gang.queue, earlier)
+def tenant_share_before(state: State, gang: Gang) -> Fraction:
+    """Return the share that the tenant of a running gang had before it started, counting gangs that still run."""
+    own_start = _start_order(gang)
+    running = (other for other in _staying_gangs(state, gang.queue, gang.job.user) if other.state in RUNS)
+    earlier = [other for other in running if _start_order(other) < own_start and state.meant.get(other.id, 0) >= 0]
+    return _weighted_share(state, gang.queue, earlier)
 
 
-def _staying(state: State, queue: str, user: str) -> Iterator[Gang]:
-    """A tenant's gangs that hold nodes and may keep them, those that a round starts too."""
-    held = state.shares.oldest(user=user)
-    return (gang for gang in held if gang.queue == queue and gang.state not in LEAVING)
+def _staying_gangs(state: State, queue: str, user: str) -> Iterator[Gang]:
+    """Yield a tenant's gangs that hold nodes and may keep them, those that the cycle starts too."""
+    holding = state.shares.oldest(user=user)
+    return (gang for gang in holding if gang.queue == queue and gang.state not in LEAVING)
 
 
-def _turn(gang: Gang) -> tuple[int, int, int]:
-    """In which order gangs of one tenant begin."""
+def _start_order(gang: Gang) -> tuple[int, int, int]:
+    """Return the order in which gangs of one tenant start."""
     return gang.began_ms, -gang.job.spec.priority, gang.number
 
 
-def _share(state: State, queue: str, gangs: Iterable[Gang]) -> Fraction:
+def _weighted_share(state: State, queue: str, gangs: Iterable[Gang]) -> Fraction:
     gpu_milli = cpu_milli = memory_bytes = 0
     for gang in gangs:
-        needs = need(gang.shape)
-        gpu_milli, cpu_milli, memory_bytes = gpu_milli + needs[0], cpu_milli + needs[1], memory_bytes + needs[2]
-    return state.standings.dominant(queue, (gpu_milli, cpu_milli, memory_bytes))
+        demand = need(gang.shape)
+        gpu_milli, cpu_milli, memory_bytes = gpu_milli + demand[0], cpu_milli + demand[1], memory_bytes + demand[2]
+    return state.standings.weighted_dominant_share(queue, (gpu_milli, cpu_milli, memory_bytes))

@@ -1,10 +1,11 @@
-"""What decides a job's place in the order, factor by factor, with raw values and what they are worth.
+"""Factors that decide a job's place in the order, with raw values and points.
 
-Made by the policies out of these parts, each listing its own; shown by `core.explain.explain`. What a factor says is
-computed by the function that the key itself comes from (`core.queues.fair_share`)."""
+Each policy lists its own. A factor's value is computed by the function that the key comes from
+(`core.queues.fair_share`).
+"""
 
 from ganger.core.queue_order import max_min
-from ganger.core.queues.fair_share import Use
+from ganger.core.queues.fair_share import UsageRatio
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.units import MINUTE_MS, format_duration
@@ -14,7 +15,7 @@ MILLION = 1_000_000
 
 
 def priority(gang: Gang, weight: int = 1) -> Factor:
-    """What its owner, or an operator, said."""
+    """Return the factor of the priority, which the user or an operator set."""
     value = gang.job.spec.priority
     return Factor(
         name="priority",
@@ -27,86 +28,92 @@ def priority(gang: Gang, weight: int = 1) -> Factor:
 
 
 def age(gang: Gang, now_ms: int, cap_ms: int | None = None, weight: int = 1) -> Factor:
-    """The time since its submission, up to a cap."""
+    """Return the factor of the time since submission, up to a cap."""
     age_ms = now_ms - gang.submitted_ms
     aged = (age_ms if cap_ms is None else min(age_ms, cap_ms)) // MINUTE_MS
-    most = "" if cap_ms is None else f"; {format_duration(cap_ms)} at most counts"
-    said = f"it was submitted {format_duration(age_ms)} ago{most}"
-    return Factor(name="age", value=aged, unit="minutes", weight=weight, points=weight * aged, sentence=said)
+    cap = "" if cap_ms is None else f"; at most {format_duration(cap_ms)} counts"
+    sentence = f"it was submitted {format_duration(age_ms)} ago{cap}"
+    return Factor(name="age", value=aged, unit="minutes", weight=weight, points=weight * aged, sentence=sentence)
 
 
-def shortness(left_ms: int | None, of: str) -> Factor:
-    """How little time it takes, of its limit; `of`: which part of that, in words. It is compared alone, for no points.
-    None: it has no limit."""
-    said = "it has no limit, so it comes last" if left_ms is None else f"{of} is {format_duration(left_ms)}"
+def shortness(left_ms: int | None, subject: str) -> Factor:
+    """Return the factor of how little of its time limit is left; None for no limit. It is compared, without points.
+
+    `subject` says in words which part of the limit it is.
+    """
+    sentence = (
+        "it has no time limit, so it comes last" if left_ms is None else f"{subject} is {format_duration(left_ms)}"
+    )
     minutes = 0 if left_ms is None else left_ms // MINUTE_MS
-    return Factor(name="shortness", value=minutes, unit="minutes", weight=0, points=None, sentence=said)
+    return Factor(name="shortness", value=minutes, unit="minutes", weight=0, points=None, sentence=sentence)
 
 
 def starvation(gang: Gang, now_ms: int, after_ms: int, weight: int = 1) -> Factor:
-    """The time beyond the age at which a job starves."""
+    """Return the factor of the time beyond the age at which a job starves."""
     late_ms = max(0, now_ms - gang.submitted_ms - after_ms)
     late = late_ms // MINUTE_MS
-    said = f"for {format_duration(late_ms)} it has been" if late_ms else "it is not"
+    starving = f"it has been older than {format_duration(after_ms)} for {format_duration(late_ms)}"
     return Factor(
         name="starvation",
         value=late,
         unit="minutes",
         weight=weight,
         points=weight * late,
-        sentence=f"{said} older than {format_duration(after_ms)}",
+        sentence=starving if late_ms else f"it is not older than {format_duration(after_ms)}",
     )
 
 
 def size(gang: Gang, after_ms: int) -> Factor:
-    """Nodes it is on, where they are so many that it is promised a start when it is old. It is worth no points."""
+    """Return the factor of a large gang's node count, which gets it a reservation with age but no points."""
     nodes = gang.shape.all_nodes
-    said = f"it is on {nodes} nodes: when it is older than {format_duration(after_ms)}"
     return Factor(
         name="size",
         value=nodes,
         unit="nodes",
         weight=0,
         points=0,
-        sentence=f"{said}, nodes are reserved for it beside the first of queue {gang.queue}",
+        sentence=f"it needs {nodes} nodes: from an age of {format_duration(after_ms)} on it gets a reservation beside "
+        f"the first job of queue {gang.queue}",
     )
 
 
-def queue_share(state: State, gang: Gang, now_ms: int, most: int | None = None) -> Factor:
-    """What its queue has had, beside what is fair to it. `most`: what it is worth, None where it is only compared."""
-    use = state.standings.queue_use(gang.queue, now_ms)
+def queue_share(state: State, gang: Gang, now_ms: int, max_points: int | None = None) -> Factor:
+    """Return the factor of the queue's usage; `max_points` for none at all, None if it is only compared."""
+    usage = state.standings.queue_usage(gang.queue, now_ms)
     if state.standings.is_below_guarantee(gang.queue):
-        said = f"queue {gang.queue} holds less than it is guaranteed"
+        sentence = f"queue {gang.queue} holds less than its guarantee"
     else:
-        said = f"queue {gang.queue}, or one above it, has {_percent(use)}"
-    return _share("queue_share", use, said, most)
+        sentence = f"queue {gang.queue}, or one above it, has {_percent(usage)}"
+    return _share("queue_share", usage, sentence, max_points)
 
 
-def user_share(state: State, gang: Gang, now_ms: int, most: int | None = None) -> Factor:
-    """What its owner has had in the queue, beside what is fair to the queue."""
-    use = state.standings.user_use(gang.queue, gang.job.user, now_ms)
-    return _share("user_share", use, f"{gang.job.user} has {_percent(use)}, in queue {gang.queue}", most)
+def user_share(state: State, gang: Gang, now_ms: int, max_points: int | None = None) -> Factor:
+    """Return the factor of the user's usage in the queue, compared with what is fair to the queue."""
+    usage = state.standings.user_usage(gang.queue, gang.job.user, now_ms)
+    return _share("user_share", usage, f"{gang.job.user} has {_percent(usage)}, in queue {gang.queue}", max_points)
 
 
 def tenant_share(state: State, gang: Gang) -> Factor:
-    """What its owner has in the queue now, over the queue's weight."""
-    has, weight = max_min.share(state, gang.queue, gang.job.user), state.queues[gang.queue].weight
-    over = f", {_of(*has.as_integer_ratio())} % over its weight of {weight}" if weight > 1 else ""
-    said = f"{gang.job.user} has {_of(*(has * weight).as_integer_ratio())} % of the cluster now, in queue {gang.queue}"
-    ppm = int(MILLION * has)
-    return Factor(name="tenant_share", value=ppm, unit="ppm", weight=0, points=None, sentence=said + over)
+    """Return the factor of the user's current share in the queue, over the queue's weight."""
+    share, weight = max_min.tenant_share(state, gang.queue, gang.job.user), state.queues[gang.queue].weight
+    weighted = f", {_of(*share.as_integer_ratio())} % over its weight of {weight}" if weight > 1 else ""
+    sentence = (
+        f"{gang.job.user} has {_of(*(share * weight).as_integer_ratio())} % of the cluster now, in queue {gang.queue}"
+    )
+    ppm = int(MILLION * share)
+    return Factor(name="tenant_share", value=ppm, unit="ppm", weight=0, points=None, sentence=sentence + weighted)
 
 
-def _share(name: str, use: Use, said: str, most: int | None) -> Factor:
-    ppm = MILLION * use.used // use.whole if use.whole else 0
-    points = None if most is None else use.points(most)
-    return Factor(name=name, value=ppm, unit="ppm", weight=most or 0, points=points, sentence=said)
+def _share(name: str, usage: UsageRatio, sentence: str, max_points: int | None) -> Factor:
+    ppm = MILLION * usage.used // usage.capacity if usage.capacity else 0
+    points = None if max_points is None else usage.points(max_points)
+    return Factor(name=name, value=ppm, unit="ppm", weight=max_points or 0, points=points, sentence=sentence)
 
 
-def _percent(use: Use) -> str:
-    """`12.5 % of the cluster, now and of late; 25 % is fair`."""
-    has, fair = _of(use.used, use.whole), _of(use.part, use.of)
-    return f"{has} % of the cluster, now and of late; {fair} % is fair"
+def _percent(usage: UsageRatio) -> str:
+    """Return the percentages of usage and of what is fair: `12.5 % of the cluster, now and recently; 25 % is fair`."""
+    used, fair = _of(usage.used, usage.capacity), _of(usage.fair_part, usage.fair_whole)
+    return f"{used} % of the cluster, now and recently; {fair} % is fair"
 
 
 def _of(part: int, whole: int) -> str:
@@ -117,18 +124,18 @@ def _of(part: int, whole: int) -> str:
 
 
 def width(gang: Gang) -> int:
-    """GPUs it uses at once; nodes, where it uses none."""
+    """Return the number of GPUs that a gang uses at once, or of nodes if it uses none."""
     return sum(part.nodes * max(1, part.gpus) for part in gang.shape.parts)
 
 
 def attained_gpu_ms(gang: Gang, now_ms: int) -> int:
-    """GPU time that it has held, over all attempts; of a CPU gang node time."""
+    """Return the GPU time that a gang has held, over all attempts; for a CPU gang the node time."""
     held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holding else 0)
     return held_ms * width(gang)
 
 
 def left_ms(gang: Gang, now_ms: int) -> int | None:
-    """What is left of its limit; None: it has none. Of a gang that waits it stands still."""
+    """Return what is left of a gang's time limit, or None without one. It is constant while a gang is pending."""
     if gang.time_ms is None:
         return None
     return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holding else 0))

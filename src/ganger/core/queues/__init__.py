@@ -1,1 +1,1 @@
-"""What queues may have, and what they and their users have and have had: quota and fair share."""
+"""Quota and fair share of queues and of the users in them."""

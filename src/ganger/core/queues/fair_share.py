@@ -1,12 +1,16 @@
-"""Whose turn it is by share: what queues, and the users in them, have of the cluster now and have had of late.
+"""Fair share: what queues and the users in them hold of the cluster, and have held in the past.
 
-Owned by `core.state.state`, asked by policies. Shares are dominant: the largest, over resources, of what somebody has
-over what the cluster has. What somebody has is what is held now and what was held, which counts half as much after
-every half-life. Sources: dominant resource fairness (Ghodsi et al., NSDI 2011); Slurm's decay and Fair Tree (reference:
-scheduling, section 2), here without rounding: see `growth`, and docs/explanation/decisions/scheduling.md, "Usage is an
-exact integer".
+Shares are dominant: the largest, over resources, of what an account holds over what the cluster has. An account's value
+is what is held now plus the decayed average of what was held, which counts half as much after every half-life. Sources:
+dominant resource fairness (Ghodsi et al., NSDI 2011); Slurm's decay and Fair Tree (reference: scheduling, section 2).
 
-`account_points` and `own_points` are the order `dynamic`: added up, the points of a job. More points go first.
+Usage is exact, without rounding (docs/explanation/decisions/scheduling.md, "Usage is an exact integer"). Instead of
+letting sums decay with time, what is added grows with time: holding `a` from t1 to t2 adds a * (growth(t2) -
+growth(t1)), where `growth` doubles with every half-life, and dividing a sum by growth(t) gives the average as it counts
+at t. So sums change only when a gang starts or ends, and comparing two accounts needs no division. Numbers stay short
+because periods older than REMEMBERED half-lives are forgotten.
+
+`account_points` and `gang_points` add up to the points of a job in the order `dynamic`; more points go first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +24,7 @@ import numpy as np
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.queues.quota import QueueTree, Vector
-from ganger.core.queues.share_bounds import NOTHING, SLACK, Account, Figures, Floats, ShareBounds
+from ganger.core.queues.share_bounds import SLACK, ZERO_VECTOR, AccountKey, AccountShares, Floats, ShareBounds
 from ganger.model.policy import Weights
 from ganger.model.units import MINUTE_MS
 
@@ -30,33 +34,36 @@ REMEMBERED: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecayedUsage:
-    """What ended starts of a user's jobs in a queue have held: by half-life of the calendar, amount times milliseconds
-    of each of gpus, cpu_milli, memory_bytes. Whole numbers of what happened, no sums that decay."""
+    """Past usage of a user in a queue: by half-life of the calendar, amount times milliseconds of each resource.
+
+    `periods` are exact sums of what ended starts have held of gpus, cpu_milli and memory_bytes; nothing in them decays.
+    """
 
     queue: str
     user: str
     periods: tuple[tuple[int, Vector], ...]
 
 
-def base_of(at_ms: int, half_life_ms: int) -> int:
-    """The first half-life that is remembered at a time: at least REMEMBERED and less than twice as many are. It moves
-    in steps, so that sums are made anew seldom, and depends on nothing but the time."""
+def first_remembered_period(at_ms: int, half_life_ms: int) -> int:
+    """Return the first half-life that is remembered at a time, with at least REMEMBERED and less than twice as many.
+
+    It moves in steps, so that sums are seldom computed anew, and depends on the time alone.
+    """
     return (at_ms // half_life_ms // REMEMBERED - 1) * REMEMBERED
 
 
 def growth(at_ms: int, half_life_ms: int, base: int) -> int:
-    """How much a millisecond counts that was held until `at_ms`, summed from for ever: it doubles with every half-life,
-    to the millisecond, and is linear between, so that it is an integer.
+    """Return how much a millisecond held until `at_ms` counts, summed from the beginning.
 
-    Holding `a` from t1 to t2 adds a * (growth(t2) - growth(t1)); the sum of that over growth(t) is the average that was
-    held, as it counts at t. However an interval is cut, the sum is the same.
+    It doubles with every half-life, to the millisecond, and is linear between, so that it is an integer. However an
+    interval is cut, the sum is the same.
     """
     period, into_ms = divmod(at_ms, half_life_ms)
     return half_life_ms if period < base else (half_life_ms + into_ms) << (period - base)
 
 
 def by_period(began_ms: int, ended_ms: int, half_life_ms: int) -> Iterator[tuple[int, int]]:
-    """The half-lives of the calendar that an interval touches, and how many of its milliseconds are in each."""
+    """Yield the half-lives of the calendar that an interval touches, and the milliseconds in each."""
     while began_ms < ended_ms:
         period = began_ms // half_life_ms
         until_ms = min(ended_ms, (period + 1) * half_life_ms)
@@ -64,322 +71,342 @@ def by_period(began_ms: int, ended_ms: int, half_life_ms: int) -> Iterator[tuple
         began_ms = until_ms
 
 
-def respent(spent: Iterable[DecayedUsage], was_ms: int, half_life_ms: int, at_ms: int) -> list[DecayedUsage]:
-    """What was held, by half-lives of another length, from `at_ms` on. Of each half-life only the sum is known: it is
-    taken as held evenly over it, as far as it has passed. Nothing is lost to rounding: what is remembered of a
-    half-life has its sum."""
-    base = base_of(at_ms, half_life_ms)
-    found = (replace(each, periods=_recut(each.periods, was_ms, half_life_ms, (base, at_ms))) for each in spent)
-    return [each for each in found if each.periods]
+def recut_usage(
+    usage: Iterable[DecayedUsage], old_half_life_ms: int, half_life_ms: int, at_ms: int
+) -> list[DecayedUsage]:
+    """Return the usage by half-lives of another length, from `at_ms` on.
+
+    Of each half-life only the sum is known, which is taken as held evenly over the part that has passed. Nothing is
+    lost to rounding: the parts of a half-life add up to its sum.
+    """
+    base = first_remembered_period(at_ms, half_life_ms)
+    recut = (
+        replace(record, periods=_recut(record.periods, old_half_life_ms, half_life_ms, (base, at_ms)))
+        for record in usage
+    )
+    return [record for record in recut if record.periods]
 
 
 def _recut(
-    periods: Iterable[tuple[int, Vector]], was_ms: int, half_life_ms: int, span: tuple[int, int]
+    periods: Iterable[tuple[int, Vector]], old_half_life_ms: int, half_life_ms: int, span: tuple[int, int]
 ) -> tuple[tuple[int, Vector], ...]:
     base, at_ms = span
-    found: dict[int, Vector] = {}
+    recut: dict[int, Vector] = {}
     for period, amounts in periods:
-        began_ms, ended_ms = period * was_ms, min((period + 1) * was_ms, at_ms)
+        began_ms, ended_ms = period * old_half_life_ms, min((period + 1) * old_half_life_ms, at_ms)
         cut_ms = min(ended_ms, max(began_ms, base * half_life_ms))
-        passed_ms, given = cut_ms - began_ms, _fraction(amounts, cut_ms - began_ms, ended_ms - began_ms)
-        for at, part_ms in by_period(cut_ms, ended_ms, half_life_ms):
+        passed_ms, assigned = cut_ms - began_ms, _fraction(amounts, cut_ms - began_ms, ended_ms - began_ms)
+        for new_period, part_ms in by_period(cut_ms, ended_ms, half_life_ms):
             passed_ms += part_ms
-            until = _fraction(amounts, passed_ms, ended_ms - began_ms)
-            found[at] = _plus(found.get(at, NOTHING), _plus(until, _times(given, -1)))
-            given = until
-    return tuple(sorted(found.items()))
+            assigned_until = _fraction(amounts, passed_ms, ended_ms - began_ms)
+            part = _add(assigned_until, _scale_vector(assigned, -1))
+            recut[new_period] = _add(recut.get(new_period, ZERO_VECTOR), part)
+            assigned = assigned_until
+    return tuple(sorted(recut.items()))
 
 
-class Use(NamedTuple):
-    """used / whole of the cluster, where part / of it is fair."""
+class UsageRatio(NamedTuple):
+    """used / capacity of the cluster, of which fair_part / fair_whole is fair."""
 
     used: int
-    part: int
-    of: int
-    whole: int
+    fair_part: int
+    fair_whole: int
+    capacity: int
 
-    def points(self, most: int) -> int:
-        """All points for nothing, half of them at the fair part, none at infinity; rounded down."""
-        fair = self.part * self.whole
-        return most * fair // (fair + self.used * self.of)
+    def points(self, max_points: int) -> int:
+        """Return all points for no usage, half of them at the fair part, none at infinity; rounded down."""
+        fair = self.fair_part * self.capacity
+        return max_points * fair // (fair + self.used * self.fair_whole)
 
 
-Basis = tuple[int | Figures, ...]
-_NONE: Final = Figures()
+Basis = tuple[int | AccountShares, ...]
+_NO_SHARES: Final = AccountShares()
 
 
 class FairShares:
-    """What every queue, with all below it, and every user in a queue holds, and has held.
+    """Shares that every queue, with all below it, and every user in a queue holds and has held.
 
-    An account's value at a time is the dominant one of (held + average held of late), in parts of `whole` of the
-    cluster. Figures change with `hold`, `begin` and `end`; nothing is summed when a value is asked for.
+    An account's value at a time is the dominant one of (held + average held before), in parts of `_capacity_unit`, a
+    common multiple of the capacities. Figures change with `add_held`, `begin` and `end`; nothing is summed when a value
+    is read.
     """
 
     def __init__(
         self, tree: QueueTree, capacity: Vector, spent: Iterable[DecayedUsage], at_ms: int, half_life_ms: int
     ) -> None:
-        """Nothing held now; `capacity` is what all nodes have. What is too old at `at_ms` is forgotten."""
+        """Restore past usage, with nothing held; `capacity` is that of all nodes. Usage too old at `at_ms` is lost."""
         self._tree, self._undo, self.half_life_ms = tree, tree.undo, half_life_ms
-        self.base = base_of(at_ms, half_life_ms)
-        self.queues = [Figures()] * len(tree.queues)
-        self.users: dict[Account, Figures] = {}
-        """Accounts of which there is anything to say."""
-        self._rough = ShareBounds()
-        self._spent: dict[tuple[str, str], Mapping[int, Vector]] = {}
-        self._whole = lcm(*(amount for amount in capacity if amount))
-        self._parts = tuple(self._whole // amount if amount else 0 for amount in capacity)
-        self._grown = (at_ms, growth(at_ms, half_life_ms, self.base))
+        self.base = first_remembered_period(at_ms, half_life_ms)
+        self.queues = [AccountShares()] * len(tree.queues)
+        self.users: dict[AccountKey, AccountShares] = {}
+        """Accounts that hold or have held something."""
+        self._share_bounds = ShareBounds()
+        self._usage: dict[tuple[str, str], Mapping[int, Vector]] = {}
+        self._capacity_unit = lcm(*(amount for amount in capacity if amount))
+        self._unit_parts = tuple(self._capacity_unit // amount if amount else 0 for amount in capacity)
+        self._cached_growth = (at_ms, growth(at_ms, half_life_ms, self.base))
         self._ranks: dict[int, tuple[Basis, tuple[int, ...]]] = {}
-        self._uses: dict[int, tuple[Basis, Use]] = {}
-        """Of queues, as last computed."""
+        self._queue_usages: dict[int, tuple[Basis, UsageRatio]] = {}
+        """The usage of queues, as last computed."""
         self._scale = [1] * len(tree.queues)
         self._fair = [(1, 1)] * len(tree.queues)
-        for at, children in enumerate(tree.children):
-            self._divide(at, children)
-        for each in spent:
-            self._remember(each)
+        for index, children in enumerate(tree.children):
+            self._set_fair_parts(index, children)
+        for record in spent:
+            self._restore_usage(record)
 
     @property
     def until_ms(self) -> int:
-        """From when on it is to be made anew, so that what is too old is forgotten."""
+        """The time from which it is to be made anew, so that old usage is forgotten."""
         return (self.base + 2 * REMEMBERED) * self.half_life_ms
 
     def spent(self) -> list[DecayedUsage]:
-        """What a snapshot keeps; all else follows from it and from what is held."""
+        """Return past usage for a snapshot; all else follows from it and from what is held."""
         return [
             DecayedUsage(queue=queue, user=user, periods=tuple(sorted(periods.items())))
-            for (queue, user), periods in sorted(self._spent.items())
+            for (queue, user), periods in sorted(self._usage.items())
         ]
 
-    # -- what changes them -------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
-    def hold(self, queue: str, user: str, wanted: Vector, sign: int) -> None:
-        """So much more is held from now on, or less; undone with a trial."""
-        held = _times(wanted, sign)
-        at = self._tree.index[queue]
-        for each in self._tree.path(at):
-            now = self.queues[each]
-            self._undo.put(self.queues, each, now._replace(held=_plus(now.held, held)))
-        for account in self._accounts(at, user):
-            now = self.users.get(account, Figures())
-            self._put(account, now._replace(held=_plus(now.held, held)))
+    def add_held(self, queue: str, user: str, demand: Vector, sign: int) -> None:
+        """Add to what is held, or subtract with sign -1; undone with a trial."""
+        held = _scale_vector(demand, sign)
+        index = self._tree.index[queue]
+        for ancestor in self._tree.path(index):
+            shares = self.queues[ancestor]
+            self._undo.put(self.queues, ancestor, shares._replace(held=_add(shares.held, held)))
+        for account in self._accounts(index, user):
+            shares = self.users.get(account, AccountShares())
+            self._set_account(account, shares._replace(held=_add(shares.held, held)))
 
-    def begin(self, queue: str, user: str, wanted: Vector, began_ms: int) -> None:
-        """What is held so is metered since `began_ms`."""
-        self._meter(queue, user, wanted, _times(wanted, -growth(began_ms, self.half_life_ms, self.base)))
+    def begin(self, queue: str, user: str, demand: Vector, began_ms: int) -> None:
+        """Start to meter what is held, from `began_ms` on."""
+        self._meter(queue, user, demand, _scale_vector(demand, -growth(began_ms, self.half_life_ms, self.base)))
 
-    def end(self, queue: str, user: str, wanted: Vector, interval_ms: tuple[int, int]) -> None:
-        """What was metered since the first of two moments is over with the second."""
+    def end(self, queue: str, user: str, demand: Vector, interval_ms: tuple[int, int]) -> None:
+        """Stop to meter what was held for an interval (began_ms, ended_ms)."""
         began_ms, ended_ms = interval_ms
         half_life_ms = self.half_life_ms
-        self._meter(queue, user, _times(wanted, -1), _times(wanted, growth(ended_ms, half_life_ms, self.base)))
+        past = _scale_vector(demand, growth(ended_ms, half_life_ms, self.base))
+        self._meter(queue, user, _scale_vector(demand, -1), past)
         for period, passed_ms in by_period(max(began_ms, self.base * half_life_ms), ended_ms, half_life_ms):
-            self._book((queue, user), {period: _times(wanted, passed_ms)})
+            self._add_usage((queue, user), {period: _scale_vector(demand, passed_ms)})
 
-    def pass_on(self, queue: str, parent: str) -> None:
-        """A queue goes: what was held in it was held in its parent. To be made anew afterwards."""
-        for (name, user), periods in list(self._spent.items()):
+    def move_usage_to_parent(self, queue: str, parent: str) -> None:
+        """Move a removed queue's past usage to its parent. The shares are to be made anew afterwards."""
+        for (name, user), periods in list(self._usage.items()):
             if name == queue:
-                self._book((parent, user), periods)
-                del self._spent[name, user]
+                self._add_usage((parent, user), periods)
+                del self._usage[name, user]
 
     def copy(self, tree: QueueTree) -> "FairShares":
-        """The same over another tree of the same queues."""
+        """Return a copy over another tree of the same queues."""
         other = copy(self)
         other._tree, other._undo = tree, tree.undo  # noqa: SLF001 - its own kind
         other.queues, other.users = list(self.queues), dict(self.users)
-        other._spent, other._ranks, other._uses = dict(self._spent), {}, {}  # noqa: SLF001 - the same
-        other._rough = ShareBounds()  # noqa: SLF001 - the same
+        other._usage, other._ranks, other._queue_usages = dict(self._usage), {}, {}  # noqa: SLF001 - the same
+        other._share_bounds = ShareBounds()  # noqa: SLF001 - the same
         for account in self.users:
-            other._rough[account] = None  # noqa: SLF001 - the same
+            other._share_bounds[account] = None  # noqa: SLF001 - the same
         return other
 
-    def _book(self, account: tuple[str, str], more: Mapping[int, Vector]) -> None:
-        before = self._spent.get(account, {})
-        # Anew, not in place: a copy of these standings has the one before.
-        self._spent[account] = {**before, **{at: _plus(before.get(at, NOTHING), held) for at, held in more.items()}}
+    def _add_usage(self, account: tuple[str, str], usage: Mapping[int, Vector]) -> None:
+        before = self._usage.get(account, {})
+        # A new dictionary: a copy of these shares refers to the old one.
+        added = {period: _add(before.get(period, ZERO_VECTOR), held) for period, held in usage.items()}
+        self._usage[account] = {**before, **added}
 
-    def _remember(self, spent: DecayedUsage) -> None:
-        kept = {period: amounts for period, amounts in spent.periods if period >= self.base}
+    def _restore_usage(self, record: DecayedUsage) -> None:
+        kept = {period: amounts for period, amounts in record.periods if period >= self.base}
         if kept:
-            self._spent[spent.queue, spent.user] = kept
+            self._usage[record.queue, record.user] = kept
         for period, amounts in kept.items():
-            # Within one half-life growth is linear: a millisecond counts as much as any other.
-            self._meter(spent.queue, spent.user, NOTHING, _times(amounts, 1 << (period - self.base)))
+            # Within a half-life growth is linear: all its milliseconds count the same.
+            self._meter(record.queue, record.user, ZERO_VECTOR, _scale_vector(amounts, 1 << (period - self.base)))
 
     def _meter(self, queue: str, user: str, metered: Vector, past: Vector) -> None:
-        at = self._tree.index[queue]
-        for each in self._tree.path(at):
-            self.queues[each] = _more(self.queues[each], metered, past)
-        for account in self._accounts(at, user):
-            self._put(account, _more(self.users.get(account, Figures()), metered, past))
+        index = self._tree.index[queue]
+        for ancestor in self._tree.path(index):
+            self.queues[ancestor] = _add_metered(self.queues[ancestor], metered, past)
+        for account in self._accounts(index, user):
+            self._set_account(account, _add_metered(self.users.get(account, AccountShares()), metered, past))
 
-    def _accounts(self, at: int, user: str) -> tuple[Account, ...]:
-        return ((at, user), (at, "")) if self._tree.children[at] else ((at, user),)
+    def _accounts(self, index: int, user: str) -> tuple[AccountKey, ...]:
+        return ((index, user), (index, "")) if self._tree.children[index] else ((index, user),)
 
-    def _put(self, account: Account, now: Figures) -> None:
-        self._undo.put(self._rough, account, None)
-        if now != Figures():
-            self._undo.put(self.users, account, now)
+    def _set_account(self, account: AccountKey, shares: AccountShares) -> None:
+        self._undo.put(self._share_bounds, account, None)
+        if shares != AccountShares():
+            self._undo.put(self.users, account, shares)
         elif account in self.users:
             self._undo.drop(self.users, account)
 
-    def _divide(self, at: int, children: list[int]) -> None:
-        """The parts of the cluster that are fair to a queue's children, by their weights; the queue's own jobs, beside
-        them, weigh 1."""
+    def _set_fair_parts(self, index: int, children: list[int]) -> None:
+        """Set the fair parts of a queue's children by their weights; the queue's own jobs, beside them, weigh 1."""
         weights = [self._tree.queues[child].weight for child in children]
-        together = lcm(1, *weights)
-        part, of = self._fair[at]
+        weight_multiple = lcm(1, *weights)
+        part, of = self._fair[index]
         for child, weight in zip(children, weights, strict=True):
-            self._scale[child] = together // weight
+            self._scale[child] = weight_multiple // weight
             self._fair[child] = (part * weight, of * sum(weights))
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def rank(self, queue: str, user: str, now_ms: int) -> tuple[int, ...]:
-        """The place of a user in a queue among all: smaller is earlier. Queues go before their siblings below their
-        guarantee, then by value over weight, then by name; inside a queue users by value. So all users of one queue go
-        before all of another (Fair Tree)."""
-        at = self._tree.index[queue]
-        basis = self._basis(at, now_ms)
-        if (seen := self._ranks.get(at)) is None or seen[0] != basis:
-            seen = self._ranks[at] = basis, self._queue_rank(at, self._growth(now_ms))
-        return (*seen[1], self._value(self.users.get((at, user), _NONE), self._growth(now_ms)))
+        """Return the place of a user in a queue among all, smaller first.
 
-    def _queue_rank(self, at: int, g: int) -> tuple[int, ...]:
-        tree, found = self._tree, list[int]()
-        for each in tree.below_root[at]:
-            held = self.queues[each]
-            found += (not self._is_below_guarantee(each), self._value(held, g) * self._scale[each], each)
-        if tree.children[at]:
-            weight = lcm(*(tree.queues[child].weight for child in tree.children[at]))
-            found += (1, self._value(self.users.get((at, ""), _NONE), g) * weight, -1)
-        return tuple(found)
+        Queues below their guarantee precede their siblings, then those with less value over weight, then names; inside
+        a queue users with less value. So all users of one queue precede all of another (Fair Tree).
+        """
+        index = self._tree.index[queue]
+        basis = self._basis(index, now_ms)
+        if (cached := self._ranks.get(index)) is None or cached[0] != basis:
+            cached = self._ranks[index] = basis, self._queue_rank(index, self._growth(now_ms))
+        return (*cached[1], self._value(self.users.get((index, user), _NO_SHARES), self._growth(now_ms)))
 
-    def _basis(self, at: int, now_ms: int) -> Basis:
-        """All that what is said of a queue follows from: the same for all its users, until one of them starts."""
-        own = self.users.get((at, ""), _NONE) if self._tree.children[at] else _NONE
-        return (now_ms, own, *[self.queues[each] for each in self._tree.below_root[at]])
+    def _queue_rank(self, index: int, g: int) -> tuple[int, ...]:
+        tree, rank = self._tree, list[int]()
+        for ancestor in tree.path_below_root[index]:
+            shares = self.queues[ancestor]
+            rank += (not self._is_below_guarantee(ancestor), self._value(shares, g) * self._scale[ancestor], ancestor)
+        if tree.children[index]:
+            weight = lcm(*(tree.queues[child].weight for child in tree.children[index]))
+            rank += (1, self._value(self.users.get((index, ""), _NO_SHARES), g) * weight, -1)
+        return tuple(rank)
+
+    def _basis(self, index: int, now_ms: int) -> Basis:
+        """Return all that a queue's rank and usage follow from; it is the same for all its users until one starts."""
+        own = self.users.get((index, ""), _NO_SHARES) if self._tree.children[index] else _NO_SHARES
+        return (now_ms, own, *[self.queues[ancestor] for ancestor in self._tree.path_below_root[index]])
 
     def _growth(self, now_ms: int) -> int:
-        if self._grown[0] != now_ms:
-            self._grown = now_ms, growth(now_ms, self.half_life_ms, self.base)
-        return self._grown[1]
+        if self._cached_growth[0] != now_ms:
+            self._cached_growth = now_ms, growth(now_ms, self.half_life_ms, self.base)
+        return self._cached_growth[1]
 
-    def _value(self, of: Figures, g: int) -> int:
-        """The dominant one of (held + average held of late), in parts of `whole` times growth."""
-        (h0, h1, h2), (m0, m1, m2), (p0, p1, p2) = of
-        r0, r1, r2 = self._parts
+    def _value(self, shares: AccountShares, g: int) -> int:
+        """Return the dominant one of (held + average held before), in parts of `_capacity_unit` times growth."""
+        (h0, h1, h2), (m0, m1, m2), (p0, p1, p2) = shares
+        r0, r1, r2 = self._unit_parts
         return max(((h0 + m0) * g + p0) * r0, ((h1 + m1) * g + p1) * r1, ((h2 + m2) * g + p2) * r2)
 
     def is_below_guarantee(self, queue: str) -> bool:
-        """Whether a queue, with all below it, holds less than it is guaranteed, of each resource with a guarantee."""
+        """Return whether a queue, with all below it, holds less than its guarantee of each resource that has one."""
         return self._is_below_guarantee(self._tree.index[queue])
 
-    def _is_below_guarantee(self, at: int) -> bool:
-        promised = self._tree.promised[at][: len(NOTHING)]
-        return at > 0 and any(promised) and all(h < p for h, p in zip(self.queues[at].held, promised, strict=True) if p)
+    def _is_below_guarantee(self, index: int) -> bool:
+        guaranteed = self._tree.guaranteed[index][: len(ZERO_VECTOR)]
+        figures = zip(self.queues[index].held, guaranteed, strict=True)
+        return index > 0 and any(guaranteed) and all(held < guarantee for held, guarantee in figures if guarantee)
 
-    def queue_use(self, queue: str, now_ms: int) -> Use:
-        """What a queue uses, at the level of its path that is worst off: it, or a queue above it; below its guarantee
-        nothing counts."""
-        at = self._tree.index[queue]
-        basis = self._basis(at, now_ms)
-        if (seen := self._uses.get(at)) is None or seen[0] != basis:
-            seen = self._uses[at] = basis, self._queue_use(at, self._growth(now_ms))
-        return seen[1]
+    def queue_usage(self, queue: str, now_ms: int) -> UsageRatio:
+        """Return the usage of the level of a queue's path that is worst off: the queue's or an ancestor's.
 
-    def _queue_use(self, at: int, g: int) -> Use:
+        Below its guarantee a queue counts as using nothing.
+        """
+        index = self._tree.index[queue]
+        basis = self._basis(index, now_ms)
+        if (cached := self._queue_usages.get(index)) is None or cached[0] != basis:
+            cached = self._queue_usages[index] = basis, self._queue_usage(index, self._growth(now_ms))
+        return cached[1]
+
+    def _queue_usage(self, index: int, g: int) -> UsageRatio:
         tree = self._tree
-        if self._is_below_guarantee(at):
-            return Use(0, *self._fair[at], whole=self._whole * g)
+        if self._is_below_guarantee(index):
+            return UsageRatio(0, *self._fair[index], capacity=self._capacity_unit * g)
         uses = [
-            Use(self._value(self.queues[each], g), *self._fair[each], self._whole * g) for each in tree.below_root[at]
+            UsageRatio(self._value(self.queues[ancestor], g), *self._fair[ancestor], self._capacity_unit * g)
+            for ancestor in tree.path_below_root[index]
         ]
-        if tree.children[at]:
-            uses.append(Use(self._value(self.users.get((at, ""), _NONE), g), *self._own_part(at), self._whole * g))
-        worst = uses[0] if uses else Use(0, 1, 1, self._whole * g)
+        if tree.children[index]:
+            own_value = self._value(self.users.get((index, ""), _NO_SHARES), g)
+            uses.append(UsageRatio(own_value, *self._fair_part_of_own_jobs(index), self._capacity_unit * g))
+        worst = uses[0] if uses else UsageRatio(0, 1, 1, self._capacity_unit * g)
         for use in uses[1:]:
-            if use.used * use.of * worst.part > worst.used * worst.of * use.part:
+            if use.used * use.fair_whole * worst.fair_part > worst.used * worst.fair_whole * use.fair_part:
                 worst = use
         return worst
 
-    def user_use(self, queue: str, user: str, now_ms: int) -> Use:
-        """What a user uses in a queue; what is fair to the queue is fair to one user of it."""
-        g, at = self._growth(now_ms), self._tree.index[queue]
-        value = self._value(self.users.get((at, user), _NONE), g)
-        fair = self._own_part(at) if self._tree.children[at] else self._fair[at]
-        return Use(value, *fair, self._whole * g)
+    def user_usage(self, queue: str, user: str, now_ms: int) -> UsageRatio:
+        """Return the usage of a user in a queue; what is fair to the queue is fair to one user of it."""
+        g, index = self._growth(now_ms), self._tree.index[queue]
+        value = self._value(self.users.get((index, user), _NO_SHARES), g)
+        fair = self._fair_part_of_own_jobs(index) if self._tree.children[index] else self._fair[index]
+        return UsageRatio(value, *fair, self._capacity_unit * g)
 
-    def dominant(self, queue: str, held: Vector) -> Fraction:
-        """The dominant share of the cluster that so much is, over the weight of the queue it is held in."""
-        parts = max(amount * part for amount, part in zip(held, self._parts, strict=True))
-        return Fraction(parts, self._whole * self._tree.queues[self._tree.index[queue]].weight)
+    def weighted_dominant_share(self, queue: str, held: Vector) -> Fraction:
+        """Return the dominant share of the cluster that an amount is, over the weight of the queue."""
+        parts = max(amount * part for amount, part in zip(held, self._unit_parts, strict=True))
+        return Fraction(parts, self._capacity_unit * self._tree.queues[self._tree.index[queue]].weight)
 
-    def user_uses(self, owners: Iterable[tuple[str, str]], now_ms: int) -> Floats:
-        """(A,) for each queue and user about what part of the cluster the user has there, over what is fair to him."""
+    def user_usage_over_fair(self, owners: Iterable[tuple[str, str]], now_ms: int) -> Floats:
+        """Return (A,) for each queue and user about the part of the cluster that the user has, over the fair part."""
         accounts = [(self._tree.index[queue], user) for queue, user in owners]
-        capacity = np.array([parts / self._whole for parts in self._parts])
-        used = self._rough.used(accounts, self.users, self._growth(now_ms), capacity)
-        fair = [self._own_part(at) if self._tree.children[at] else fair for at, fair in enumerate(self._fair)]
-        each: Floats = used * np.array([of / part for part, of in fair])[[at for at, _ in accounts]]
-        return each
+        capacity = np.array([parts / self._capacity_unit for parts in self._unit_parts])
+        used = self._share_bounds.used(accounts, self.users, self._growth(now_ms), capacity)
+        fair = [
+            self._fair_part_of_own_jobs(index) if self._tree.children[index] else fair
+            for index, fair in enumerate(self._fair)
+        ]
+        ratios: Floats = used * np.array([of / part for part, of in fair])[[index for index, _ in accounts]]
+        return ratios
 
-    def validate(self, anew: "FairShares") -> None:
-        """Compare with one that was made anew. AssertionError names what differs."""
+    def validate(self, fresh: "FairShares") -> None:
+        """Compare with shares that were made anew; the AssertionError names what differs."""
         for name in ("base", "half_life_ms", "queues", "users"):
-            assert getattr(self, name) == getattr(anew, name), f"standings of {name} differ"
-        mine, other = (each._rough.rows(each.users) for each in (self, anew))  # noqa: SLF001 - its own kind
-        assert mine == other, "standings of users, as columns, differ"
+            assert getattr(self, name) == getattr(fresh, name), f"shares of {name} differ"
+        own, other = (shares._share_bounds.rows(shares.users) for shares in (self, fresh))  # noqa: SLF001 - its own kind
+        assert own == other, "shares of users, as columns, differ"
 
-    def _own_part(self, at: int) -> tuple[int, int]:
-        part, of = self._fair[at]
-        return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[at]))
-
-
-def account_points(standings: FairShares, weights: Weights, queue: str, user: str, now_ms: int) -> int:
-    """The points of every job of a user in a queue. They only fall while usage only grows."""
-    unused = standings.queue_use(queue, now_ms).points(weights.queue)
-    return unused + standings.user_use(queue, user, now_ms).points(weights.user)
+    def _fair_part_of_own_jobs(self, index: int) -> tuple[int, int]:
+        part, of = self._fair[index]
+        return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[index]))
 
 
-def own_points(weights: Weights, priority: int, age_ms: int, starves_after_ms: int) -> int:
-    """The points of a job that do not depend on usage: of two of one priority the older never has fewer."""
+def account_points(shares: FairShares, weights: Weights, queue: str, user: str, now_ms: int) -> int:
+    """Return the points of every job of a user in a queue. They only fall while usage only grows."""
+    queue_points = shares.queue_usage(queue, now_ms).points(weights.queue)
+    return queue_points + shares.user_usage(queue, user, now_ms).points(weights.user)
+
+
+def gang_points(weights: Weights, priority: int, age_ms: int, starvation_age_ms: int) -> int:
+    """Return the points of a job that do not depend on usage: of two with equal priority the older never has fewer."""
     aged = min(age_ms, weights.age_cap_ms) // MINUTE_MS
-    starved = max(0, age_ms - starves_after_ms) // MINUTE_MS
+    starved = max(0, age_ms - starvation_age_ms) // MINUTE_MS
     return weights.priority * priority + weights.age * aged + weights.starvation * starved
 
 
-def most_points(standings: FairShares, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
-    """(A,) for each queue and user what `account_points` are at most: a little more than they are."""
+def max_account_points(shares: FairShares, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
+    """Return (A,) an upper bound of `account_points` for each queue and user, close to it."""
     queues = dict.fromkeys(queue for queue, _ in owners)
-    unused = {queue: standings.queue_use(queue, now_ms).points(weights.queue) for queue in queues}
-    found: Floats = weights.user * (1 + SLACK) / (1 + standings.user_uses(owners, now_ms)) + 1
-    return found + np.array([unused[queue] for queue, _ in owners], dtype=np.float64)
+    queue_points = {queue: shares.queue_usage(queue, now_ms).points(weights.queue) for queue in queues}
+    bound: Floats = weights.user * (1 + SLACK) / (1 + shares.user_usage_over_fair(owners, now_ms)) + 1
+    return bound + np.array([queue_points[queue] for queue, _ in owners], dtype=np.float64)
 
 
-def most_own_points(weights: Weights, priority: Ints, age_ms: Ints, starves_after_ms: Ints) -> Floats:
-    """(L,) for each job what `own_points` are at most: a little more than they are."""
+def max_gang_points(weights: Weights, priority: Ints, age_ms: Ints, starvation_age_ms: Ints) -> Floats:
+    """Return (L,) an upper bound of `gang_points` for each job, close to it."""
     aged = weights.age * (np.minimum(age_ms, weights.age_cap_ms) // MINUTE_MS).astype(np.float64)
-    late_ms = np.maximum(0, age_ms - starves_after_ms)
+    late_ms = np.maximum(0, age_ms - starvation_age_ms)
     starved = weights.starvation * (late_ms // MINUTE_MS).astype(np.float64)
-    first = weights.priority * priority.astype(np.float64)
-    found: Floats = first + aged + starved + SLACK * (np.abs(first) + aged + starved)
-    return found
+    by_priority = weights.priority * priority.astype(np.float64)
+    bound: Floats = by_priority + aged + starved + SLACK * (np.abs(by_priority) + aged + starved)
+    return bound
 
 
-def _plus(one: Vector, other: Vector) -> Vector:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+def _add(left: Vector, right: Vector) -> Vector:
+    return left[0] + right[0], left[1] + right[1], left[2] + right[2]
 
 
-def _times(vector: Vector, factor: int) -> Vector:
+def _scale_vector(vector: Vector, factor: int) -> Vector:
     return vector[0] * factor, vector[1] * factor, vector[2] * factor
 
 
-def _fraction(vector: Vector, part: int, of: int) -> Vector:
-    """Rounded down."""
-    return vector[0] * part // of, vector[1] * part // of, vector[2] * part // of
+def _fraction(vector: Vector, part: int, whole: int) -> Vector:
+    """Return the fraction part / whole of a vector, rounded down."""
+    return vector[0] * part // whole, vector[1] * part // whole, vector[2] * part // whole
 
 
-def _more(of: Figures, metered: Vector, past: Vector) -> Figures:
-    return Figures(of.held, _plus(of.metered, metered), _plus(of.past, past))
+def _add_metered(shares: AccountShares, metered: Vector, past: Vector) -> AccountShares:
+    return AccountShares(shares.held, _add(shares.metered, metered), _add(shares.past, past))

@@ -1,7 +1,7 @@
-"""The queue tree: how much a queue may still use, what it could ever use, and what one user may.
+"""The queue tree: how much a queue may still use, how much it could ever use, and how much one user may.
 
-Owned by `core.state.state`; asked by `core.cycle.plan` before a gang is placed. Source of the arithmetic: Kueue's quota
-tree (pkg/cache/scheduler/resource_node.go; reference: scheduling, section 2), here on integers:
+Source of the arithmetic: Kueue's quota tree (pkg/cache/scheduler/resource_node.go; reference: scheduling, section 2),
+here on integers:
 
     local quota    what a queue keeps for itself: subtree quota - lending limit, at least 0 (0 without a lending limit)
     nominal        what the queue is guaranteed, beyond what its children are
@@ -10,7 +10,7 @@ tree (pkg/cache/scheduler/resource_node.go; reference: scheduling, section 2), h
     available      free local quota + min(available of the parent, room under the borrowing limit)
 
 Every resource is counted by itself: GPUs of all types, CPUs, memory, and the GPUs of each type that some queue has a
-figure for. A job that takes any type is counted, until it is placed, against each of them.
+quota of. A job that takes any type is counted against each of them until it is placed.
 """
 
 import copy
@@ -28,16 +28,15 @@ from ganger.model.units import DEVICE_MILLI
 
 UNLIMITED: Final = 1 << 62
 RESOURCES: Final = ("gpu_milli", "cpu_milli", "memory_bytes")
-"""The counted resources that are always there, in the order of every amount; types of GPUs follow."""
-OF_TYPE: Final = "gpu_milli."
-"""What the resource of a type's GPUs begins with: gpu_milli.h100."""
+"""The resources that are always counted, in the order of every amount; types of GPUs follow."""
+GPU_TYPE_PREFIX: Final = "gpu_milli."
+"""Prefix of the resource of one type of GPUs: gpu_milli.h100."""
 
 Vector = tuple[int, ...]
 
 
-class Held(NamedTuple):
-    """What a user has in a queue and all below it: GPUs and shares of them, node-milliseconds committed, jobs that hold
-    nodes."""
+class UserCharge(NamedTuple):
+    """A user's charge in a queue and all below it: GPUs and shares, committed node-milliseconds, jobs with nodes."""
 
     gpu_milli: int = 0
     node_ms: int = 0
@@ -45,9 +44,9 @@ class Held(NamedTuple):
 
 
 def need(shape: Shape) -> Vector:
-    """What the whole gang uses of each of RESOURCES."""
-    each = (shape.gpus * DEVICE_MILLI + shape.gpu_milli, shape.cpu_milli, shape.memory_bytes)
-    gpu_milli, cpu_milli, memory_bytes = (shape.nodes * amount for amount in each)
+    """Return what the whole gang uses of each of RESOURCES."""
+    per_node = (shape.gpus * DEVICE_MILLI + shape.gpu_milli, shape.cpu_milli, shape.memory_bytes)
+    gpu_milli, cpu_milli, memory_bytes = (shape.nodes * amount for amount in per_node)
     for part in shape.more:
         more = need(part)
         gpu_milli, cpu_milli, memory_bytes = gpu_milli + more[0], cpu_milli + more[1], memory_bytes + more[2]
@@ -55,311 +54,326 @@ def need(shape: Shape) -> Vector:
 
 
 class QueueTree:
-    """Queues by index, the root first and every parent before its children; usage of queues and of users in them.
+    """Queues by index, the root first and every parent before its children, and usage of queues and users.
 
-    usage: by resource, then queue; children: indices of the queues below each; below_root: each with those above it,
-    the topmost first, without the root; promised: what each, with all below it, is guaranteed of each resource;
-    nominal: the part of it that none of those below is.
+    Attributes:
+        usage: By resource, then queue.
+        children: The indices of the queues below each.
+        path_below_root: Each queue with those above it, the topmost first, without the root.
+        guaranteed: What each queue, with all below it, is guaranteed of each resource.
+        nominal: The part of it that is not guaranteed to queues below.
     """
 
     def __init__(
         self, queues: Iterable[Queue], capacity: Vector, undo: Undo, of_type: Mapping[str, int] | None = None
     ) -> None:
-        """Nothing used. `capacity` is what all nodes have, `of_type` their GPUs by type: the root's quota of what any
-        queue has a quota of its own of."""
+        """Create a tree without usage.
+
+        `capacity` is that of all nodes and `of_type` their GPUs by type: the root's quota of any resource that a queue
+        has a quota of.
+        """
         self.undo = undo
         self.queues = _parents_first({queue.name: queue for queue in queues})
-        self.index = {queue.name: at for at, queue in enumerate(self.queues)}
+        self.index = {queue.name: position for position, queue in enumerate(self.queues)}
         self.parent = [self.index[queue.parent] if queue.parent else -1 for queue in self.queues]
         self.children: list[list[int]] = [[] for _ in self.queues]
-        for at, above in enumerate(self.parent[1:], start=1):
-            self.children[above].append(at)
-        self.below_root = [tuple(self.path(at))[-2::-1] for at in range(len(self.queues))]
-        figured = {kind: None for queue in self.queues for each in _amounts(queue) for kind in each.gpu_types}
-        self.types = tuple(sorted(figured))
-        self.resources = (*RESOURCES, *(OF_TYPE + kind for kind in self.types))
-        there = (*capacity, *((of_type or {}).get(kind, 0) for kind in self.types))
-        every = range(len(self.resources))
-        self.usage = [[0] * len(self.queues) for _ in every]
-        self.users: dict[tuple[int, str], Held] = {}
-        """(queue, user) -> what is held in the queue and below it, for every queue up to the root; none of nothing."""
-        self.promised = self._promised()
-        self.nominal = [self._nominals(r, there) for r in every]
-        self._borrowing = [[_figure(queue.borrowing, self.resources[r]) for queue in self.queues] for r in every]
-        self._lending = [[_figure(queue.lending, self.resources[r]) for queue in self.queues] for r in every]
-        self.subtree = [self._subtrees(r) for r in every]
-        self._local = [[self._kept(at, r) for at in range(len(self.queues))] for r in every]
-        unsaid = [nominal(self.queues[0], resource) is None for resource in self.resources]
-        self._is_of_nodes = [unsaid[r] and self.subtree[r][0] >= there[r] for r in every]
-        """Whether the root has what the cluster has, since nobody said, and nobody below keeps any for himself."""
+        for position, parent in enumerate(self.parent[1:], start=1):
+            self.children[parent].append(position)
+        self.path_below_root = [tuple(self.path(position))[-2::-1] for position in range(len(self.queues))]
+        figures = chain.from_iterable(map(_quota_figures, self.queues))
+        self.types = tuple(sorted({gpu_type: None for amount in figures for gpu_type in amount.gpu_types}))
+        self.resources = (*RESOURCES, *(GPU_TYPE_PREFIX + gpu_type for gpu_type in self.types))
+        totals = (*capacity, *((of_type or {}).get(gpu_type, 0) for gpu_type in self.types))
+        resource_indices = range(len(self.resources))
+        self.usage = [[0] * len(self.queues) for _ in resource_indices]
+        self.users: dict[tuple[int, str], UserCharge] = {}
+        """(queue, user) -> what is held in the queue and below it, for every queue up to the root; none if nothing
+        is."""
+        self.guaranteed = self._guarantees()
+        self.nominal = [self._nominals(r, totals) for r in resource_indices]
+        self._borrowing = [[_figure(queue.borrowing, name) for queue in self.queues] for name in self.resources]
+        self._lending = [[_figure(queue.lending, name) for queue in self.queues] for name in self.resources]
+        self.subtree_quota = [self._subtrees(r) for r in resource_indices]
+        self._local = [[self._unlent(position, r) for position in range(len(self.queues))] for r in resource_indices]
+        has_no_quota = [nominal(self.queues[0], resource) is None for resource in self.resources]
+        self._is_root_unbounded = [has_no_quota[r] and self.subtree_quota[r][0] >= totals[r] for r in resource_indices]
+        """By resource, True if the root has what the cluster has, since no quota was set and no queue below keeps
+        any."""
 
-    def unused(self) -> "QueueTree":
-        """The same queues with nothing used, to charge at will."""
+    def copy_unused(self) -> "QueueTree":
+        """Return the same queues with nothing used."""
         other = copy.copy(self)
         other.undo, other.users = Undo(), {}
         other.usage = [[0] * len(self.queues) for _ in self.resources]
         return other
 
     @cached_property
-    def limits_anybody(self) -> bool:
-        """Whether any queue has a figure that could keep a job waiting."""
-        figured = (figure for queue in self.queues for each in _amounts(queue) for _, figure in _figures(each))
-        limited = (figure for queue in self.queues for _, figure in _figures(queue.user_limits))
-        return any(figure is not None for figure in chain(figured, limited))
+    def has_limits(self) -> bool:
+        """True if a queue has a limit that could keep a job waiting."""
+        quotas = (amount for queue in self.queues for amount in _quota_figures(queue))
+        limits: Iterator[Amount | UserLimits] = chain(quotas, (queue.user_limits for queue in self.queues))
+        return any(figure is not None for amount in limits for _, figure in _figures(amount))
 
     @cached_property
-    def is_pooled(self) -> bool:
-        """Whether any queue may use what no other does, and its users too: then the root's quota alone binds."""
-        bounds = (
-            figure for queue in self.queues for of in (queue.borrowing, queue.lending) for _, figure in _figures(of)
-        )
-        limits = (figure for queue in self.queues for _, figure in _figures(queue.user_limits))
-        return not self.types and all(figure is None for figure in chain(bounds, limits))
+    def is_flat(self) -> bool:
+        """True if any queue, and any user, may use what no other does: then the root's quota alone binds."""
+        limits = ((queue.borrowing, queue.lending, queue.user_limits) for queue in self.queues)
+        figures = (figure for amounts in limits for amount in amounts for _, figure in _figures(amount))
+        return not self.types and all(figure is None for figure in figures)
 
-    def path(self, at: int) -> Iterator[int]:
-        """A queue and those above it, the root last."""
-        while at >= 0:
-            yield at
-            at = self.parent[at]
+    def path(self, index: int) -> Iterator[int]:
+        """Yield a queue and those above it, the root last."""
+        while index >= 0:
+            yield index
+            index = self.parent[index]
 
-    def local(self, at: int, r: int) -> int:
-        """What the queue keeps from its parent; the root keeps everything."""
-        return self._local[r][at]
+    def local_quota(self, index: int, r: int) -> int:
+        """Return what a queue keeps from its parent; the root keeps everything."""
+        return self._local[r][index]
 
-    def available(self, at: int, r: int, *, as_set: bool = False) -> int:
-        """How much more of resource r the queue may use now. `as_set`: by what somebody has set, not because the
-        cluster has no more: that is the quota of a root without a figure."""
-        return self._room(at, r, self.usage[r].__getitem__, as_set=as_set)
+    def available(self, index: int, r: int, *, as_set: bool = False) -> int:
+        """Return how much more of resource r a queue may use now.
 
-    def held(self, r: int) -> list[int]:
-        """What is used of resource r in each queue and all below it, also of what they keep from their parents."""
+        With `as_set` only quotas count that were set, not the capacity of the cluster, which is the quota of a root
+        without one.
+        """
+        return self._room_up_the_tree(index, r, self.usage[r].__getitem__, as_set=as_set)
+
+    def subtree_usage(self, r: int) -> list[int]:
+        """Return what is used of resource r in each queue and all below it, including local quotas."""
         below = [0] * len(self.queues)
-        for at in range(len(below) - 1, 0, -1):
-            below[self.parent[at]] += below[at] + min(self.usage[r][at], self._local[r][at])
+        for index in range(len(below) - 1, 0, -1):
+            below[self.parent[index]] += below[index] + min(self.usage[r][index], self._local[r][index])
         return [used + more for used, more in zip(self.usage[r], below, strict=True)]
 
-    def potential(self, at: int, r: int, *, as_set: bool = False) -> int:
-        """How much of resource r the queue may use when nobody else uses any."""
-        return self._room(at, r, _nothing, as_set=as_set)
+    def potential(self, index: int, r: int, *, as_set: bool = False) -> int:
+        """Return how much of resource r a queue may use when no other queue uses any."""
+        return self._room_up_the_tree(index, r, _no_usage, as_set=as_set)
 
-    def _room(self, at: int, r: int, usage: Callable[[int], int], *, as_set: bool) -> int:
-        if self.parent[at] < 0:
-            return UNLIMITED if as_set and self._is_of_nodes[r] else self.subtree[r][at] - usage(at)
-        local, used = self._local[r][at], usage(at)
-        from_parent = self._room(self.parent[at], r, usage, as_set=as_set)
-        borrowing = self._borrowing[r][at]
+    def _room_up_the_tree(self, index: int, r: int, usage: Callable[[int], int], *, as_set: bool) -> int:
+        if self.parent[index] < 0:
+            return UNLIMITED if as_set and self._is_root_unbounded[r] else self.subtree_quota[r][index] - usage(index)
+        local_quota, used = self._local[r][index], usage(index)
+        from_parent = self._room_up_the_tree(self.parent[index], r, usage, as_set=as_set)
+        borrowing = self._borrowing[r][index]
         if borrowing is not None:
-            lent, taken = self.subtree[r][at] - local, max(0, used - local)
+            lent, taken = self.subtree_quota[r][index] - local_quota, max(0, used - local_quota)
             from_parent = min(from_parent, lent - taken + borrowing)
-        return max(0, local - used) + from_parent
+        return max(0, local_quota - used) + from_parent
 
     def wanted(self, shape: Shape) -> Vector:
-        """What the whole gang asks of each of `resources`, before it is placed. Of a type that it names, also what asks
-        for any type: it may come to be of that one."""
+        """Return what the whole gang requests of each resource before it is placed.
+
+        For a type that it names, requests for any type count too: they may come to be of that one.
+        """
         if not self.types:
             return need(shape)
-        of_type = _by_type(shape)
+        of_type = _gpu_milli_by_type(shape)
         any_type = of_type.get(None, 0)
         return (*need(shape), *(of_type[kind] + any_type if kind in of_type else 0 for kind in self.types))
 
-    def counted(self, shape: Shape) -> Vector:
-        """The same of every type, also of those that it does not name: what room is kept of for a gang that waits."""
+    def max_demand(self, shape: Shape) -> Vector:
+        """Return the same for every type, also those it does not name: what capacity is held of for a pending gang."""
         if not self.types:
             return need(shape)
-        of_type = _by_type(shape)
+        of_type = _gpu_milli_by_type(shape)
         return (*need(shape), *(of_type.get(kind, 0) + of_type.get(None, 0) for kind in self.types))
 
     def taken(self, shape: Shape, shares: Iterable[NodeShare], type_of: Callable[[str], str]) -> Vector:
-        """What the whole gang holds of each of `resources` where it is placed; `type_of` has the type of a node."""
+        """Return what the whole gang takes of each resource where it is placed; `type_of` has the type of a node."""
         if not self.types:
             return need(shape)
         held = dict.fromkeys(self.types, 0)
         for share in shares:
-            kind = type_of(share.node)
-            if kind in held:
-                held[kind] += shape.gpu_milli_of(share.part)
+            gpu_type = type_of(share.node)
+            if gpu_type in held:
+                held[gpu_type] += shape.gpu_milli_of(share.part)
         return (*need(shape), *held.values())
 
     def closed_types(self, name: str, shape: Shape, *, ever: bool = False) -> tuple[str, ...]:
-        """Types of which the queue may not use as many GPUs as the gang asks for without naming a type, now or `ever`:
-        these are closed to it. No type is closed to a gang that names one for each GPU."""
-        if not self.types or not _by_type(shape).get(None, 0):
-            return ()
-        at, counted = self.index[name], self.counted(shape)
-        each, room = enumerate(self.types, start=len(RESOURCES)), self.potential if ever else self.available
-        return tuple(kind for r, kind in each if counted[r] > room(at, r))
+        """Return types of which the queue may not use as many GPUs as the gang requests without naming a type.
 
-    def short_of(self, name: str, wanted: Vector, *, as_set: bool = False) -> int | None:
-        """The first resource the queue may not use that much more of, or None when it may."""
-        at = self.index[name]
-        for r, amount in enumerate(wanted):
-            if amount and amount > self.available(at, r, as_set=as_set):
+        They are closed to the gang, now or `ever`. No type is closed to a gang that names one for each GPU.
+        """
+        if not self.types or not _gpu_milli_by_type(shape).get(None, 0):
+            return ()
+        queue_index, max_demand = self.index[name], self.max_demand(shape)
+        types, limit_of = enumerate(self.types, start=len(RESOURCES)), self.potential if ever else self.available
+        return tuple(gpu_type for r, gpu_type in types if max_demand[r] > limit_of(queue_index, r))
+
+    def exceeded_resource(self, name: str, demand: Vector, *, as_set: bool = False) -> int | None:
+        """Return the first resource of which the queue may not use that much more, or None."""
+        queue_index = self.index[name]
+        for r, amount in enumerate(demand):
+            if amount and amount > self.available(queue_index, r, as_set=as_set):
                 return r
         return None
 
-    def charge(self, name: str, wanted: Vector) -> None:
-        """The queue uses that much more (less, with negative amounts, which must have been charged)."""
-        for r, amount in enumerate(wanted):
+    def charge(self, name: str, amounts: Vector) -> None:
+        """Add to the usage of a queue, or subtract negative amounts that were charged before."""
+        for r, amount in enumerate(amounts):
             if amount:
                 self._add(self.index[name], r, amount)
 
     def charge_user(self, name: str, user: str, gpu_milli: int, node_ms: int, jobs: int = 0) -> None:
-        """The user holds that much more (or less) in the queue and in all above it."""
-        for at in self.path(self.index[name]):
-            key = (at, user)
-            before = self.users.get(key, NOTHING_HELD)
-            now = Held(before.gpu_milli + gpu_milli, before.node_ms + node_ms, before.jobs + jobs)
-            if now != NOTHING_HELD:
-                self.undo.put(self.users, key, now)
+        """Add to what a user holds in a queue and all above it."""
+        for index in self.path(self.index[name]):
+            key = (index, user)
+            before = self.users.get(key, NO_CHARGE)
+            after = UserCharge(before.gpu_milli + gpu_milli, before.node_ms + node_ms, before.jobs + jobs)
+            if after != NO_CHARGE:
+                self.undo.put(self.users, key, after)
             elif key in self.users:
                 self.undo.drop(self.users, key)
 
-    def _add(self, at: int, r: int, amount: int) -> None:
-        local, used = self._local[r][at], self.usage[r][at]
-        self.undo.put(self.usage[r], at, used + amount)
-        bubbles = max(0, used + amount - local) - max(0, used - local)
-        if bubbles and self.parent[at] >= 0:
-            self._add(self.parent[at], r, bubbles)
+    def _add(self, index: int, r: int, amount: int) -> None:
+        """Add usage to a queue; what exceeds its local quota bubbles to the parent."""
+        local_quota, used = self._local[r][index], self.usage[r][index]
+        self.undo.put(self.usage[r], index, used + amount)
+        bubbles = max(0, used + amount - local_quota) - max(0, used - local_quota)
+        if bubbles and self.parent[index] >= 0:
+            self._add(self.parent[index], r, bubbles)
 
     def _nominals(self, r: int, capacity: Vector) -> list[int]:
-        """What each queue has beside what the queues below it are guaranteed."""
+        """Return what each queue has beside what the queues below it are guaranteed."""
         resource = self.resources[r]
-        own = [nominal(queue, resource) for queue in self.queues]
-        if own[0] is None:
-            # With no figure anywhere only the nodes bind. With one, a guarantee must mean something: the root then has
-            # what the cluster has.
-            own[0] = UNLIMITED if all(figure is None for figure in own) else capacity[r]
+        quotas = [nominal(queue, resource) for queue in self.queues]
+        if quotas[0] is None:
+            # Without any quota only the nodes bind. With one, a guarantee must mean something: the root then has what
+            # the cluster has.
+            quotas[0] = UNLIMITED if all(quota is None for quota in quotas) else capacity[r]
         return [
-            max(0, (figure or 0) - sum(self.promised[child][r] for child in self.children[at]))
-            for at, figure in enumerate(own)
+            max(0, (quota or 0) - sum(self.guaranteed[child][r] for child in self.children[index]))
+            for index, quota in enumerate(quotas)
         ]
 
     def _subtrees(self, r: int) -> list[int]:
         total = list(self.nominal[r])
-        for at in range(len(self.queues) - 1, 0, -1):
-            lending = self._lending[r][at]
-            total[self.parent[at]] += total[at] if lending is None else min(total[at], lending)
+        for index in range(len(self.queues) - 1, 0, -1):
+            lending = self._lending[r][index]
+            total[self.parent[index]] += total[index] if lending is None else min(total[index], lending)
         return total
 
-    def _kept(self, at: int, r: int) -> int:
-        lending = self._lending[r][at]
-        return max(0, self.subtree[r][at] - lending) if lending is not None and self.parent[at] >= 0 else 0
+    def _unlent(self, index: int, r: int) -> int:
+        lending = self._lending[r][index]
+        return max(0, self.subtree_quota[r][index] - lending) if lending is not None and self.parent[index] >= 0 else 0
 
-    def _promised(self) -> list[Vector]:
-        found = [tuple(nominal(queue, resource) or 0 for resource in self.resources) for queue in self.queues]
-        for at in reversed(range(len(self.queues))):
-            below = [found[child] for child in self.children[at]]
-            sums = [sum(each) for each in zip(*below, strict=True)] if below else [0] * len(self.resources)
-            found[at] = tuple(max(own, total) for own, total in zip(found[at], sums, strict=True))
-        return found
-
-
-NOTHING_HELD: Final = Held()
+    def _guarantees(self) -> list[Vector]:
+        guarantees = [tuple(nominal(queue, resource) or 0 for resource in self.resources) for queue in self.queues]
+        for index in reversed(range(len(self.queues))):
+            below = [guarantees[child] for child in self.children[index]]
+            sums = [sum(column) for column in zip(*below, strict=True)] if below else [0] * len(self.resources)
+            guarantees[index] = tuple(max(own, total) for own, total in zip(guarantees[index], sums, strict=True))
+        return guarantees
 
 
-def lowered(queue: Queue) -> Queue:
-    """The queue with its types of GPUs in lower-case, as nodes have them."""
+NO_CHARGE: Final = UserCharge()
+
+
+def normalize_gpu_types(queue: Queue) -> Queue:
+    """Return the queue with its GPU types in lower-case, as nodes have them."""
     own, borrowing, lending = (
-        replace(amount, gpu_types={kind.lower(): figure for kind, figure in amount.gpu_types.items()})
-        for amount in _amounts(queue)
+        replace(amount, gpu_types={gpu_type.lower(): figure for gpu_type, figure in amount.gpu_types.items()})
+        for amount in _quota_figures(queue)
     )
     return replace(queue, nominal=own, borrowing=borrowing, lending=lending)
 
 
-def wrong_with(queue: Queue) -> str | None:
-    """What is wrong with a queue's figures by themselves, or None: the place, what stands there, and what may."""
+def invalid_figure(queue: Queue) -> str | None:
+    """Return the first invalid figure of a queue and what is allowed, or None."""
     if not 1 <= queue.weight <= MAX_WEIGHT:
-        return f"weight is {queue.weight}: it is from 1 to {MAX_WEIGHT}"
-    for part in ("nominal", "borrowing", "lending", "user_limits"):
-        for name, figure in _figures(getattr(queue, part)):
+        return f"weight is {queue.weight}, but must be from 1 to {MAX_WEIGHT}"
+    for section in ("nominal", "borrowing", "lending", "user_limits"):
+        for name, figure in _figures(getattr(queue, section)):
             if figure is not None and not 0 <= figure <= MAX_FIGURE:
-                return f"{part}.{name} is {figure}: it is from 0 to {MAX_FIGURE}; leave it out for no limit"
+                return f"{section}.{name} is {figure}, but must be from 0 to {MAX_FIGURE}; omit it for no limit"
     if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
-        return f"default_time_ms is {queue.default_time_ms}: it is from 1 to {MAX_FIGURE}; leave it out for no limit"
+        return f"default_time_ms is {queue.default_time_ms}, but must be from 1 to {MAX_FIGURE}; omit it for no limit"
     types = queue.nominal.gpu_types
-    together = sum(types.values())
-    if queue.nominal.gpus is not None and together > queue.nominal.gpus:
-        return f"nominal.gpus is {queue.nominal.gpus}, and its types add up to {together}: {_listed(types)}"
-    odd = [kind for amount in _amounts(queue) for kind in amount.gpu_types if not kind or kind != kind.lower()]
-    return f"gpu_types names {odd[0]!r}: a type is written in lower-case" if odd else None
+    total = sum(types.values())
+    if queue.nominal.gpus is not None and total > queue.nominal.gpus:
+        return f"nominal.gpus is {queue.nominal.gpus}, and its types add up to {total}: {_join_amounts(types)}"
+    gpu_types = (gpu_type for amount in _quota_figures(queue) for gpu_type in amount.gpu_types)
+    invalid = [gpu_type for gpu_type in gpu_types if not gpu_type or gpu_type != gpu_type.lower()]
+    return f"gpu_types names {invalid[0]!r}, but types must be lower-case" if invalid else None
 
 
-def contradiction(queues: Iterable[Queue], name: str) -> str | None:
-    """Where a queue, or one above it, has less than those below it are guaranteed together; None where none does."""
+def guarantee_conflict(queues: Iterable[Queue], name: str) -> str | None:
+    """Return where a queue, or one above it, has less than those below it are guaranteed together, or None."""
     tree = QueueTree(queues, (0,) * len(RESOURCES), Undo())
-    for at in tree.path(tree.index[name]):
+    for index in tree.path(tree.index[name]):
         for r, resource in enumerate(tree.resources):
-            scale = scale_of(resource)
-            figure = nominal(tree.queues[at], resource)
-            below = {tree.queues[child].name: tree.promised[child][r] for child in tree.children[at]}
-            if figure is not None and sum(below.values()) > figure:
-                guaranteed = {queue: amount // scale for queue, amount in below.items() if amount}
+            scale = resource_scale(resource)
+            figure = nominal(tree.queues[index], resource)
+            guarantees = {tree.queues[child].name: tree.guaranteed[child][r] for child in tree.children[index]}
+            if figure is not None and sum(guarantees.values()) > figure:
+                guaranteed = {queue: amount // scale for queue, amount in guarantees.items() if amount}
                 return (
-                    f"nominal.{in_figures(resource)} of queue {tree.queues[at].name} is {figure // scale}, and the "
-                    f"queues below it are guaranteed {sum(guaranteed.values())}: {_listed(guaranteed)}"
+                    f"nominal.{resource_label(resource)} of queue {tree.queues[index].name} is {figure // scale}, and "
+                    f"the queues below it are guaranteed {sum(guaranteed.values())}: {_join_amounts(guaranteed)}"
                 )
     return None
 
 
 def nominal(queue: Queue, resource: str) -> int | None:
-    """A queue's own quota of a resource; of GPUs without a figure the sum of those by type."""
+    """Return a queue's own quota of a resource; of GPUs without a quota the sum of those by type."""
     own = _figure(queue.nominal, resource)
     types = queue.nominal.gpu_types
     return DEVICE_MILLI * sum(types.values()) if own is None and resource == RESOURCES[0] and types else own
 
 
-def in_figures(resource: str) -> str:
-    """What people call a resource: quota is written in whole GPUs, and counted in thousandths."""
+def resource_label(resource: str) -> str:
+    """Return the name of a resource in documents: quota is written in whole GPUs and counted in thousandths."""
     return resource.replace(RESOURCES[0], "gpus")
 
 
-def scale_of(resource: str) -> int:
-    """How many of what is counted are one of what people write."""
+def resource_scale(resource: str) -> int:
+    """Return the number of counted units in a written one."""
     return DEVICE_MILLI if resource.startswith(RESOURCES[0]) else 1
 
 
 def _figure(amount: Amount, resource: str) -> int | None:
-    if resource.startswith(OF_TYPE):
-        value = amount.gpu_types.get(resource.removeprefix(OF_TYPE))
+    if resource.startswith(GPU_TYPE_PREFIX):
+        value = amount.gpu_types.get(resource.removeprefix(GPU_TYPE_PREFIX))
     else:
-        value = getattr(amount, in_figures(resource))
-    return None if value is None else scale_of(resource) * value
+        value = getattr(amount, resource_label(resource))
+    return None if value is None else resource_scale(resource) * value
 
 
-def _amounts(queue: Queue) -> tuple[Amount, ...]:
+def _quota_figures(queue: Queue) -> tuple[Amount, ...]:
     return queue.nominal, queue.borrowing, queue.lending
 
 
 def _figures(amount: Amount | UserLimits) -> Iterator[tuple[str, int | None]]:
-    for each in fields(amount):
-        value = getattr(amount, each.name)
+    for field in fields(amount):
+        value = getattr(amount, field.name)
         if isinstance(value, dict):
-            yield from ((f"{each.name}.{kind}", figure) for kind, figure in value.items())
+            yield from ((f"{field.name}.{kind}", figure) for kind, figure in value.items())
         else:
-            yield each.name, value
+            yield field.name, value
 
 
-def _listed(amounts: Mapping[str, int]) -> str:
+def _join_amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
-def _nothing(_at: int) -> int:
+def _no_usage(_at: int) -> int:
     return 0
 
 
-def _by_type(shape: Shape) -> dict[str | None, int]:
-    """Thousandths of GPUs that the gang asks for, by the type it names."""
-    found: dict[str | None, int] = {}
+def _gpu_milli_by_type(shape: Shape) -> dict[str | None, int]:
+    """Return thousandths of GPUs that the gang requests, by the type it names."""
+    by_type: dict[str | None, int] = {}
     for part in shape.parts:
         if part.has_gpus:
-            # Of several types it will have one, as of any.
-            kind = None if part.other_types else part.gpu_type
-            found[kind] = found.get(kind, 0) + part.nodes * part.gpu_milli_of(0)
-    return found
+            # Of several types it gets one, like a gang that takes any.
+            gpu_type = None if part.other_types else part.gpu_type
+            by_type[gpu_type] = by_type.get(gpu_type, 0) + part.nodes * part.gpu_milli_of(0)
+    return by_type
 
 
 def _parents_first(queues: dict[str, Queue]) -> list[Queue]:
-    """The root, then every queue after its parent, names in order. Queues that hang on nothing are left out."""
+    """Return the root, then every queue after its parent, names in order; queues without a path to it are left out."""
     ordered = [queues[ROOT]]
     for parent in ordered:
         ordered += [queues[name] for name in sorted(queues) if queues[name].parent == parent.name]

@@ -1,12 +1,18 @@
-"""What every node has free over time, by when those on it end and by what is promised.
+"""Availability profile: the free capacity of every node over time, by the ends of gangs and by reservations.
 
-Made by `core.reservations.capacity_forecast`. Time is cut into slots at edges. Edges are exact (every end, every
-promised start) while slots times nodes are few; else they lie on a grid of 1, 5, 30 minutes, 2 hours and a day,
-absolute, each finer one containing the coarser: what was promised on the coarse grid stays an edge of the fine one. A
-share of a device that is promised counts as all of it. Ends are rounded up to an edge, so what the profile says is free
-is. For each kind of need asked about it keeps until when each node holds it, from every slot on, so that the earliest
-start of a gang is a look at rows. Source of the slots: Slurm's backfill (reference: scheduling, section 2); of the
-finer ones first: section 5."""
+Time is cut into slots at edges; within a slot nothing begins or ends. The profile is a matrix (slots, nodes) for each
+resource. It is the running sum, slot by slot, of what gangs and stays take when they begin and return when they end.
+
+While slots times nodes are few, edges are exact: every end and every reserved start. Otherwise they lie on an absolute
+grid of 1, 5, 30 minutes, 2 hours and a day, each finer one containing the coarser, so that an edge of the coarse grid
+remains one when time brings it into the fine one. Ends are rounded up to an edge, so that the profile never overstates
+what is free. A reserved share of a device counts as the whole device.
+
+For each kind of demand the profile keeps, from every slot on, the first slot in which a node does not satisfy it
+(`held_until`). The earliest start of a gang is then the first row in which enough nodes satisfy it until the edge where
+the gang ends. Source of the slots: Slurm's backfill (reference: scheduling, section 2); of the finer ones first:
+section 5.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,45 +30,49 @@ from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-MOST_CELLS: Final = 1 << 18
+MAX_EXACT_CELLS: Final = 1 << 18
 """Slots times nodes up to which every edge is exact."""
-GRID: Final = (
+GRID_STEPS: Final = (
     (MINUTE_MS, 10 * MINUTE_MS),
     (5 * MINUTE_MS, HOUR_MS),
     (30 * MINUTE_MS, 8 * HOUR_MS),
     (2 * HOUR_MS, 2 * DAY_MS),
     (DAY_MS, 16 * DAY_MS),
 )
-"""Steps of the grid, and how far from now on each goes."""
-_SIZES: Final = (np.int32, np.int64, np.int64, np.int32, np.int32)
-"""Of GPUs, CPUs, memory, guests and those alone: what is small is summed in half the time."""
-ROWS: Final = 64
-"""Slots that are looked at together, of no more nodes than are WIDE."""
-WIDE: Final = 1_000
+"""Steps of the grid, and how far from now each goes."""
+_SUM_TYPES: Final = (np.int32, np.int64, np.int64, np.int32, np.int32)
+"""Types of the sums of GPUs, CPUs, memory, guests and exclusive guests: small numbers sum up in half the time."""
+BLOCK_SLOTS: Final = 64
+"""Slots that are compared at a time, with at most WIDE_NODES nodes."""
+WIDE_NODES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Nodes of one part of a gang, by index, for a time: one node several times where the part is stacked."""
+    """Nodes that one part of a gang takes for a time, by index, repeated if several of the part are on a node."""
 
     part: Shape
-    at: Ints
+    indices: Ints
     begin_ms: int
     end_ms: int
 
 
-class Held(NamedTuple):
-    """What is held from now on, a row for each share. at, ends_ms: (P,) the node by index, and when it is left; taken:
-    (5, P) of GPUs, CPUs and memory, of guests and of those that are alone."""
+class HeldCapacity(NamedTuple):
+    """Capacity held from now on, a row for each share.
 
-    at: Ints
+    Attributes:
+        indices: (P,) nodes.
+        ends_ms: (P,) when each share is released.
+        taken: (5, P) GPUs, CPUs, memory, guests and exclusive guests.
+    """
+
+    indices: Ints
     ends_ms: Ints
     taken: Ints
 
 
-class Window(NamedTuple):
-    """Over some slots, of some nodes: the least that is free of each resource, the most shares, and the most of those
-    that share with nobody."""
+class LeastFree(NamedTuple):
+    """The least that nodes have free over some slots, and the most guests and exclusive guests."""
 
     gpus: Ints
     cpu_milli: Ints
@@ -72,253 +82,281 @@ class Window(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Holds:
-    """Of one need. meant: (N,) nodes that may hold it at some time; until: (S, N) the first slot, from each on, in
-    which a node does not hold it; read: how far in the log of changes it has come; cuts: how often the slots had been
-    cut by then."""
+class _HoldTable:
+    """For one demand, until when each node satisfies it.
 
-    meant: NDArray[np.bool_]
-    until: NDArray[np.int16] | None = None
-    read: int = 0
-    cuts: int = 0
+    Attributes:
+        suitable: (N,) True for nodes that can satisfy it at some time.
+        held_until: (S, N) the first slot, from each on, in which a node does not satisfy it.
+        log_position: How far in the log of changes the table is up to date.
+        cut_count: The number of cuts at that time.
+    """
+
+    suitable: NDArray[np.bool_]
+    held_until: NDArray[np.int16] | None = None
+    log_position: int = 0
+    cut_count: int = 0
 
 
 class AvailabilityProfile:
-    """edges: (S,) int64, when each slot begins, the last one without end; free: of GPUs, CPUs and memory, (S, N) each;
-    guests, alone: (S, N) as in `NodeTable`."""
+    """The free capacity of nodes in every slot.
+
+    Attributes:
+        edges: (S,) int64, the begin of each slot; the last one has no end.
+        free: GPUs, CPUs and memory, (S, N) each.
+        guests, alone: (S, N) guests and exclusive guests, as in `NodeTable`.
+        subset: The nodes it is restricted to, rising, or None for all.
+        indices: The nodes of its columns.
+    """
 
     def __init__(
-        self, nodes: NodeTable, edges: Ints, held: Held, stays: Iterable[Stay] = (), among: Ints | None = None
+        self, nodes: NodeTable, edges: Ints, held: HeldCapacity, stays: Iterable[Stay] = (), subset: Ints | None = None
     ) -> None:
-        """What those who hold something, and `stays`, leave of the nodes `among`, by rising index, or of all. `edges`
-        rise, the first is now. What is about some nodes alone has the edges that it was given, and no more."""
-        self.nodes, self.edges, self.among = nodes, edges, among
-        self._mine: NDArray[np.bool_] | None = None
-        self.at: NDArray[np.intp] = (np.arange(len(nodes.nodes)) if among is None else among).astype(np.intp)
-        self.exact = among is None and len(edges) * len(nodes.nodes) <= MOST_CELLS
-        self._holds: dict[Shape, _Holds] = {}
-        self._of: dict[Shape, _Holds] = {}
-        self._log: list[int] = []
-        self._cuts = 0
-        has: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
-        gpus, cpu_milli, memory_bytes, self.guests, self.alone = self._taken(held, list(stays))
-        self.free: list[Ints] = [gpus, cpu_milli, memory_bytes]
-        for amount, gone in zip(has, self.free, strict=True):
-            np.subtract(amount if among is None else amount[among], gone, out=gone)
+        """Compute what the held shares and the stays leave free.
 
-    def upto(self, ms: int) -> int:
-        """The first edge at that moment or later: what ends then has all slots before it."""
+        `edges` rise, and the first is now. A profile of a subset keeps exactly the edges it was given.
+        """
+        self.nodes, self.edges, self.subset = nodes, edges, subset
+        self._is_covered: NDArray[np.bool_] | None = None
+        self.indices: NDArray[np.intp] = (np.arange(len(nodes.nodes)) if subset is None else subset).astype(np.intp)
+        self.is_exact = subset is None and len(edges) * len(nodes.nodes) <= MAX_EXACT_CELLS
+        self._hold_tables: dict[Shape, _HoldTable] = {}
+        self._hold_table_of: dict[Shape, _HoldTable] = {}
+        self._log: list[int] = []
+        self._cut_count = 0
+        totals: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        gpus, cpu_milli, memory_bytes, self.guests, self.alone = self._sum_taken(held, list(stays))
+        self.free: list[Ints] = [gpus, cpu_milli, memory_bytes]
+        for total, taken in zip(totals, self.free, strict=True):
+            np.subtract(total if subset is None else total[subset], taken, out=taken)
+
+    def edge_at_or_after(self, ms: int) -> int:
+        """Return the first edge at a time or later: what ends then takes all slots before it."""
         return int(np.searchsorted(self.edges, ms))
 
-    def slot(self, ms: int) -> int:
-        """The slot in which a moment is."""
+    def slot_at(self, ms: int) -> int:
+        """Return the slot that a time is in."""
         return max(0, int(np.searchsorted(self.edges, ms, side="right")) - 1)
 
-    def has(self, at: Ints) -> NDArray[np.bool_]:
-        """Which of these nodes it is about."""
-        if self.among is None:
-            return np.ones(len(at), dtype=bool)
-        if self._mine is None:
-            self._mine = np.zeros(len(self.nodes.nodes), dtype=bool)
-            self._mine[self.among] = True
-        return self._mine[at]
+    def covers(self, indices: Ints) -> NDArray[np.bool_]:
+        """Return which of these nodes the profile covers."""
+        if self.subset is None:
+            return np.ones(len(indices), dtype=bool)
+        if self._is_covered is None:
+            self._is_covered = np.zeros(len(self.nodes.nodes), dtype=bool)
+            self._is_covered[self.subset] = True
+        return self._is_covered[indices]
 
-    def slots(self, begin_ms: int, end_ms: int) -> tuple[int, int]:
-        """The first slot of a time, and the edge up to which it lasts."""
-        begin = self.slot(begin_ms)
-        return begin, max(begin + 1, self.upto(end_ms))
+    def slot_range(self, begin_ms: int, end_ms: int) -> tuple[int, int]:
+        """Return the first slot of an interval, and the edge at which it ends."""
+        begin = self.slot_at(begin_ms)
+        return begin, max(begin + 1, self.edge_at_or_after(end_ms))
 
     def add(self, stay: Stay, sign: int = 1) -> None:
-        """One stay more, or less. New edges are cut where it begins and ends, unless that would be too many."""
-        self._cut(stay.begin_ms)
-        self._cut(stay.end_ms)
-        rows = slice(*self.slots(stay.begin_ms, stay.end_ms))
-        at, times = self._local(stay.at), np.ones(len(stay.at), dtype=np.int64)
-        if len(at) > 1:
-            at, times = np.unique(at, return_counts=True)
+        """Add a stay, or remove it with sign -1. Its begin and end become edges, unless there would be too many."""
+        self._cut_at(stay.begin_ms)
+        self._cut_at(stay.end_ms)
+        rows = slice(*self.slot_range(stay.begin_ms, stay.end_ms))
+        columns, counts = self._column_of(stay.indices), np.ones(len(stay.indices), dtype=np.int64)
+        if len(columns) > 1:
+            columns, counts = np.unique(columns, return_counts=True)
         part = stay.part
         needs = (part.devices, part.cpu_milli, part.memory_bytes)
         for amount, need in zip(self.free, needs, strict=True):
             if need:
-                amount[rows, at] -= sign * need * times
-        self.guests[rows, at] += sign * times
+                amount[rows, columns] -= sign * need * counts
+        self.guests[rows, columns] += sign * counts
         if part.selector.sharing != SHARED:
-            self.alone[rows, at] += sign * times
-        self._log += at.tolist()
+            self.alone[rows, columns] += sign * counts
+        self._log += columns.tolist()
 
-    def is_kept(self) -> bool:
-        """Whether nobody has too little at any time, and nobody is beside one that shares with nobody. What is about
-        all that is laid down, where `window` is about some."""
+    def is_feasible(self) -> bool:
+        """Return whether no node has too little at any time, and no exclusive guest has company.
+
+        All that was added is checked, where `least_free` is about some nodes.
+        """
         enough = all(int(amount.min()) >= 0 for amount in self.free)
         return enough and not bool(((self.alone > 0) & (self.guests > 1)).any())
 
-    def close(self, at: Ints, begin_ms: int, end_ms: int) -> None:
-        """Nodes that are not there in that time. Called before anything is asked; all that has to do with it are edges,
-        or more of it is closed."""
+    def close_nodes(self, indices: Ints, begin_ms: int, end_ms: int) -> None:
+        """Take nodes out for an interval, before anything is read.
+
+        If its ends are no edges, more of the time is taken.
+        """
         if end_ms <= self.edges[0]:
             return
-        rows, at = slice(*self.slots(begin_ms, end_ms)), self._local(at)
-        self.alone[rows, at] += 1
-        self.guests[rows, at] += 1
+        rows, indices = slice(*self.slot_range(begin_ms, end_ms)), self._column_of(indices)
+        self.alone[rows, indices] += 1
+        self.guests[rows, indices] += 1
 
-    def window(self, at: Ints, begin: int, end: int) -> Window:
-        """What is there of these nodes in slots begin : end, at least one."""
-        rows, at = slice(begin, max(end, begin + 1)), self._local(at)
-        gpus, cpu_milli, memory_bytes = (amount[rows, at].min(axis=0) for amount in self.free)
-        guests, alone = (amount[rows, at].max(axis=0) for amount in (self.guests, self.alone))
-        return Window(gpus, cpu_milli, memory_bytes, guests, alone)
+    def least_free(self, indices: Ints, begin: int, end: int) -> LeastFree:
+        """Return the least that is free of these nodes in slots begin : end, at least one."""
+        rows, indices = slice(begin, max(end, begin + 1)), self._column_of(indices)
+        gpus, cpu_milli, memory_bytes = (amount[rows, indices].min(axis=0) for amount in self.free)
+        guests, alone = (amount[rows, indices].max(axis=0) for amount in (self.guests, self.alone))
+        return LeastFree(gpus, cpu_milli, memory_bytes, guests, alone)
 
-    def starts(self, part: Shape, wanted: tuple[int, int], usable: NDArray[np.bool_], first: int) -> Iterator[int]:
-        """Slots from `first` on in which so many usable nodes hold the part for so long: `wanted` is (nodes, ms)."""
-        until, ends = self.until(part), self.ends(wanted[1])
-        if len(self.at) > WIDE:
+    def start_slots(
+        self, part: Shape, nodes_and_ms: tuple[int, int], usable: NDArray[np.bool_], first: int
+    ) -> Iterator[int]:
+        """Yield slots from `first` on from which enough usable nodes satisfy the part for long enough: (nodes, ms)."""
+        held_until, end_edges = self.held_until(part), self.end_edges(nodes_and_ms[1])
+        if len(self.indices) > WIDE_NODES:
             for slot in range(first, len(self.edges)):
-                if np.count_nonzero((until[slot] >= ends[slot]) & usable) >= wanted[0]:
+                if np.count_nonzero((held_until[slot] >= end_edges[slot]) & usable) >= nodes_and_ms[0]:
                     yield slot
             return
-        for begin in range(first, len(self.edges), ROWS):
-            rows = slice(begin, begin + ROWS)
-            many = np.count_nonzero((until[rows] >= ends[rows, None]) & usable, axis=1)
-            yield from (begin + np.flatnonzero(many >= wanted[0])).tolist()
+        for begin in range(first, len(self.edges), BLOCK_SLOTS):
+            rows = slice(begin, begin + BLOCK_SLOTS)
+            counts = np.count_nonzero((held_until[rows] >= end_edges[rows, None]) & usable, axis=1)
+            yield from (begin + np.flatnonzero(counts >= nodes_and_ms[0])).tolist()
 
-    def many(self, part: Shape, for_ms: int, usable: NDArray[np.bool_]) -> Ints:
-        """(S,) how many usable nodes hold the part, from each slot on, for so long."""
-        until, ends = self.until(part), self.ends(for_ms)
-        found: Ints = np.count_nonzero((until >= ends[:, None]) & usable[self.at], axis=1)
-        return found
+    def count_holding(self, part: Shape, for_ms: int, usable: NDArray[np.bool_]) -> Ints:
+        """Return (S,) the number of usable nodes that satisfy the part for `for_ms` from each slot on."""
+        held_until, end_edges = self.held_until(part), self.end_edges(for_ms)
+        counts: Ints = np.count_nonzero((held_until >= end_edges[:, None]) & usable[self.indices], axis=1)
+        return counts
 
-    def holding(self, part: Shape, slot: int, for_ms: int) -> NDArray[np.bool_]:
-        """(N,) nodes that hold one of the part from the beginning of a slot on for so long."""
-        held: NDArray[np.bool_] = self.until(part)[slot] >= self.ends(for_ms)[slot]
-        return held
+    def holding_nodes(self, part: Shape, slot: int, for_ms: int) -> NDArray[np.bool_]:
+        """Return (N,) True for nodes that satisfy the part for `for_ms` from the begin of a slot on."""
+        is_held: NDArray[np.bool_] = self.held_until(part)[slot] >= self.end_edges(for_ms)[slot]
+        return is_held
 
-    def ends(self, for_ms: int) -> Ints:
-        """(S,) for each slot the edge up to which what begins with it lasts."""
+    def end_edges(self, for_ms: int) -> Ints:
+        """Return (S,) for each slot the edge at which a stay of `for_ms` from its begin on ends."""
         if for_ms >= NEVER_MS:
             return np.full(len(self.edges), len(self.edges))
         return np.searchsorted(self.edges, self.edges + for_ms)
 
-    def until(self, part: Shape) -> NDArray[np.int16]:
-        """(S, N) the first slot, from each on, in which a node does not hold one of the part; S where it always does.
-        States of nodes are not looked at."""
-        holds = self._of.get(part)
-        if holds is None:
-            one = part.one
-            if one not in self._holds:
-                among = meant(self.nodes, part)
-                self._holds[one] = _Holds(among if self.among is None else among[self.among])
-            holds = self._of[part] = self._holds[one]
-        if holds.until is None or holds.cuts != self._cuts:
-            holds.until, holds.read, holds.cuts = self._until(part, holds.meant, EVERY), len(self._log), self._cuts
-        elif holds.read < len(self._log):
-            changed = np.unique(np.array(self._log[holds.read :], dtype=np.intp))
-            holds.until[:, changed] = self._until(part, holds.meant, changed)
-            holds.read = len(self._log)
-        return holds.until
+    def held_until(self, part: Shape) -> NDArray[np.int16]:
+        """Return (S, N) the first slot, from each on, in which a node does not satisfy the part; S if it always does.
 
-    def _until(self, part: Shape, among: NDArray[np.bool_], at: Places) -> NDArray[np.int16]:
+        States of nodes are not considered.
+        """
+        table = self._hold_table_of.get(part)
+        if table is None:
+            per_node = part.one
+            if per_node not in self._hold_tables:
+                suitable = suitable_nodes(self.nodes, part)
+                self._hold_tables[per_node] = _HoldTable(suitable if self.subset is None else suitable[self.subset])
+            table = self._hold_table_of[part] = self._hold_tables[per_node]
+        if table.held_until is None or table.cut_count != self._cut_count:
+            table.held_until = self._compute_held_until(part, table.suitable, EVERY)
+            table.log_position, table.cut_count = len(self._log), self._cut_count
+        elif table.log_position < len(self._log):
+            changed = np.unique(np.array(self._log[table.log_position :], dtype=np.intp))
+            table.held_until[:, changed] = self._compute_held_until(part, table.suitable, changed)
+            table.log_position = len(self._log)
+        return table.held_until
+
+    def _compute_held_until(self, part: Shape, suitable: NDArray[np.bool_], columns: Places) -> NDArray[np.int16]:
         sharing = part.selector.sharing
-        ok = among[at] & (self.alone[:, at] == 0)
+        is_enough = suitable[columns] & (self.alone[:, columns] == 0)
         for amount, need in zip(self.free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
-            ok &= amount[:, at] >= need
+            is_enough &= amount[:, columns] >= need
         if sharing != SHARED:
-            ok &= self.guests[:, at] == 0
-        many = len(self.edges)
-        found: NDArray[np.int16] = np.where(ok, np.int16(many), np.arange(many, dtype=np.int16)[:, None])
-        if found.shape[1] < WIDE:
-            np.minimum.accumulate(found[::-1], axis=0, out=found[::-1])
-            return found
-        for slot in range(many - 2, -1, -1):
-            # Row by row: of long rows numpy's own takes many times as long.
-            np.minimum(found[slot], found[slot + 1], out=found[slot])
-        return found
+            is_enough &= self.guests[:, columns] == 0
+        slot_count = len(self.edges)
+        # A slot that satisfies the demand takes the value of the next one, the others are their own end: a running
+        # minimum from the last slot backwards.
+        own_slot = np.arange(slot_count, dtype=np.int16)[:, None]
+        until: NDArray[np.int16] = np.where(is_enough, np.int16(slot_count), own_slot)
+        if until.shape[1] < WIDE_NODES:
+            np.minimum.accumulate(until[::-1], axis=0, out=until[::-1])
+            return until
+        for slot in range(slot_count - 2, -1, -1):
+            # Row by row: for long rows numpy's accumulate takes many times as long.
+            np.minimum(until[slot], until[slot + 1], out=until[slot])
+        return until
 
-    def _local(self, at: Ints) -> Ints:
-        """Columns of nodes."""
-        return at if self.among is None else np.searchsorted(self.among, at)
+    def _column_of(self, indices: Ints) -> Ints:
+        """Return the columns of nodes."""
+        return indices if self.subset is None else np.searchsorted(self.subset, indices)
 
-    def _cut(self, ms: int) -> None:
-        """An edge at that moment, unless that would be one too many."""
-        at = self.upto(ms)
-        there = at < len(self.edges) and self.edges[at] == ms
-        if ms >= NEVER_MS or there or at == 0 or not self.exact or len(self.edges) * len(self.nodes.nodes) > MOST_CELLS:
+    def _cut_at(self, ms: int) -> None:
+        """Cut a slot at a time, unless there would be too many."""
+        slot = self.edge_at_or_after(ms)
+        is_edge = slot < len(self.edges) and self.edges[slot] == ms
+        is_full = not self.is_exact or len(self.edges) * len(self.nodes.nodes) > MAX_EXACT_CELLS
+        if ms >= NEVER_MS or is_edge or slot == 0 or is_full:
             return
-        self.edges = np.insert(self.edges, at, ms)
-        self.free = [np.insert(amount, at, amount[at - 1], axis=0) for amount in self.free]
-        self.guests = np.insert(self.guests, at, self.guests[at - 1], axis=0)
-        self.alone = np.insert(self.alone, at, self.alone[at - 1], axis=0)
-        self._cuts += 1
+        self.edges = np.insert(self.edges, slot, ms)
+        self.free = [np.insert(amount, slot, amount[slot - 1], axis=0) for amount in self.free]
+        self.guests = np.insert(self.guests, slot, self.guests[slot - 1], axis=0)
+        self.alone = np.insert(self.alone, slot, self.alone[slot - 1], axis=0)
+        self._cut_count += 1
 
-    def _taken(self, held: Held, stays: list[Stay]) -> list[Ints]:
-        """GPUs, CPUs, memory, guests and those alone: (S, N) each."""
-        slots, width = len(self.edges), len(self.at)
+    def _sum_taken(self, held: HeldCapacity, stays: list[Stay]) -> list[Ints]:
+        """Return what is taken of GPUs, CPUs, memory, and the guests and exclusive guests: (S, N) each."""
+        slots, width = len(self.edges), len(self.indices)
+        # Differences first: each share adds its amount in the slot where it begins and subtracts it where it ends.
+        # Their running sum over slots is what is taken.
         ends = np.maximum(1, np.searchsorted(self.edges, held.ends_ms))
-        at = self._local(held.at)
-        found: list[Ints] = []
-        for rows, kind in zip(held.taken, _SIZES, strict=True):
-            taken, change = rows.astype(kind, copy=False), np.zeros((slots + 1, width), dtype=kind)
-            np.add.at(change[0], at, taken)
-            np.subtract.at(change.reshape(-1), ends * width + at, taken)
-            found.append(change)
+        held_columns = self._column_of(held.indices)
+        sums: list[Ints] = []
+        for rows, dtype in zip(held.taken, _SUM_TYPES, strict=True):
+            taken, change = rows.astype(dtype, copy=False), np.zeros((slots + 1, width), dtype=dtype)
+            np.add.at(change[0], held_columns, taken)
+            np.subtract.at(change.reshape(-1), ends * width + held_columns, taken)
+            sums.append(change)
         if stays:
-            begin, end, many, needs = self._columns(stays)
-            local = self._local(np.concatenate([stay.at for stay in stays]))
-            begin, end = (np.repeat(slot, many) * width + local for slot in (begin, end))
-            for change, need in zip(found, needs, strict=True):
-                taken = np.repeat(need.astype(change.dtype), many)
+            begin, end, node_counts, needs = self._stay_columns(stays)
+            columns = self._column_of(np.concatenate([stay.indices for stay in stays]))
+            begin, end = (np.repeat(slot, node_counts) * width + columns for slot in (begin, end))
+            for change, demand in zip(sums, needs, strict=True):
+                taken = np.repeat(demand.astype(change.dtype), node_counts)
                 np.add.at(change.reshape(-1), begin, taken)
                 np.subtract.at(change.reshape(-1), end, taken)
-        for change in found:
-            if width < WIDE:
+        for change in sums:
+            if width < WIDE_NODES:
                 np.cumsum(change, axis=0, out=change)
                 continue
             for slot in range(1, slots):
-                # Row by row: of long rows numpy's own takes three times as long.
+                # Row by row: for long rows numpy's cumsum takes three times as long.
                 np.add(change[slot], change[slot - 1], out=change[slot])
-        return [change[:-1] for change in found]
+        return [change[:-1] for change in sums]
 
-    def _columns(self, stays: list[Stay]) -> tuple[Ints, Ints, list[int], Ints]:
-        """Of each stay its first slot, the edge up to which it lasts, and how many nodes it has; and (5, stays) what it
-        takes of each."""
+    def _stay_columns(self, stays: list[Stay]) -> tuple[Ints, Ints, list[int], Ints]:
+        """Return by stay the first slot, the end edge and the node count, and (5, stays) what it takes per node."""
         times_ms = np.array([(stay.begin_ms, stay.end_ms) for stay in stays], dtype=np.int64)
         begin = np.maximum(0, np.searchsorted(self.edges, times_ms[:, 0], side="right") - 1)
         end = np.maximum(begin + 1, np.searchsorted(self.edges, times_ms[:, 1]))
-        needs = np.array([taken_by(stay.part) for stay in stays], dtype=np.int64).T
-        return begin, end, [len(stay.at) for stay in stays], needs
+        demands = np.array([demand_per_node(stay.part) for stay in stays], dtype=np.int64).T
+        return begin, end, [len(stay.indices) for stay in stays], demands
 
 
-def meant(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
-    """(N,) nodes that may hold one of a part at some time, by what they are."""
-    found = nodes.of_type(part.gpu_type) & nodes.meant(part.selector)
+def suitable_nodes(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
+    """Return (N,) True for nodes that can satisfy the part at some time, by their type, labels and size."""
+    suitable = nodes.of_type(part.gpu_type) & nodes.meant(part.selector)
     if part.selector.sharing != SHARED and nodes.foreign is not None:
-        found = found & (nodes.foreign == 0)
+        suitable = suitable & (nodes.foreign == 0)
     if part.selector.sharing == WHOLE:
-        found = found & (nodes.gpus == part.devices)
-    return found & (nodes.devices.most(part) > 0) if picks_devices(part) else found
+        suitable = suitable & (nodes.gpus == part.devices)
+    return suitable & (nodes.devices.most(part) > 0) if picks_devices(part) else suitable
 
 
-def cut_to(stay: Stay, mine: NDArray[np.bool_]) -> Stay:
-    """The part of it that is on some nodes: (N,) whether each is one of them."""
-    return Stay(stay.part, stay.at[mine[stay.at]], stay.begin_ms, stay.end_ms)
+def restrict_stay(stay: Stay, is_included: NDArray[np.bool_]) -> Stay:
+    """Return the part of a stay on the included nodes, (N,) True for each."""
+    return Stay(stay.part, stay.indices[is_included[stay.indices]], stay.begin_ms, stay.end_ms)
 
 
-def taken_by(part: Shape) -> tuple[int, int, int, int, int]:
-    """What a node of it takes: GPUs, CPUs, memory, one guest, and whether that is alone."""
+def demand_per_node(part: Shape) -> tuple[int, int, int, int, int]:
+    """Return what the part takes of a node: GPUs, CPUs, memory, one guest, and 1 if it is exclusive."""
     return part.devices, part.cpu_milli, part.memory_bytes, 1, int(part.selector.sharing != SHARED)
 
 
-def edges(now_ms: int, moments: Ints, nodes: int) -> Ints:
-    """Where slots begin: at each of the moments, or on the grid where these are too many for so many nodes."""
-    later = moments[(moments > now_ms) & (moments < NEVER_MS)]
+def slot_edges(now_ms: int, times_ms: Ints, node_count: int) -> Ints:
+    """Return where slots begin: at each time, or on the grid where these are too many for the number of nodes."""
+    later = times_ms[(times_ms > now_ms) & (times_ms < NEVER_MS)]
     exact = np.unique(np.append(later, now_ms))
-    return exact if 2 * len(exact) * nodes <= MOST_CELLS else grid(now_ms)
+    return exact if 2 * len(exact) * node_count <= MAX_EXACT_CELLS else grid_edges(now_ms)
 
 
-def grid(now_ms: int) -> Ints:
-    """Edges from the minute that has begun on, finer first."""
-    found = [now_ms - now_ms % MINUTE_MS]
-    for at, (step_ms, reach_ms) in enumerate(GRID):
-        next_ms = GRID[at + 1][0] if at + 1 < len(GRID) else step_ms
-        while found[-1] < now_ms + reach_ms or found[-1] % next_ms:
-            found.append(found[-1] + step_ms)
-    return np.array(found, dtype=np.int64)
+def grid_edges(now_ms: int) -> Ints:
+    """Return the edges of the grid from the current minute on."""
+    edges = [now_ms - now_ms % MINUTE_MS]
+    for position, (step_ms, reach_ms) in enumerate(GRID_STEPS):
+        next_ms = GRID_STEPS[position + 1][0] if position + 1 < len(GRID_STEPS) else step_ms
+        while edges[-1] < now_ms + reach_ms or edges[-1] % next_ms:
+            edges.append(edges[-1] + step_ms)
+    return np.array(edges, dtype=np.int64)

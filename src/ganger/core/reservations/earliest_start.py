@@ -1,9 +1,9 @@
-"""Where and when a pending gang could start later than now.
+"""Search for the earliest time and place at which a pending gang could start.
 
-`earliest` finds the first start by the limits of what holds the nodes: for a gang that starves and can have no reserved
-start, and for "until when" in explanations. `slots` and `placed_from` find starts on the availability profile, for
-reservations, which ask what quotas and other reservations say of them. The real start is placed by
-`core.placement.place` like any other: what is found here is on which nodes it is sure to be possible.
+`find_earliest_start` finds the first start by the limits of running gangs: for a starving gang without a reservation,
+and for the expected start in explanations. `candidate_slots` and `place_at_slot` find starts on the availability
+profile, for reservations, which check quotas and other reservations themselves. The real start is placed by
+`core.placement.place` like any other; these nodes are where it is sure to be possible.
 """
 
 from collections.abc import Iterator
@@ -26,140 +26,157 @@ from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 
-_SOMEBODY: Final = 0
-"""Owner of a device that is not free then."""
+_OCCUPIED: Final = 0
+"""Owner of a device that is not free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarliestStart:
-    """Where it could start, when (None: somebody in the way has no time limit), and who is in the way there."""
+    """A start that is possible later.
+
+    Attributes:
+        shares: Where.
+        at_ms: When, or None if a gang in the way has no time limit.
+        after: Gangs on these nodes that have to end first.
+    """
 
     shares: tuple[NodeShare, ...]
     at_ms: int | None
     after: tuple[str, ...]
 
 
-def earliest(state: State, wanted: StartRequest, now_ms: int) -> EarliestStart | None:
-    """The first opening when gangs leave in the order of their limits, those without one last; None if there is none.
+def find_earliest_start(state: State, request: StartRequest, now_ms: int) -> EarliestStart | None:
+    """Return the first start if gangs leave in the order of their limits, those without one last; None if none is.
 
-    Nothing else is assumed to start meanwhile: who leaves makes room and takes none, so that the first opening is found
-    by halving. O(log gangs) placements.
+    Nothing else is assumed to start meanwhile. A gang that leaves makes room and takes none, so the number of
+    departures that suffices is found by bisection: O(log gangs) placements.
     """
     with state.trial(), state.windows.later():
-        exodus = _Exodus(state, (gang for gang, _ in state.by_end(now_ms)), now_ms)
+        departures = _Departures(state, (gang for gang, _ in state.by_end(now_ms)), now_ms)
         too_few, enough, step = -1, 0, 1
-        while not (found := exodus.place(enough, wanted)):
-            too_few, enough, step = enough, exodus.most(enough + step), 2 * step
+        while not (shares := departures.place(enough, request)):
+            too_few, enough, step = enough, departures.count_up_to(enough + step), 2 * step
             if enough == too_few:
                 return None
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
-            if here := exodus.place(middle, wanted):
-                enough, found = middle, here
+            if earlier_shares := departures.place(middle, request):
+                enough, shares = middle, earlier_shares
             else:
                 too_few = middle
-    gone, there = exodus.gangs[:enough], {share.node: None for share in found}
-    after = tuple(gang.id for gang in gone if any(share.node in there for share in state.shares[gang.id]))
-    return EarliestStart(shares=found, at_ms=gone[-1].ends_ms(now_ms) if gone else now_ms, after=after)
+    departed, nodes = departures.gangs[:enough], {share.node: None for share in shares}
+    after = tuple(gang.id for gang in departed if any(share.node in nodes for share in state.shares[gang.id]))
+    return EarliestStart(shares=shares, at_ms=departed[-1].ends_ms(now_ms) if departed else now_ms, after=after)
 
 
-class _Exodus:
-    """Gangs that leave one after the other, inside a trial; any number of them may be let go and called back. gangs:
-    those that were looked at so far."""
+class _Departures:
+    """Gangs that leave one after the other, inside a trial; any number of departures can be made and undone.
+
+    `gangs` are those considered so far.
+    """
 
     def __init__(self, state: State, leaving: Iterator[Gang], now_ms: int) -> None:
         self.gangs: list[Gang] = []
         self._leaving, self._now_ms = leaving, now_ms
         self._state, self._marks = state, [state.undo.mark()]
 
-    def most(self, many: int) -> int:
-        """So many, or all there are."""
-        self.gangs += islice(self._leaving, max(0, many - len(self.gangs)))
-        return min(many, len(self.gangs))
+    def count_up_to(self, count: int) -> int:
+        """Return `count`, or the number of gangs if there are fewer."""
+        self.gangs += islice(self._leaving, max(0, count - len(self.gangs)))
+        return min(count, len(self.gangs))
 
-    def place(self, gone: int, wanted: StartRequest) -> Shares | None:
-        """Where a gang may start once so many have left."""
-        if gone < len(self._marks):
-            self._state.undo.back_to(self._marks[gone])
-            del self._marks[gone + 1 :]
-        for gang in self.gangs[len(self._marks) - 1 : gone]:
+    def place(self, departures: int, request: StartRequest) -> Shares | None:
+        """Return where a gang may start after that many departures."""
+        if departures < len(self._marks):
+            self._state.undo.back_to(self._marks[departures])
+            del self._marks[departures + 1 :]
+        for gang in self.gangs[len(self._marks) - 1 : departures]:
             self._state.release(gang)
             self._marks.append(self._state.undo.mark())
-        if self._state.windows and gone:
-            end_ms = self.gangs[gone - 1].ends_ms(self._now_ms)
+        if self._state.windows and departures:
+            end_ms = self.gangs[departures - 1].ends_ms(self._now_ms)
             self._state.windows.now_ms = self._now_ms if end_ms is None else end_ms
-        return where(self._state, wanted.at_least)
+        return where(self._state, request.at_least)
 
 
 # -- on the availability profile ---------------------------------------------------------------------------------------
 
 
 def shares_on(shape: Shape, nodes: tuple[str, ...]) -> Shares:
-    """Shares of a promise: which part is on which node."""
+    """Return the shares of a reservation: which part is on which node."""
     parts = [number for number, part in enumerate(shape.parts) for _ in range(part.nodes)]
     return tuple(
         NodeShare(node, (), tuple(range(shape.parts[part].gpus)), part) for node, part in zip(nodes, parts, strict=True)
     )
 
 
-def slots(
-    profile: AvailabilityProfile, wanted: StartRequest, for_ms: int, usable: NDArray[np.bool_], first: int
+def candidate_slots(
+    profile: AvailabilityProfile, request: StartRequest, for_ms: int, usable: NDArray[np.bool_], first: int
 ) -> Iterator[int]:
-    """Slots, rising, in which each part of it alone could begin."""
-    shape = wanted.shape
-    if not _is_plain(shape):
+    """Yield the slots, rising, in which each part by itself could begin."""
+    shape = request.shape
+    if not _has_one_part(shape):
         yield from range(first, len(profile.edges))
         return
     if len(shape.choices) == 1:
-        yield from profile.starts(shape.choices[0], (shape.nodes, for_ms), usable, first)
+        yield from profile.start_slots(shape.choices[0], (shape.nodes, for_ms), usable, first)
         return
-    found = (profile.starts(choice, (shape.nodes, for_ms), usable, first) for choice in shape.choices)
-    yield from dict.fromkeys(merge(*found))
+    slots = (profile.start_slots(choice, (shape.nodes, for_ms), usable, first) for choice in shape.choices)
+    yield from dict.fromkeys(merge(*slots))
 
 
-def _is_plain(shape: Shape) -> bool:
-    """Whether it has one part, on nodes of its own."""
+def _has_one_part(shape: Shape) -> bool:
+    """Return whether a shape has a single part, on nodes of its own."""
     return not shape.more and not shape.stacked
 
 
-def placed_from(
-    state: State, profile: AvailabilityProfile, wanted: StartRequest, when: tuple[int, int], usable: NDArray[np.bool_]
+def place_at_slot(
+    state: State,
+    profile: AvailabilityProfile,
+    request: StartRequest,
+    slot_and_ms: tuple[int, int],
+    usable: NDArray[np.bool_],
 ) -> Shares | None:
-    """Shares on which it could begin with that slot and stay for so long."""
-    shape, nodes = wanted.shape, state.nodes
-    if not _is_plain(shape):
-        return _placed_together(state, profile, wanted, when, usable)
+    """Return shares on which a gang could begin with the slot and stay for the time: (slot, ms)."""
+    shape, nodes = request.shape, state.nodes
+    if not _has_one_part(shape):
+        return _place_together(state, profile, request, slot_and_ms, usable)
     for choice in shape.choices:
-        times = (profile.holding(choice, *when) & usable).astype(np.int64)
-        if int(times.sum()) < shape.nodes:
+        room_counts = (profile.holding_nodes(choice, *slot_and_ms) & usable).astype(np.int64)
+        if int(room_counts.sum()) < shape.nodes:
             continue
-        found = lay_out(nodes, rooms(nodes.topology, times), shape.nodes, (shape.layout, shape.slices))
-        if found is not None:
-            names = tuple(nodes.names[at] for at in found[0].tolist())
+        layout = lay_out(nodes, rooms(nodes.topology, room_counts), shape.nodes, (shape.layout, shape.slices))
+        if layout is not None:
+            names = tuple(nodes.names[index] for index in layout[0].tolist())
             return shares_on(shape, names)
     return None
 
 
-def _placed_together(
-    state: State, profile: AvailabilityProfile, wanted: StartRequest, when: tuple[int, int], usable: NDArray[np.bool_]
+def _place_together(
+    state: State,
+    profile: AvailabilityProfile,
+    request: StartRequest,
+    slot_and_ms: tuple[int, int],
+    usable: NDArray[np.bool_],
 ) -> Shares | None:
-    """The same for parts that may share nodes: placed on the nodes as they will be at their fullest."""
+    """Return the same for parts that may share nodes, placed on the nodes with the least that is free in that time."""
     nodes, devices, undo = state.nodes, state.nodes.devices, state.undo
-    every = np.arange(len(nodes.nodes))
-    there = profile.window(every, when[0], int(profile.ends(when[1])[when[0]]))
-    owner = np.where(devices.place < (nodes.gpus - there.gpus)[devices.node], _SOMEBODY, FREE)
-    free: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    arrays = (*free, nodes.guests, nodes.alone, nodes.barred, devices.owner)
+    indices = np.arange(len(nodes.nodes))
+    least_free = profile.least_free(indices, slot_and_ms[0], int(profile.end_edges(slot_and_ms[1])[slot_and_ms[0]]))
+    owner = np.where(devices.place < (nodes.gpus - least_free.gpus)[devices.node], _OCCUPIED, FREE)
+    free_arrays: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+    arrays = (*free_arrays, nodes.guests, nodes.alone, nodes.barred, devices.owner)
     with state.trial():
         for array in (devices.sharers, devices.used_milli, devices.used_memory_bytes):
             undo.put(array, slice(None), 0)
-        for array, then in zip(arrays, (*there, ~usable, owner), strict=True):
-            undo.put(array, slice(None), then.astype(array.dtype))
-        undo.put(nodes.journal, every, None)
-        found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
-    return None if found is None else shares_on(wanted.shape, tuple(share.node for share in found))
+        for array, values in zip(arrays, (*least_free, ~usable, owner), strict=True):
+            undo.put(array, slice(None), values.astype(array.dtype))
+        undo.put(nodes.journal, indices, None)
+        more = tuple(map(_with_whole_devices, request.shape.more))
+        placement = place(nodes, replace(_with_whole_devices(request.shape), more=more))
+    return None if placement is None else shares_on(request.shape, tuple(share.node for share in placement))
 
 
-def _whole(part: Shape) -> Shape:
-    """With all of a device where it asks for a share: of one that has as much memory."""
+def _with_whole_devices(part: Shape) -> Shape:
+    """Return the part with a whole device, of that much memory, where it requests a share of one."""
     return replace(part, gpu_milli=DEVICE_MILLI) if part.has_share else part

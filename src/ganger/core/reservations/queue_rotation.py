@@ -1,9 +1,9 @@
 """Order in which the queues of a large cluster get a reservation for their first gang: one queue a scheduling cycle.
 
-To find the first gang of a queue a cycle considers all that wait in it, which on a large cluster it can afford for one
-queue. It takes the queue whose oldest gang was submitted first, of those that have room for one more reservation, and
-the next queue where no start can be told to that one. All of it follows from the state: a dry run and the cycle after
-it choose alike, however many events without bearing on either come between them. Made by `core.cycle.cycle`.
+To find the first gang of a queue a cycle considers all gangs pending in it, which on a large cluster it can afford for
+one queue. It takes the queue whose oldest gang was submitted first, among those that may have one more reservation, and
+the next queue if no start can be predicted for that one. The order follows from the state: a dry run and the cycle
+after it choose alike, however many unrelated events come between them.
 """
 
 from collections.abc import Callable
@@ -19,43 +19,51 @@ from ganger.core.state.pending_index import NUMBER, QUEUE, Entry
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 
-LARGE: Final = 500
+LARGE_CLUSTER_NODES: Final = 500
 """Nodes beyond which the most expensive work of a cycle is bounded."""
 
 
 def is_large_cluster(state: State) -> bool:
     """Return whether the cost of a cycle has to be bounded."""
-    return len(state.nodes.nodes) > LARGE
+    return len(state.nodes.nodes) > LARGE_CLUSTER_NODES
 
 
 class QueueRotation:
     """The queues of one cycle in order of their oldest gang.
 
-    current: the queue whose first gang may be given a reservation, once `queue` was read;
-    moves: how often another queue became current;
-    has_reserved: the current queue got a reservation, so that no other one does in this cycle.
+    Attributes:
+        current: The queue whose first gang may get a reservation, once `queue` was read.
+        moves: The number of times that another queue became current.
+        has_reserved: The current queue got a reservation, so that no other one does in this cycle.
     """
 
     def __init__(
-        self, state: State, lines: PendingLanes, counts: Callable[[Gang], bool], has_room: Callable[[str], bool]
+        self, state: State, lanes: PendingLanes, is_waiting: Callable[[Gang], bool], may_reserve: Callable[[str], bool]
     ) -> None:
-        """`counts`: whether a gang waits for a reservation; `has_room`: whether a queue may have one more."""
+        """Create the rotation.
+
+        Args:
+            state: The state of the cycle.
+            lanes: The pending gangs.
+            is_waiting: Tells of a gang whether it waits for a reservation.
+            may_reserve: Tells of a queue whether it may have one more reservation.
+        """
         self.current: str | None = None
         self.moves, self.has_reserved = 0, False
-        self._state, self._lines, self._counts, self._has_room = state, lines, counts, has_room
+        self._state, self._lines, self._counts, self._has_room = state, lanes, is_waiting, may_reserve
         self._ahead: list[tuple[int, str, bool]] | None = None
-        """Queues as a heap: the number of the oldest gang, the queue, whether that gang is known to count."""
+        """Queues as a heap: number of the oldest gang, queue, whether that gang is known to wait for a reservation."""
         self._possible: dict[tuple[object, ...], bool] = {}
-        """By class, whether a gang of it could ever start: a queue waits for no other."""
+        """By class, whether a gang of it could ever start; a queue waits for no other gangs."""
 
     @property
     def queue(self) -> str | None:
-        """The current queue; None: no queue is left that may have a reservation."""
+        """The current queue, or None if no queue is left that may have a reservation."""
         if self._ahead is None:
             cells, queues = self._lines.groups.cells, self._lines.queues
             oldest = np.full(self._lines.queue_numbers.most, NEVER_MS, dtype=np.int64)
             np.minimum.at(oldest, cells[QUEUE], cells[NUMBER])
-            self._ahead = [(int(oldest[crowd.at]), name, False) for name, crowd in queues.items()]
+            self._ahead = [(int(oldest[members.at]), name, False) for name, members in queues.items()]
             heapify(self._ahead)
             self.current = self._next()
         return self.current
@@ -68,12 +76,11 @@ class QueueRotation:
         return self.current is not None
 
     def is_unfinished(self) -> bool:
-        """Return, at the end of the cycle, whether a queue is left that was not considered because another one got its
-        reservation."""
+        """Return, at the end of the cycle, whether a queue was not considered since another one got its reservation."""
         return self.has_reserved and self._next() is not None
 
     def _next(self) -> str | None:
-        """Take the queue of the oldest gang that counts out of those that are left."""
+        """Take the next queue out of those left: the one whose oldest gang that waits for a reservation is first."""
         while self._ahead:
             _, queue, is_exact = self._ahead[0]
             oldest = None if is_exact or not self._has_room(queue) else self._oldest(queue)
@@ -86,8 +93,8 @@ class QueueRotation:
         return None
 
     def _oldest(self, queue: str) -> int | None:
-        """Return the number of the oldest gang of a queue that counts."""
-        entries = merge(*(line.entries for line in self._lines.queues[queue].lines), key=_number)
+        """Return the number of the oldest gang of a queue that waits for a reservation."""
+        entries = merge(*(lane.entries for lane in self._lines.queues[queue].lines), key=_number)
         return next((entry.gang.number for entry in entries if self._is_candidate(entry)), None)
 
     def _is_candidate(self, entry: Entry) -> bool:

@@ -1,8 +1,9 @@
-"""Promised starts as they are laid down in one round, on the time after it: added, taken back, held against each other.
+"""The cycle's tentative reservations on the availability profile: add, remove, check for conflicts.
 
-Made by `core.reservations.reservations`, which decides who is promised what. Says whether each can be kept beside the
-others, and what of the nodes and quotas a gang that starts now must leave for them. Nothing is made before it is asked
-for: the profile of all nodes only where a moment is looked for."""
+The table tells whether each reservation can be kept beside the others, and how much of the nodes and quotas a gang that
+starts now has to leave for them. Profiles are made when first needed; the one of all nodes only if a start is searched
+for.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from ganger.core.reservations.availability_profile import AvailabilityProfile
 from ganger.core.reservations.capacity_forecast import CapacityForecast, Reservation
 from ganger.core.reservations.earliest_start import shares_on
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
-from ganger.core.reservations.quota_forecast import Charge, QuotaForecast
+from ganger.core.reservations.quota_forecast import QuotaCharge, QuotaForecast
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -26,258 +27,277 @@ from ganger.model.shape import Shape
 
 
 class ReservationTable:
-    """standing: promises in force, by gang; of_queue: the gangs, by queue; tried: what was found of moments that are
-    too early, until a promise is taken back."""
+    """Reservations in force.
+
+    Attributes:
+        by_gang: The reservations.
+        of_queue: Their gangs, by queue.
+        tried_slots: By kind of gang and its size, the first slot that is not known to be too early; until a reservation
+            is removed.
+    """
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
-        """None yet. `ending`: gangs that end with this round."""
+        """Create an empty table; `ending` are gangs that end with this cycle."""
         self.state, self.now_ms = state, now_ms
-        self.standing: dict[str, Reservation] = {}
+        self.by_gang: dict[str, Reservation] = {}
         self.of_queue: dict[str, dict[str, Gang]] = {}
-        self.tried: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
-        self._seen = CapacityForecast(state, now_ms, ending)
-        self._profile: AvailabilityProfile | None = None
-        self._near: AvailabilityProfile | None = None
-        self._allowance: QuotaForecast | FlatQuotaForecast | None = None
-        self._knows_quota = False
-        self._kept: dict[tuple[int, bool], Kept] = {}
-        self._longest: dict[tuple[Shape, ...], tuple[int, int]] = {}
-        """What was found of kinds, and how far the journal of the nodes had come by then."""
+        self.tried_slots: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
+        self._forecast = CapacityForecast(state, now_ms, ending)
+        self._full_profile: AvailabilityProfile | None = None
+        self._near_profile: AvailabilityProfile | None = None
+        self._quota_forecast: QuotaForecast | FlatQuotaForecast | None = None
+        self._has_quota_forecast = False
+        self._kept_by_slots: dict[tuple[int, bool], Kept] = {}
+        self._max_stays: dict[tuple[Shape, ...], tuple[int, int]] = {}
+        """By shape, the length of the node journal when the longest stay was computed, and that stay."""
 
-    # -- what is laid down ---------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
-    def promise(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: Moved) -> Reservation:
-        """What is promised, with what it takes of these nodes, which are there."""
+    def build(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: Moved) -> Reservation:
+        """Return a reservation with what it takes of these nodes, which must exist."""
         end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + gang.runs_for_ms)
-        stays = tuple(self._seen.stays(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
+        stays = tuple(self._forecast.stays_of(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
         return Reservation(gang, start_ms, end_ms, nodes, cause, stays)
 
-    def put(self, promise: Reservation) -> None:
-        """It is in force."""
-        gang = promise.gang
-        self.standing[gang.id] = promise
+    def add(self, reservation: Reservation) -> None:
+        """Put a reservation in force."""
+        gang = reservation.gang
+        self.by_gang[gang.id] = reservation
         self.of_queue.setdefault(gang.queue, {})[gang.id] = gang
-        if self._profile is not None:
-            for stay in promise.stays:
-                self._profile.add(stay)
-        if self._near is not None and not self._add_near(promise):
-            self._near = None
-        if self._knows_quota and self._allowance is not None:
-            self._allowance.promise(self._charge(promise))
-        self._kept.clear()
-        self._longest.clear()
+        if self._full_profile is not None:
+            for stay in reservation.stays:
+                self._full_profile.add(stay)
+        if self._near_profile is not None and not self._add_to_near_profile(reservation):
+            self._near_profile = None
+        if self._has_quota_forecast and self._quota_forecast is not None:
+            self._quota_forecast.add_reservation(self._charge(reservation))
+        self._kept_by_slots.clear()
+        self._max_stays.clear()
 
-    def drop(self, promise: Reservation) -> None:
-        """It is so no more."""
-        del self.standing[promise.gang.id], self.of_queue[promise.gang.queue][promise.gang.id]
-        self.tried.clear()
-        for profile in filter(None, (self._profile, self._near)):
-            for stay in promise.stays:
+    def remove(self, reservation: Reservation) -> None:
+        """Take a reservation out of force."""
+        del self.by_gang[reservation.gang.id], self.of_queue[reservation.gang.queue][reservation.gang.id]
+        self.tried_slots.clear()
+        for profile in filter(None, (self._full_profile, self._near_profile)):
+            for stay in reservation.stays:
                 profile.add(stay, -1)
-        if self._knows_quota and self._allowance is not None:
-            self._allowance.withdraw(promise.gang.id)
-        self._kept.clear()
-        self._longest.clear()
+        if self._has_quota_forecast and self._quota_forecast is not None:
+            self._quota_forecast.remove_reservation(reservation.gang.id)
+        self._kept_by_slots.clear()
+        self._max_stays.clear()
 
-    def begin(self, gang: Gang, shares: Shares) -> None:
-        """A gang starts in this round."""
-        when = self.now_ms, self.now_ms + gang.runs_for_ms
-        if self._profile is not None:
-            for stay in self._seen.stays(gang, shares, when):
-                self._profile.add(stay)
-        if self._knows_quota and self._allowance is not None:
-            self._allowance.begin(self._seen.charge(gang, shares, when))
-        if self._near is not None and has_share(gang.shape.parts):
-            self._near = None  # a device is taken once, however many are on it
-        elif self._near is not None:
-            for stay in self._seen.stays(gang, shares, when):
-                self._near.add(replace(stay, at=stay.at[self._near.has(stay.at)]))
-        self._kept.clear()
-        self._longest.clear()
+    def add_running(self, gang: Gang, shares: Shares) -> None:
+        """Record a gang that starts in this cycle."""
+        interval = self.now_ms, self.now_ms + gang.runs_for_ms
+        if self._full_profile is not None:
+            for stay in self._forecast.stays_of(gang, shares, interval):
+                self._full_profile.add(stay)
+        if self._has_quota_forecast and self._quota_forecast is not None:
+            self._quota_forecast.add_running(self._forecast.charge_of(gang, shares, interval))
+        if self._near_profile is not None and has_share(gang.shape.parts):
+            self._near_profile = None  # a device is taken once, however many shares of it are
+        elif self._near_profile is not None:
+            for stay in self._forecast.stays_of(gang, shares, interval):
+                self._near_profile.add(replace(stay, indices=stay.indices[self._near_profile.covers(stay.indices)]))
+        self._kept_by_slots.clear()
+        self._max_stays.clear()
 
     @contextmanager
-    def lifted(self, promises: list[Reservation]) -> Iterator[None]:
-        """Inside it nothing is kept by them, and nothing else is laid down: what was found before is so afterwards."""
-        if not promises:
+    def without(self, reservations: list[Reservation]) -> Iterator[None]:
+        """Take reservations out of force for the duration of the context.
+
+        Nothing else is added meanwhile, so that what was computed before is valid again afterwards.
+        """
+        if not reservations:
             yield
             return
-        near, found = self._near, (self._kept, self._longest, self.tried)
-        self._kept, self._longest, self.tried = {}, {}, {}
-        for promise in promises:
-            self.drop(promise)
+        near, caches = self._near_profile, (self._kept_by_slots, self._max_stays, self.tried_slots)
+        self._kept_by_slots, self._max_stays, self.tried_slots = {}, {}, {}
+        for reservation in reservations:
+            self.remove(reservation)
         try:
             yield
         finally:
-            for promise in promises:
-                self.put(promise)
-            if self._near is near:
-                self._kept, self._longest, self.tried = found
+            for reservation in reservations:
+                self.add(reservation)
+            if self._near_profile is near:
+                self._kept_by_slots, self._max_stays, self.tried_slots = caches
 
-    def in_order(self) -> list[Reservation]:
-        """Those in force, the soonest first."""
-        return sorted(self.standing.values(), key=by_start)
+    def in_start_order(self) -> list[Reservation]:
+        """Return the reservations, the soonest first."""
+        return sorted(self.by_gang.values(), key=start_order)
 
-    # -- whether they can be kept --------------------------------------------------------------------------------------
+    # -- feasibility ---------------------------------------------------------------------------------------------------
 
-    def all_stand(self) -> bool:
-        """Whether all can be kept, at a look at all of them together; False: each has to be looked at."""
-        if not self.standing or self.state.windows:
-            return not self.standing
-        nodes, allowance = self.state.nodes, self.quota()
-        on: dict[Shape, list[Ints]] = {}
-        for promise in self.standing.values():
-            for stay in promise.stays:
-                on.setdefault(stay.part, []).append(stay.at)
-        there = {part: np.concatenate(every) for part, every in on.items()}
-        ready = all(bool(nodes.ready[at].all() and self._suits(part, at).all()) for part, at in there.items())
-        return ready and self.nearby().is_kept() and (allowance is None or not allowance.breaks_any())
+    def are_all_feasible(self) -> bool:
+        """Return whether all reservations can be kept, by a single check; if False, each has to be checked."""
+        if not self.by_gang or self.state.windows:
+            return not self.by_gang
+        nodes, quota = self.state.nodes, self.quota_forecast()
+        stays_by_part: dict[Shape, list[Ints]] = {}
+        for reservation in self.by_gang.values():
+            for stay in reservation.stays:
+                stays_by_part.setdefault(stay.part, []).append(stay.indices)
+        nodes_by_part = {part: np.concatenate(stays) for part, stays in stays_by_part.items()}
+        for part, indices in nodes_by_part.items():
+            if not nodes.ready[indices].all() or not self._is_large_enough(part, indices).all():
+                return False
+        return self.near_profile().is_feasible() and (quota is None or not quota.exceeds_any())
 
-    def stands(self, promise: Reservation) -> bool:
-        """Whether it can be kept beside the others that are laid down."""
-        nodes, allowance = self.state.nodes, self.quota()
-        ready = all(bool(nodes.ready[stay.at].all()) for stay in promise.stays) and not self.is_maintained(promise)
-        return ready and self.fits(promise) and (allowance is None or not allowance.breaks(promise.gang.id))
+    def is_feasible(self, reservation: Reservation) -> bool:
+        """Return whether a reservation can be kept beside the others."""
+        nodes, quota = self.state.nodes, self.quota_forecast()
+        is_ready = all(
+            bool(nodes.ready[stay.indices].all()) for stay in reservation.stays
+        ) and not self.meets_maintenance(reservation)
+        return is_ready and self.has_capacity(reservation) and (quota is None or not quota.exceeds(reservation.gang.id))
 
-    def is_maintained(self, promise: Reservation) -> bool:
-        """Whether one of its nodes is not there for all of its time."""
-        begin_ms = max(self.now_ms, promise.start_ms)
-        end_ms = NEVER_MS if promise.gang.time_ms is None else promise.end_ms
-        return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, end_ms))
+    def meets_maintenance(self, reservation: Reservation) -> bool:
+        """Return whether one of its nodes is in maintenance for a part of its time."""
+        begin_ms = max(self.now_ms, reservation.start_ms)
+        end_ms = NEVER_MS if reservation.gang.time_ms is None else reservation.end_ms
+        return bool(self.state.windows) and bool(self.state.windows.meeting(reservation.nodes, begin_ms, end_ms))
 
-    def fits(self, promise: Reservation) -> bool:
-        """Whether its nodes have what it needs, from its moment on."""
-        near, fits = self.nearby(), True
-        every = np.concatenate([stay.at for stay in promise.stays])
-        for stay in promise.stays:
-            at = np.unique(stay.at)
-            there = near.window(at, *near.slots(max(self.now_ms, stay.begin_ms), stay.end_ms))
-            mine = (every[:, None] == at).sum(axis=0)
-            fits &= all(int(amount.min()) >= 0 for amount in there[:3])
-            fits &= bool(((there.alone == 0) | (there.guests <= mine)).all())
-            fits &= bool(self._suits(stay.part, at).all())
-        return bool(fits)
+    def has_capacity(self, reservation: Reservation) -> bool:
+        """Return whether its nodes have what it needs, from its start on."""
+        profile, is_enough = self.near_profile(), True
+        all_indices = np.concatenate([stay.indices for stay in reservation.stays])
+        for stay in reservation.stays:
+            indices = np.unique(stay.indices)
+            least_free = profile.least_free(indices, *profile.slot_range(max(self.now_ms, stay.begin_ms), stay.end_ms))
+            own_guests = (all_indices[:, None] == indices).sum(axis=0)
+            is_enough &= all(int(amount.min()) >= 0 for amount in least_free[:3])
+            is_enough &= bool(((least_free.alone == 0) | (least_free.guests <= own_guests)).all())
+            is_enough &= bool(self._is_large_enough(stay.part, indices).all())
+        return bool(is_enough)
 
-    def _suits(self, part: Shape, at: Ints) -> NDArray[np.bool_]:
+    def _is_large_enough(self, part: Shape, indices: Ints) -> NDArray[np.bool_]:
         nodes = self.state.nodes
-        found: NDArray[np.bool_] = np.logical_or.reduce([nodes.large_enough(choice)[at] for choice in part.choices])
-        return found
+        by_choice = [nodes.large_enough(choice)[indices] for choice in part.choices]
+        is_large_enough: NDArray[np.bool_] = np.logical_or.reduce(by_choice)
+        return is_large_enough
 
-    def delayed(self, gang: Gang, shares: Shares, when: tuple[int, int]) -> list[str]:
-        """Gangs that its quota, or its user's limits, would keep from starting as promised."""
-        allowance = self.quota() if self.standing else None
-        return [] if allowance is None else allowance.delayed(self._seen.charge(gang, shares, when))
+    def gangs_delayed(self, gang: Gang, shares: Shares, interval: tuple[int, int]) -> list[str]:
+        """Return the gangs whose reserved start would be made impossible by the gang's quota charge or user limits."""
+        quota = self.quota_forecast() if self.by_gang else None
+        return [] if quota is None else quota.delayed_gangs(self._forecast.charge_of(gang, shares, interval))
 
-    # -- what they leave -----------------------------------------------------------------------------------------------
+    # -- capacity left for starts --------------------------------------------------------------------------------------
 
-    def has_room(self, name: str) -> bool:
-        """Whether a node that is promised to a gang has room for one of it now."""
-        promise, columns = self.standing[name], self.state.nodes.columns
-        choices = [columns.of(choice).times for part in promise.gang.shape.parts for choice in part.choices]
-        return any(times[stay.at].any() for stay in promise.stays for times in choices)
+    def has_room_now(self, name: str) -> bool:
+        """Return whether a node reserved for a gang has room for one part of it now."""
+        reservation, index = self.by_gang[name], self.state.nodes.columns
+        choices = [index.of(choice).times for part in reservation.gang.shape.parts for choice in part.choices]
+        return any(room_counts[stay.indices].any() for stay in reservation.stays for room_counts in choices)
 
-    def longest_ms(self, parts: tuple[Shape, ...]) -> int:
-        """How long gangs of such parts may stay that start now: one that stays longer would be in the way of a promise
-        on any nodes. Quota and levels may say less."""
-        if not self.standing:
+    def max_stay_ms(self, parts: tuple[Shape, ...]) -> int:
+        """Return the longest stay with which a gang of such parts that starts now delays no reservation.
+
+        Quota and topology may allow less. Free capacity only shrinks with the length of a stay, so the slot is found by
+        bisection.
+        """
+        if not self.by_gang:
             return NEVER_MS
-        as_of = len(self.state.nodes.journal.entries)
-        known = self._longest.get(parts)
-        if known is not None and known[0] == as_of:
+        journal_length = len(self.state.nodes.journal.entries)
+        known = self._max_stays.get(parts)
+        if known is not None and known[0] == journal_length:
             return known[1]
-        near = self.nearby()
-        low, high = 0, len(near.edges) + 1
+        profile = self.near_profile()
+        low, high = 0, len(profile.edges) + 1
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._has_room(parts, middle) else (low, middle)
-        found = NEVER_MS if low == len(near.edges) else int(near.edges[low]) - self.now_ms
-        self._longest[parts] = as_of, found
-        return found
+            low, high = (middle, high) if self._has_room_for(parts, middle) else (low, middle)
+        max_stay_ms = NEVER_MS if low == len(profile.edges) else int(profile.edges[low]) - self.now_ms
+        self._max_stays[parts] = journal_length, max_stay_ms
+        return max_stay_ms
 
-    def kept_until(self, end_ms: int, parts: Iterable[Shape]) -> Kept:
-        """What a gang of such parts that ends then must leave."""
-        return self._kept_in(max(1, self.nearby().upto(end_ms)), has_share=has_share(parts))
+    def capacity_kept_until(self, end_ms: int, parts: Iterable[Shape]) -> Kept:
+        """Return what a gang of such parts that ends then has to leave free."""
+        return self._capacity_kept(max(1, self.near_profile().edge_at_or_after(end_ms)), has_share=has_share(parts))
 
-    def _kept_in(self, slots: int, *, has_share: bool) -> Kept:
-        """The same of one that stays for so many slots."""
-        kept = self._kept.get((slots, has_share))
+    def _capacity_kept(self, slots: int, *, has_share: bool) -> Kept:
+        """Return what a gang that stays for so many slots has to leave free."""
+        kept = self._kept_by_slots.get((slots, has_share))
         if kept is None:
-            kept = self._where_some_begin(slots) if has_share else self._where_any_is_promised(slots)
-            self._kept[slots, has_share] = kept
+            kept = self._kept_where_reservations_begin(slots) if has_share else self._kept_on_all_reserved(slots)
+            self._kept_by_slots[slots, has_share] = kept
         return kept
 
-    def _where_any_is_promised(self, slots: int) -> Kept:
-        near, nodes = self.nearby(), self.state.nodes
-        at = near.at
-        there = near.window(at, 0, slots)
-        has: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-        gpus, cpu_milli, memory_bytes = (
-            np.maximum(0, amount[at] - least) for amount, least in zip(has, there[:3], strict=True)
-        )
-        return Kept(at, gpus, cpu_milli, memory_bytes, there.guests > 0, there.alone > 0)
+    def _kept_on_all_reserved(self, slots: int) -> Kept:
+        profile, nodes = self.near_profile(), self.state.nodes
+        indices = profile.indices
+        least_free = profile.least_free(indices, 0, slots)
+        free_now: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        amounts = zip(free_now, least_free[:3], strict=True)
+        gpus, cpu_milli, memory_bytes = (np.maximum(0, free[indices] - least) for free, least in amounts)
+        return Kept(indices, gpus, cpu_milli, memory_bytes, least_free.guests > 0, least_free.alone > 0)
 
-    def _where_some_begin(self, slots: int) -> Kept:
-        """The same where a promise begins in these slots: on other nodes a share may stay alone on its device."""
-        near, kept = self.nearby(), self._kept_in(slots, has_share=False)
-        soon = [each for each in self.standing.values() if near.slot(max(self.now_ms, each.start_ms)) < slots]
-        mine = np.isin(kept.at, [at for each in soon for stay in each.stays for at in stay.at.tolist()])
-        return kept.of(mine)
+    def _kept_where_reservations_begin(self, slots: int) -> Kept:
+        """Return the same for nodes on which a reservation begins in these slots.
 
-    def _has_room(self, parts: tuple[Shape, ...], slots: int) -> bool:
-        """Whether there are enough nodes for each part by itself, for so many slots."""
+        On other nodes a share may stay alone on its device.
+        """
+        profile, kept = self.near_profile(), self._capacity_kept(slots, has_share=False)
+        beginning = [r for r in self.by_gang.values() if profile.slot_at(max(self.now_ms, r.start_ms)) < slots]
+        indices = [index for r in beginning for stay in r.stays for index in stay.indices.tolist()]
+        return kept.of(np.isin(kept.at, indices))
+
+    def _has_room_for(self, parts: tuple[Shape, ...], slots: int) -> bool:
+        """Return whether there are enough nodes for each part by itself, for so many slots."""
         nodes = self.state.nodes
-        with nodes.keeping(self._kept_in(slots, has_share=has_share(parts))):
+        with nodes.keeping(self._capacity_kept(slots, has_share=has_share(parts))):
             return all(any(nodes.room(choice) >= part.nodes for choice in part.choices) for part in parts)
 
-    # -- the time after this round -------------------------------------------------------------------------------------
+    # -- forecasts -----------------------------------------------------------------------------------------------------
 
-    def nearby(self) -> AvailabilityProfile:
-        """Of the nodes that are promised to somebody, at the moments of the promises."""
-        if self._near is None:
-            self._near = self._seen.near(self.standing.values())
-        return self._near
+    def near_profile(self) -> AvailabilityProfile:
+        """Return the profile of the reserved nodes at reserved starts."""
+        if self._near_profile is None:
+            self._near_profile = self._forecast.profile_near(self.by_gang.values())
+        return self._near_profile
 
-    def _add_near(self, promise: Reservation) -> bool:
-        """Lay it down where promises are held against each other, if that has its nodes and its moment."""
-        near = self._near
-        at = np.concatenate([stay.at for stay in promise.stays])
-        if near is None or not near.has(at).all():
+    def _add_to_near_profile(self, reservation: Reservation) -> bool:
+        """Add a reservation to the near profile if that has its nodes and its start; return whether it has."""
+        profile = self._near_profile
+        indices = np.concatenate([stay.indices for stay in reservation.stays])
+        if profile is None or not profile.covers(indices).all():
             return False
-        if max(self.now_ms, promise.start_ms) not in near.edges:
+        if max(self.now_ms, reservation.start_ms) not in profile.edges:
             return False
-        for stay in promise.stays:
-            near.add(stay)
+        for stay in reservation.stays:
+            profile.add(stay)
         return True
 
-    def whole(self) -> AvailabilityProfile:
-        """Of all nodes, with all that is promised."""
-        if self._profile is None:
-            self._profile = self._seen.whole(self.standing.values())
-        return self._profile
+    def full_profile(self) -> AvailabilityProfile:
+        """Return the profile of all nodes."""
+        if self._full_profile is None:
+            self._full_profile = self._forecast.profile_of_all(self.by_gang.values())
+        return self._full_profile
 
-    def knows_all(self) -> bool:
-        """Whether that has all that will be free, from the moment on at which it is."""
-        promised = [ms for each in self.standing.values() for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
-        return self._seen.has_ends(self.whole(), promised)
+    def is_profile_exact(self) -> bool:
+        """Return whether the full profile has all capacity as soon as it is free."""
+        reserved_ms = [ms for r in self.by_gang.values() for ms in (max(self.now_ms, r.start_ms), r.end_ms)]
+        return self._forecast.has_all_ends(self.full_profile(), reserved_ms)
 
-    def quota(self) -> QuotaForecast | FlatQuotaForecast | None:
-        """What queues may use, with all that is promised; None where no figure binds anybody."""
-        if not self._knows_quota:
-            self._allowance, self._knows_quota = self._seen.allowance(), True
-            if self._allowance is not None:
-                for promise in self.standing.values():
-                    self._allowance.promise(self._charge(promise))
-        return self._allowance
+    def quota_forecast(self) -> QuotaForecast | FlatQuotaForecast | None:
+        """Return the forecast of free quota, or None if no queue has a limit."""
+        if not self._has_quota_forecast:
+            self._quota_forecast, self._has_quota_forecast = self._forecast.quota_forecast(), True
+            if self._quota_forecast is not None:
+                for reservation in self.by_gang.values():
+                    self._quota_forecast.add_reservation(self._charge(reservation))
+        return self._quota_forecast
 
-    def _charge(self, promise: Reservation) -> Charge:
-        shares, begin_ms = shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
-        return self._seen.charge(promise.gang, shares, (begin_ms, promise.end_ms))
+    def _charge(self, reservation: Reservation) -> QuotaCharge:
+        shares, begin_ms = shares_on(reservation.gang.shape, reservation.nodes), max(self.now_ms, reservation.start_ms)
+        return self._forecast.charge_of(reservation.gang, shares, (begin_ms, reservation.end_ms))
 
 
 def has_share(parts: Iterable[Shape]) -> bool:
-    """Whether one of these is to have a share of a device."""
+    """Return whether one of the parts requests a share of a device."""
     return any(part.has_share for part in parts)
 
 
-def by_start(promise: Reservation) -> tuple[int, int]:
-    """Where it is in their order."""
-    return promise.start_ms, promise.gang.number
+def start_order(reservation: Reservation) -> tuple[int, int]:
+    """Return the sort key of a reservation."""
+    return reservation.start_ms, reservation.gang.number

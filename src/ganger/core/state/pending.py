@@ -35,12 +35,12 @@ class Numbers:
         heappush(self._free, number)
 
 
-class Banding(Protocol):
+class FifoClassifier(Protocol):
     """What says in which line a pending gang waits: a policy. See `core.queue_order.policy_interface`."""
 
     NAME: str
 
-    def band(self, gang: Gang) -> Hashable:
+    def fifo_class(self, gang: Gang) -> Hashable:
         """Return the band of a gang: of one user's gangs in one queue and one band the older always goes first."""
         ...
 
@@ -50,7 +50,9 @@ class PendingLanes:
     owners: all of these that there ever were, by number; policy: the name of the one whose bands they are. Lines, kinds
     and queues are numbered."""
 
-    def __init__(self, policy: str, band: Callable[[Gang], Hashable], pending: Mapping[ClassKey, list[Gang]]) -> None:
+    def __init__(
+        self, policy: str, fifo_class: Callable[[Gang], Hashable], pending: Mapping[ClassKey, list[Gang]]
+    ) -> None:
         """`pending`: gangs that may be started, by class."""
         self.policy = policy
         self.of: dict[LineKey, Lane] = {}
@@ -59,7 +61,7 @@ class PendingLanes:
         self.owners: dict[tuple[str, str], int] = {}
         self.groups = PendingIndex()
         self.line_numbers, self.kind_numbers, self.queue_numbers = Numbers(), Numbers(), Numbers()
-        self._band = band
+        self._fifo_class = fifo_class
         cells: list[int] = []
         for of_class, members in pending.items():
             new = len(self.groups.of)
@@ -74,7 +76,7 @@ class PendingLanes:
 
     def entry(self, gang: Gang) -> Entry | None:
         """That of a gang, if it waits."""
-        line = self.of.get((gang.queue, gang.job.user, self._band(gang)))
+        line = self.of.get((gang.queue, gang.job.user, self._fifo_class(gang)))
         if line is None:
             return None
         at = bisect_left(line.entries, gang.number, key=_number)
@@ -116,7 +118,7 @@ class PendingLanes:
 
     def validate(self, pending: Mapping[ClassKey, list[Gang]]) -> None:
         """Compare with lines made anew. AssertionError names what differs."""
-        anew = PendingLanes(self.policy, self._band, pending)
+        anew = PendingLanes(self.policy, self._fifo_class, pending)
         assert _content(self) == _content(anew), "lines of pending gangs differ"
         for lines in (self, anew):
             for at, group in enumerate(lines.groups.of):
@@ -132,7 +134,7 @@ class PendingLanes:
         queue, user, priority, shape, times, array, avoids = of_class
         kind = self.kinds.get((shape, avoids)) or self._kind(shape, avoids)
         for gang in gangs:
-            key = queue, user, self._band(gang)
+            key = queue, user, self._fifo_class(gang)
             line = self.of.get(key) or self._line(key)
             stays_ms, again = gang.least_ms, gang.passes_reservations
             kind.waiting += 1

@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.queues.fair_share import DecayedUsage, FairShares, respent
+from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
 from ganger.core.state.allocations import Allocations, overtaken
 from ganger.core.state.dependencies import Dependents
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.state.job_arrays import ArrayJob, untouched
 from ganger.core.state.maintenance import MaintenanceWindows
-from ganger.core.state.pending import Banding, PendingLanes
+from ganger.core.state.pending import FifoClassifier, PendingLanes
 from ganger.core.state.quota_charges import QuotaCharges
 from ganger.core.state.runtime_estimate import RunTimeHistory, RunTimes
 from ganger.core.state.timers import Timers
@@ -191,14 +191,14 @@ class State:
         self.undo.put(self.charged, gang.id, taken)
         self.tree.charge(gang.queue, taken)
         self.tree.charge_user(gang.queue, gang.job.user, taken[0], gang.node_ms, 1)
-        self.standings.hold(gang.queue, gang.job.user, taken[: len(RESOURCES)], +1)
+        self.standings.add_held(gang.queue, gang.job.user, taken[: len(RESOURCES)], +1)
 
     def _refund(self, gang: Gang) -> None:
         taken = self.charged[gang.id]
         self.undo.drop(self.charged, gang.id)
         self.tree.charge(gang.queue, tuple(-amount for amount in taken))
         self.tree.charge_user(gang.queue, gang.job.user, -taken[0], -gang.node_ms, -1)
-        self.standings.hold(gang.queue, gang.job.user, taken[: len(RESOURCES)], -1)
+        self.standings.add_held(gang.queue, gang.job.user, taken[: len(RESOURCES)], -1)
 
     def type_of(self, node: str) -> str:
         """The type of a node's GPUs; nothing of one that is not there any more."""
@@ -309,10 +309,10 @@ class State:
             gang.expected = replace(gang.expected, run_ms=run_ms, outlived=True)
         self.take(gang, shares)
 
-    def lines(self, policy: Banding) -> PendingLanes:
+    def lines(self, policy: FifoClassifier) -> PendingLanes:
         """Pending gangs that come after nobody, in the lines that the policy puts them in."""
         if self._lines is None or self._lines.policy != policy.NAME:
-            self._lines = PendingLanes(policy.NAME, policy.band, self.classes)
+            self._lines = PendingLanes(policy.NAME, policy.fifo_class, self.classes)
         return self._lines
 
     def holding(self) -> list[tuple[Gang, Shares]]:
@@ -385,7 +385,7 @@ class State:
         """With the half-life in force, whatever it was."""
         spent, was_ms, half_life_ms = self.standings.spent(), self.standings.half_life_ms, self.rules.half_life_ms
         if was_ms != half_life_ms:
-            spent = respent(spent, was_ms, half_life_ms, self.at_ms)
+            spent = recut_usage(spent, was_ms, half_life_ms, self.at_ms)
         return FairShares(self.tree, self._capacity(), spent, self.at_ms, half_life_ms)
 
     def _node_states(self) -> dict[str, NodeState]:

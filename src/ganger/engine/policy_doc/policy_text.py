@@ -13,7 +13,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from ganger.core.fold.fold_policy import circle_of
-from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, lowered, nominal, scale_of
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, RESOURCES, QueueTree, nominal, normalize_gpu_types, resource_scale
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_root
@@ -137,7 +137,7 @@ def _draft(source: Document) -> Draft:
 def _whole(document: PolicyDocument) -> PolicyDocument:
     """With root and default, and types of GPUs in lower-case."""
     queues = {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT), **document.queues}
-    queues = {name: lowered(queue) for name, queue in sorted(queues.items())}
+    queues = {name: normalize_gpu_types(queue) for name, queue in sorted(queues.items())}
     return replace(document, queues=queues | {ROOT: replace(queues[ROOT], parent=None)})
 
 
@@ -224,8 +224,8 @@ def _over_promised(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
     tree = QueueTree(queues.values(), (0,) * len(RESOURCES), Undo())
     for at, queue in enumerate(tree.queues):
         for r, resource in enumerate(tree.resources):
-            own, scale = nominal(queue, resource), scale_of(resource)
-            below = {tree.queues[child].name: tree.promised[child][r] // scale for child in tree.children[at]}
+            own, scale = nominal(queue, resource), resource_scale(resource)
+            below = {tree.queues[child].name: tree.guaranteed[child][r] // scale for child in tree.children[at]}
             own = None if own is None else own // scale
             if own is not None and sum(below.values()) > own:
                 listed = ", ".join(f"{name} {amount}" for name, amount in below.items() if amount)
@@ -235,7 +235,11 @@ def _over_promised(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
 
 
 def _keys_of(resource: str) -> tuple[str, ...]:
-    return ("gpu_types", resource.removeprefix(OF_TYPE)) if resource.startswith(OF_TYPE) else (_KEYS[resource],)
+    return (
+        ("gpu_types", resource.removeprefix(GPU_TYPE_PREFIX))
+        if resource.startswith(GPU_TYPE_PREFIX)
+        else (_KEYS[resource],)
+    )
 
 
 def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProblem]:

@@ -5,7 +5,7 @@ It is said and never refused: nodes come and go, and until they come nobody can 
 
 from collections.abc import Iterator
 
-from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, in_figures, nominal, scale_of
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, RESOURCES, QueueTree, nominal, resource_label, resource_scale
 from ganger.core.state.state import State
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
@@ -22,7 +22,7 @@ def warnings(state: State, document: PolicyDocument) -> tuple[PolicyWarning, ...
     sums = (int(amounts.sum()) for amounts in (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes))
     there = dict(zip(RESOURCES, sums, strict=True))
     for kind, gpus in zip(nodes.gpu_types, nodes.gpus.tolist(), strict=True):
-        there[OF_TYPE + kind] = there.get(OF_TYPE + kind, 0) + gpus
+        there[GPU_TYPE_PREFIX + kind] = there.get(GPU_TYPE_PREFIX + kind, 0) + gpus
     tree = state.tree_with(document.queues.values())
     return tuple(each for r, resource in enumerate(tree.resources) for each in _beyond(tree, r, there.get(resource, 0)))
 
@@ -30,16 +30,16 @@ def warnings(state: State, document: PolicyDocument) -> tuple[PolicyWarning, ...
 def _beyond(tree: QueueTree, r: int, there: int) -> Iterator[PolicyWarning]:
     """Queues whose own figure is more than is there; and those without, of which all below together are."""
     resource = tree.resources[r]
-    promised = [amounts[r] // scale_of(resource) for amounts in tree.promised]
+    guaranteed = [amounts[r] // resource_scale(resource) for amounts in tree.guaranteed]
     for at, queue in enumerate(tree.queues):
-        below = {tree.queues[child].name: promised[child] for child in tree.children[at] if promised[child]}
-        if promised[at] <= there:
+        below = {tree.queues[child].name: guaranteed[child] for child in tree.children[at] if guaranteed[child]}
+        if guaranteed[at] <= there:
             continue
         if _has_figure(queue, resource):
-            yield _warning(f"queue {queue.name} is", queue, resource, (promised[at], there))
+            yield _warning(f"queue {queue.name} is", queue, resource, (guaranteed[at], there))
         elif sum(below.values()) > there >= max(below.values()):
             each = ", ".join(f"{name} {_amount(resource, amount)}" for name, amount in below.items())
-            yield _warning(f"the queues below {queue.name} ({each}) are", queue, resource, (promised[at], there))
+            yield _warning(f"the queues below {queue.name} ({each}) are", queue, resource, (guaranteed[at], there))
 
 
 def _has_figure(queue: Queue, resource: str) -> bool:
@@ -50,11 +50,11 @@ def _has_figure(queue: Queue, resource: str) -> bool:
 def _warning(who: str, queue: Queue, resource: str, amounts: tuple[int, int]) -> PolicyWarning:
     guaranteed, there = amounts
     unit = {RESOURCES[1]: " CPUs", RESOURCES[2]: " of memory"}.get(resource, " GPUs")
-    if resource.startswith(OF_TYPE):
-        unit = f" {resource.removeprefix(OF_TYPE)} GPUs"
+    if resource.startswith(GPU_TYPE_PREFIX):
+        unit = f" {resource.removeprefix(GPU_TYPE_PREFIX)} GPUs"
     said = f"{who} guaranteed {_amount(resource, guaranteed)}{unit}, and all nodes have {_amount(resource, there)}"
     return PolicyWarning(
-        queue=queue.name, resource=in_figures(resource), guaranteed=guaranteed, there=there, sentence=said
+        queue=queue.name, resource=resource_label(resource), guaranteed=guaranteed, there=there, sentence=said
     )
 
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from ganger.core.explain.max_fit import SizeRequest, sizes
 from ganger.core.fold.fold import refusal
-from ganger.core.queues.quota import lowered
+from ganger.core.queues.quota import normalize_gpu_types
 from ganger.engine.loop import Loop
 from ganger.engine.query.cluster_overview import overview
 from ganger.engine.query.listing_rows import node_rows, queue_rows
 from ganger.engine.query.state_replica import TrialReplica
-from ganger.engine.submit.quota_check import contradicts, nearest, wrong_with
+from ganger.engine.submit.quota_check import contradicts, invalid_figure, nearest
 from ganger.errors import RequestError
 from ganger.model.cluster import NodeState
 from ganger.model.event import (
@@ -79,9 +79,9 @@ class ClusterService:
     def set_queue(self, queue: Queue) -> QueueRow:
         """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle, more
         guaranteed below it than it has, a type of GPU that is not there."""
-        queue = lowered(queue)
+        queue = normalize_gpu_types(queue)
         with self._loop.view() as state:
-            why = wrong_with(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
+            why = invalid_figure(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
         if why:
             raise RequestError("bad_queue", why, "see the queues there are: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))

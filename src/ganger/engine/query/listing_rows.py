@@ -5,7 +5,7 @@ from dataclasses import asdict
 from ganger.core.explain.explain import own_reason, reason_view
 from ganger.core.nodes.topology import path
 from ganger.core.queue_order.fair_division import fair_gpus
-from ganger.core.queues.quota import UNLIMITED, in_figures, scale_of
+from ganger.core.queues.quota import UNLIMITED, resource_label, resource_scale
 from ganger.core.state.gang import RESTING, Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.job import GangState
@@ -16,7 +16,7 @@ def queue_rows(state: State) -> list[QueueRow]:
     """Every queue, parents first."""
     tree, fair = state.tree, fair_gpus(state)
     pending, running = _many(state)
-    held = {name: tree.held(r) for r, name in enumerate(tree.resources)}
+    subtree_usage = {name: tree.subtree_usage(r) for r, name in enumerate(tree.resources)}
     return [
         QueueRow(
             name=queue.name,
@@ -25,8 +25,10 @@ def queue_rows(state: State) -> list[QueueRow]:
             nominal=asdict(queue.nominal),
             borrowing=asdict(queue.borrowing),
             lending=asdict(queue.lending),
-            used={in_figures(name): _written(name, amounts[at]) for name, amounts in held.items()},
-            available={in_figures(name): _room(name, tree.available(at, r)) for r, name in enumerate(tree.resources)},
+            used={resource_label(name): _written(name, amounts[at]) for name, amounts in subtree_usage.items()},
+            available={
+                resource_label(name): _room(name, tree.available(at, r)) for r, name in enumerate(tree.resources)
+            },
             user_limits=asdict(queue.user_limits),
             default_time_ms=queue.default_time_ms,
             fair_gpus=fair[at],
@@ -101,5 +103,5 @@ def _room(resource: str, amount: int) -> float | None:
 
 def _written(resource: str, amount: int) -> float:
     """An amount as quota is written: GPUs, with their thousandths where somebody has a share of one."""
-    whole, rest = divmod(amount, scale_of(resource))
-    return whole + rest / scale_of(resource) if rest else whole
+    whole, rest = divmod(amount, resource_scale(resource))
+    return whole + rest / resource_scale(resource) if rest else whole

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from ganger.core.placement.start_check import StartRequest
-from ganger.core.queues.quota import OF_TYPE, QueueTree, Vector, contradiction, need
-from ganger.core.queues.quota import wrong_with as figures_wrong_with
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, QueueTree, Vector, guarantee_conflict, need
+from ganger.core.queues.quota import invalid_figure as figures_wrong_with
 from ganger.core.state.state import State
 from ganger.engine.submit.feasibility import SAY, check_nodes
 from ganger.errors import RequestError
@@ -114,7 +114,7 @@ def over_quota(tree: QueueTree, queue: str, amounts: Vector, does: str = "needs"
     return None
 
 
-def wrong_with(queue: Queue) -> str | None:
+def invalid_figure(queue: Queue) -> str | None:
     """What is wrong with a queue by itself: its name or a figure. Its place in the tree is `core.state.state`'s matter,
     its place among the others that of `contradicts`."""
     if not _QUEUE_NAME.fullmatch(queue.name):
@@ -131,7 +131,7 @@ def contradicts(state: State, queue: Queue) -> str | None:
     queues = {**state.queues, queue.name: queue}
     if any(levels_below_root(queues, name) > MAX_LEVELS for name in queues):
         return TOO_DEEP
-    if (why := contradiction(queues.values(), queue.name)) is not None:
+    if (why := guarantee_conflict(queues.values(), queue.name)) is not None:
         return why
     there = sorted({kind: None for kind in state.nodes.gpu_types if kind})
     before = state.queues.get(queue.name, queue if not state.nodes.nodes else Queue(name=queue.name))
@@ -163,7 +163,7 @@ def _check_quota(tree: QueueTree, wanted: StartRequest) -> None:
     if (why := over_quota(tree, wanted.queue, amounts)) is not None:
         r = next(r for r, total in enumerate(amounts) if total > max(0, tree.potential(at, r)))
         missing = amounts[r] - max(0, tree.potential(at, r))
-        enough = max(amounts[r], tree.promised[at][r] + missing)  # some of what it has may be what those below keep
+        enough = max(amounts[r], tree.guaranteed[at][r] + missing)  # some of what it has may be what those below keep
         raise RequestError(
             "quota_too_small",
             why,
@@ -173,14 +173,14 @@ def _check_quota(tree: QueueTree, wanted: StartRequest) -> None:
 
 
 def _said(resource: str, amount: int) -> str:
-    if resource.startswith(OF_TYPE):
-        return SAY["gpu_milli"](amount).replace("GPU", f"{resource.removeprefix(OF_TYPE)} GPU")
+    if resource.startswith(GPU_TYPE_PREFIX):
+        return SAY["gpu_milli"](amount).replace("GPU", f"{resource.removeprefix(GPU_TYPE_PREFIX)} GPU")
     return SAY[resource](amount)
 
 
 def _flag(resource: str, amount: int) -> str:
-    if resource.startswith(OF_TYPE):
-        return f"--gpus {resource.removeprefix(OF_TYPE)}:{-(-amount // DEVICE_MILLI)}"
+    if resource.startswith(GPU_TYPE_PREFIX):
+        return f"--gpus {resource.removeprefix(GPU_TYPE_PREFIX)}:{-(-amount // DEVICE_MILLI)}"
     return _AT_LEAST[resource](amount)
 
 
