@@ -92,7 +92,7 @@ def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[
         empty, defined = Definitions(tree, r, []), Definitions(tree, r, charges)
         for name, at in tree.index.items():
             assert tree.usage[r][at] == defined.usage(name)
-            assert tree.held(r)[at] == defined.held(name)
+            assert tree.subtree_usage(r)[at] == defined.held(name)
             assert tree.available(at, r) == defined.available(name)
             assert tree.potential(at, r) == empty.available(name)
     for name, amount in reversed(charges):
