@@ -364,7 +364,7 @@ class RawFacts:
     def used(self, name: str, r: str) -> Fraction:
         """Return what jobs in and below the queue use that the queue can see."""
         starts = [start for gang, start in self.starts.items() if self.jobs[gang].spec.queue == name]
-        own = Fraction(sum(self.held_of(start, r) for start in starts))
+        own = Fraction(sum(self.usage_of_start(start, r) for start in starts))
         return own + sum(max(Fraction(0), self.used(c, r) - self.local_quota(c, r)) for c in self._children(name))
 
     def subtree(self, name: str, r: str) -> Fraction | float:
