@@ -41,20 +41,20 @@ LIMIT_CPU_S: Final = 1_200
 """A mutant that works for longer never ends: that is seen, too. Of the processor: a busy machine decides nothing."""
 FIRST: Final = {
     "place": ("topology", "placement", "sizes", "labels", "gpu_shares"),
-    "share": ("order", "shares", "quota"),
-    "backfill": ("promised", "backfill"),
-    "promises": ("promised", "backfill", "maintenance", "large", "predicted"),
-    "laid": ("promised", "backfill", "maintenance", "gpu_shares", "quota"),
-    "profile": ("promised", "backfill", "maintenance"),
+    "fair_share": ("order", "shares", "quota"),
+    "earliest_start": ("promised", "backfill"),
+    "reservations": ("promised", "backfill", "maintenance", "large", "predicted"),
+    "reservation_table": ("promised", "backfill", "maintenance", "gpu_shares", "quota"),
+    "availability_profile": ("promised", "backfill", "maintenance"),
 }
 """Pictures of each file that see most of what is wrong in it: most mutants end there."""
 LAWS: Final = {
     "place": ("place", "parts", "shares_of_domains"),
-    "share": ("share", "fair", "policy"),
-    "backfill": ("backfill",),
-    "promises": ("backfill", "profile", "promises"),
-    "laid": ("promises", "backfill", "profile"),
-    "profile": ("profile", "backfill", "promises"),
+    "fair_share": ("share", "fair", "policy"),
+    "earliest_start": ("backfill",),
+    "reservations": ("backfill", "profile", "promises"),
+    "reservation_table": ("promises", "backfill", "profile"),
+    "availability_profile": ("profile", "backfill", "promises"),
 }
 """Of each file: those that say most of it, tried before the others."""
 LAST: Final = "every_round"
