@@ -78,7 +78,7 @@ def _job() -> Object:
         ("Queue", "string", ".spec.queue", "the queue it waits in; empty: default"),
         ("Shape", "string", ".status.shape", "nodes and what each of them has"),
         ("Generation", "integer", ".status.generation", "how often it was started"),
-        ("ReasonCode", "string", ".status.reason", "why it waits, in one word; -o wide: in a sentence"),
+        ("Why", "string", ".status.reason", "why it waits, in one word; -o wide: in a sentence"),
         ("Age", "date", ".metadata.creationTimestamp", "since it was made"),
         ("User", "string", ".spec.user", "whose it is"),
         ("Message", "string", ".status.message", "why, in a sentence"),
