@@ -15,12 +15,12 @@ print(json.dumps([sorted(registry.frameworks()), sorted(registry.policies()), re
 """
 GOOD = 'NAME = "mine"\nDOC = "d"\nRESERVED = ()\ndef rank_environment(placed, rank): return {"MINE": str(rank)}\n'
 POLICY = """NAME = "mine"
-PROMISES = ()
+LIVENESS_GUARANTEES = ()
 ORDERS_RUNNING = False
-STARVES_AFTER_MS = None
-RESERVES = None
-BLOCKS = False
-account_key = gang_key = early = band = key = factors = turn_ms = print
+STARVATION_AGE_MS = None
+FIXED_RESERVATIONS = None
+STRICT_ORDER = False
+account_key = gang_key = key_lower_bound = fifo_class = key = factors = next_key_change_ms = print
 """
 
 
