@@ -59,7 +59,7 @@ def places(free: Free, count: int, slicing: Slicing, inside: str) -> Iterator[tu
 @given(
     cluster=clusters(),
     slicing=st.sampled_from(SLICINGS),
-    many=st.integers(1, 2),
+    count=st.integers(1, 2),
     inside=st.sampled_from(("", "", "spine", "rack")),
     strategy=st.sampled_from(("pack", "spread", "balanced")),
 )
