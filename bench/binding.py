@@ -19,16 +19,16 @@ from bench.disrupting import End, drawn, lived, nodes_for
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.backends.kubernetes.pod_bootstrap import Entry, PodBootstrap
-from ganger.controller.assembly import image_of
-from ganger.controller.jobs.ended_jobs import finished
+from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
+from ganger.controller.assembly import restore_image
+from ganger.controller.jobs.ended_jobs import load_ended
 from ganger.controller.object_log import ObjectLog
-from ganger.controller.policy.policy_reconciler import PolicyObjects
-from ganger.controller.policy.queue_status import QueueFigures
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.controller.policy.queue_status import QueueStatusReporter
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import policy_from_dict
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
@@ -83,7 +83,7 @@ class _Faked:
 
     def __init__(self, api: FakeApi, folder: Path, members: int) -> None:
         self._api, self._folder, self._members = api, folder, members
-        self._access = Credentials.of_files([api.kubeconfig(folder / "config")])
+        self._access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
         self.inject = api.inject
 
     @property
@@ -136,7 +136,7 @@ class Controlled:
 async def controller(
     access: Credentials,
     folder: Path,
-    policies: PolicyObjects | None = None,
+    policies: PolicyReconciler | None = None,
     may_act: Callable[[], bool] = lambda: True,
     clock: Clock | None = None,
 ) -> AsyncIterator[Controlled]:
@@ -147,28 +147,28 @@ async def controller(
     clock = clock or _Clock()
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
-    async with Api(access, PROGRAM) as api:
-        entry = Entry(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
+    async with ApiClient(access, PROGRAM) as api:
+        entry = LauncherEndpoint(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
         backend = KubernetesBackend(api, PodBootstrap(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
         following = event_loop.create_task(backend.run())
-        await backend.listed()
-        policy = policy_from_dict({}, "nothing").document if policies is None else await policies.kept()
-        used = {} if policies is None else policies.used()
-        backend.lay_out(policy.topology)
-        taken = backend.take_over()
-        image, unread = image_of(backend.jobs, backend.cluster, policy, used, taken)
-        backend.leave_alone(unread)
+        await backend.wait_synced()
+        policy = policy_from_dict({}, "nothing").document if policies is None else await policies.policy_in_force()
+        usage = {} if policies is None else policies.usage()
+        backend.set_topology(policy.topology)
+        taken = backend.adopt_bound_pods()
+        image, unread = restore_image(backend.jobs, backend.cluster, policy, usage, taken)
+        backend.ignore_jobs(unread)
 
-        def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
-            event_loop.call_soon(partial(backend.tell, name, status, soon=soon))
+        def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
+            event_loop.call_soon(partial(backend.write_status, name, status, soon=soon))
 
-        log = ObjectLog(folder / "ganger.db", image, tell, finished(backend.jobs))
+        log = ObjectLog(folder / "ganger.db", image, write_status, load_ended(backend.jobs))
         loop = Loop(log, backend, order, clock, "0")
         loop.open()
         tasks = [following, event_loop.create_task(_turn(loop, clock))]
         if policies is not None:
-            figures = QueueFigures(loop, policies, used, backend.statuses.owes)
-            log.told, policies.regrouped = figures.told, figures.look_again
+            figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
+            log.on_written, policies.on_regrouped = figures.on_written, figures.notify
             tasks.append(event_loop.create_task(figures.run()))
         try:
             yield Controlled(backend, loop, log)

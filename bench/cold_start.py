@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.api_server import api_server, client, peak_mb
 from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import NODES, PODS
@@ -44,7 +44,7 @@ def measure(kubeconfig: str) -> None:
 
 async def _measured(kubeconfig: Path) -> dict[str, float]:
     began_s = time.perf_counter()
-    async with Api(Credentials.of_files([kubeconfig]), PROGRAM) as api:
+    async with ApiClient(Credentials.from_kubeconfig([kubeconfig]), PROGRAM) as api:
         pods = Informer(api, PODS, lambda _, __: None)
         nodes = Informer(api, NODES, lambda _, __: None)
         following = [asyncio.create_task(each.run()) for each in (pods, nodes)]

@@ -15,7 +15,7 @@ from bench.kwok_gangs import THEIRS, Watched, each, group_of, groups_gone, pod_o
 from bench.measure import Figure
 from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
-from ganger.kubeapi.objects import Meta
+from ganger.kubeapi.objects import ObjectMeta
 from ganger.kubeapi.resources import PODS
 from tools.testcluster import Cluster
 
@@ -56,7 +56,7 @@ async def _interleaved(
         first = _bound(seen)
         fuller = max(gangs, key=lambda gang: first.get(gang, 0))
         for at in range(NODES):
-            await seen.api.delete(PODS, Meta(name=f"{fuller}-{at}", namespace="default"), grace_s=0)
+            await seen.api.delete(PODS, ObjectMeta(name=f"{fuller}-{at}", namespace="default"), grace_s=0)
             seen.bound_s.pop(f"{fuller}-{at}", None)
         await asyncio.sleep(SETTLES_S)
         then = _bound(seen)

@@ -40,7 +40,7 @@ async def _of_controller(folder: Path) -> float:
     async with FakeApi(kubelet=True) as api:
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
         api.put(CRD)
-        access = Credentials.of_files([api.kubeconfig(folder / "config")])
+        access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
         async with controller(access, folder, clock=WallClock()) as its:
             await asyncio.sleep(IDLE_S)
             before_ms = _wall_ms()

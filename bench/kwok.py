@@ -26,11 +26,11 @@ import psutil
 import ganger
 from bench.measure import ROOT
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
-from ganger.kubeapi.objects import Meta, Object
-from ganger.kubeapi.request import Place
+from ganger.kubeapi.objects import Object, ObjectMeta
+from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import PODS, Resource
 from tools.testcluster import Cluster, cluster
 from tools.testcluster.api import admin
@@ -109,7 +109,7 @@ def controller(kubeconfig: Path, *, quiet: bool = False) -> Iterator[Controller]
 class Seen:
     """What of the cluster's pods and GangJobs is seen, and a way to make more."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self.pods = Informer(api, PODS, lambda _old, _new: None)
         self.jobs = Informer(api, GANG_JOBS, lambda _old, _new: None)
@@ -126,11 +126,11 @@ class Seen:
 
     async def change(self, resource: Resource[Any], name: str, fields: Object) -> None:
         """Change fields of one."""
-        await self._api.merge(Place(resource, NAMESPACE, name), fields)
+        await self._api.merge(ObjectRef(resource, NAMESPACE, name), fields)
 
     async def take_away(self, resource: Resource[Any], name: str) -> None:
         """Delete one, if it is there."""
-        await self._api.delete(resource, Meta(name=name, namespace=NAMESPACE))
+        await self._api.delete(resource, ObjectMeta(name=name, namespace=NAMESPACE))
 
     @property
     def bound(self) -> int:
@@ -141,7 +141,7 @@ class Seen:
 @asynccontextmanager
 async def seen(of: Cluster) -> AsyncIterator[Seen]:
     """Inside it pods and GangJobs are followed."""
-    async with Api(Credentials.of_files([of.kubeconfig]), PROGRAM) as api:
+    async with ApiClient(Credentials.from_kubeconfig([of.kubeconfig]), PROGRAM) as api:
         its = Seen(api)
         following = [asyncio.create_task(each.run()) for each in (its.pods, its.jobs)]
         await its.pods.synced.wait()

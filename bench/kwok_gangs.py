@@ -19,11 +19,11 @@ from bench.kwok import AT_ONCE, NAMESPACE, WITHIN_S, clear, controller, job, kwo
 from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM, SCHEDULER
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
-from ganger.kubeapi.objects import Meta, Object, Pod
-from ganger.kubeapi.request import Place
+from ganger.kubeapi.objects import Object, ObjectMeta, Pod
+from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import PODS, Resource
 from tools.testcluster import Cluster
 
@@ -38,7 +38,7 @@ THEIRS: Final = "default-scheduler"
 class Watched:
     """names: of the pods that were seen; bound_s: when each pod was seen to be bound."""
 
-    api: Api
+    api: ApiClient
     bound_s: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
@@ -119,7 +119,7 @@ async def _gang_jobs(cluster: Cluster, gangs: int, size: int) -> float:
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[Watched]:
     """Inside it pods are followed."""
-    async with Api(Credentials.of_files([cluster.kubeconfig]), PROGRAM) as api:
+    async with ApiClient(Credentials.from_kubeconfig([cluster.kubeconfig]), PROGRAM) as api:
         seen = Watched(api)
         follower = Informer(api, PODS, seen.changed)
         following = asyncio.create_task(follower.run())
@@ -146,7 +146,7 @@ async def _ungate(names: list[str], seen: Watched) -> None:
 
     async def some() -> None:
         for name in rest:
-            await seen.api.merge(Place(PODS, NAMESPACE, name), {"spec": {"schedulingGates": None}})
+            await seen.api.merge(ObjectRef(PODS, NAMESPACE, name), {"spec": {"schedulingGates": None}})
 
     async with asyncio.timeout(WITHIN_S):
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
@@ -155,7 +155,7 @@ async def _ungate(names: list[str], seen: Watched) -> None:
 async def groups_gone(names: list[str], seen: Watched) -> None:
     """Delete these PodGroups."""
     for name in names:
-        await seen.api.delete(POD_GROUPS, Meta(name=name, namespace=NAMESPACE))
+        await seen.api.delete(POD_GROUPS, ObjectMeta(name=name, namespace=NAMESPACE))
 
 
 def group_of(name: str, size: int) -> Object:

@@ -18,7 +18,7 @@ from bench import api_server
 from bench.api_server import ApiServer
 from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Key, Pod
@@ -77,7 +77,7 @@ async def _each_fault_once() -> dict[str, float]:
     }
     took = {}
     with api_server.api_server() as server:
-        async with Api(Credentials.of_files([server.kubeconfig]), PROGRAM) as api:
+        async with ApiClient(Credentials.from_kubeconfig([server.kubeconfig]), PROGRAM) as api:
             told = RemoteRecords()
             follower = Informer(api, PODS, told)
             following = asyncio.create_task(follower.run())
@@ -117,10 +117,10 @@ async def _until(right: Callable[[], Awaitable[bool]]) -> float:
 
 
 @asynccontextmanager
-async def _followed(server: FakeApi) -> AsyncIterator[tuple[Api, RemoteRecords]]:
+async def _followed(server: FakeApi) -> AsyncIterator[tuple[ApiClient, RemoteRecords]]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
-        access = Credentials.of_files([server.kubeconfig(Path(folder) / "kubeconfig")])
-        async with Api(access, PROGRAM) as api:
+        access = Credentials.from_kubeconfig([server.kubeconfig(Path(folder) / "kubeconfig")])
+        async with ApiClient(access, PROGRAM) as api:
             told = RemoteRecords()
             follower = Informer(api, PODS, told)
             following = asyncio.create_task(follower.run())

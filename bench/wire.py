@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.api_server import GPUS, api_server, client
 from bench.measure import Figure
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Pod
@@ -58,7 +58,7 @@ def follow(kubeconfig: str) -> None:
 
 
 async def _bound(kubeconfig: Path) -> dict[str, float]:
-    async with Api(Credentials.of_files([kubeconfig]), PROGRAM) as api:
+    async with ApiClient(Credentials.from_kubeconfig([kubeconfig]), PROGRAM) as api:
         waiting = [found.metadata for found in await api.list(PODS)]
         assert len(waiting) == BINDS
         turns = iter(enumerate(waiting))
@@ -71,7 +71,7 @@ async def _bound(kubeconfig: Path) -> dict[str, float]:
 
 
 async def _followed(kubeconfig: Path) -> dict[str, float]:
-    async with Api(Credentials.of_files([kubeconfig]), PROGRAM) as api:
+    async with ApiClient(Credentials.from_kubeconfig([kubeconfig]), PROGRAM) as api:
         whole, told = asyncio.Event(), 0
 
         def changed(_old: Pod | None, _new: Pod | None) -> None:

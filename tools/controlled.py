@@ -1,7 +1,7 @@
-"""A controller on a test cluster, in a process of its own, with a namespace for its jobs. Used by tests and benches.
+"""A controller on a test cluster, in a process of its own, with a namespace for its jobs, for tests and benches.
 
-It has the rights of its account, which `ganger install` grants, and no others. A controller looks after the whole of a
-cluster, so there is one at a time: who comes second waits.
+It has the permissions of its account, which `ganger install` grants, and no others. A controller manages the whole
+cluster, so there is one at a time; a second one waits.
 """
 
 import fcntl
@@ -29,8 +29,12 @@ OVER: Final = ("Succeeded", "Failed", "Stopped")
 
 
 class Controlled:
-    """A cluster with a controller. folder: where its state directory and what it prints are; listens:
-    HOST:PORT of its REST interface."""
+    """A cluster with a controller.
+
+    Attributes:
+        folder: its state directory and output.
+        listens: HOST:PORT of its REST interface.
+    """
 
     def __init__(self, on: Cluster, folder: Path) -> None:
         self.on, self.namespace = on, f"gangs-{os.getpid()}"
@@ -42,7 +46,7 @@ class Controlled:
         self._lent: list[str] = []
 
     def start(self, *, elsewhere: bool = False) -> None:
-        """Run a controller; `elsewhere`: at another door, with nothing of what the last one had written."""
+        """Start a controller; `elsewhere`: at another address, with nothing of the previous one's state directory."""
         if elsewhere:
             self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
             self._door, self.listens = self._places()
@@ -51,7 +55,7 @@ class Controlled:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Start the controller again whenever it ends inside the context, as a Deployment does."""
+        """Restart the controller whenever it exits inside the context, as a Deployment does."""
         is_over = threading.Event()
 
         def keep() -> None:
@@ -75,18 +79,18 @@ class Controlled:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def end(self, *, kill: bool = False) -> None:
-        """End it, or kill it."""
+        """Terminate or kill it."""
         assert self._process is not None
         (self._process.kill if kill else self._process.terminate)()
         self._process.wait(30)
 
     def _places(self) -> tuple[str, str]:
-        """Where launchers and where people come to."""
+        """Return free addresses for launchers and for users."""
         door, rest = (f"{self.on.address}:{_free_port(self.on.address)}" for _ in range(2))
         return door, rest
 
     def serves(self) -> bool:
-        """Return whether a controller answers."""
+        """Return whether a controller responds."""
         try:
             return bool(self.client.server())
         except ClientError:
@@ -94,15 +98,15 @@ class Controlled:
 
     @property
     def client(self) -> Client:
-        """Asks the controller itself. ClientError: it does not run."""
+        """Return a client of the controller itself. Raises ClientError if it does not run."""
         return Client(self.home).connect(start=False)
 
     def kubectl(self, *words: str) -> str:
-        """What kubectl prints, about the namespace of the jobs."""
+        """Return the output of kubectl in the namespace of the jobs."""
         return self.on.kubectl("--namespace", self.namespace, *words)
 
     def submit(self, name: str, **spec: Any) -> None:
-        """Make a GangJob."""
+        """Create a GangJob."""
         body = {
             "apiVersion": "ganger.dev/v1alpha1",
             "kind": "GangJob",
@@ -112,7 +116,7 @@ class Controlled:
         self.on.kubectl("apply", "-f", "-", input=json.dumps(body))
 
     def lend(self, name: str, folder: Path) -> None:
-        """Make a volume of a folder of this machine, which every pod that asks for it has."""
+        """Create a volume of a folder of this machine, for every pod that asks for it."""
         lent = f"{self.namespace}-{name}"
         size = {"storage": "1Gi"}
         of_volume = {
@@ -139,33 +143,33 @@ class Controlled:
         self._lent.append(lent)
 
     def take_back(self) -> None:
-        """Remove the volumes; the folders stay as they are."""
+        """Remove the volumes; the folders stay."""
         if self._lent:
             self.on.kubectl("delete", "persistentvolume", *self._lent)
 
     def status(self, name: str) -> Any:
-        """What is said on a GangJob."""
+        """Return the status of a GangJob."""
         return json.loads(self.kubectl("get", "gangjob", name, "-o", "json")).get("status", {})
 
     def pods(self, name: str) -> dict[str, Any]:
-        """The pods of a GangJob, by name."""
+        """Return the pods of a GangJob by name."""
         found = json.loads(self.kubectl("get", "pods", "-l", f"ganger.dev/job={name}", "-o", "json"))["items"]
         return {pod["metadata"]["name"]: pod for pod in found}
 
     def wait(self, name: str, *phases: str) -> Any:
-        """Its status once it is in one of these phases."""
+        """Return the status once its phase is one of these."""
         until(lambda: self.status(name).get("phase") in phases, f"{name} to be {' or '.join(phases)}: {self.log}")
         return self.status(name)
 
     @property
     def log(self) -> str:
-        """The end of what the controller printed."""
+        """Return the end of the controller's output."""
         return self._printed.read_text()[-2000:]
 
 
 @contextmanager
 def alone(on: Cluster) -> Iterator[None]:
-    """Inside it nobody else has a controller there."""
+    """Hold the only controller of the cluster for the duration of the context."""
     with (on.shape.folder / "controller.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -173,7 +177,7 @@ def alone(on: Cluster) -> Iterator[None]:
 
 @contextmanager
 def controlled(on: Cluster, folder: Path) -> Iterator[Controlled]:
-    """A cluster with a controller that runs, and with nothing of it left at the end but its definitions."""
+    """Run a controller, and remove everything but the definitions at the end."""
     with alone(on):
         install(on, [made for made in printed() if made["kind"] not in ("Deployment", "Service")])
         its = Controlled(on, folder)
@@ -184,28 +188,30 @@ def controlled(on: Cluster, folder: Path) -> Iterator[Controlled]:
         finally:
             its.end()
             on.kubectl("delete", "namespace", its.namespace)
-            on.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # made by it, with their figures
+            on.kubectl(
+                "delete", "queue", "root", "default", "--ignore-not-found"
+            )  # created by the controller, with their figures
             its.take_back()
 
 
 def printed(*options: str) -> list[Any]:
-    """The objects that `ganger install` prints."""
+    """Return the objects that `ganger install` prints."""
     command = [str(GANGER), "install", "--dry-run", *options]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return list(YAML(typ="safe").load_all(said))
 
 
 def install(on: Cluster, objects: list[Any]) -> None:
-    """Apply these."""
+    """Apply these objects."""
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
-    # On the server's side: tests of another process may install the same at the same moment.
+    # Server-side: tests in another process may install the same at the same moment.
     on.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(listed))
     defined = [made["metadata"]["name"] for made in objects if made["kind"] == "CustomResourceDefinition"]
     on.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in defined))
 
 
 def _kubeconfig(on: Cluster, path: Path) -> Path:
-    """Of the controller's account."""
+    """Write a kubeconfig of the controller's account."""
     found = json.loads(on.kubectl("config", "view", "--raw", "--output=json"))
     token = on.kubectl("create", "token", ACCOUNT, "--namespace", OWN, "--duration=4h").strip()
     (user,) = found["users"]

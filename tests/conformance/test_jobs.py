@@ -128,7 +128,7 @@ def answers(address: str, port: int) -> bool:
 def test_a_directory_that_the_controller_cannot_see_is_refused(in_pods: InPods) -> None:
     in_pods.submit("directory", {"code": "./src", "run": "true"})
     status = in_pods.its.wait("directory", "Refused")
-    assert "./src is a directory of the machine that the job was written on" in status["message"]
+    assert "./src is a directory of the user's machine" in status["message"]
 
 
 def test_a_secret_that_nobody_has_set_is_said(in_pods: InPods) -> None:

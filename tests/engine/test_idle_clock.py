@@ -77,7 +77,7 @@ def test_the_kubernetes_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             for name in ("n1", "n2"):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
-            access = Credentials.of_files([api.kubeconfig(tmp_path / "config")])
+            access = Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")])
             async with controller(access, tmp_path, clock=WallClock()) as its:
                 for event in CORDON_AND_BACK:
                     await asyncio.sleep(HOUR_MS / 1000 / len(CORDON_AND_BACK))

@@ -1,4 +1,4 @@
-"""What conformance cases ask an API server with: plain requests and streams, read as JSON, nothing tried again."""
+"""Client of conformance cases: plain requests and streams, decoded as JSON, without retries."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 @dataclass
 class Answer:
-    """code and body of one; `reason` of a refusal."""
+    """Code and body of a response; `reason` of an error."""
 
     code: int
     body: Any
@@ -39,13 +39,13 @@ class Answer:
 
 
 class Asking:
-    """One user's requests. namespace: a fresh one that the case has for itself."""
+    """Requests of one user. namespace: a fresh one of the case's own."""
 
     def __init__(self, access: Credentials, session: aiohttp.ClientSession, namespace: str) -> None:
         self._access, self._session, self.namespace = access, session, namespace
 
     def path(self, plural: str, name: str = "", sub: str = "") -> str:
-        """In the case's namespace. plural: `pods`, or `widgets.conformance.ganger.dev`."""
+        """Return a path in the case's namespace. plural: `pods`, or `widgets.conformance.ganger.dev`."""
         named, _, group = plural.partition(".")
         root = f"/apis/{group}/{'v1alpha1' if group.endswith('ganger.dev') else 'v1'}" if group else "/api/v1"
         return "/".join(filter(None, (root, "namespaces", self.namespace, named, name, sub)))
@@ -53,7 +53,7 @@ class Asking:
     async def ask(
         self, method: str, path: str, body: Any = None, kind: str = "application/json", *, user: str = "", **query: str
     ) -> Answer:
-        """user: as whom, if not as ourselves."""
+        """Send a request. user: another identity."""
         headers = {**await self._access.headers(), "Content-Type": kind}
         headers |= {"Impersonate-User": user} if user else {}
         data = None if body is None else json.dumps(body)
@@ -69,7 +69,7 @@ class Asking:
         return await self.ask("GET", path, **query)
 
     async def made(self, path: str, body: Object) -> Object:
-        """Creates; gives the object."""
+        """Create an object; return it."""
         answer = await self.ask("POST", path, body)
         assert answer.code == 201, answer.body
         found: Object = answer.body
@@ -77,7 +77,7 @@ class Asking:
 
     @asynccontextmanager
     async def watch(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[Object]]:
-        """The events of a watch, each as it comes; they end when the server ends the stream."""
+        """Yield the events of a watch until the server ends the stream."""
         headers = await self._access.headers()
         url, params = self._access.url + path, {"watch": "true", **query}
         async with self._session.get(url, params=params, headers=headers, ssl=self._access.ssl or True) as answer:
@@ -85,20 +85,20 @@ class Asking:
             try:
                 yield (json.loads(line) async for line in answer.content)
             finally:
-                # Over TLS a polite end would wait for the server's, which is still sending.
+                # Over TLS a graceful close would wait for the server's, which is still sending.
                 if answer.connection and answer.connection.transport:
                     answer.connection.transport.abort()
 
 
 async def take(events: AsyncIterator[Object], count: int) -> list[tuple[str, str]]:
-    """(type, name) of the next events."""
+    """Return (type, name) of the next events."""
     return [
         (event["type"], event["object"]["metadata"]["name"]) for event in [await anext(events) for _ in range(count)]
     ]
 
 
 def pod(name: str, **more: Any) -> Object:
-    """A pod that no scheduler touches but ours. more: fields of its metadata, or `spec`."""
+    """Return a pod that only ganger schedules. more: fields of its metadata, or `spec`."""
     spec = {
         "schedulerName": "conformance",
         "containers": [{"name": "main", "image": "nothing"}],

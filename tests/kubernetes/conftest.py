@@ -1,4 +1,4 @@
-"""The real cluster that tests share: `make cluster`'s, or the one that `make test` starts."""
+"""Real cluster that tests share: `make cluster`'s, or the one that `make test` starts."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tools.testcluster import Cluster, attached
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Cluster:
-    """Two real nodes. Whoever uses it keeps to a namespace of his own."""
+    """Return a cluster of two real nodes. Tests use namespaces of their own."""
     found = attached()
     if found is None:
         pytest.skip("no test cluster runs: `make cluster` starts one")

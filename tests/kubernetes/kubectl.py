@@ -1,6 +1,6 @@
-"""kubectl, against a real API server: for tests that need one. They say so, and skip, where there is none.
+"""kubectl against a real API server, for tests that need one and skip where there is none.
 
-It is what `make cluster` started, or what GANGER_TEST_KUBECONFIG names; the tests act as its administrator.
+The cluster is what `make cluster` started, or what GANGER_TEST_KUBECONFIG names; tests act as its administrator.
 """
 
 import json
@@ -18,23 +18,25 @@ from tools.testcluster.binaries import program
 KUBECONFIG = running()
 KUBECTL = program("kubectl") if Path(program("kubectl")).exists() else shutil.which("kubectl")
 APPLY = ("apply", "--server-side", "--force-conflicts")
-"""Two tests may install the same at the same time."""
-needs_cluster = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(
-        KUBECONFIG is None or KUBECTL is None,
-        reason="needs kubectl, and a cluster: `make cluster`, or GANGER_TEST_KUBECONFIG=FILE",
-    ),
-]
+"""Server-side: two tests may install the same at the same time."""
+needs_cluster = pytest.mark.skipif(
+    KUBECONFIG is None or KUBECTL is None,
+    reason="needs kubectl, and a cluster: `make cluster`, or GANGER_TEST_KUBECONFIG=FILE",
+)
 
 
 class RefusedByServerError(Exception):
-    """What kubectl wrote to stderr."""
+    """Error output of kubectl."""
 
 
 def kubectl(*words: str, given: Any = None, user: str = "") -> str:
-    """What kubectl prints. given: objects, or text, for its stdin; user: whom it acts for. RefusedByServerError says
-    why it failed."""
+    """Return kubectl's output. Raises RefusedByServerError.
+
+    Args:
+        *words: the command line.
+        given: objects, or text, for its stdin.
+        user: the impersonated user.
+    """
     acting = ["--as", user] if user else []
     text = given if isinstance(given, str) else json.dumps(given)
     run = subprocess.run(
@@ -51,11 +53,11 @@ def kubectl(*words: str, given: Any = None, user: str = "") -> str:
 
 
 def objects(*items: Any) -> dict[str, Any]:
-    """Several objects for kubectl in one."""
+    """Return several objects as one list for kubectl."""
     return {"apiVersion": "v1", "kind": "List", "items": list(items)}
 
 
 def wait_for_definitions(plurals: Sequence[str]) -> None:
-    """Come back when the API server serves what was defined."""
+    """Wait until the API server serves the definitions."""
     names = [f"crd/{plural}.ganger.dev" for plural in plurals]
     kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)

@@ -1,7 +1,7 @@
-"""A server that answers as a test tells it to, on loopback.
+"""Loopback server that responds as a test scripts it.
 
-What the API server itself does is the business of `tools/fakeapi`; here are the answers that it never gives by itself:
-a connection that breaks, a stream that falls silent.
+Behaviour of the API server itself is in `tools/fakeapi`; this is for responses that it never gives by itself: a broken
+connection, a silent stream.
 """
 
 import asyncio
@@ -21,20 +21,22 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def run(test: Coroutine[Any, Any, T]) -> T:
-    """A test to its end, where an hour is as long as a second."""
+    """Run a test to its end, with an hour as short as a second."""
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(test)
 
 
 @asynccontextmanager
 async def serving(answer: Answer, folder: Path, user: dict[str, Any] | None = None) -> AsyncIterator[Credentials]:
-    """A way to a server that answers so."""
+    """Yield credentials for a server with that handler."""
     runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield Credentials.of_files([kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", user or {})])
+        yield Credentials.from_kubeconfig(
+            [kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", user or {})]
+        )
     finally:
         await runner.cleanup()
 
@@ -71,7 +73,7 @@ def pod(name: str, version: int = 1, *, uid: str = "u1", node: str = "", **annot
 
 
 def broken(request: web.Request) -> web.Response:
-    """The connection ends before an answer."""
+    """Break the connection before a response."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()

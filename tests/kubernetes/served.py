@@ -1,7 +1,7 @@
-"""A cluster with a controller that people ask: the fake API server, the real loop, service and REST interface.
+"""A cluster with a controller for queries: the fake API server, and the real loop, service and REST interface.
 
-What is asked goes through the API server's proxy, as on a real cluster; of tokens and reviews the API server's own part
-is played here: a token says whose it is. `tests/kubernetes/test_questions.py` has the real ones.
+Queries go through the API server's proxy, as on a real cluster; the API server's part in tokens and reviews is played
+here: a token names its user. `tests/kubernetes/test_questions.py` uses real ones.
 """
 
 import asyncio
@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.binding import CRD, OFFER, Controlled, controller
-from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, HEADER, TRIAL, USER
+from ganger.backends.kubernetes.controller_tokens import (
+    ALL_JOBS_AUDIENCE,
+    CALLER_HEADER,
+    DRY_RUN_PARAMETER,
+    USER_PREFIX,
+)
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.assembly import ObjectService
-from ganger.controller.jobs.gang_job_reconciler import GangJobs
+from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
-from ganger.controller.policy.policy_reconciler import PolicyObjects
-from ganger.kubeapi.api_client import Api
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
 from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
@@ -43,25 +48,25 @@ NODES = 2
 
 
 class Served:
-    """`people`: who may ask the controller, and whether they may list the jobs of all namespaces."""
+    """`people`: users who may query the controller, and whether they may list the jobs of all namespaces."""
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop, api: FakeApi, space: str) -> None:
         self.folder, self.api, self.space, self._loop = folder, api, space, loop
         self.people: dict[str, bool] = {}
         self.its: Controlled
         self.logs: dict[str, str] = {}
-        """By pod: what its container wrote."""
+        """Output of containers by pod."""
         self.controller_is_away = False
 
     def ganger(self, *words: str, who: str = "ada", given: str = "", **variables: str) -> Ran:
-        """Runs `ganger --context WHO WORDS...` in the namespace `default`."""
+        """Run `ganger --context WHO WORDS...` in the namespace `default`."""
         environment = {"KUBECONFIG": str(self.folder / who), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
         about: dict[str, Any] = {"env": environment | variables, "cwd": self.folder, "timeout": 120, "input": given}
         command = [str(GANGER), "--context", "fakeapi", *words]
         return subprocess.run(command, **about, text=True, capture_output=True, check=False)
 
     def does(self, make: Callable[[], T]) -> T:
-        """Where the API server and the controller run."""
+        """Run something on the event loop of the API server and the controller."""
 
         async def made() -> T:
             return make()
@@ -72,7 +77,7 @@ class Served:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def status(self, name: str) -> Any:
-        """Of a GangJob."""
+        """Return the status of a GangJob."""
         return self.does(lambda: (self.api.get("gangjobs", name) or {}).get("status", {}))
 
     def names(self, plural: str = "gangjobs") -> list[str]:
@@ -83,7 +88,7 @@ class Served:
         return self.status(name)
 
     def let_in(self, name: str, *, asks: bool = True, sees_all: bool = False) -> None:
-        """Gives somebody a kubeconfig."""
+        """Write a kubeconfig of a user."""
 
         def give() -> None:
             self.api.user(name)
@@ -96,7 +101,7 @@ class Served:
 
 @contextmanager
 def served(folder: Path, space: str = "ganger-system") -> Iterator[Served]:
-    """With ada, who may ask."""
+    """Run a cluster with ada, who may query the controller."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -119,18 +124,20 @@ async def _running(folder: Path, space: str) -> AsyncIterator[Served]:
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
         for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
             api.put(made)
-        access = Credentials.of_files([api.kubeconfig(folder / "config")])
+        access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
         found = Served(folder, asyncio.get_running_loop(), api, space)
-        async with Api(access, PROGRAM) as own:
-            policies = PolicyObjects(own, lambda: True)
+        async with ApiClient(access, PROGRAM) as own:
+            policies = PolicyReconciler(own, lambda: True)
             following = asyncio.create_task(policies.run())
             async with controller(access, folder, policies) as its:
                 found.its = its
                 to_be = JobBuilder(its.loop, its.log.state_of)
-                jobs = GangJobs(to_be, its.backend.statuses.want, [], JobCode(Home(folder / "code"), _no_code))
+                jobs = GangJobReconciler(
+                    to_be, its.backend.status_writer.update, [], JobCode(Home(folder / "code"), _no_code)
+                )
                 its.log.observed = jobs.observed
-                its.backend.hear(jobs.changed)
-                heeding = asyncio.create_task(policies.follow(its.loop, lambda _: jobs.again()))
+                its.backend.watch_jobs(jobs.changed)
+                heeding = asyncio.create_task(policies.reconcile(its.loop, lambda _: jobs.retry_refused()))
                 _answer(found, ObjectService(its.loop, its.log, its.backend, Home(folder / "home")))
                 try:
                     yield found
@@ -148,18 +155,18 @@ def _no_code(namespace: str, digest: str, _: bytes) -> None:
 
 
 def _answer(found: Served, service: ObjectService) -> None:
-    """Have the API server answer what is no object."""
+    """Have the API server answer paths without objects."""
     app = make_app(service, lambda _: None)
 
     async def identify(token: str) -> CallerIdentity | None:
         audiences = json.loads(token)
-        [name] = [each.removeprefix(USER) for each in audiences if each.startswith(USER)]
-        return CallerIdentity(name, sees_all=ALL_JOBS in audiences)
+        [name] = [each.removeprefix(USER_PREFIX) for each in audiences if each.startswith(USER_PREFIX)]
+        return CallerIdentity(name, sees_all=ALL_JOBS_AUDIENCE in audiences)
 
     async def nobody(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError(f"without a token: {scope['path']}")
 
-    visitors = ProxyIdentity(app, nobody, identify, service.owner_of, header=HEADER, trial=TRIAL)
+    visitors = ProxyIdentity(app, nobody, identify, service.owner_of, header=CALLER_HEADER, trial=DRY_RUN_PARAMETER)
     proxy = PROXY.format(space=found.space)
 
     async def who(_: Request, user: str) -> Answer:
@@ -181,7 +188,7 @@ def _answer(found: Served, service: ObjectService) -> None:
             raise Refusal(503, "no endpoints available for service")
         query = "&".join(f"{name}={value}" for name, value in request.query.items())
         target = request.path.removeprefix(proxy) + (f"?{query}" if query else "")
-        headers = {HEADER: request.headers[HEADER]}
+        headers = {CALLER_HEADER: request.headers[CALLER_HEADER]}
         told = await asked_of(visitors, request.method, target, request.body or None, headers)  # type: ignore[arg-type]
         return told.status, told.body
 

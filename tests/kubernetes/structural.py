@@ -1,5 +1,6 @@
-"""What Kubernetes demands of the schema of a custom resource, walked by hand; and the same schema as JSON Schema, so
-that specs can be held against it without a server.
+"""Kubernetes' rules for the schema of a custom resource, checked by hand.
+
+The same schema as JSON Schema serves to check specs without a server.
 
 Source: "Specifying a structural schema" in the documentation of CustomResourceDefinitions.
 """
@@ -21,7 +22,7 @@ BELOW = {"anyOf", "allOf", "oneOf", "not"}
 
 
 def faults(schema: Schema, at: str = "") -> Iterator[str]:
-    """Everything that is not structural, with where it is."""
+    """Return everything that is not structural, with its path."""
     if strange := set(schema) - KNOWN:
         yield f"{at}: {sorted(strange)}"
     kept = schema.get("x-kubernetes-preserve-unknown-fields")
@@ -49,7 +50,7 @@ def faults(schema: Schema, at: str = "") -> Iterator[str]:
 
 
 def inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """The schemas right below one, by name."""
+    """Return the schemas directly below one, by name."""
     yield from schema.get("properties", {}).items()
     if "items" in schema:
         yield "[]", schema["items"]
@@ -77,7 +78,7 @@ def _faults_of_list(schema: Schema, at: str) -> Iterator[str]:
 
 
 def _faults_of_way(way: Schema, around: Schema, at: str) -> Iterator[str]:
-    """Below a junctor there are limits only, of what is described outside."""
+    """Return faults below a junctor, where only value validations of the outer schema are allowed."""
     if strange := set(way) - VALUE_LIMITS - BELOW - {"required", "properties", "enum"}:
         yield f"{at}: {sorted(strange)}"
     for name in (*way.get("required", ()), *way.get("properties", ())):
@@ -90,14 +91,14 @@ def _faults_of_way(way: Schema, around: Schema, at: str) -> Iterator[str]:
 
 
 def rules(schema: Schema) -> Iterator[dict[str, str]]:
-    """The CEL rules of a schema, all the way down."""
+    """Return the CEL rules of a schema, recursively."""
     yield from schema.get("x-kubernetes-validations", ())
     for _, each in inside(schema):
         yield from rules(each)
 
 
 def as_json_schema(schema: Schema) -> Schema:
-    """The same in JSON Schema, as the server takes it with strict validation: an unknown key is an error."""
+    """Return the JSON Schema of the server's strict validation: an unknown key is an error."""
     made = {key: each for key, each in schema.items() if not key.startswith("x-") and key not in ("format", "nullable")}
     if schema.get("exclusiveMinimum"):
         made["exclusiveMinimum"] = made.pop("minimum")

@@ -1,4 +1,4 @@
-"""Who we are to the API server: kubeconfig files, programs that give credentials, and what a pod is given."""
+"""Credentials for the API server: kubeconfig files, exec programs, and service accounts of pods."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import EARLY_S, TOKEN_FILE_EVERY_S, Credentials, Unusable
-from ganger.kubeapi.request import Place, asking
+from ganger.kubeapi.credentials import RENEW_BEFORE_EXPIRY_S, TOKEN_FILE_MAX_AGE_S, Credentials, CredentialsError
+from ganger.kubeapi.request import ObjectRef, read_request
 from ganger.kubeapi.resources import NODES
 from tests.kubernetes.scripted import kubeconfig, run, serving
 
@@ -30,7 +30,7 @@ def headers(access: Credentials) -> dict[str, str]:
 
 
 def of(folder: Path, user: dict[str, Any], **cluster: Any) -> Credentials:
-    return Credentials.of_files([kubeconfig(folder, "http://localhost:1/", user, **cluster)])
+    return Credentials.from_kubeconfig([kubeconfig(folder, "http://localhost:1/", user, **cluster)])
 
 
 # -- kubeconfig files --------------------------------------------------------------------------------------------------
@@ -57,18 +57,18 @@ def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> N
     two = kubeconfig(tmp_path / "two", "http://two:2", {"token": "2"})
     two.write_text(two.read_text().replace('"here"', '"there"'))
     files = [tmp_path / "missing", one, two]
-    assert Credentials.of_files(files).url == "http://one:1"
-    assert Credentials.of_files(files, "there").url == "http://two:2"
-    with pytest.raises(Unusable, match=r"has no context 'nowhere'; there are: here, there"):
-        Credentials.of_files(files, "nowhere")
+    assert Credentials.from_kubeconfig(files).url == "http://one:1"
+    assert Credentials.from_kubeconfig(files, "there").url == "http://two:2"
+    with pytest.raises(CredentialsError, match=r"has no context 'nowhere'; there are: here, there"):
+        Credentials.from_kubeconfig(files, "nowhere")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [", "is no YAML: .*line 1"),
+        ("a: [", "is not YAML: .*line 1"),
         ("just words", "it is not a mapping"),
-        ("{}", "names no current context; say which with --context"),
+        ("{}", "has no current context; name one with --context"),
         ("{current-context: x}", "has no context 'x'; there are: none"),
         ("{current-context: x, contexts: [{name: x}]}", "an entry lacks 'context'"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "cluster or user that its file"),
@@ -78,13 +78,13 @@ def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> N
 def test_a_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    with pytest.raises(Unusable, match=f"(?s){path}.*{says}"):
-        Credentials.of_files([path])
+    with pytest.raises(CredentialsError, match=f"(?s){path}.*{says}"):
+        Credentials.from_kubeconfig([path])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="there is no kubeconfig file"):
-        Credentials.of_files([tmp_path / "config"])
+    with pytest.raises(CredentialsError, match="there is no kubeconfig file"):
+        Credentials.from_kubeconfig([tmp_path / "config"])
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,16 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_done_is_said(user: Any, cluster: Any, setting: str, tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=f"sets {setting}, which this client does not support"):
+    with pytest.raises(CredentialsError, match=f"sets {setting}, which this client does not support"):
         of(tmp_path, user, **cluster)
 
 
 def test_authorities_are_found_beside_the_file(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=f"{tmp_path}.*No such file"):
-        Credentials.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"certificate-authority": "ca.crt"})])
-    trusting = Credentials.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"insecure-skip-tls-verify": True})])
+    with pytest.raises(CredentialsError, match=f"{tmp_path}.*No such file"):
+        Credentials.from_kubeconfig([kubeconfig(tmp_path, "https://x:1", {}, **{"certificate-authority": "ca.crt"})])
+    trusting = Credentials.from_kubeconfig(
+        [kubeconfig(tmp_path, "https://x:1", {}, **{"insecure-skip-tls-verify": True})]
+    )
     assert trusting.ssl is not None
     assert trusting.ssl.verify_mode == ssl.CERT_NONE
 
@@ -113,7 +115,7 @@ def test_authorities_are_found_beside_the_file(tmp_path: Path) -> None:
 
 
 def program(folder: Path, text: str, **more: Any) -> dict[str, Any]:
-    """A user whose credentials a Python program writes."""
+    """Return a user whose credentials a Python program writes."""
     path = folder / "login"
     path.write_text(f"#!{sys.executable}\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -148,13 +150,13 @@ def test_a_program_is_run_again_before_its_token_ends(tmp_path: Path) -> None:
     async def hourly() -> None:
         loop = asyncio.get_running_loop()
         first = await access.headers()
-        assert access._until_s - loop.time() <= 3_600 - EARLY_S
-        assert access._until_s - loop.time() >= 3_000
+        assert access._valid_until_s - loop.time() <= 3_600 - RENEW_BEFORE_EXPIRY_S
+        assert access._valid_until_s - loop.time() >= 3_000
         assert await access.headers() is first
-        assert access.refused(first)
+        assert access.invalidate(first)
         assert await access.headers() == {"Authorization": "Bearer token-2"}
-        # Another request was refused with the old one: that is known already.
-        assert access.refused(first)
+        # Another request was rejected with the old one: that is known already.
+        assert access.invalidate(first)
         assert await access.headers() == {"Authorization": "Bearer token-2"}
 
     asyncio.run(hourly())
@@ -173,24 +175,24 @@ def test_a_program_is_run_again_before_its_token_ends(tmp_path: Path) -> None:
 )
 def test_a_program_that_gives_nothing(text: str, more: Any, says: str, tmp_path: Path) -> None:
     access = of(tmp_path, program(tmp_path, text, **more))
-    with pytest.raises(Unusable, match=says) as error:
+    with pytest.raises(CredentialsError, match=says) as error:
         headers(access)
     assert SECRET not in str(error.value)
 
     async def ask() -> None:
-        async with Api(access, PROGRAM) as api:
-            await api._wire.exchange(asking("get", Place(NODES, "", "n")))
+        async with ApiClient(access, PROGRAM) as api:
+            await api._http.send(read_request("get", ObjectRef(NODES, "", "n")))
 
     with pytest.raises(ApiError, match=f"NoCredential: .*{says}") as refusal:
         asyncio.run(ask())
-    assert not refusal.value.unclear
+    assert not refusal.value.outcome_unknown
 
 
 # -- what a pod is given -----------------------------------------------------------------------------------------------
 
 
 def account(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Path:
-    """Laid out as a kubelet does it; reached by plain HTTP."""
+    """Write a service account as a kubelet does; the server speaks plain HTTP."""
     host, _, port = url.removeprefix("http://").partition(":")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
@@ -209,19 +211,19 @@ def test_a_pods_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert await access.headers() == {"Authorization": "Bearer first"}
         (tmp_path / "token").write_text("second\n")
         assert await access.headers() == {"Authorization": "Bearer first"}
-        await asyncio.sleep(TOKEN_FILE_EVERY_S)
+        await asyncio.sleep(TOKEN_FILE_MAX_AGE_S)
         assert await access.headers() == {"Authorization": "Bearer second"}
 
     run(test())
 
 
 def test_a_token_file_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="cannot read the token file token: No such file"):
+    with pytest.raises(CredentialsError, match="cannot read the token file token: No such file"):
         headers(of(tmp_path, {"tokenFile": "token"}))
 
 
 def test_outside_a_pod(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"no service account .*; outside a pod, name a kubeconfig file"):
+    with pytest.raises(CredentialsError, match=r"no service account .*; outside a pod, name a kubeconfig file"):
         Credentials.in_cluster(tmp_path)
 
 
@@ -238,7 +240,7 @@ def test_a_token_that_is_refused_is_renewed_and_the_request_made_again(tmp_path:
         return web.json_response(NODE)
 
     async def test() -> None:
-        async with serving(answer, tmp_path, {"tokenFile": "token"}) as access, Api(access, PROGRAM) as api:
+        async with serving(answer, tmp_path, {"tokenFile": "token"}) as access, ApiClient(access, PROGRAM) as api:
             assert (await api.get(NODES, "n")).metadata.name == "n"
 
     run(test())
@@ -250,7 +252,7 @@ def test_a_token_that_cannot_be_renewed_is_an_error(tmp_path: Path) -> None:
         return web.json_response({"reason": "Unauthorized", "message": "who are you", "code": 401}, status=401)
 
     async def test() -> None:
-        async with serving(answer, tmp_path, {"token": SECRET}) as access, Api(access, PROGRAM) as api:
+        async with serving(answer, tmp_path, {"token": SECRET}) as access, ApiClient(access, PROGRAM) as api:
             with pytest.raises(ApiError, match="401 Unauthorized: who are you") as error:
                 await api.get(NODES, "n")
             assert SECRET not in json.dumps([str(error.value), repr(error.value)])

@@ -1,4 +1,4 @@
-"""A real API server and ganger's objects: it takes them, explains them, and refuses what each rule is against."""
+"""ganger's objects on a real API server: accepted, documented, and rejected by each validation rule."""
 
 import time
 import uuid
@@ -25,8 +25,10 @@ IN_SECONDS = 60
 
 @pytest.fixture(scope="module", autouse=True)
 def installed() -> Iterator[None]:
-    """Everything but the controller, which nobody may have here meanwhile: it would say what becomes of these jobs. And
-    a namespace in which ada and bob are users, and eve is an administrator."""
+    """Install everything but the controller, which would act on these jobs; and create a namespace.
+
+    ada and bob are users, eve is an administrator.
+    """
     cluster = attached()
     with nullcontext() if cluster is None else alone(cluster):
         quiet = [made for made in PRINTED if made["kind"] not in ("Deployment", "Service")]
@@ -64,7 +66,7 @@ def job(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def _refused(*words: str, given: Any = None, user: str = "") -> str:
-    """Why it is refused; nothing when it is not."""
+    """Return why an object is rejected; empty if it is accepted."""
     try:
         kubectl(*words, given=given, user=user)
     except RefusedByServerError as error:
@@ -73,7 +75,7 @@ def _refused(*words: str, given: Any = None, user: str = "") -> str:
 
 
 def tried(given: Any, user: str = "") -> str:
-    """Why the server would refuse to make it."""
+    """Return why the server would reject an object; a dry run."""
     return _refused("create", "--dry-run=server", "-f", "-", given=given, user=user)
 
 
@@ -153,7 +155,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
 }
 CHANGES = {"stop: a job that was stopped": ({"stop": False}, {"notes": "it was wrong"})}
-"""Rules on what an object becomes: a change of a job that was stopped."""
+"""Transition rules: a change of a stopped job."""
 
 
 def test_every_rule_has_its_examples() -> None:
@@ -171,7 +173,7 @@ def test_a_rule_refuses_its_example_and_nothing_else(begin: str) -> None:
 
 
 def _changed(name: str, spec: dict[str, Any], user: str = "") -> str:
-    """Why a change of a job is refused."""
+    """Return why a change of a job is rejected."""
     steps = [{"op": "add", "path": f"/spec/{key}", "value": value} for key, value in spec.items()]
     return _refused("patch", "gj", name, "-n", SPACE, "--type=json", "--patch-file=/dev/stdin", given=steps, user=user)
 

@@ -1,4 +1,4 @@
-"""What the client asks for, on the fake API server and on a real one: both must understand it, and answer alike."""
+"""Requests of the client on the fake API server and on a real one: both must accept them and respond alike."""
 
 import asyncio
 import os
@@ -10,32 +10,32 @@ from uuid import uuid4
 import pytest
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM, SCHEDULER
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.lease import LeaderLease
-from ganger.kubeapi.objects import Added, Bookmark, Custom, Deleted, Modified, Object, Pod
-from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import LEASES, NODES, PODS, Resource, Selection
+from ganger.kubeapi.objects import Added, Bookmark, CustomObject, Deleted, Modified, Object, Pod
+from ganger.kubeapi.request import ObjectRef
+from ganger.kubeapi.resources import LEASES, NODES, PODS, ListOptions, Resource
 from tests.kubernetes.worlds import NO_CLUSTER, WITHIN_S
 from tools.fakeapi import FakeApi, Fault
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", Custom)
-NAMESPACES = Resource("", "v1", "namespaces", Custom)
-ACCOUNTS = Resource("", "v1", "serviceaccounts", Custom)
-Case = Callable[[Api, str], Awaitable[None]]
+CONFIG_MAPS = Resource("", "v1", "configmaps", CustomObject)
+NAMESPACES = Resource("", "v1", "namespaces", CustomObject)
+ACCOUNTS = Resource("", "v1", "serviceaccounts", CustomObject)
+Case = Callable[[ApiClient, str], Awaitable[None]]
 
 
 @pytest.fixture(params=["fake", "real"])
 def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], None]:
-    """Runs a case in a namespace of its own."""
+    """Run a case in a namespace of its own."""
     if request.param == "real" and "KUBECONFIG" not in os.environ:
         pytest.skip(NO_CLUSTER)
 
     async def run(case: Case) -> None:
         namespace = f"client-{uuid4().hex[:8]}"
-        async with asyncio.timeout(WITHIN_S), access(request.param, tmp_path) as way, Api(way, PROGRAM) as api:
+        async with asyncio.timeout(WITHIN_S), access(request.param, tmp_path) as way, ApiClient(way, PROGRAM) as api:
             made = await api.create(NAMESPACES, described("v1", "Namespace", namespace))
             try:
                 if request.param == "real":
@@ -50,16 +50,16 @@ def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], No
 @asynccontextmanager
 async def access(world: str, folder: Path) -> AsyncIterator[Credentials]:
     if world == "real":
-        yield Credentials.of_files([Path(os.environ["KUBECONFIG"])])
+        yield Credentials.from_kubeconfig([Path(os.environ["KUBECONFIG"])])
         return
     async with FakeApi(tls=True) as server:
-        yield Credentials.of_files([server.kubeconfig(folder / "config")])
+        yield Credentials.from_kubeconfig([server.kubeconfig(folder / "config")])
 
 
-async def existing(api: Api, namespace: str) -> None:
-    """Pods are let in when their namespace has its service account."""
+async def existing(api: ApiClient, namespace: str) -> None:
+    """Create a namespace and wait for its service account, without which no pod is accepted."""
     there = asyncio.Event()
-    follower = Informer(api, ACCOUNTS, lambda _, __: there.set(), Selection(namespace))
+    follower = Informer(api, ACCOUNTS, lambda _, __: there.set(), ListOptions(namespace))
     following = asyncio.create_task(follower.run())
     await there.wait()
     following.cancel()
@@ -80,10 +80,10 @@ def config_map(name: str, namespace: str, **data: str) -> Object:
 
 
 def test_what_is_made_is_read_listed_and_deleted(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         made = await api.create(CONFIG_MAPS, config_map("a", namespace, k="v"))
         assert (await api.get(CONFIG_MAPS, "a", namespace)).metadata == made.metadata
-        names = {each.metadata.name for each in await api.list(CONFIG_MAPS, Selection(namespace))}
+        names = {each.metadata.name for each in await api.list(CONFIG_MAPS, ListOptions(namespace))}
         assert "a" in names
         with pytest.raises(ApiError) as error:
             await api.create(CONFIG_MAPS, config_map("a", namespace))
@@ -99,14 +99,14 @@ def test_what_is_made_is_read_listed_and_deleted(tried: Callable[[Case], None]) 
 
 
 def test_only_that_very_object_is_deleted_and_only_as_it_was(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         first = await api.create(CONFIG_MAPS, config_map("a", namespace))
         await api.delete(CONFIG_MAPS, first.metadata)
         second = await api.create(CONFIG_MAPS, config_map("a", namespace))
         with pytest.raises(ApiError) as error:
             await api.delete(CONFIG_MAPS, first.metadata)
         assert error.value.conflict
-        await api.merge(Place(CONFIG_MAPS, namespace, "a"), {"data": {"k": "w"}})
+        await api.merge(ObjectRef(CONFIG_MAPS, namespace, "a"), {"data": {"k": "w"}})
         with pytest.raises(ApiError) as error:
             await api.delete(CONFIG_MAPS, second.metadata, unchanged=True)
         assert error.value.conflict
@@ -116,9 +116,9 @@ def test_only_that_very_object_is_deleted_and_only_as_it_was(tried: Callable[[Ca
 
 
 def test_it_is_changed_by_merging_and_by_steps(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         made = await api.create(CONFIG_MAPS, config_map("a", namespace))
-        place = Place(CONFIG_MAPS, namespace, "a")
+        place = ObjectRef(CONFIG_MAPS, namespace, "a")
         labels = {"metadata": {"resourceVersion": made.metadata.resource_version, "labels": {"x": "1", "y": "2"}}}
         assert (await api.merge(place, labels)).metadata.labels == {"x": "1", "y": "2"}
         with pytest.raises(ApiError) as error:
@@ -138,7 +138,7 @@ def test_it_is_changed_by_merging_and_by_steps(tried: Callable[[Case], None]) ->
 
 
 def test_what_is_applied_is_so_and_what_is_not_any_more_goes(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         applied = config_map("a", namespace)
         applied["metadata"]["labels"] = {"z": "3"}
         assert (await api.apply(CONFIG_MAPS, applied)).metadata.labels == {"z": "3"}
@@ -149,16 +149,16 @@ def test_what_is_applied_is_so_and_what_is_not_any_more_goes(tried: Callable[[Ca
 
 
 def test_a_watch_tells_what_happens(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
-        which = Selection(namespace, labels="told=yes")
+    async def case(api: ApiClient, namespace: str) -> None:
+        which = ListOptions(namespace, labels="told=yes")
         async with aclosing(api.pages(CONFIG_MAPS, which)) as pages:
             since = (await anext(pages)).metadata.resource_version
         body = config_map("a", namespace)
         body["metadata"]["labels"] = {"told": "yes"}
         made = await api.create(CONFIG_MAPS, body)
-        await api.merge(Place(CONFIG_MAPS, namespace, "a"), {"data": {"k": "v"}})
+        await api.merge(ObjectRef(CONFIG_MAPS, namespace, "a"), {"data": {"k": "v"}})
         await api.delete(CONFIG_MAPS, made.metadata)
-        news = [each async for each in api.watch(CONFIG_MAPS, which, since, lasts_s=3, silent_s=30)]
+        news = [each async for each in api.watch(CONFIG_MAPS, which, since, timeout_s=3, read_timeout_s=30)]
         changes = [each for each in news if not isinstance(each, Bookmark)]
         assert [type(each) for each in changes] == [Added, Modified, Deleted]
         versions = [int(each.object.metadata.resource_version) for each in news]
@@ -168,7 +168,7 @@ def test_a_watch_tells_what_happens(tried: Callable[[Case], None]) -> None:
 
 
 def test_a_pod_is_bound_with_its_devices_and_only_once(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         where = f"node-of-{namespace}"
         node = await api.create(NODES, described("v1", "Node", where, spec={"unschedulable": True}))
         try:
@@ -195,21 +195,21 @@ def test_a_pod_is_bound_with_its_devices_and_only_once(tried: Callable[[Case], N
 
 
 def test_what_is_wrong_with_an_object_is_named(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         bad = pod("a", namespace)
         bad["spec"]["containers"] = []
         with pytest.raises(
             ApiError, match=r"could not create pods .*/a: 422 Invalid: .*spec.containers: Required value"
         ):
             await api.create(PODS, bad)
-        assert await api.serves("example.invalid", "v1") == frozenset()
-        assert "leases" in await api.serves("coordination.k8s.io", "v1")
+        assert await api.list_resources("example.invalid", "v1") == frozenset()
+        assert "leases" in await api.list_resources("coordination.k8s.io", "v1")
 
     tried(case)
 
 
 def test_a_lease_goes_from_one_to_the_next(tried: Callable[[Case], None]) -> None:
-    async def case(api: Api, namespace: str) -> None:
+    async def case(api: ApiClient, namespace: str) -> None:
         led = []
 
         async def act() -> None:
@@ -230,7 +230,7 @@ def test_nothing_is_done_twice_however_the_answer_gets_lost(fault: Object, tmp_p
     async def case() -> list[Pod]:
         async with FakeApi() as server:
             server.put(described("v1", "Node", "n1"))
-            async with Api(Credentials.of_files([server.kubeconfig(tmp_path / "config")]), PROGRAM) as api:
+            async with ApiClient(Credentials.from_kubeconfig([server.kubeconfig(tmp_path / "config")]), PROGRAM) as api:
                 for verb, resource in (("create", "pods"), ("create", "pods/binding"), ("delete", "pods")):
                     server.inject(Fault(verb=verb, resource=resource, times=2, **fault))
                 made = await asyncio.gather(*(api.create(PODS, pod(name, "default")) for name in "abcd"))

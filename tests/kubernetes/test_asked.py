@@ -1,4 +1,4 @@
-"""`ganger --context` against the fake API server and a controller behind it: what people ask, and are told."""
+"""`ganger --context` against the fake API server and a controller behind it: commands and their output."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def test_a_file_of_several_jobs_is_made_whole_or_not_at_all(its: Served, tmp_pat
     its.wait(first, "Starting")
     assert f"{first}.default" in its.wait(second, "Pending")["message"]
 
-    # By the name that it was submitted by, too.
+    # By its submitted name, too.
     third = its.ganger("submit", "--after", "prepare:ended", "--", "true").stdout.strip()
     assert f"{first}.default" in its.wait(third, "Pending")["message"]
     assert its.ganger("stop", first).returncode == 0
@@ -80,19 +80,19 @@ def test_what_was_made_is_taken_back_when_the_next_is_refused(its: Served, tmp_p
     path.write_text("name: one\nrun: sleep 9\n---\nname: two\nrun: sleep 9\n")
     before = its.names()
     create = {"verb": "create", "resource": "gangjobs", "status": 403, "message": "exceeded quota"}
-    # Each is tried first: what is refused then was never made.
+    # Each is validated first: what is rejected then was never created.
     for skip in (1, 3):
         rule = its.does(lambda skip=skip: its.api.inject(Fault(skip=skip, **create)))
         ran = its.ganger("submit", "-f", str(path))
         assert (ran.returncode, "exceeded quota" in ran.stderr, rule.struck) == (4, True, 1), ran
         assert its.names() == before
-    assert "none of the file is there" in ran.stderr
+    assert "no job of the file was created" in ran.stderr
     its.does(lambda: its.api.inject(Fault(skip=3, **create)))
     its.does(lambda: its.api.inject(Fault(verb="delete", resource="gangjobs", status=403)))
     ran = its.ganger("submit", "-f", str(path))
     [left] = set(its.names()) - set(before)
     assert ran.returncode == 4
-    assert f"{left} of the same file could not be taken back" in ran.stderr
+    assert f"{left} of the same file could not be deleted again" in ran.stderr
     assert f"next: ganger --context fakeapi stop {left}" in ran.stderr
 
 

@@ -1,4 +1,4 @@
-"""`ganger --context` and one job, an element, a listing: on the fake API server, with a controller behind it or not."""
+"""`ganger --context` on one job, an element, a listing: on the fake API server, with a controller or without."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ def record(ran: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def array(its: Served) -> str:
-    """Of two elements that run, and others that wait."""
+    """Submit an array of which two elements run and others wait."""
     found = its.ganger("submit", "--array", "0-9%2", "--gpu", "8", "--name", "sweep", "--", "x")
     name = found.stdout.strip()
     until(lambda: len(its.names("pods")) == 2, f"pods of {name}: {found.stderr}")
@@ -50,8 +50,8 @@ def test_attempts_are_told_to_whoever_it_is_of(its: Served, array: str) -> None:
     ran = its.ganger("get", element, who="bob")
     assert (ran.returncode, "bob may not" in ran.stderr) == (4, True), ran
 
-    # Of a whole job there is the object, whoever asks.
-    for who, why in (("bob", "it tells whose it is"), ("eve", "you may not ask the controller")):
+    # A whole job has its object, which every user of the namespace may read.
+    for who, why in (("bob", "it tells whose it is"), ("eve", "you may not query the controller")):
         found = record(its.ganger("get", array, "-o", "json", who=who))
         assert (found["row"]["user"], "attempts" in found, why in found["untold"]["detail"]) == ("ada", False, True)
         ran = its.ganger("get", array, who=who)
@@ -65,7 +65,7 @@ def test_without_a_controller_the_object_is_what_there_is(its: Served, array: st
     try:
         ran = its.ganger("get", array)
         assert ran.returncode == 0, ran
-        assert "attempts are not shown: the controller does not answer" in ran.stdout
+        assert "attempts are not shown: the controller does not respond" in ran.stdout
         assert f"default/{array} of ada: running" in its.ganger("explain", array).stdout
         assert its.ganger("ls", array).returncode == 5
     finally:
@@ -113,7 +113,7 @@ def test_logs_of_an_element(its: Served, array: str) -> None:
 
 
 def test_a_command_beside_a_rank_of_an_element(its: Served, array: str, tmp_path: Path) -> None:
-    """The words are those for kubectl; here a program that prints them stands for it."""
+    """The arguments are kubectl's; a program that prints them stands for it."""
     printer = tmp_path / "kubectl"
     printer.write_text('#!/bin/sh\necho "$@"\n')
     printer.chmod(0o755)
@@ -122,13 +122,13 @@ def test_a_command_beside_a_rank_of_an_element(its: Served, array: str, tmp_path
     assert said.returncode == 0, said
     assert f" {array}-e1-1-0 " in said.stdout
     ran = its.ganger("exec", f"{array}[7]", "--", "true", PATH=path)
-    assert (ran.returncode, "is pending: a command runs beside a rank that runs" in ran.stderr) == (4, True), ran
+    assert (ran.returncode, "is pending: a command needs a running rank" in ran.stderr) == (4, True), ran
     ran = its.ganger("exec", array, "--", "true", PATH=path)
     assert (ran.returncode, "is an array" in ran.stderr) == (4, True), ran
 
 
 def test_an_array_is_waited_for(its: Served, array: str) -> None:
-    """Its nodes are taken, and it waits for no longer than it says."""
+    """Its nodes are taken, and the wait ends after its timeout."""
     assert array
     words = ("run", "--array", "0-3", "--gpu", "8", "--queue-time", "1s", "--nodes", "2", "--name", "waits", "--", "x")
     ran = its.ganger(*words)
@@ -196,10 +196,10 @@ def test_what_goes_another_way_says_which(its: Served, words: list[str], says: s
 
 
 async def report_a_step(its: Served, gang: str, node: str) -> None:
-    """Say what the launcher of rank 0 says once its ranks run and report steps."""
+    """Report what the launcher of rank 0 reports once its ranks run and report steps."""
     secrets = [each for each in its.api.objects("secrets") if each["metadata"]["labels"].get(object_names.JOB) in gang]
     token = base64.b64decode(secrets[0]["data"]["token"]).decode()
-    port = await its.its.backend.door.open("127.0.0.1", 0, None)
+    port = await its.its.backend.listener.open("127.0.0.1", 0, None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     about = {"v": 1, "gang": gang, "node": node, "generation": 1}
     hello = {"type": "hello", "token": token, "pid": 1, "start_ticks": 1, "generations": [1], "address": "127.0.0.1"}
@@ -207,7 +207,7 @@ async def report_a_step(its: Served, gang: str, node: str) -> None:
     for message in (hello, {"type": "started", "n": 1, "pids": {"0": [2, 2]}}, {**progressed, "n": 2}):
         writer.write(json.dumps(about | message).encode() + b"\n")
     while json.loads(await reader.readline()).get("n") != 2:
-        pass  # until the controller has kept both
+        pass  # until the controller has recorded both
     writer.close()
     await writer.wait_closed()
 

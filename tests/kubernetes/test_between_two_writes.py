@@ -1,4 +1,4 @@
-"""A controller that ends between two writes: what its successor makes of objects that contradict each other."""
+"""A controller that ends between two writes: its successor's reading of objects that contradict each other."""
 
 import asyncio
 from dataclasses import replace

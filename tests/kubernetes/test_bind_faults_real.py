@@ -1,4 +1,4 @@
-"""All or nothing on a real API server, whatever goes wrong while a gang is bound: `bench bind_faults_real` in small."""
+"""All-or-nothing binding on a real API server under faults: a small `bench bind_faults_real`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tools.testcluster.cluster import require_built
 
 MEMBERS = 12
 SEEDS = [0, 1]
-"""Connections that break, answers that are lost, nodes that go, a controller that is killed."""
+"""Broken connections, lost responses, lost nodes, a killed controller."""
 
 
 def test_none_or_all_are_bound_in_the_end() -> None:

@@ -1,4 +1,4 @@
-"""All or nothing, whatever goes wrong while a gang is bound: the whole controller against the fake API server."""
+"""All-or-nothing binding under faults: the whole controller against the fake API server."""
 
 import asyncio
 from collections import Counter
@@ -30,7 +30,7 @@ def test_none_or_all_are_bound_in_the_end(seed: int, members: int) -> None:
 
 
 def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) -> Any:
-    """A cluster of one node more than the gang needs, on virtual time."""
+    """Run a cluster of one node more than the gang needs, on virtual time."""
 
     async def played() -> Any:
         async with FakeApi(kubelet=True) as api:
@@ -38,7 +38,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
-            return await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
+            return await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(played())
@@ -63,7 +63,7 @@ def status(api: FakeApi) -> Any:
 
 
 async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Virtual seconds."""
+    """Wait until a condition holds, in virtual seconds."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s
     while not holds():

@@ -1,4 +1,4 @@
-"""A follower, an hour of random faults and changes: in the end the store equals the server, and nothing was told twice.
+"""An informer under an hour of random faults and changes: in the end its cache equals the server, without duplicates.
 
 The schedules are those of `bench/watch_chaos`, with other seeds.
 """

@@ -1,4 +1,4 @@
-"""Code that no job uses any more goes, and none that a job uses: on the fake API server and on virtual time."""
+"""Removal of unused code, and only of unused code: on the fake API server and on virtual time."""
 
 import asyncio
 import base64
@@ -14,12 +14,18 @@ from bench.binding import CRD
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.backends.kubernetes.pod_bootstrap import Entry, PodBootstrap
+from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.client.kubernetes.caller import Caller
-from ganger.client.kubernetes.upload_code import UploadedCode, bring
-from ganger.controller.jobs.code_archives import AT_ONCE, KEPT_S, LOOK_S, NOTE, Archives
+from ganger.client.kubernetes.upload_code import UploadedCode, upload
+from ganger.controller.jobs.code_archives import (
+    CHECK_INTERVAL_S,
+    INDEX_NAME,
+    KEEP_UNUSED_S,
+    REMOVE_AT_ONCE,
+    CodeArchives,
+)
 from ganger.engine.launch import launch_plans
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
 from tests.kubernetes.test_manifests import roles
@@ -30,8 +36,8 @@ OWN = "ganger-system"
 BYTES = b"an archive"
 DIGEST = hashlib.sha256(BYTES).hexdigest()
 CODE = UploadedCode(DIGEST, base64.b64encode(BYTES).decode())
-NAME = object_names.code_name(DIGEST)
-HOUR_S = KEPT_S + 2 * LOOK_S
+NAME = object_names.code_config_map(DIGEST)
+HOUR_S = KEEP_UNUSED_S + 2 * CHECK_INTERVAL_S
 OVER = {"phase": "Succeeded", "record": "{}"}
 LIVES = {"phase": "Running", "record": '{"gangs": []}'}
 
@@ -41,7 +47,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]])
         async with FakeApi() as api:
             api.put(CRD)
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
-            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -50,19 +56,19 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]])
 @asynccontextmanager
 async def cleaning(
     access: Credentials, folder: Path, live: Mapping[Key, str] | None = None, alone: tuple[str, ...] = ()
-) -> AsyncIterator[tuple[Archives, KubernetesBackend]]:
-    """What a controller has to remove code: what it knows of GangJobs, but no loop that takes any."""
+) -> AsyncIterator[tuple[CodeArchives, KubernetesBackend]]:
+    """Run what a controller needs to remove code: its view of GangJobs, but no loop that accepts any."""
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
-    async with Api(access, PROGRAM) as api:
-        gear = PodBootstrap(api, launcher, Entry(address="none:1", certificate="", key=b"k"), "none")
-        backend = KubernetesBackend(api, gear, launch_plans, lambda: True)
-        archives = Archives(api, OWN, backend, lambda: True)
+    async with ApiClient(access, PROGRAM) as api:
+        bootstrap = PodBootstrap(api, launcher, LauncherEndpoint(address="none:1", certificate="", key=b"k"), "none")
+        backend = KubernetesBackend(api, bootstrap, launch_plans, lambda: True)
+        archives = CodeArchives(api, OWN, backend, lambda: True)
         tasks = [asyncio.create_task(backend.run())]
         try:
-            await backend.listed()
-            archives.know(live or {}, alone)
-            backend.hear(archives.heard)
+            await backend.wait_synced()
+            archives.restore(live or {}, alone)
+            backend.watch_jobs(archives.job_changed)
             tasks.append(asyncio.create_task(archives.run()))
             yield archives, backend
         finally:
@@ -73,8 +79,8 @@ async def cleaning(
 
 @asynccontextmanager
 async def person(access: Credentials) -> AsyncIterator[Caller]:
-    async with Api(access, PROGRAM) as api:
-        yield Caller(api, "here", "default", chosen=False, controller=OWN)
+    async with ApiClient(access, PROGRAM) as api:
+        yield Caller(api, "here", "default", has_namespace=False, controller=OWN)
 
 
 def put_job(api: FakeApi, name: str = "job", status: Any = LIVES, digest: str = DIGEST) -> None:
@@ -101,7 +107,7 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 def noted(api: FakeApi) -> list[str]:
-    found: Any = api.get("configmaps", NOTE, OWN)
+    found: Any = api.get("configmaps", INDEX_NAME, OWN)
     return found["data"]["known"].split() if found else []
 
 
@@ -113,9 +119,9 @@ def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None
             await asyncio.sleep(3 * HOUR_S)
             assert content(api) == BYTES
             put_job(api, status=OVER)
-            await asyncio.sleep(KEPT_S - LOOK_S)
+            await asyncio.sleep(KEEP_UNUSED_S - CHECK_INTERVAL_S)
             assert content(api) == BYTES, "it may be submitted again"
-            await asyncio.sleep(3 * LOOK_S)
+            await asyncio.sleep(3 * CHECK_INTERVAL_S)
             assert content(api) is None
             assert noted(api) == []
 
@@ -186,7 +192,7 @@ def test_a_job_of_which_the_controller_was_not_told_in_time_gets_its_code_back(t
             await until(lambda: late.struck)
             api.freeze_watches("gangjobs")
             put_job(api, "next")
-            await bring(ada, CODE)
+            await upload(ada, CODE)
             before: Any = api.get("configmaps", NAME)
             await until(lambda: content(api) is None)
             await until(lambda: content(api) == BYTES)
@@ -204,12 +210,12 @@ def test_a_job_of_which_the_controller_was_not_told_in_time_gets_its_code_back(t
 def test_code_that_goes_before_its_job_is_made_is_brought_again_when_it_is(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         async with person(access) as ada:
-            await bring(ada, CODE)
-            await bring(ada, CODE)
+            await upload(ada, CODE)
+            await upload(ada, CODE)
             assert [call.verb for call in api.server.used if call.resource == "configmaps"] == ["get", "create"]
             api.delete("configmaps", NAME)
             put_job(api)
-            await bring(ada, CODE)
+            await upload(ada, CODE)
             assert content(api) == BYTES
 
     scene(tmp_path, play)
@@ -220,7 +226,7 @@ def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
         put_code(api)
         put_job(api, status={})
         put_job(api, "other", status={}, digest="b" * 64)
-        put_code(api, object_names.code_name("b" * 64))
+        put_code(api, object_names.code_config_map("b" * 64))
         async with cleaning(access, tmp_path):
             await asyncio.sleep(60)
 
@@ -235,7 +241,7 @@ def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
             change()
             await asyncio.sleep(60)
             assert content(api) == BYTES, "it is not what was to be removed"
-            assert content(api, object_names.code_name("b" * 64)) is None
+            assert content(api, object_names.code_config_map("b" * 64)) is None
             await asyncio.sleep(HOUR_S)
             assert content(api) is None
 
@@ -294,9 +300,9 @@ def test_a_right_that_lacks_or_a_server_that_is_away_loses_nothing(
 
 def test_more_than_are_removed_at_once(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        digests = [f"{at:064x}"[::-1] for at in range(AT_ONCE + 3)]
+        digests = [f"{at:064x}"[::-1] for at in range(REMOVE_AT_ONCE + 3)]
         for at, digest in enumerate(digests):
-            put_code(api, object_names.code_name(digest))
+            put_code(api, object_names.code_config_map(digest))
             put_job(api, f"job-{at}", {}, digest)
         async with cleaning(access, tmp_path):
             await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""What is said of a job in conditions: each state, against what anybody would expect to read."""
+"""Conditions of a job in each state."""
 
 import pytest
 

@@ -19,7 +19,7 @@ CONDITIONS = {
 
 @asynccontextmanager
 async def widgets(api: Asking) -> AsyncIterator[str]:
-    """A resource of the case's own; gives its plural and group. It is there when it says that it is established."""
+    """Define a resource of the case's own; yield its plural and group once it is established."""
     group = f"{api.namespace}.ganger.dev"
     schema = {
         "type": "object",

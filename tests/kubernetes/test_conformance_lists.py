@@ -1,4 +1,4 @@
-"""Lists and watches as the real API server and the fake one answer them: pages, versions, selectors, bookmarks."""
+"""Lists and watches of the real API server and the fake one: chunks, versions, selectors, bookmarks."""
 
 import asyncio
 

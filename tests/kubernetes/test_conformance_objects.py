@@ -1,4 +1,4 @@
-"""Objects as the real API server and the fake one keep them: made, changed, deleted, refused."""
+"""Objects on the real API server and the fake one: created, changed, deleted, rejected."""
 
 from typing import Any
 

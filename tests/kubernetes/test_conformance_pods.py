@@ -1,4 +1,4 @@
-"""Pods as the real API server and the fake one treat them: defaults, gates, binding, eviction, deletion."""
+"""Pods on the real API server and the fake one: defaults, gates, binding, eviction, deletion."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ async def test_status_is_written_apart_from_spec(api: Asking) -> None:
 
 
 async def _running(api: Asking, name: str) -> dict[str, Any]:
-    """A pod whose node says that it runs."""
+    """Return a pod that its node reports as running."""
     await api.made(api.path("pods"), pod(name, labels={"app": "a"}))
     await api.ask("POST", api.path("pods", name, "binding"), binding(name))
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

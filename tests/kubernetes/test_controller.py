@@ -1,4 +1,4 @@
-"""A controller on a real cluster: real kubelets, real launchers, real ranks. Skips where there is none."""
+"""A controller on a real cluster: real kubelets, real launchers, real ranks. It skips where there is none."""
 
 import base64
 import http.client
@@ -152,10 +152,10 @@ def test_a_command_runs_beside_a_rank_and_nobody_fails_a_node(controlled: Contro
     words = [*way["argv"], str(way["generation"]), str(way["rank"]), "-", "sh", "-c", "echo $SAID rank $GANGER_RANK"]
     kubectl = Path(binaries.program("kubectl")).parent
     environment = {"PATH": f"{kubectl}:{os.environ['PATH']}", "KUBECONFIG": str(controlled.on.kubeconfig)}
-    environment["HOME"] = str(controlled.home.path)  # where kubectl keeps what the server can do
+    environment["HOME"] = str(controlled.home.path)  # kubectl's cache of the server's resources
     said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout == "it is rank 1\n"
-    with pytest.raises(ClientError, match="alone says whether it is there"):
+    with pytest.raises(ClientError, match="alone decides whether it is lost"):
         controlled.client.fail_node("node-1")
     controlled.kubectl("delete", "gangjob", "beside")
 
@@ -182,7 +182,7 @@ def test_a_quota_and_a_webhook_are_waited_for_with_their_words(controlled: Contr
 
 
 def refusal(controlled: Controlled) -> str:
-    """Return why the API server would not take a pod; nothing where it would."""
+    """Return why the API server would reject a pod; empty if it would not."""
     try:
         controlled.kubectl("run", "probe", "--image=none", "--dry-run=server")
     except subprocess.CalledProcessError as error:
@@ -191,7 +191,7 @@ def refusal(controlled: Controlled) -> str:
 
 
 def unreachable(namespace: str) -> dict[str, Any]:
-    """Return a webhook for the pods of a namespace that nobody answers."""
+    """Return a webhook for the pods of a namespace without an endpoint."""
     hook: dict[str, Any] = {
         "name": f"{namespace}.example.com",
         "clientConfig": {"url": "https://127.0.0.1:9/check"},
@@ -206,7 +206,7 @@ def unreachable(namespace: str) -> dict[str, Any]:
 
 
 def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
-    """The last one: by now it has done everything. Leases are asked for over a connection of their own."""
+    """The last test: by now the controller has done everything. Leases use a connection of their own."""
     controlled.submit("told", run="echo told")
     controlled.wait("told", *OVER)
     assert "told" in asked(controlled, f"/jobs/told.{controlled.namespace}/logs")
@@ -227,7 +227,9 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     }
     controlled.on.kubectl("apply", "-f", "-", input=json.dumps(policy))
     controlled.on.kubectl("wait", "--for=condition=Accepted", "schedulingpolicy/default", "--timeout=60s")
-    controlled.on.kubectl("delete", "schedulingpolicy", "default")  # else the next controller has nothing to say on it
+    controlled.on.kubectl(
+        "delete", "schedulingpolicy", "default"
+    )  # else the next controller has nothing to report on it
     me = controlled.on.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
     audiences = ["--audience=ganger.dev/controller", f"--audience=ganger.dev/user/{me}"]
     ticket = controlled.on.kubectl("create", "token", "ganger-asker", "--namespace", OWN, *audiences).strip()
@@ -248,16 +250,16 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
         for verb in rule["verbs"]
         if resource != "leases"
     }
-    # What is applied is made by a patch, and the API server wants both rights; a pod is read where one of its name is,
-    # and deleted where no launcher of it is heard; a Secret is applied where there is one; the queues that are always
-    # there have objects already; code goes after an hour (test_code_archives).
+    # Applying uses a patch, and the API server requires both permissions; a pod is read after a conflict of its name,
+    # and deleted where no launcher of it is connected; a Secret is applied where there is one; the queues that always
+    # exist have objects already; code is removed after an hour (test_code_archives).
     unseen = {"create queues.ganger.dev", "create configmaps", "create secrets", "patch secrets", "get pods"}
     unseen |= {"delete pods", "delete configmaps"}
     assert {each for each in used if "/apis/" not in each} | unseen == granted
 
 
 def asked(controlled: Controlled, path: str) -> str:
-    """What the controller answers, on its own machine."""
+    """Return the controller's response, on its own machine."""
     connection = http.client.HTTPConnection("localhost")
     with socket.socket(socket.AF_UNIX) as connection.sock:
         connection.sock.connect(str(controlled.home.socket("server")))

@@ -1,4 +1,4 @@
-"""What `ganger install` prints, applied to a real cluster: its Deployment runs, as nobody, with its own rights.
+"""Output of `ganger install` on a real cluster: its Deployment runs, unprivileged, with its own permissions.
 
 There is no registry, so the image is that of the test cluster, and Python and ganger are mounted from this machine.
 Everything else is as printed.
@@ -25,14 +25,14 @@ MOUNTED = {
     "/opt/python": sys.base_prefix,
     "/opt/packages": sysconfig.get_path("purelib"),
     "/opt/ganger": str(Path(ganger.__file__).parents[1]),
-    # Of the image's Debian, too; the image leaves out what wheels in C++ need.
+    # Of the image's Debian, too: the image leaves out what C++ wheels need.
     LIBRARIES: "/usr/lib/x86_64-linux-gnu",
 }
 
 
 @pytest.fixture(scope="module")
 def deployed(real_cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster with the controller in it, and a namespace for jobs."""
+    """Install the controller, and create a namespace for jobs."""
     with alone(real_cluster):
         objects = printed("--image", BASE_IMAGE)
         for made in objects:
@@ -43,11 +43,11 @@ def deployed(real_cluster: Cluster) -> Iterator[Cluster]:
         yield real_cluster
         real_cluster.kubectl("--namespace", OWN, "delete", "deployment", "ganger-controller", "--cascade=foreground")
         real_cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
-        real_cluster.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # with its figures
+        real_cluster.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # with its status
 
 
 def _from_here(made: Any) -> None:
-    """Python and ganger as they are here, which the strictest level forbids."""
+    """Mount Python and ganger from this machine, which the strictest Pod Security level forbids."""
     if made["kind"] == "Namespace":
         del made["metadata"]["labels"]
     if made["kind"] == "Deployment":
@@ -76,7 +76,9 @@ def test_the_deployment_leads_runs_a_gang_and_may_be_replaced_meanwhile(deployed
     deployed.kubectl("apply", "-f", "-", input=json.dumps(job))
     until(lambda: _status(deployed).get("phase") == "Running", "the gang to run")
     before = deployed.kubectl("--namespace", OWN, "get", "pods", "-l", CONTROLLER, "-o", "name")
-    deployed.kubectl("--namespace", OWN, "delete", *before.split())  # its address, its key and its certificate go, too
+    deployed.kubectl(
+        "--namespace", OWN, "delete", *before.split()
+    )  # its address, its key and its certificate are deleted, too
     for pod in deployed.kubectl("--namespace", SPACE, "get", "pods", "-o", "name").split():
         deployed.kubectl("--namespace", SPACE, "exec", pod, "--", "touch", "/ganger/work/go")
     until(lambda: _status(deployed).get("phase") == "Succeeded", "the gang to be told ended")

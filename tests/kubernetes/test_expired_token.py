@@ -1,4 +1,4 @@
-"""A token that runs out under a controller: said, tried again, nothing lost. Fake API server, virtual time."""
+"""A token that expires under a controller: logged, retried, nothing lost. Fake API server, virtual time."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from ganger.kubeapi.lease import LeaseLostError
 from tests.kubernetes.test_trouble import MEMBERS, bound, leading, ruled, scene, status, submit, until
 from tools.fakeapi import Call, FakeApi, Fault
 
-RUN_OUT = "what this process shows to the API server has run out: renew the token"
+RUN_OUT = "this process's credentials have expired: renew the token"
 FOR_S = 300.0
 
 
@@ -29,7 +29,7 @@ class Renewed:
         written = json.loads(config.read_text())
         written["users"][0]["user"] = {"tokenFile": str(self._file)}
         config.write_text(json.dumps(written))
-        self.access = Credentials.of_files([config])
+        self.access = Credentials.from_kubeconfig([config])
 
     def renew(self) -> None:
         self.now = f"renewed-at-{asyncio.get_running_loop().time()}"
@@ -41,7 +41,7 @@ class Renewed:
 
 @dataclass(slots=True)
 class Expiring(Fault):
-    """The token runs out with the write of pods that comes after so many."""
+    """A token that expires with the pod write after that many."""
 
     token: Renewed | None = None
     writes: int = 0
@@ -58,7 +58,7 @@ class Expiring(Fault):
 
 
 def silent_s(its: Controlled) -> float:
-    """As metrics say it, of pods."""
+    """Return the silence of the watch of pods, from the metrics."""
     return next(each for each in its.backend.measures() if each.name == "ganger_watch_silence_seconds").values["pods"]
 
 

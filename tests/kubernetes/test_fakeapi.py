@@ -1,6 +1,6 @@
-"""The fake API server's own side: faults on demand, kubelets that run nothing, time that need not pass.
+"""Features of the fake API server alone: faults on demand, kubelets that run nothing, time that need not pass.
 
-Its answers are held to the real ones by test_conformance_*.
+Its responses are compared with the real ones by test_conformance_*.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import PODS
@@ -33,7 +33,7 @@ Act = Callable[[FakeApi], Awaitable[None]]
 @asynccontextmanager
 async def asked(folder: Path, **more: Any) -> AsyncIterator[tuple[FakeApi, Asking]]:
     async with FakeApi(**more) as api, aiohttp.ClientSession() as session:
-        access = Credentials.of_files([api.kubeconfig(folder / "config")])
+        access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
         yield api, Asking(access, session, "default")
 
 
@@ -150,7 +150,7 @@ def test_chance_is_the_seeds(tmp_path: Path) -> None:
 
 
 async def _nothing(api: FakeApi) -> None:
-    """No fault: only an hour in which nothing happens."""
+    """Run an hour without faults, in which nothing happens."""
     await asyncio.sleep(3600)
 
 
@@ -197,7 +197,7 @@ def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) 
 
         async with (
             FakeApi(tls=tls) as api,
-            Api(Credentials.of_files([api.kubeconfig(tmp_path / "config")]), PROGRAM) as client,
+            ApiClient(Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")]), PROGRAM) as client,
         ):
             for name in "abc":
                 api.put(pod(name))
@@ -290,7 +290,7 @@ def test_what_was_used_is_recorded_and_may_be_refused(tmp_path: Path) -> None:
             api.user("reader")
             api.allow(lambda call: call.verb in ("get", "list") or call.user == "admin")
             reader = Asking(
-                Credentials.of_files([api.kubeconfig(tmp_path / "reader", "reader")]), client._session, "default"
+                Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "reader", "reader")]), client._session, "default"
             )
             assert (await reader.get(client.path("pods"))).code == 200
             assert (await reader.ask("DELETE", client.path("pods", "a"))).code == 403

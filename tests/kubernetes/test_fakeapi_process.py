@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Path]:
-    """Its kubeconfig, once it serves; at the end it is told to stop, and does."""
+    """Yield its kubeconfig once it serves; stop it at the end."""
     config, port = folder / "config", folder / "port"
     command = [sys.executable, "-m", "tools.fakeapi", "--kubeconfig", config, "--port-file", port, *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -36,7 +36,7 @@ def serving(folder: Path, *options: str) -> Iterator[Path]:
 def asking(config: Path, case: Callable[[Asking], Awaitable[None]]) -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
-            await case(Asking(Credentials.of_files([config]), session, "default"))
+            await case(Asking(Credentials.from_kubeconfig([config]), session, "default"))
 
     asyncio.run(run())
 

@@ -1,4 +1,4 @@
-"""What stands before an API server and lets faults strike: all else passes, and each fault leaves what it should."""
+"""The fault proxy before an API server: everything else passes, and each fault leaves what it should."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials
-from ganger.kubeapi.objects import Added, Meta
+from ganger.kubeapi.objects import Added, ObjectMeta
 from ganger.kubeapi.resources import CONFIG_MAPS, EVERYTHING, PODS
 from tests.kubernetes.scripted import run
 from tools.fakeapi import FakeApi, Fault, FaultProxy
@@ -21,28 +21,28 @@ POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"c
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
 
 
-def through(folder: Path, ask: Callable[[Api, FakeApi, FaultProxy], Awaitable[Any]]) -> Any:
-    """What comes of asking a server by way of the proxy."""
+def through(folder: Path, ask: Callable[[ApiClient, FakeApi, FaultProxy], Awaitable[Any]]) -> Any:
+    """Return the result of a request through the proxy."""
 
     async def both() -> Any:
         async with FakeApi() as behind, FaultProxy(behind.url, None) as proxy:
             config = behind.kubeconfig(folder / "config")
             config.write_text(config.read_text().replace(behind.url, proxy.url))
-            async with Api(Credentials.of_files([config]), PROGRAM) as api:
+            async with ApiClient(Credentials.from_kubeconfig([config]), PROGRAM) as api:
                 return await ask(api, behind, proxy)
 
     return run(both())
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    """Within a minute of the loop, which takes no time."""
+    """Wait until a condition holds, within a minute of the loop, which takes no time."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - a connection ends by itself
             await asyncio.sleep(0.01)
 
 
 def test_what_no_fault_strikes_passes(tmp_path: Path) -> None:
-    async def ask(api: Api, behind: FakeApi, proxy: FaultProxy) -> None:
+    async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
         missed = proxy.inject(Fault(resource="pods", status=500))
         await api.create(CONFIG_MAPS, MAP)
         assert (await api.get(CONFIG_MAPS, "a", "default")).metadata.name == "a"
@@ -56,8 +56,8 @@ def test_what_no_fault_strikes_passes(tmp_path: Path) -> None:
 
 
 def test_a_watch_passes_piece_by_piece_and_ends_with_its_client(tmp_path: Path) -> None:
-    async def ask(api: Api, behind: FakeApi, proxy: FaultProxy) -> None:
-        news = api.watch(PODS, EVERYTHING, str(behind.store.version), lasts_s=60, silent_s=60)
+    async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
+        news = api.watch(PODS, EVERYTHING, str(behind.store.version), timeout_s=60, read_timeout_s=60)
         await anext(news)
         behind.put(POD)
         assert isinstance(await anext(news), Added)
@@ -69,7 +69,7 @@ def test_a_watch_passes_piece_by_piece_and_ends_with_its_client(tmp_path: Path) 
 
 
 def test_a_refusal_is_not_passed_on(tmp_path: Path) -> None:
-    async def ask(api: Api, behind: FakeApi, proxy: FaultProxy) -> None:
+    async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
         proxy.inject(Fault(verb="create", resource="configmaps", status=403, message="no more of them"))
         with pytest.raises(ApiError, match="no more of them"):
             await api.create(CONFIG_MAPS, MAP)
@@ -80,9 +80,9 @@ def test_a_refusal_is_not_passed_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Fault(verb="create", lost=True), Fault(verb="create", dropped=True)])
 def test_a_connection_that_breaks_is_told_and_the_call_is_done_or_not(fault: Fault, tmp_path: Path) -> None:
-    async def ask(api: Api, behind: FakeApi, proxy: FaultProxy) -> None:
+    async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
         proxy.inject(fault)
-        await api.create(CONFIG_MAPS, MAP)  # looks what has come of it, and asks again if nothing has
+        await api.create(CONFIG_MAPS, MAP)  # reads the outcome, and retries if there is none
         asked = [call.verb for call in behind.server.used.elements()]
         assert asked == (["create", "get"] if fault.lost else ["get", "create"])
         assert fault.struck == 1
@@ -91,11 +91,11 @@ def test_a_connection_that_breaks_is_told_and_the_call_is_done_or_not(fault: Fau
 
 
 def test_what_is_held_back_is_done_even_if_who_asked_is_gone(tmp_path: Path) -> None:
-    async def ask(api: Api, behind: FakeApi, proxy: FaultProxy) -> None:
+    async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
         behind.put(NODE)
         uid = behind.put(POD)["metadata"]["uid"]
         slow = proxy.inject(Fault(resource="pods/binding", name="p", delay_s=2.0))
-        meta = Meta(name="p", namespace="default", uid=uid)
+        meta = ObjectMeta(name="p", namespace="default", uid=uid)
         asking = asyncio.create_task(api.bind(meta, "n", {}))
         await until(lambda: slow.struck)
         asking.cancel()

@@ -1,4 +1,4 @@
-"""Which jobs a controller lists that was not there when they ran: those whose objects are still in the cluster."""
+"""Ended jobs in the listings of a later controller: those whose objects are still in the cluster."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A store equals the server whatever happens to its watch, and each change is told once."""
+"""An informer's cache equals the server whatever happens to its watch, and each change is reported once."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.informer import MOST_PAUSE_S, SILENT_S, Informer
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.informer import MAX_BACKOFF_S, WATCH_TIMEOUT_S, Informer
 from ganger.kubeapi.objects import Pod
 from ganger.kubeapi.resources import PODS
 from tests.kubernetes.scripted import broken, pod, refused, run, serving
@@ -20,7 +20,7 @@ Watch = Callable[["Server", web.Request, web.StreamResponse], Awaitable[None]]
 
 
 class Server:
-    """Lists what it has; each watch is the next of `watches`, and after them one that stays open."""
+    """A server with one list; each watch is the next of `watches`, and after them one that stays open."""
 
     def __init__(self, *watches: Watch | web.Response, version: int = 10) -> None:
         self.pods = {"a": pod("a", 1), "b": pod("b", 2)}
@@ -47,7 +47,7 @@ class Server:
         return stream
 
     async def tell(self, stream: web.StreamResponse, kind: str, told: Any) -> None:
-        """An event, which is also what has happened."""
+        """Send an event, and apply it to the list."""
         self.version = int(told["metadata"]["resourceVersion"])
         if kind == "DELETED":
             self.pods.pop(told["metadata"]["name"], None)
@@ -65,14 +65,14 @@ def seen(version: int) -> Any:
 
 
 async def stays(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
-    """Nothing happens, which is said each minute."""
+    """Send nothing but bookmarks."""
     while True:
         await asyncio.sleep(60)
         await server.tell(stream, "BOOKMARK", seen(server.version))
 
 
 def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Informer[Pod], list[tuple[str, str, str]]]:
-    """A follower of the server after so long, and what it has told: name, version before and version after."""
+    """Return an informer after that time, and its reports: name, version before and version after."""
     told: list[tuple[str, str, str]] = []
 
     def changed(old: Pod | None, new: Pod | None) -> None:
@@ -82,14 +82,14 @@ def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Info
         told.append((which.metadata.name, was, now))
 
     async def follow() -> Informer[Pod]:
-        async with serving(server, folder) as access, Api(access, PROGRAM) as api:
+        async with serving(server, folder) as access, ApiClient(access, PROGRAM) as api:
             follower = Informer(api, PODS, changed)
             assert not follower.synced.is_set()
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(lasts_s)
             assert follower.synced.is_set()
             assert not following.done(), following
-            assert follower.lag_s <= SILENT_S
+            assert follower.lag_s <= WATCH_TIMEOUT_S
             following.cancel()
             return follower
 
@@ -162,7 +162,7 @@ def test_what_was_forgotten_is_listed_again_and_told(end: Any, tmp_path: Path) -
     assert server.lists == 2
     assert server.since == ["10", "10", "50"]
     assert told == [*FIRST, ("b", "2", ""), ("a", "1", ""), ("a", "", "41"), ("c", "", "42")]
-    assert follower.trouble is None
+    assert follower.last_error is None
 
 
 def test_a_connection_that_died_without_a_word_is_noticed(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_server_that_sends_no_bookmarks_is_not_taken_for_dead(tmp_path: Path) 
 
     async def follow() -> None:
         server = Server(*[silent] * 1_000)
-        async with serving(server, tmp_path) as access, Api(access, PROGRAM) as api:
+        async with serving(server, tmp_path) as access, ApiClient(access, PROGRAM) as api:
             follower = Informer(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await follower.synced.wait()
@@ -225,12 +225,12 @@ def test_a_server_that_cannot_go_on_there_is_asked_for_a_list(tmp_path: Path) ->
     server = Server()
 
     async def follow() -> None:
-        async with serving(answer, tmp_path) as access, Api(access, PROGRAM) as api:
+        async with serving(answer, tmp_path) as access, ApiClient(access, PROGRAM) as api:
             follower = Informer(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(120)
-            assert follower.lag_s < SILENT_S
-            assert follower.trouble is None
+            assert follower.lag_s < WATCH_TIMEOUT_S
+            assert follower.last_error is None
             following.cancel()
 
     run(follow())
@@ -245,21 +245,22 @@ def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
         return refused(403, "Forbidden", "pods is forbidden: nobody may list them")
 
     async def follow() -> None:
-        async with serving(answer, tmp_path) as access, Api(access, PROGRAM) as api:
+        async with serving(answer, tmp_path) as access, ApiClient(access, PROGRAM) as api:
             follower = Informer(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(600)
             assert not follower.synced.is_set()
             assert (
-                str(follower.trouble) == "could not list pods: 403 Forbidden: pods is forbidden: nobody may list them"
+                str(follower.last_error)
+                == "could not list pods: 403 Forbidden: pods is forbidden: nobody may list them"
             )
             assert follower.lag_s == float("inf")
             following.cancel()
 
     run(follow())
-    assert len(asked) <= 10 + 2 * 600 / MOST_PAUSE_S
+    assert len(asked) <= 10 + 2 * 600 / MAX_BACKOFF_S
 
 
 def test_lists_are_not_asked_for_one_after_the_other(tmp_path: Path) -> None:
     followed(server := Server(*[refused(410, "Expired")] * 1_000), tmp_path, lasts_s=600)
-    assert server.lists <= 10 + 2 * 600 / MOST_PAUSE_S
+    assert server.lists <= 10 + 2 * 600 / MAX_BACKOFF_S

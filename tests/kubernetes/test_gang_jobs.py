@@ -1,4 +1,4 @@
-"""What people ask of a GangJob, whether a controller is there to hear it or not: the objects alone say it."""
+"""Requests in a GangJob, whether a controller runs when they are made or not: the objects alone carry them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
-from ganger.controller.jobs.gang_job_reconciler import GangJobs
+from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.engine.launch import launch_plans
@@ -30,7 +30,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Credentials]]:
         for at in range(NODES):
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
         api.put(CRD)
-        yield api, Credentials.of_files([api.kubeconfig(folder / "config")])
+        yield api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
 
 
 def no_code(folder: Path) -> JobCode:
@@ -42,13 +42,15 @@ def no_code(folder: Path) -> JobCode:
 
 @asynccontextmanager
 async def hearing(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
-    """A controller that hears what becomes of GangJobs."""
+    """Run a controller that reconciles GangJobs."""
     async with controller(access, folder) as its:
         with its.loop.view() as state:
             known = list(state.gangs.values())
-        jobs = GangJobs(JobBuilder(its.loop, its.log.state_of), its.backend.statuses.want, known, no_code(folder))
+        jobs = GangJobReconciler(
+            JobBuilder(its.loop, its.log.state_of), its.backend.status_writer.update, known, no_code(folder)
+        )
         its.log.observed = jobs.observed
-        its.backend.hear(jobs.changed)
+        its.backend.watch_jobs(jobs.changed)
         yield its
 
 
@@ -106,7 +108,7 @@ def test_a_job_whose_record_was_spoilt_is_left_alone_and_says_so(tmp_path: Path)
             api.put(found | {"status": found["status"] | {"record": "{"}})
             async with hearing(access, tmp_path) as its:
                 await until(lambda: status(api).get("reason") == "record_unreadable")
-                assert "put the record back" in status(api)["message"]
+                assert "restore the record" in status(api)["message"]
                 api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
                 await until(lambda: its.loop.copy().waits)
                 (reason,) = its.loop.copy().waits.values()
@@ -138,7 +140,7 @@ def test_a_restart_changes_nothing_by_itself(tmp_path: Path) -> None:
 
 
 def uid_told(its: Controlled) -> str:
-    """What a rank of the job would be told of it."""
+    """Return the job's UID as its ranks get it."""
     job = its.loop.copy().gangs[GANG].job
     start = Start(gang=GANG, generation=1, shares=(NodeShare("n0", (0,)),), host="n0", port=1)
     (plan,) = launch_plans(start, job, {"n0": Node(name="n0")}, "/work")
@@ -184,8 +186,8 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
         async with cluster(tmp_path) as (api, access):
             put(api)
             async with controller(access, tmp_path) as its:
-                jobs = GangJobs(
-                    JobBuilder(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path)
+                jobs = GangJobReconciler(
+                    JobBuilder(its.loop, its.log.state_of), its.backend.status_writer.update, [], no_code(tmp_path)
                 )
                 [found] = its.backend.jobs
                 jobs.changed(None, found)
@@ -208,8 +210,8 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
         async with cluster(tmp_path) as (api, access):
             put(api)
             async with controller(access, tmp_path) as its:
-                jobs = GangJobs(
-                    JobBuilder(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path)
+                jobs = GangJobReconciler(
+                    JobBuilder(its.loop, its.log.state_of), its.backend.status_writer.update, [], no_code(tmp_path)
                 )
                 its.log.observed = jobs.observed
                 [found] = its.backend.jobs
@@ -247,13 +249,13 @@ def test_a_job_that_a_finalizer_keeps_ends_and_gives_its_nodes_to_others(tmp_pat
 
 
 def one(api: FakeApi, name: str, **spec: Any) -> None:
-    """A job that takes one node."""
+    """Create a job that takes one node."""
     metadata = {"name": name, "namespace": "default"}
     api.put(JOB | {"metadata": metadata, "spec": SPEC | {"nodes": 1} | spec})
 
 
 def said(api: FakeApi, name: str) -> tuple[str, str]:
-    """Phase and message."""
+    """Return phase and message."""
     told = (api.get("gangjobs", name) or {}).get("status", {})
     return told.get("phase", ""), told.get("message", "")
 
@@ -329,9 +331,11 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                     return None
                 return its.log.state_of(id)
 
-            jobs = GangJobs(JobBuilder(its.loop, state_of), its.backend.statuses.want, [], no_code(tmp_path))
+            jobs = GangJobReconciler(
+                JobBuilder(its.loop, state_of), its.backend.status_writer.update, [], no_code(tmp_path)
+            )
             its.log.observed = jobs.observed
-            its.backend.hear(jobs.changed)
+            its.backend.watch_jobs(jobs.changed)
             one(api, "next", after=[{"job": "first"}])
             one(api, "last", after=[{"job": "next"}])
             await until(lambda: its.state_of("last.default") == "pending")

@@ -1,4 +1,4 @@
-"""`ganger --context` against a real API server: two people, each with a namespace, and only the rights of a user."""
+"""`ganger --context` against a real API server: two users, each with a namespace and a user's permissions."""
 
 import json
 import random
@@ -39,7 +39,7 @@ def space(its: Controlled, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def people(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kubeconfig file with a context for each person, in their own namespace."""
+    """Write a kubeconfig file with a context for each user, in their own namespace."""
     folder = tmp_path_factory.mktemp("people")
     found = json.loads(its.on.kubectl("config", "view", "--raw", "--output=json"))
     cluster = found["clusters"][0]["name"]
@@ -49,7 +49,7 @@ def people(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Path:
         at = {"cluster": cluster, "user": name, "namespace": space(its, name)}
         found["users"].append({"name": name, "user": {"token": token}})
         found["contexts"].append({"name": name, "context": at})
-    # Nobody listens there, and the other address is none of anybody's.
+    # Nothing listens there, and the other address is unassigned.
     found["clusters"] += [{"name": name, "cluster": {"server": url}} for name, url in AWAY.items()]
     found["contexts"] += [{"name": name, "context": {"cluster": name, "user": "ada"}} for name in AWAY]
     path = folder / "config"
@@ -60,7 +60,7 @@ def people(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ganger(people: Path) -> Typed:
-    """Runs `ganger --context WHO WORDS...`."""
+    """Run `ganger --context WHO WORDS...`."""
     folder = people.parent
 
     def typed(who: str, *words: str, given: str = "", kubeconfig: Path = people, within_s: float = 120) -> Ran:
@@ -74,7 +74,7 @@ def ganger(people: Path) -> Typed:
 
 
 def account(its: Controlled, name: str) -> str:
-    """A token of a person who is a user of their own namespace, and nothing anywhere else."""
+    """Return a token of a user of their own namespace, without other permissions."""
     where = space(its, name)
     its.on.kubectl("create", "serviceaccount", name, "--namespace", where)
     grant(its, name, "user", where)
@@ -82,7 +82,7 @@ def account(its: Controlled, name: str) -> str:
 
 
 def grant(its: Controlled, name: str, role: str, where: str) -> None:
-    """Give a person one of ganger's roles in a namespace."""
+    """Grant a user one of ganger's roles in a namespace."""
     given = binding(name, role)
     given["metadata"] = {"name": f"{name}-{role}", "namespace": where}
     given["subjects"] = [{"kind": "ServiceAccount", "name": name, "namespace": space(its, name)}]
@@ -135,7 +135,7 @@ def runs(ganger: Typed, name: str) -> None:
 def test_a_command_beside_a_rank(ganger: Typed, its: Controlled) -> None:
     name, where = submitted(ganger, "-j", "2x1", "--env", "COLOUR=red", "--", "sleep", "600"), space(its, "ada")
     runs(ganger, name)
-    # The role of a user is not enough: what it lacks is said, and who has it.
+    # The role of a user is not enough: the message names the missing permission, and who has it.
     ran = ganger("ada", "exec", name, "--", "true")
     assert ran.returncode == 4
     assert f"you may not create pods/exec in namespace {where}" in ran.stderr
@@ -153,14 +153,14 @@ def test_a_command_beside_a_rank(ganger: Typed, its: Controlled) -> None:
     assert ran.stdout == ("1\n" if len(nodes) > 1 else "0\n")
 
     for words, code, reason in (
-        ([name, "--rank", "7"], 3, "has no rank 7 that runs; those are 0, 1"),
+        ([name, "--rank", "7"], 3, "has no rank 7 that runs; running ranks: 0, 1"),
         ([name, "--node", "nowhere"], 3, "does not run on nowhere"),
         (["nobody"], 3, "there is no job nobody"),
         (["-t", name], 2, "-t needs a terminal"),
     ):
         ran = ganger("ada", "exec", *words, "--", "true")
         assert (ran.returncode, reason in ran.stderr) == (code, True), ran
-    # RBAC decides about pods, and knows no owners: whoever has the right here has it beside everybody's ranks.
+    # RBAC decides about pods, and knows no owners: this permission is for every rank in the namespace.
     for role in ("user", "exec"):
         grant(its, "bob", role, where)
     beside = ("--namespace", where, "exec", name, "--", "true")
@@ -173,7 +173,7 @@ def test_a_command_beside_a_rank(ganger: Typed, its: Controlled) -> None:
     until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["state"] == "stopped", f"{name} to stop")
     ran = ganger("ada", "exec", name, "--", "true")
     assert ran.returncode == 4
-    assert f"{name} is stopped: a command runs beside a rank that runs" in ran.stderr
+    assert f"{name} is stopped: a command needs a running rank" in ran.stderr
 
 
 def test_suspend_resume_and_priority(ganger: Typed, its: Controlled) -> None:
@@ -195,7 +195,7 @@ def test_suspend_resume_and_priority(ganger: Typed, its: Controlled) -> None:
     assert ganger("ada", "priority", name, "high").stdout == f"{name} has priority high; it had normal\n"
     (row,) = record(ganger("ada", "priority", name, "-50", "-o", "json"))
     assert row["priority"] == -50
-    # Who cannot stop a job cannot do this to it either.
+    # A user who cannot stop a job cannot do this to it either.
     where = space(its, "ada")
     grant(its, "bob", "user", where)
     until(lambda: ganger("bob", "--namespace", where, "get", name).returncode == 0, "bob to be let in")
@@ -226,7 +226,7 @@ def test_a_directory_travels_as_code(ganger: Typed, its: Controlled, tmp_path: P
     words = ("run", "--cpu", "100m", "--code", str(tmp_path), "--", "sh", "run.sh")
     ran = ganger("ada", *words)
     assert (ran.returncode, ran.stdout) == (0, "from the directorylib\nrun.sh\n"), ran.stderr
-    # The same again, by somebody else's write or not, is the same object.
+    # The same code again, uploaded by another user or not, is the same object.
     assert ganger("ada", *words).returncode == 0
     where = space(its, "ada")
     listed = json.loads(its.on.kubectl("--namespace", where, "get", "configmaps", "-o", "json"))["items"]
@@ -242,7 +242,7 @@ def test_a_directory_travels_as_code(ganger: Typed, its: Controlled, tmp_path: P
     (tmp_path / "large.bin").write_bytes(random.Random(1).randbytes(1 << 20))
     ran = ganger("ada", *words)
     assert ran.returncode == 2, ran
-    for said in ("at most 900Ki of code travel", ".gangerignore", "code: {git: URL}", "on a volume"):
+    for said in ("the limit is 900Ki", ".gangerignore", "code: {git: URL}", "on a volume"):
         assert said in ran.stderr
     ran = ganger("ada", "submit", "--code", str(tmp_path / "nowhere"), "--", "true")
     assert (ran.returncode, "nowhere" in ran.stderr) == (2, True), ran
@@ -273,7 +273,7 @@ def test_get_and_wait(ganger: Typed) -> None:
     ran = ganger("ada", "wait", name, "--exit-code", "-o", "json")
     assert ran.returncode == 3
     found = json.loads(ran.stdout)
-    # Whoever may not ask the controller sees what the object says, and how to be let in.
+    # A user who may not query the controller gets what the object has, and how to get access.
     shown = record(ganger("ada", "get", name, "-o", "json"))
     assert shown == shown | found
     assert "ganger-asker" in shown["untold"]["next"]
@@ -331,7 +331,7 @@ def test_no_kubeconfig(ganger: Typed, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("who", AWAY)
 def test_nobody_answers(ganger: Typed, who: str) -> None:
-    ran = ganger(who, "ls", within_s=25)  # a controller's patience lasts for longer
+    ran = ganger(who, "ls", within_s=25)  # a controller retries for longer
     assert (ran.returncode, AWAY[who] in ran.stderr, "Errno" in ran.stderr) == (5, True, False), ran
 
 
@@ -343,7 +343,7 @@ def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> No
         assert "forbidden" in ran.stderr
         assert "auth can-i" in ran.stderr
     assert record(ganger("ada", "explain", name, "-o", "json"))["state"] not in ("stopped", "succeeded", "failed")
-    # In one namespace with ada, bob sees her jobs, and cannot stop them or make one that is hers.
+    # In one namespace with ada, bob sees her jobs, and cannot stop them or create one as her.
     grant(its, "bob", "user", where)
     until(lambda: ganger("bob", "--namespace", where, "explain", name).returncode == 0, "bob to be let in")
     ran = ganger("bob", "--namespace", where, "stop", name)

@@ -1,4 +1,4 @@
-"""Code of a GangJob that travels, and what does not; with real clusters: tests/conformance."""
+"""Code of a GangJob that is stored for pods, and code that is rejected; with real clusters: tests/conformance."""
 
 import io
 import subprocess
@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import packed
+from ganger.backends.kubernetes.code_archive import pack
 from ganger.controller.jobs.job_code import JobCode
 from ganger.errors import RequestError
-from ganger.kubeapi.objects import Meta
+from ganger.kubeapi.objects import ObjectMeta
 from ganger.model.job import JobSpec, Origin
 from ganger.settings import Home
 from ganger.spec import spec_from_dict
 
 ORIGIN = Origin(directory="/ganger/work")
-ABOUT = Meta(name="bert", namespace="team")
+ABOUT = ObjectMeta(name="bert", namespace="team")
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
         (tmp_path / name / "sub" / "run").write_text("#!/bin/sh\n")
         (tmp_path / name / "sub" / "run").chmod(0o755)
     subprocess.run(["touch", "-d", "2001-01-01", str(tmp_path / "two" / "sub" / "run")], check=True)
-    first = packed(tmp_path / "one")
-    assert packed(tmp_path / "two") == first
+    first = pack(tmp_path / "one")
+    assert pack(tmp_path / "two") == first
     with tarfile.open(fileobj=io.BytesIO(first)) as archive:
         assert [(entry.name, entry.mode & 0o777, entry.uid) for entry in archive if entry.isfile()] == [
             ("sub/run", 0o755, 0)
@@ -49,20 +49,20 @@ def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
 
 def test_a_directory_counts_when_its_archive_is_named(code: JobCode) -> None:
     said = replace_annotations({object_names.CODE: "a" * 64})
-    assert code.brought(asking("./src"), said, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
+    assert code.provide(asking("./src"), said, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
     for wrong in ("", "a" * 63, "../../" + "a" * 58):
-        with pytest.raises(RequestError, match="which a controller does not see"):
-            code.brought(asking("./src"), replace_annotations({object_names.CODE: wrong}), ORIGIN)
+        with pytest.raises(RequestError, match="which a controller cannot access"):
+            code.provide(asking("./src"), replace_annotations({object_names.CODE: wrong}), ORIGIN)
 
 
-def replace_annotations(said: dict[str, str]) -> Meta:
-    return Meta(name=ABOUT.name, namespace=ABOUT.namespace, annotations=said)
+def replace_annotations(said: dict[str, str]) -> ObjectMeta:
+    return ObjectMeta(name=ABOUT.name, namespace=ABOUT.namespace, annotations=said)
 
 
 def test_the_controllers_own_disk_is_not_read(code: JobCode, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="controller's own disk"):
-        code.brought(asking({"git": f"file://{tmp_path}"}), ABOUT, ORIGIN)
+        code.provide(asking({"git": f"file://{tmp_path}"}), ABOUT, ORIGIN)
 
 
 def test_a_job_without_code_comes_from_nowhere_else(code: JobCode) -> None:
-    assert code.brought(spec_from_dict({"run": "true"}, "a test"), ABOUT, ORIGIN) == ORIGIN
+    assert code.provide(spec_from_dict({"run": "true"}, "a test"), ABOUT, ORIGIN) == ORIGIN

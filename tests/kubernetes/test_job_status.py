@@ -1,4 +1,4 @@
-"""What the object of an array says, and what stands on one that was promised a start."""
+"""Status of an array's object, and of a job with a reserved start."""
 
 import asyncio
 from pathlib import Path

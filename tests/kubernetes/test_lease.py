@@ -1,4 +1,4 @@
-"""At most one leads, somebody leads soon, and nobody believes in another machine's clock."""
+"""At most one candidate leads, one leads soon, and no other machine's clock is trusted."""
 
 import asyncio
 import random
@@ -11,15 +11,15 @@ import pytest
 from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.lease import RENEWED_WITHIN_S, RETRY_S, LeaderLease, LeaseLostError
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.lease import RENEW_DEADLINE_S, RETRY_PERIOD_S, LeaderLease, LeaseLostError
 from tests.kubernetes.scripted import broken, refused, run, serving
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ganger/leases"
 
 
 class Leases:
-    """One lease, with its resource version as a precondition; of some candidates the requests get lost."""
+    """One lease, with its resource version as a precondition; requests of some candidates get lost."""
 
     def __init__(self) -> None:
         self.lease: Any = None
@@ -57,9 +57,9 @@ class Leases:
 
 
 class Candidate:
-    """Acts while it leads, and says from when until when it did."""
+    """Records from when until when it leads."""
 
-    def __init__(self, api: Api, who: str, acting: set[str]) -> None:
+    def __init__(self, api: ApiClient, who: str, acting: set[str]) -> None:
         self.who = who
         self.election = LeaderLease(api, "ganger", "one", who)
         self.acting = acting
@@ -68,7 +68,7 @@ class Candidate:
         self.task = asyncio.ensure_future(self.run())
 
     async def act(self) -> None:
-        assert self.election.leading
+        assert self.election.is_leading
         assert not self.acting, f"{self.who} acts beside {self.acting}"
         self.acting.add(self.who)
         self.began_s.append(asyncio.get_running_loop().time())
@@ -98,7 +98,7 @@ async def candidates(leases: Leases, folder: Path, *names: str) -> AsyncIterator
         async def one(who: str) -> None:
             own = folder / who
             own.mkdir()
-            async with serving(leases, own, {"token": who}) as access, Api(access, PROGRAM) as api:
+            async with serving(leases, own, {"token": who}) as access, ApiClient(access, PROGRAM) as api:
                 opened.put_nowait(candidate := Candidate(api, who, acting))
                 await stop.wait()
                 candidate.task.cancel()
@@ -119,7 +119,7 @@ def test_one_of_them_leads_and_stays(tmp_path: Path) -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a", "b", "c") as all_of_them:
             await asyncio.sleep(300)
-            assert sum(each.election.leading for each in all_of_them) == 1
+            assert sum(each.election.is_leading for each in all_of_them) == 1
             holders = list(leases.holders)
             assert [leases.lease["spec"]["holderIdentity"]] == holders
             assert {each.election.holder for each in all_of_them} == set(holders)
@@ -133,12 +133,12 @@ def test_whoever_ends_lets_the_next_one_in(tmp_path: Path) -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a", "b") as both:
             await asyncio.sleep(30)
-            first, second = sorted(both, key=lambda each: not each.election.leading)
+            first, second = sorted(both, key=lambda each: not each.election.is_leading)
             first.task.cancel()
             ended_s = now_s()
             await asyncio.sleep(60)
             assert leases.holders == [first.who, None, second.who]
-            assert second.began_s[0] - ended_s <= RETRY_S
+            assert second.began_s[0] - ended_s <= RETRY_PERIOD_S
             assert leases.lease["spec"]["leaseTransitions"] == 1
 
     run(test())
@@ -146,31 +146,31 @@ def test_whoever_ends_lets_the_next_one_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "deaf"])
 def test_whoever_is_cut_off_stops_before_the_next_one_begins(how: str, tmp_path: Path) -> None:
-    """Of one that is cut off nothing comes through; of a deaf one everything, but it never hears so."""
+    """Nothing of a cut-off candidate arrives; everything of a deaf one, but it never gets a response."""
 
     async def test() -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a", "b") as both:
             await asyncio.sleep(30)
-            first, second = sorted(both, key=lambda each: not each.election.leading)
+            first, second = sorted(both, key=lambda each: not each.election.is_leading)
             getattr(leases, how).add(first.who)
             cut_s = now_s()
             await first.stopped.wait()
-            assert RENEWED_WITHIN_S - RETRY_S - 0.5 <= now_s() - cut_s <= RENEWED_WITHIN_S + 0.5
-            assert not first.election.leading
+            assert RENEW_DEADLINE_S - RETRY_PERIOD_S - 0.5 <= now_s() - cut_s <= RENEW_DEADLINE_S + 0.5
+            assert not first.election.is_leading
             if how == "cut":
-                await asyncio.sleep(cut_s + 15 + RETRY_S - now_s())
-                assert second.election.leading
+                await asyncio.sleep(cut_s + 15 + RETRY_PERIOD_S - now_s())
+                assert second.election.is_leading
             getattr(leases, how).clear()
             await asyncio.sleep(60)
-            assert sum(each.election.leading for each in both) == 1
+            assert sum(each.election.is_leading for each in both) == 1
 
     run(test())
 
 
 @pytest.mark.parametrize("renewed", ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
 def test_nobody_elses_clock_is_believed(renewed: str, tmp_path: Path) -> None:
-    """A dead leader's lease, with a time that is wrong by centuries, is taken when it has not changed for its time."""
+    """A dead leader's lease, with a time wrong by centuries, is taken when it was unchanged for its duration."""
 
     async def test() -> None:
         leases = Leases()
@@ -178,10 +178,10 @@ def test_nobody_elses_clock_is_believed(renewed: str, tmp_path: Path) -> None:
         leases.lease = {"metadata": {"name": "one", "resourceVersion": "7"}, "spec": spec}
         async with candidates(leases, tmp_path, "a") as (only,):
             await asyncio.sleep(39)
-            assert not only.election.leading
+            assert not only.election.is_leading
             assert only.election.holder == "dead"
-            await asyncio.sleep(1 + RETRY_S + 1)
-            assert only.election.leading
+            await asyncio.sleep(1 + RETRY_PERIOD_S + 1)
+            assert only.election.is_leading
             assert leases.lease["spec"]["leaseTransitions"] == 4
 
     run(test())
@@ -194,7 +194,7 @@ def test_a_lease_that_somebody_deletes_is_made_again(tmp_path: Path) -> None:
             await asyncio.sleep(10)
             leases.lease = None
             await asyncio.sleep(30)
-            assert only.election.leading
+            assert only.election.is_leading
             assert len(only.began_s) == 1
 
     run(test())
@@ -208,7 +208,7 @@ def test_what_ends_by_itself_gives_the_lease_back(tmp_path: Path) -> None:
             await asyncio.sleep(5)
             raise ValueError("done badly")
 
-        async with serving(leases, tmp_path, {"token": "a"}) as access, Api(access, PROGRAM) as api:
+        async with serving(leases, tmp_path, {"token": "a"}) as access, ApiClient(access, PROGRAM) as api:
             with pytest.raises(ValueError, match="done badly"):
                 await LeaderLease(api, "ganger", "one", "a").lead(act)
         assert leases.holders == ["a", None]
@@ -218,7 +218,7 @@ def test_what_ends_by_itself_gives_the_lease_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_never_two_whatever_gets_lost(seed: int, tmp_path: Path) -> None:
-    """Three candidates for five minutes, with faults at random: each one's acting asserts that no other acts."""
+    """Three candidates for five minutes, with random faults: each asserts while leading that no other leads."""
     chance = random.Random(seed)
 
     async def test() -> None:
@@ -234,6 +234,6 @@ def test_never_two_whatever_gets_lost(seed: int, tmp_path: Path) -> None:
             leases.cut.clear()
             leases.deaf.clear()
             await asyncio.sleep(25)
-            assert sum(each.election.leading for each in all_of_them) == 1
+            assert sum(each.election.is_leading for each in all_of_them) == 1
 
     run(test())

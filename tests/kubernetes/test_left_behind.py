@@ -1,4 +1,4 @@
-"""Pods that stay though they have ended, and nodes that go before pods come: on the fake API server."""
+"""Pods that stay though they have ended, and nodes that are lost before pods are bound: on the fake API server."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +18,7 @@ NEXT = "next.default"
 
 
 def keep(api: FakeApi) -> None:
-    """Somebody's finalizer is on every pod, and nobody takes it off."""
+    """Put a finalizer on every pod, which is never removed."""
     for pod in api.objects("pods"):
         api.put(pod | {"metadata": pod["metadata"] | {"finalizers": [FINALIZER]}})
 

@@ -1,5 +1,7 @@
-"""A site's own levels of the network, from the SchedulingPolicy: read as the controller begins and as the policy
-changes. The whole controller against the fake API server, on virtual time."""
+"""A site's own topology levels, from the SchedulingPolicy: read at the start and as the policy changes.
+
+The whole controller against the fake API server, on virtual time.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,8 +13,8 @@ import pytest
 
 from bench.binding import Controlled, controller
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.controller.policy.policy_reconciler import PolicyObjects
-from ganger.kubeapi.api_client import Api
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.test_others import bound, group, node, pod, said, scene, until
 from tests.kubernetes.test_policy_objects import accepted, definition, policy, queue
@@ -26,13 +28,13 @@ IN_FORCE = ("True", "InForce", "")
 
 @asynccontextmanager
 async def following(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
-    """A controller whose policy is what the objects say, as `controller.assembly` has it."""
-    async with Api(access, PROGRAM) as api:
-        policies = PolicyObjects(api, lambda: True)
+    """Run a controller whose policy comes from the objects, as in `controller.assembly`."""
+    async with ApiClient(access, PROGRAM) as api:
+        policies = PolicyReconciler(api, lambda: True)
         tasks = [asyncio.create_task(policies.run())]
         try:
             async with controller(access, folder, policies) as its:
-                follows = policies.follow(its.loop, lambda document: its.backend.lay_out(document.topology))
+                follows = policies.reconcile(its.loop, lambda document: its.backend.set_topology(document.topology))
                 tasks.append(asyncio.create_task(follows))
                 yield its
         finally:
@@ -42,7 +44,7 @@ async def following(access: Credentials, folder: Path) -> AsyncIterator[Controll
 
 
 def cluster(api: FakeApi) -> None:
-    """Two halls with a switch each, and zones that lie across them."""
+    """Create two halls with a switch each, and zones that lie across them."""
     for each in (definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
         api.put(each)
     for name, hall, switch, zone in (("a", "h1", "s1", "z1"), ("b", "h2", "s2", "z1"), ("c", "h2", "s2", "z2")):
@@ -50,7 +52,7 @@ def cluster(api: FakeApi) -> None:
 
 
 def pair(api: FakeApi, name: str, key: str) -> None:
-    """Two pods that are to be in one domain of what that label says."""
+    """Create two pods that ask for one domain of that label."""
     group(api, name, 2, schedulingConstraints={"topology": [{"key": key}]})
     for at in range(2):
         pod(api, f"{name}-{at}", name, gpus=4)
@@ -61,7 +63,7 @@ def nodes_of(api: FakeApi, name: str) -> set[str]:
 
 
 def levels(its: Controlled) -> dict[str, tuple[str, ...]]:
-    """Where each node is, and under `levels` what the levels are called."""
+    """Return the domains of each node, and under `levels` the names of the levels."""
     with its.loop.view() as state:
         return {"levels": state.nodes.topology.levels} | {each.name: each.domains for each in state.nodes.nodes}
 
@@ -106,7 +108,7 @@ def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() 
             await until(lambda: len(bound(api)) == 3)
             before = bound(api)
             pair(api, "early", SWITCH)
-            await until(lambda: "which is no one level of the network here" in said(api, "early-0"))
+            await until(lambda: "which is not one topology level here" in said(api, "early-0"))
             api.put(policy(topology=SITE))
             await until(lambda: nodes_of(api, "early") == {"b", "c"})
             assert levels(its) == BY_SITE
@@ -173,7 +175,7 @@ def test_a_list_under_which_a_live_gang_could_not_start_again_is_refused_with_it
             await until(lambda: accepted(api, "schedulingpolicies", "default")[0] == "False")
             _, reason, message = accepted(api, "schedulingpolicies", "default")
             assert reason == "StrandsJobs"
-            assert "could not go on: the network has no level leaf" in message
+            assert "could not continue: the network has no level leaf" in message
             assert levels(its) == BY_SITE
             for at in range(2):
                 api.delete("pods", f"kept-{at}")

@@ -1,4 +1,4 @@
-"""What `ganger install` prints: legal for each Kubernetes that is supported, whole, and with few rights."""
+"""Output of `ganger install`: valid for each supported Kubernetes, complete, and with few permissions."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def only(kind: str) -> Object:
 
 
 def roles() -> Iterator[tuple[str, Object]]:
-    """Each rule of the controller's roles, with the kind of role."""
+    """Return each rule of the controller's roles, with the kind of role."""
     for made in PRINTED:
         if made["kind"] in ("Role", "ClusterRole") and made["metadata"]["name"] == "ganger-controller":
             yield from ((made["kind"], rule) for rule in made["rules"])

@@ -1,15 +1,21 @@
-"""When a node that is not ready counts as lost: against a simple reference, and case by case on virtual time."""
+"""Rules by which a node that is not ready counts as lost: against a simple reference, and case by case."""
 
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.backends.kubernetes.nodes.node_patience import AWAY_S, LOST_AFTER_S, PARTED_AFTER_S, Launchers, NodePatience
+from ganger.backends.kubernetes.nodes.node_patience import (
+    API_OUTAGE_S,
+    DISCONNECTED_LOST_AFTER_S,
+    LOST_AFTER_S,
+    LauncherEvidence,
+    NodePatience,
+)
 
 EVERY_S = 5
 NAMES = ("a", "b", "c", "d")
-CONNECTED = Launchers(connected=True)
+CONNECTED = LauncherEvidence(connected=True)
 
 
 def with_ready(*ready: str) -> NodePatience:
@@ -19,9 +25,9 @@ def with_ready(*ready: str) -> NodePatience:
     return patience
 
 
-def lost_at(patience: NodePatience, launchers: dict[str, Launchers], *, within_s: int = 2000) -> dict[str, int]:
-    """Return when each node is lost, with a look each second."""
-    return {name: at for at in range(within_s) for name in patience.judge(float(at), launchers)}
+def lost_at(patience: NodePatience, launchers: dict[str, LauncherEvidence], *, within_s: int = 2000) -> dict[str, int]:
+    """Return when each node is lost, checked each second."""
+    return {name: at for at in range(within_s) for name in patience.find_lost(float(at), launchers)}
 
 
 def test_a_node_of_which_nothing_is_heard_is_lost_when_its_pods_are_evicted() -> None:
@@ -31,26 +37,28 @@ def test_a_node_of_which_nothing_is_heard_is_lost_when_its_pods_are_evicted() ->
 
 
 def test_a_node_whose_launcher_is_gone_too_is_lost_soon_after_both_are_known() -> None:
-    for unready_s, parted_s in ((0.0, 30.0), (30.0, 0.0)):
+    for unready_s, disconnected_s in ((0.0, 30.0), (30.0, 0.0)):
         patience = with_ready("b")
         patience.unready("a", unready_s)
-        assert lost_at(patience, {"a": Launchers(parted_s=parted_s)}) == {"a": 30 + PARTED_AFTER_S}
+        assert lost_at(patience, {"a": LauncherEvidence(disconnected_s=disconnected_s)}) == {
+            "a": 30 + DISCONNECTED_LOST_AFTER_S
+        }
 
 
 def test_a_node_with_a_connected_launcher_is_never_lost_and_begins_anew_when_that_parts() -> None:
     patience = with_ready("b")
     patience.unready("a", 0.0)
     assert lost_at(patience, {"a": CONNECTED}, within_s=100_000) == {}
-    parted = {"a": Launchers(parted_s=100_000.0)}
-    assert patience.judge(100_000.0 + PARTED_AFTER_S - 1, parted) == []
-    assert patience.judge(100_000.0 + PARTED_AFTER_S, parted) == ["a"]
+    parted = {"a": LauncherEvidence(disconnected_s=100_000.0)}
+    assert patience.find_lost(100_000.0 + DISCONNECTED_LOST_AFTER_S - 1, parted) == []
+    assert patience.find_lost(100_000.0 + DISCONNECTED_LOST_AFTER_S, parted) == ["a"]
 
 
 def test_many_nodes_at_once_are_waited_for_as_if_no_launcher_told_anything() -> None:
     patience = with_ready("c", "d")
     for name in ("a", "b"):
         patience.unready(name, 0.0)
-    gone = {name: Launchers(parted_s=0.0) for name in ("a", "b")}
+    gone = {name: LauncherEvidence(disconnected_s=0.0) for name in ("a", "b")}
     assert lost_at(patience, gone) == dict.fromkeys(gone, LOST_AFTER_S)
 
 
@@ -58,45 +66,45 @@ def test_where_no_node_is_ready_none_is_lost() -> None:
     patience = NodePatience()
     for name in NAMES:
         patience.unready(name, 0.0)
-    assert lost_at(patience, dict.fromkeys(NAMES, Launchers(parted_s=0.0))) == {}
+    assert lost_at(patience, dict.fromkeys(NAMES, LauncherEvidence(disconnected_s=0.0))) == {}
     patience.ready("d")
-    assert patience.judge(LOST_AFTER_S, {}) == ["a", "b", "c"]
+    assert patience.find_lost(LOST_AFTER_S, {}) == ["a", "b", "c"]
 
 
 def test_the_time_stands_still_while_the_api_server_is_away_and_begins_anew_afterwards() -> None:
     patience = with_ready("b")
     patience.unready("a", 0.0)
-    patience.api(290.0, answers=False)
-    assert patience.judge(890.0, {}) == []
-    patience.api(890.0, answers=True)
-    assert patience.judge(890.0 + LOST_AFTER_S - 1, {}) == []
-    assert patience.judge(890.0 + LOST_AFTER_S, {}) == ["a"]
+    patience.api_responds(290.0, responds=False)
+    assert patience.find_lost(890.0, {}) == []
+    patience.api_responds(890.0, responds=True)
+    assert patience.find_lost(890.0 + LOST_AFTER_S - 1, {}) == []
+    assert patience.find_lost(890.0 + LOST_AFTER_S, {}) == ["a"]
 
 
 def test_a_watch_that_breaks_for_a_moment_gives_no_more_time() -> None:
     patience = with_ready("b")
     patience.unready("a", 0.0)
     for at in range(0, int(LOST_AFTER_S), 10):
-        patience.api(float(at), answers=False)
-        patience.api(at + AWAY_S - 1, answers=True)
-    assert patience.judge(LOST_AFTER_S, {}) == ["a"]
+        patience.api_responds(float(at), responds=False)
+        patience.api_responds(at + API_OUTAGE_S - 1, responds=True)
+    assert patience.find_lost(LOST_AFTER_S, {}) == ["a"]
 
 
 def test_a_node_that_is_shut_down_is_lost_at_once() -> None:
     patience = with_ready("b")
     patience.unready("a", 5.0, certain=True)
-    assert patience.judge(5.0, {"a": CONNECTED}) == ["a"]
+    assert patience.find_lost(5.0, {"a": CONNECTED}) == ["a"]
 
 
 def test_a_node_is_lost_once_until_it_is_ready_again() -> None:
     patience = with_ready("b")
     patience.unready("a", 0.0)
-    assert patience.judge(LOST_AFTER_S, {}) == ["a"]
-    assert patience.judge(2 * LOST_AFTER_S, {}) == []
+    assert patience.find_lost(LOST_AFTER_S, {}) == ["a"]
+    assert patience.find_lost(2 * LOST_AFTER_S, {}) == []
     patience.ready("a")
     patience.unready("a", 1000.0)
     assert (patience.lost, patience.suspects) == (set(), ["a"])
-    assert patience.judge(1000.0 + LOST_AFTER_S, {}) == ["a"]
+    assert patience.find_lost(1000.0 + LOST_AFTER_S, {}) == ["a"]
 
 
 # -- against a reference ----------------------------------------------------------------------------------------------
@@ -104,16 +112,16 @@ def test_a_node_is_lost_once_until_it_is_ready_again() -> None:
 
 @dataclass
 class Look:
-    """The facts at one look: unready, connected: nodes; answers: whether the API server does."""
+    """Facts at one check. unready, connected: nodes; responds: whether the API server does."""
 
     unready: frozenset[str]
     connected: frozenset[str]
-    answers: bool
+    responds: bool
 
 
 @dataclass
 class Reference:
-    """The rules, written down anew for each look over all that was before it."""
+    """The rules, evaluated anew at each check over the whole history."""
 
     past: list[Look] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)
@@ -124,27 +132,27 @@ class Reference:
         return {name for name in look.unready - self.lost if self._is_lost(name, look)}
 
     def _is_lost(self, name: str, look: Look) -> bool:
-        is_calm = look.answers and look.unready != set(NAMES) and name not in look.connected
-        parted_s = self._parted_s(name)
+        is_calm = look.responds and look.unready != set(NAMES) and name not in look.connected
+        disconnected_s = self._parted_s(name)
         suspects = look.unready - self.lost
         many = 3 * len(suspects) > len(NAMES) - len(self.lost) and len(suspects) > 1
-        patience_s = LOST_AFTER_S if parted_s is None or many else PARTED_AFTER_S
-        from_s = max(self._unready_since_s(name), self._back_s(), -1 if parted_s is None else parted_s)
+        patience_s = LOST_AFTER_S if disconnected_s is None or many else DISCONNECTED_LOST_AFTER_S
+        from_s = max(self._unready_since_s(name), self._back_s(), -1 if disconnected_s is None else disconnected_s)
         return is_calm and EVERY_S * (len(self.past) - 1) >= from_s + patience_s
 
     def _unready_since_s(self, name: str) -> int:
         return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name not in each.unready), default=0)
 
     def _parted_s(self, name: str) -> int | None:
-        """Return when it was connected last, if it ever was."""
+        """Return when a launcher was last connected, if ever."""
         return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name in each.connected), default=None)
 
     def _back_s(self) -> int:
-        """Return when the API server answered again last after it had been away for long."""
+        """Return when the API server last responded again after a long outage."""
         back_s, away_s = -1, 0
         for at, each in enumerate(self.past):
-            if each.answers:
-                back_s, away_s = (EVERY_S * at if away_s > AWAY_S else back_s), 0
+            if each.responds:
+                back_s, away_s = (EVERY_S * at if away_s > API_OUTAGE_S else back_s), 0
             else:
                 away_s += EVERY_S
         return back_s
@@ -172,9 +180,9 @@ def test_it_does_what_the_reference_says(stretches: list[tuple[int, Look]]) -> N
                     patience.unready(name, at_s)
                 else:
                     patience.ready(name)
-            patience.api(at_s, answers=look.answers)
-            launchers = {name: Launchers(name in look.connected, parted.get(name)) for name in NAMES}
-            found = set(patience.judge(at_s, launchers))
+            patience.api_responds(at_s, responds=look.responds)
+            launchers = {name: LauncherEvidence(name in look.connected, parted.get(name)) for name in NAMES}
+            found = set(patience.find_lost(at_s, launchers))
             assert found == reference.step(look), at_s
             reference.lost |= found
             at_s += EVERY_S

@@ -1,11 +1,11 @@
-"""What the core sees of nodes: their labels, what others use of them, and what follows from changes."""
+"""The core's view of nodes: labels, foreign usage, and the events of changes."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from ganger.backends.kubernetes.nodes.node_inventory import Inventory, cluster
+from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory, cluster
 from ganger.kubeapi import objects
 from ganger.model.cluster import Node
 from ganger.model.event import NodeCordoned, NodeLost, NodeReturned, NodesListed, NodeUncordoned
@@ -16,7 +16,7 @@ GPU_NODE = ALLOCATABLE | {"nvidia.com/gpu": "8"}
 
 
 def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> objects.Node:
-    """As the API server gives it, with what ganger does not read."""
+    """Return a node as the API server has it, with fields that ganger does not read."""
     taints, unschedulable = status.pop("taints", []), status.pop("unschedulable", False)
     ready, allocatable = status.pop("ready", "True"), status.pop("allocatable", GPU_NODE)
     found = {
@@ -287,7 +287,7 @@ def test_a_device_plugin_that_starts_anew_takes_nothing_from_ours() -> None:
 
 
 def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objects.ResourceClaim:
-    """As a scheduler writes it. devices: `DRIVER/DEVICE`, `!` before one that is only looked at."""
+    """Return a claim as a scheduler writes it. devices: `DRIVER/DEVICE`, with `!` for monitoring access."""
     results = [
         {
             "request": "gpus",
@@ -337,7 +337,7 @@ def test_gpus_of_claims_count_once(claims: tuple[objects.ResourceClaim, ...], ma
 
 
 def test_claims_come_and_go() -> None:
-    inventory, held = Inventory(), claim("a", "gpu.nvidia.com/gpu-0")
+    inventory, held = NodeInventory(), claim("a", "gpu.nvidia.com/gpu-0")
     inventory.node_changed(None, node())
     inventory.claim_changed(None, held)
     assert inventory.cluster().nodes[0].foreign == (7,)
@@ -348,14 +348,14 @@ def test_claims_come_and_go() -> None:
 # -- what follows from changes ----------------------------------------------------------------------------------------
 
 
-def told(inventory: Inventory) -> list[str]:
+def told(inventory: NodeInventory) -> list[str]:
     return [f"{each.kind} {getattr(each, 'node', '')}".strip() for each in inventory.events()]
 
 
 def test_the_first_time_all_there_is() -> None:
-    inventory = Inventory()
+    inventory = NodeInventory()
     assert told(inventory) == ["nodes_listed"]
-    inventory = Inventory()
+    inventory = NodeInventory()
     inventory.node_changed(None, node("n2", ready="Unknown"))
     inventory.node_changed(None, node("n1", unschedulable=True))
     happened = inventory.events()
@@ -367,7 +367,7 @@ def test_the_first_time_all_there_is() -> None:
 
 
 def test_a_heartbeat_is_no_event() -> None:
-    inventory, was = Inventory(), node()
+    inventory, was = NodeInventory(), node()
     inventory.node_changed(None, was)
     told(inventory)
     inventory.node_changed(was, node(images=[{"names": ["a"]}]))
@@ -387,7 +387,7 @@ def test_a_heartbeat_is_no_event() -> None:
     ],
 )
 def test_what_a_change_of_a_node_leads_to(then: objects.Node | None, events: list[str]) -> None:
-    inventory, first = Inventory(), node()
+    inventory, first = NodeInventory(), node()
     inventory.node_changed(None, first)
     told(inventory)
     inventory.node_changed(first, then)
@@ -395,7 +395,7 @@ def test_what_a_change_of_a_node_leads_to(then: objects.Node | None, events: lis
 
 
 def test_a_listing_says_who_is_lost_already() -> None:
-    inventory = Inventory()
+    inventory = NodeInventory()
     for name in ("n1", "n2"):
         inventory.node_changed(None, node(name, ready="Unknown"))
     told(inventory)
@@ -409,7 +409,7 @@ def test_a_listing_says_who_is_lost_already() -> None:
 
 
 def test_back_again() -> None:
-    inventory, well, ill = Inventory(), node(), node(ready="Unknown", unschedulable=True)
+    inventory, well, ill = NodeInventory(), node(), node(ready="Unknown", unschedulable=True)
     inventory.node_changed(None, ill)
     inventory.lose("n1", "gone")
     told(inventory)
@@ -421,7 +421,7 @@ def test_back_again() -> None:
 
 
 def test_a_node_that_was_deleted_begins_anew() -> None:
-    inventory, ill = Inventory(), node(ready="Unknown", unschedulable=True)
+    inventory, ill = NodeInventory(), node(ready="Unknown", unschedulable=True)
     inventory.node_changed(None, ill)
     inventory.lose("n1", "gone")
     told(inventory)
@@ -432,7 +432,7 @@ def test_a_node_that_was_deleted_begins_anew() -> None:
 
 
 def test_pods_come_change_and_go() -> None:
-    inventory, small = Inventory(), pod(containers=[container("2")])
+    inventory, small = NodeInventory(), pod(containers=[container("2")])
     inventory.node_changed(None, node())
     told(inventory)
 
@@ -462,7 +462,7 @@ def generation_2(name: str, slots: str) -> objects.Pod:
 
 
 def test_pods_of_which_the_core_knows_nothing_are_others_until_they_are_gone_or_it_does() -> None:
-    inventory, going, stays = Inventory(), generation_2("going", "0,1"), generation_2("stays", "2")
+    inventory, going, stays = NodeInventory(), generation_2("going", "0,1"), generation_2("stays", "2")
     inventory.node_changed(None, node())
     for each in (going, stays):
         inventory.pod_changed(None, each)
@@ -471,20 +471,20 @@ def test_pods_of_which_the_core_knows_nothing_are_others_until_they_are_gone_or_
         return len(inventory.cluster().nodes[0].foreign)
 
     assert foreign() == 0
-    inventory.outlive([going, stays])
+    inventory.mark_stale([going, stays])
     assert foreign() == 3
-    inventory.know("a.b", 3)
+    inventory.claim_generation("a.b", 3)
     assert foreign() == 3, "that is another generation"
     inventory.pod_changed(going, None)
     assert foreign() == 1
-    inventory.know("a.b", 2)
+    inventory.claim_generation("a.b", 2)
     assert foreign() == 0
     inventory.pod_changed(stays, None)
     assert foreign() == 0
 
 
 def test_a_pod_may_be_known_before_its_node() -> None:
-    inventory = Inventory()
+    inventory = NodeInventory()
     inventory.pod_changed(None, pod())
     inventory.node_changed(None, node())
     assert inventory.cluster().nodes[0].cpu_milli == 62770

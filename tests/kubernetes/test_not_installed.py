@@ -1,4 +1,4 @@
-"""Without what `ganger[kubernetes]` brings: said in a sentence, with what to type, wherever it is needed."""
+"""Without the extra `ganger[kubernetes]`: one sentence, with the command to type, wherever it is needed."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ GANGER = str(Path(sys.executable).with_name("ganger"))
 def test_a_missing_library_is_named_with_what_brings_it(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "aiohttp.py").write_text("raise ModuleNotFoundError(\"No module named 'aiohttp'\", name='aiohttp')\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "GANGER_HOME": str(tmp_path / "home")}
-    # `-P` leaves out the directory of the program alone: what lies on the path comes before what is installed.
+    # `-P` leaves out the program's directory alone: PYTHONPATH comes before what is installed.
     said = subprocess.run([GANGER, *words], env=environment, capture_output=True, text=True, check=False)
     assert said.returncode == 5
     assert "there is no module aiohttp" in said.stderr

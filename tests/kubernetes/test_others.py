@@ -1,4 +1,4 @@
-"""Pods that others made for ganger to place: the whole controller against the fake API server, on virtual time."""
+"""Foreign pods that ganger places: the whole controller against the fake API server, on virtual time."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ def scene(nodes: int, play: Play) -> None:
             for at in range(nodes):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
             api.put(CRD)
-            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]), folder)
+            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]), folder)
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
         runner.run(played(Path(folder)))
@@ -56,7 +56,7 @@ def pod(
 
 
 def required(**expression: Any) -> dict[str, Any]:
-    """The affinity of a pod that goes where nodes have such a label only."""
+    """Return the affinity of a pod that requires such a label."""
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
@@ -78,7 +78,7 @@ def bound(api: FakeApi) -> dict[str, str]:
 
 
 def gpus_of_nodes(api: FakeApi) -> Counter[str]:
-    """What pods that have not ended ask for, by node."""
+    """Return the requests of pods that have not ended, by node."""
     found: Counter[str] = Counter()
     for each in api.objects("pods"):
         if each["spec"].get("nodeName") and each.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
@@ -94,7 +94,7 @@ def said(api: FakeApi, name: str) -> str:
 
 
 async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Virtual seconds."""
+    """Wait until a condition holds, in virtual seconds."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s
     while not holds():
@@ -260,7 +260,7 @@ def test_a_group_stays_in_one_domain_of_the_label_that_it_asks_for() -> None:
         group(api, "odd", 1, schedulingConstraints={"topology": [{"key": "example.com/shelf"}]})
         async with controller(access, folder):
             pod(api, "odd-0", "odd")
-            await until(lambda: "no one level of the network" in said(api, "odd-0"))
+            await until(lambda: "which is not one topology level" in said(api, "odd-0"))
             for at in range(2):
                 pod(api, f"g-{at}", "g")
             await until(lambda: len(bound(api)) == 2)
@@ -287,10 +287,10 @@ def test_of_a_group_that_is_bound_in_part_the_rest_says_so() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"affinity": {"podAntiAffinity": {"x": []}}}, "does not heed podAffinity or podAntiAffinity"),
+        ({"affinity": {"podAntiAffinity": {"x": []}}}, "does not support podAffinity or podAntiAffinity"),
         ({"affinity": required(key="a", operator="Near", values=["b"])}, "does not know the operator Near"),
         ({"affinity": required(key="a", operator="Gt", values=["b"])}, "one whole number"),
-        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}, "gives no ResourceClaims"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}, "does not allocate ResourceClaims"),
     ],
 )
 def test_what_cannot_be_said_in_the_model_is_refused_on_the_pod(spec: dict[str, Any], why: str) -> None:
@@ -330,7 +330,12 @@ def test_what_is_missing_of_a_group_is_not_kept_out_by_the_slots_that_its_own_ga
         async with controller(access, folder) as its:
             for at in range(2):
                 pod(api, f"g-{at}", "g", gpus=4)
-            await until(lambda: any("tried again where its slots are kept" in said(api, f"g-{at}") for at in range(2)))
+            await until(
+                lambda: any(
+                    "binding is retried on the same node, where its slots stay allocated" in said(api, f"g-{at}")
+                    for at in range(2)
+                )
+            )
             pod(api, "small", gpus=4)
             await until(lambda: {"g-0", "g-1"} <= bound(api).keys())
             assert "small" not in bound(api), "nobody else was given them"
@@ -365,7 +370,7 @@ def test_a_pod_that_is_bound_elsewhere_by_then_has_its_slots_to_itself() -> None
             for at in range(2):
                 pod(api, f"g-{at}", "g")
             await asyncio.sleep(0.5)
-            for at, on in enumerate(("n1", "n0")):  # the other way round than was decided
+            for at, on in enumerate(("n1", "n0")):  # in the other order than was decided
                 found = api.get("pods", f"g-{at}")
                 assert found is not None
                 about = {**found["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3,4,5,6,7"}}
@@ -408,7 +413,7 @@ def test_what_stands_on_a_node_that_was_lost_counts_there_when_it_comes_back() -
 
 
 FILLS = ((8,), (4, 4), (2, 2, 4), (6, 2), (2, 2, 2, 2), (1, 7))
-"""Pods that fill a node."""
+"""Requests of pods that fill a node."""
 
 
 @given(seed=st.integers(0, 2**32), nodes=st.lists(st.sampled_from(FILLS), min_size=1, max_size=4))

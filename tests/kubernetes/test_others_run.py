@@ -1,5 +1,7 @@
-"""Pods that others made, on a real cluster: a batch Job and an upstream PodGroup run where ganger puts them. It skips
-where there is none."""
+"""Foreign pods on a real cluster: a batch Job and an upstream PodGroup run where ganger binds them.
+
+It skips where there is no cluster.
+"""
 
 import json
 from collections.abc import Iterator

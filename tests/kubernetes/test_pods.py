@@ -1,4 +1,4 @@
-"""A generation as pods: what each asks for, and that Kubernetes takes it."""
+"""Pods of a generation: their requests, and that Kubernetes accepts them."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ import kubernetes_validate
 import pytest
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.pod_template import Setting, pods
+from ganger.backends.kubernetes.pod_template import PodSettings, build_pods
 from ganger.kubeapi.objects import Key
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Origin
 from ganger.spec import spec_from_dict
 
-SETTING = Setting(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
+SETTING = PodSettings(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
 
 
 def made(spec: dict[str, Any], *shares: NodeShare, gang: str = "bert.team") -> list[Any]:
     start = Start(gang=gang, generation=3, shares=shares, host="n1", port=29500)
     job = Job(id=gang, user="ada", spec=spec_from_dict({"run": "x", **spec}, "a test"), origin=Origin(directory="/"))
-    return pods(start, job, "u-1", SETTING)
+    return build_pods(start, job, "u-1", SETTING)
 
 
 def needs(pod: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Queue and SchedulingPolicy objects, and what is in force of them: the objects on the fake API server, a real loop."""
+"""Queue and SchedulingPolicy objects, and what is in force of them: the fake API server and a real loop."""
 
 import asyncio
 import copy
@@ -12,9 +12,9 @@ import pytest
 
 from bench.binding import CRD, OFFER, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.controller.policy.policy_reconciler import PolicyObjects
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.engine.loop import Loop
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
@@ -45,7 +45,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
             for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
                 api.put(made)
-            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -53,12 +53,12 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
 
 @asynccontextmanager
 async def following(access: Credentials, folder: Path) -> AsyncIterator[tuple[Loop, PolicyDocument]]:
-    """A loop whose policy is what the objects say, and what was in force when it began."""
-    async with Api(access, PROGRAM) as api, controller(access, folder) as its:
-        objects = PolicyObjects(api, lambda: True)
+    """Run a loop whose policy comes from the objects; yield also what was in force at its start."""
+    async with ApiClient(access, PROGRAM) as api, controller(access, folder) as its:
+        objects = PolicyReconciler(api, lambda: True)
         runs = asyncio.create_task(objects.run())
-        kept = await objects.kept()
-        follows = asyncio.create_task(objects.follow(its.loop, lambda _: None))
+        kept = await objects.policy_in_force()
+        follows = asyncio.create_task(objects.reconcile(its.loop, lambda _: None))
         try:
             yield its.loop, kept
         finally:
@@ -76,14 +76,14 @@ async def until(holds: Callable[[], Any], within_s: float = WITHIN_S) -> None:
 
 
 def accepted(api: FakeApi, plural: str, name: str) -> tuple[str, str, str]:
-    """Status, reason and message of the one condition; empty before there is one."""
+    """Return status, reason and message of the only condition; empty without one."""
     found = api.get(plural, name, "") or {}
     told = found.get("status", {}).get("conditions")
     return (told[0]["status"], told[0]["reason"], told[0]["message"]) if told else ("", "", "")
 
 
 def in_force(loop: Loop) -> dict[str, int | None]:
-    """GPUs guaranteed to each queue."""
+    """Return the guaranteed GPUs of each queue."""
     with loop.view() as state:
         return {name: each.nominal.gpus for name, each in state.queues.items()}
 

@@ -1,4 +1,4 @@
-"""`ganger --context policy apply`: a document is in force whole, or what was there is as it was."""
+"""`ganger --context policy apply`: a document is put in force as a whole, or nothing changes."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ def its(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def before(its: Served) -> dict[str, Any]:
-    """What the objects say, once that document is in force."""
+    """Return the specs of the objects once that document is in force."""
     ran = its.ganger("policy", "apply", "-", given=BEFORE)
     assert ran.returncode == 0, ran
     return specs(its)
@@ -53,7 +53,7 @@ def test_it_is_written_whole(its: Served, before: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("rule", "code"),
     [
-        # The first write of each kind is the trial.
+        # The first write of each kind is the dry run.
         ({"verb": "patch", "resource": "schedulingpolicies", "skip": 1, "status": 403}, 4),
         ({"verb": "create", "resource": "queues", "skip": 1, "status": 403}, 4),
         ({"verb": "delete", "resource": "queues", "skip": 1, "status": 403}, 4),
@@ -68,7 +68,7 @@ def test_what_was_written_is_put_back_when_a_write_fails(
     ran = its.ganger("policy", "apply", "-", given=AFTER)
     its.does(lambda: its.api.server.faults.remove(fault))
     assert ran.returncode == code, ran
-    assert "nothing is changed" in ran.stderr
+    assert "nothing has changed" in ran.stderr
     assert specs(its) == before
 
 
@@ -77,7 +77,7 @@ def test_what_the_controller_does_not_take_is_put_back(its: Served, before: dict
     ran = its.ganger("policy", "apply", "-", given=wrong)
     assert ran.returncode == 4, ran
     assert "queues/wrong: " in ran.stderr
-    assert "nothing is changed" in ran.stderr
+    assert "nothing has changed" in ran.stderr
     assert specs(its) == before
     until(lambda: its.its.loop.policy.NAME == "fifo", "the order before to be in force")
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_put_back_is_named(its: Served, before: dict[str, Any]) -
     ran = its.ganger("policy", "apply", "-", given=AFTER)
     assert ran.returncode == 4, ran
     assert "queues/research is not as it was before: " in ran.stderr
-    assert "nothing is changed" not in ran.stderr
+    assert "nothing has changed" not in ran.stderr
     assert [rule.struck for rule in rules] == [1, 1]
     now = specs(its)
     assert now.pop("researchQueue") == {"weight": 5}
@@ -105,7 +105,7 @@ def test_a_lost_answer_is_looked_up(its: Served, before: dict[str, Any]) -> None
 
 
 def test_what_the_controller_says_on_an_object_is_in_nobodys_way(its: Served, before: dict[str, Any]) -> None:
-    """Figures of a queue are written while a document is applied."""
+    """The status of a queue is written while a document is applied."""
 
     def figures() -> None:
         found: Any = its.api.get("queues", "research", "")

@@ -1,4 +1,4 @@
-"""`ganger --context` and the controller: asked through a real API server by people with different rights."""
+"""`ganger --context` and the controller: queried through a real API server by users with different permissions."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ Typed = Callable[..., Ran]
 GROUP = "rbac.authorization.k8s.io"
 STANDS_FOR = "stands-for-the-controller"
 PEOPLE = ("asker", "seer", "chief", "stranger")
-"""asker may ask; seer also lists the jobs of all namespaces; chief writes the policy too; stranger may nothing."""
+"""asker may query; seer also lists the jobs of all namespaces; chief writes the policy too; stranger may nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,10 @@ def its(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def serve(its: Controlled) -> None:
-    """The service that `ganger install` prints, and behind it the controller of this machine: the API server passes
-    questions on to the address of a pod alone, so there is one that says that it is at ours, and never runs."""
+    """Create the service that `ganger install` prints, with the controller of this machine behind it.
+
+    The API server forwards only to the address of a pod, so there is one that claims this machine's, and never runs.
+    """
     host, _, port = its.listens.rpartition(":")
     about = {"name": "ganger", "namespace": OWN}
     ports = [{"name": "rest", "port": 7480, "protocol": "TCP"}]
@@ -53,7 +55,7 @@ def serve(its: Controlled) -> None:
 
 @pytest.fixture(scope="module")
 def ganger(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Typed]:
-    """Runs `ganger --context WHO WORDS...`; there is a context for each person."""
+    """Run `ganger --context WHO WORDS...`; there is a context for each user."""
     folder = tmp_path_factory.mktemp("people")
     found = json.loads(its.on.kubectl("config", "view", "--raw", "--output=json"))
     cluster = found["clusters"][0]["name"]
@@ -155,7 +157,7 @@ def test_nothing_is_changed_by_asking(ganger: Typed) -> None:
 
 
 def test_a_ticket_is_nobody_elses_and_no_other_accounts(its: Controlled) -> None:
-    """Straight to the controller, as a pod of the cluster might."""
+    """Requests go straight to the controller, as a pod of the cluster might send them."""
     me = its.on.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
     own = ["--audience=ganger.dev/controller", f"--audience=ganger.dev/user/{me}"]
     good = its.on.kubectl("create", "token", "ganger-asker", "--namespace", OWN, *own).strip()
@@ -173,7 +175,7 @@ def test_a_ticket_is_nobody_elses_and_no_other_accounts(its: Controlled) -> None
 
 
 def answered(its: Controlled, token: str, path: str = "/fit") -> tuple[int, str]:
-    """Status and code."""
+    """Return status and code."""
     link = http.client.HTTPSConnection(its.listens, context=ssl._create_unverified_context(), timeout=60)
     try:
         link.request("GET", f"/api/v1{path}", headers={"Ganger-Authorization": f"Bearer {token}".encode()})
@@ -209,7 +211,7 @@ def test_a_policy_is_applied_by_ones_own_rights(ganger: Typed, its: Controlled, 
 
 
 def wrong(ganger: Typed, its: Controlled) -> None:
-    """What is no policy, or cannot be in force, is said and leaves in force what is."""
+    """Apply an invalid document, which is reported and leaves in force what is."""
     for text, code, said in (
         ("order: nonsense\n", 2, "stdin:1"),
         ("queues: [a]\n", 2, "queues"),
@@ -226,13 +228,13 @@ def names(its: Controlled) -> list[str]:
 
 
 def test_a_controller_that_is_away_says_so(ganger: Typed, its: Controlled) -> None:
-    """The last but one."""
+    """The last test but one."""
     its.end()
     try:
         for words in (["fit"], ["top"]):
             ran = ganger("seer", *words)
             assert ran.returncode == 5, ran
-            assert "the controller does not answer" in ran.stderr
+            assert "the controller does not respond" in ran.stderr
             assert "get pods -n ganger-system" in ran.stderr
         its.on.kubectl("delete", "service/ganger", f"pod/{STANDS_FOR}", "--namespace", OWN)
         ran = ganger("seer", "fit")
@@ -253,7 +255,7 @@ def test_a_job_and_an_element_are_told_of(ganger: Typed, its: Controlled) -> Non
     rows = record(ganger("seer", *about, "ls", "sweep", "-o", "json"))
     assert [row["id"] for row in rows] == ["sweep[0]", "sweep[1]"]
     assert record(ganger("seer", "report", "-o", "json"))["jobs"]
-    # It is neither theirs nor may they list all.
+    # It is not their job, and they may not list all.
     for words in (["ls", "sweep"], ["report"]):
         ran = ganger("asker", *about, *words)
         assert (ran.returncode, "may not" in ran.stderr or "forbidden" in ran.stderr) == (4, True), ran

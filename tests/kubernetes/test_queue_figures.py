@@ -1,5 +1,7 @@
-"""What queues' objects say of their use, and what a controller's successor knows from it: the whole controller on the
-fake API server, on virtual time."""
+"""Usage on the objects of queues, and what a controller's successor knows from it.
+
+The whole controller on the fake API server, on virtual time.
+"""
 
 import asyncio
 import json
@@ -14,10 +16,10 @@ import pytest
 
 from bench.binding import Controlled, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.controller.policy.policy_reconciler import PolicyObjects
-from ganger.controller.policy.queue_status import CALM_S, USAGE_S
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.controller.policy.queue_status import REPORT_INTERVAL_S, USAGE_INTERVAL_S
 from ganger.core.state.state import State
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_policy_objects import queue, scene, until
@@ -26,13 +28,13 @@ from tools.fakeapi import Call, FakeApi, Fault
 
 @asynccontextmanager
 async def leading(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
-    """A controller that is killed at the end, without a last word."""
-    async with Api(access, PROGRAM) as api:
-        objects = PolicyObjects(api, lambda: True)
+    """Run a controller that is killed at the end."""
+    async with ApiClient(access, PROGRAM) as api:
+        objects = PolicyReconciler(api, lambda: True)
         runs = asyncio.create_task(objects.run())
         try:
             async with controller(access, folder, objects) as its:
-                follows = asyncio.create_task(objects.follow(its.loop, lambda _: None))
+                follows = asyncio.create_task(objects.reconcile(its.loop, lambda _: None))
                 try:
                     yield its
                 finally:
@@ -44,7 +46,7 @@ async def leading(access: Credentials, folder: Path) -> AsyncIterator[Controlled
 
 
 def submit(api: FakeApi, its: Controlled, name: str, user: str, queue: str = "default") -> str:
-    """A job that takes the one node, and its object."""
+    """Create a job that takes the only node, and its object."""
     job = job_of(1)
     about = {"name": name, "namespace": "default"}
     made = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": {}}
@@ -73,7 +75,7 @@ def usage(api: FakeApi, name: str = "default") -> Any:
 
 
 def counted(api: FakeApi) -> list[Call]:
-    """Gathers writes of queues' statuses from now on."""
+    """Count writes of queues' statuses from now on."""
     calls = list[Call]()
 
     class Counts(Fault):
@@ -87,7 +89,7 @@ def counted(api: FakeApi) -> list[Call]:
 
 
 def known(state: State) -> Any:
-    """What decides about the order of users, and about how long jobs run."""
+    """Return what determines the order of users, and the known run times."""
     return state.standings.spent(), state.history.runs()
 
 
@@ -112,18 +114,18 @@ def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
 
 
 def held(found: Any, user: str = "ada") -> int:
-    """Thousandths of GPUs times milliseconds that a user has held, in all queues."""
+    """Return the thousandths of GPUs times milliseconds that a user has held, in all queues."""
     return sum(amounts[0] for each in found["spent"] if each["user"] == user for _, amounts in each["periods"])
 
 
 SPELL_S = 300.0
 SPELL = 8_000 * 300_000
-"""That the whole node was held for so long."""
+"""Usage of the whole node for that time."""
 
 
 @dataclass(slots=True)
 class Crash(Fault):
-    """From that write on none is done: get, watch and list are none. `came`: the first of these was asked for."""
+    """From that write on no write is carried out; reads are. `came`: the first of these was requested."""
 
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -144,7 +146,7 @@ def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
             api.inject(unsaid)
             its.loop.post(StopRequested(gang=job))
             await until(lambda: not its.state_of(job))
-            await asyncio.sleep(5 * USAGE_S)
+            await asyncio.sleep(5 * USAGE_INTERVAL_S)
             assert not usage(api), "its object says that it runs"
         unsaid.times = 0
         async with leading(access, tmp_path) as its:
@@ -158,7 +160,7 @@ def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
 
 def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) -> None:
     async def spent(api: FakeApi, access: Credentials, crash: Crash) -> tuple[int, bool]:
-        """What was held in all, and whether all that was to be written was."""
+        """Return the total usage, and whether everything was written."""
         async with leading(access, tmp_path) as its:
             await use(api, its, "before", "ada", SPELL_S)
             await until(lambda: usage(api))
@@ -169,13 +171,13 @@ def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) 
             api.inject(crash)
             its.loop.post(StopRequested(gang=job))
             with suppress(TimeoutError):
-                await asyncio.wait_for(crash.came.wait(), 2 * USAGE_S)
+                await asyncio.wait_for(crash.came.wait(), 2 * USAGE_INTERVAL_S)
         is_whole = not crash.struck
         crash.times = 0
         async with leading(access, tmp_path) as its:
             its.loop.post(StopRequested(gang=job))
             await until(lambda: not its.state_of(job))
-            await asyncio.sleep(2 * USAGE_S)
+            await asyncio.sleep(2 * USAGE_INTERVAL_S)
             return held(usage(api)), is_whole
 
     found = list[tuple[int, bool]]()
@@ -249,7 +251,7 @@ def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
                 submit(api, its, f"lab-{at}", "ada", "lab")
             wanted = {"waiting": 2, "running": 1, "gpus": 8, "share": 8}
             await until(lambda: wanted.items() <= status(api, "lab").items())
-            # The queue above it is always there, and has been given an object.
+            # Its parent always exists, and has been given an object.
             await until(lambda: wanted.items() <= status(api, "root").items())
 
     scene(tmp_path, play)
@@ -264,9 +266,9 @@ def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
             began_s = asyncio.get_running_loop().time()
             for at in range(30):
                 await use(api, its, f"more-{at}", "ada", 3.0)
-            looks = 2 + (asyncio.get_running_loop().time() - began_s) / CALM_S
+            looks = 2 + (asyncio.get_running_loop().time() - began_s) / REPORT_INTERVAL_S
             assert 0 < len(writes) <= 2 * looks, "of two queues, default and root"
-            await asyncio.sleep(2 * USAGE_S)
+            await asyncio.sleep(2 * USAGE_INTERVAL_S)
             writes.clear()
             await asyncio.sleep(600.0)
             assert not writes, "nothing happens any more"

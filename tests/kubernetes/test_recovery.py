@@ -1,8 +1,8 @@
-"""What goes wrong on a real cluster, and that a gang comes back from it: a pod evicted, one that takes too much memory,
-a node that is gone. Each time generation g + 1 goes on from the newest checkpoint, and of the one before nothing is
-left that could write another. And what must end nothing: a kubelet that is gone alone, an API server that was away.
+"""Failures on a real cluster, from which a gang recovers: an evicted pod, one out of memory, a lost node.
 
-The cluster is this file's own, since parts of it are killed. Pods that are deleted: test_controller.py.
+Each time generation g + 1 continues from the newest checkpoint, and nothing of the previous one is left that could
+write another. And failures that must end nothing: a kubelet that is gone alone, an outage of the API server. The
+cluster is this file's own, since parts of it are killed. Deleted pods: test_controller.py.
 """
 
 import json
@@ -20,7 +20,7 @@ from tools.testcluster import Unavailable, cluster
 from tools.testcluster.cluster import require_built
 from tools.testcluster.waiting import until
 
-AWAY_S = 31  # more than the node controller of a test cluster gives a kubelet
+API_OUTAGE_S = 31  # more than a kubelet's grace period in a test cluster
 STEPS = """
 import os, time
 from ganger import train
@@ -62,7 +62,7 @@ def its(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contr
 
 
 def begin(its: Controlled, name: str, saved: Path, **spec: Any) -> Path:
-    """Run it until it waits to be hurt, with five checkpoints made; gives the file that grows while it does."""
+    """Run it until it waits for the failure, with five checkpoints; return the file that grows meanwhile."""
     beats = saved / f"{name}-beats"
     its.submit(
         name,
@@ -77,7 +77,7 @@ def begin(its: Controlled, name: str, saved: Path, **spec: Any) -> Path:
 
 
 def come_back(its: Controlled, name: str) -> list[dict[str, Any]]:
-    """Its attempts, when it has ended: the second one has succeeded, from the newest checkpoint of the first."""
+    """Return its attempts after its end: the second one has succeeded, from the newest checkpoint of the first."""
     status = its.wait(name, *OVER)
     attempts: list[dict[str, Any]] = its.client.job(f"{name}.{its.namespace}")["attempts"]
     assert (status["phase"], status["generation"]) == ("Succeeded", 2), attempts
@@ -118,7 +118,7 @@ def test_what_runs_on_without_its_kubelet_goes_on_until_its_node_is_gone_too(its
 
 
 def test_an_api_server_that_was_away_ends_nothing(its: Controlled, saved: Path) -> None:
-    """For longer than kubelets may be silent; these are so until the next controller has seen their nodes."""
+    """The outage is longer than kubelets may be silent; nodes stay not ready until the next controller read them."""
     beats = begin(its, "bystander", saved, nodes=2)
     before = uids(its, "bystander")
     kubelets = [f"kubelet-{number}" for number in its.on.shape.numbers]
@@ -126,7 +126,7 @@ def test_an_api_server_that_was_away_ends_nothing(its: Controlled, saved: Path) 
         its.on.kill("kube-apiserver")
         for kubelet in kubelets:
             its.on.kill(kubelet, signal.SIGSTOP)
-        time.sleep(AWAY_S)
+        time.sleep(API_OUTAGE_S)
         its.on.start("kube-apiserver")
         its.on.wait_api()
         until(its.serves, "the next controller")
@@ -144,7 +144,7 @@ def is_kept(node: dict[str, Any]) -> bool:
 
 
 def row(its: Controlled, node: str) -> dict[str, Any]:
-    """Return a node as the controller shows it."""
+    """Return a node as the controller lists it."""
     return next(each for each in its.client.nodes() if each["name"] == node)
 
 
@@ -153,5 +153,5 @@ def uids(its: Controlled, name: str) -> set[str]:
 
 
 def is_still(beats: Path) -> bool:
-    """Whether what grew by each fifth of a second has not grown for two."""
+    """Return whether a file that grew by each fifth of a second has not grown for two."""
     return time.time() - beats.stat().st_mtime > 2

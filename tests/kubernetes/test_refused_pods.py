@@ -1,4 +1,4 @@
-"""Pods that the cluster will not have: why is on the object at once, and whether the job waits or has failed."""
+"""Pods that the cluster rejects: the reason is on the object at once, and the job waits or has failed."""
 
 import asyncio
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, controller
-from ganger.backends.kubernetes.attempt_pods import not_admitted
+from ganger.backends.kubernetes.attempt_pods import admission_failure
 from ganger.engine.query.job_history import JobHistories
-from ganger.kubeapi.api_error import from_status
+from ganger.kubeapi.api_error import error_from_status
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
@@ -18,7 +18,7 @@ from tests.kubernetes.test_trouble import bound, scene, submit
 from tests.kubernetes.test_trouble import until as until_virtually
 from tools.fakeapi import FakeApi, Fault
 
-# Words of a real API server, Kubernetes 1.36.3.
+# Messages of a real API server, Kubernetes 1.36.3.
 QUOTA = (
     'pods "big-1-1" is forbidden: exceeded quota: compute, requested: pods=1,requests.nvidia.com/gpu=8, '
     "used: pods=4,requests.nvidia.com/gpu=8, limited: pods=4,requests.nvidia.com/gpu=8"
@@ -55,21 +55,21 @@ MINUTES = 8
     ],
 )
 def test_the_words_of_a_refusal_say_what_follows(code: int, message: str, cause: Cause) -> None:
-    error = from_status("create pods", Status(reason="Forbidden", message=message), code)
-    assert not_admitted(error, "default")[0] is cause
-    assert error.passes == error.unclear == (code == 503)
+    error = error_from_status("create pods", Status(reason="Forbidden", message=message), code)
+    assert admission_failure(error, "default")[0] is cause
+    assert error.is_retryable == error.outcome_unknown == (code == 503)
 
 
 def test_of_a_quota_it_is_said_what_is_short() -> None:
-    error = from_status("create pods", Status(reason="Forbidden", message=QUOTA), 403)
-    assert not_admitted(error, "default")[1] == QUOTA_SAID.format(own="")
-    assert not_admitted(error, "default", 1)[1] == QUOTA_SAID.format(own=" (1 pod of this gang counted)")
+    error = error_from_status("create pods", Status(reason="Forbidden", message=QUOTA), 403)
+    assert admission_failure(error, "default")[1] == QUOTA_SAID.format(own="")
+    assert admission_failure(error, "default", 1)[1] == QUOTA_SAID.format(own=" (1 pod of this gang counted)")
 
 
 def test_of_a_quota_it_is_said_which_object_asked() -> None:
     message = 'secrets "big-ganger" is forbidden: exceeded quota: objects, requested: secrets=1, used: secrets=2, '
-    error = from_status("create secrets", Status(reason="Forbidden", message=f"{message}limited: secrets=2"), 403)
-    assert not_admitted(error, "default") == (
+    error = error_from_status("create secrets", Status(reason="Forbidden", message=f"{message}limited: secrets=2"), 403)
+    assert admission_failure(error, "default") == (
         Cause.NAMESPACE_QUOTA,
         "namespace default, quota objects: secrets: 2 of 2 used, 1 asked by secret big-ganger",
     )
@@ -95,7 +95,7 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
         loop = asyncio.get_running_loop()
         async with controller(access, tmp_path) as its:
             refused = refusing(message, code)
-            refused.skip = 1  # of its two pods one is made, and taken back
+            refused.skip = 1  # one of its two pods is created, and deleted again
             api.inject(refused)
             began_s = loop.time()
             submit(its, retries=0)
@@ -156,7 +156,7 @@ def _condition(told: Any, about: str) -> Any:
 
 
 def test_what_nodes_turn_away_is_made_again_whenever_each_does(tmp_path: Path) -> None:
-    """One node may say it while the pod of another, which it turned away before, is just being made again."""
+    """A node may reject its pod while the pod of another, which rejected it before, is being created again."""
 
     async def play() -> None:
         async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
@@ -164,7 +164,7 @@ def test_what_nodes_turn_away_is_made_again_whenever_each_does(tmp_path: Path) -
             first, second = await _placed(api, set())
             api.inject(Fault(verb="create", resource="pods", delay_s=0.2, times=float("inf")))
             turn_away(api, first)
-            await until(lambda: len(api.objects("pods")) == 1)  # the first is gone, and not yet made again
+            await until(lambda: len(api.objects("pods")) == 1)  # the first is gone, and not created again yet
             turn_away(api, second)
             again = await _placed(api, {first["metadata"]["uid"], second["metadata"]["uid"]})
             assert (status(api)["generation"], len(again)) == (1, 2)
@@ -174,7 +174,7 @@ def test_what_nodes_turn_away_is_made_again_whenever_each_does(tmp_path: Path) -
 
 
 async def _placed(api: FakeApi, but: set[str]) -> list[Any]:
-    """Both pods, when they have a node and are not those."""
+    """Return both pods, when they have a node and are not those."""
 
     def found() -> list[Any]:
         pods = [pod for pod in api.objects("pods") if pod["metadata"]["uid"] not in but]
@@ -185,6 +185,6 @@ async def _placed(api: FakeApi, but: set[str]) -> list[Any]:
 
 
 def turn_away(api: FakeApi, pod: Any) -> None:
-    """As a kubelet does that still counts what ran there before."""
+    """Reject a pod as a kubelet does that still counts what ran there before."""
     refused = {"phase": "Failed", "reason": "OutOfcpu", "message": "not enough cpu", "containerStatuses": []}
     api.put(pod | {"status": refused})

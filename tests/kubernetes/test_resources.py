@@ -1,4 +1,4 @@
-"""The definitions of GangJob, Queue and SchedulingPolicy: structural, whole, and they take what people write."""
+"""Definitions of GangJob, Queue and SchedulingPolicy: structural, complete, and accepting what users write."""
 
 import json
 from typing import Any
@@ -85,7 +85,7 @@ def test_status_is_its_own_and_conditions_are_told_apart_by_type(plural: str) ->
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Every job that a page, an example or `ganger init` has: as it is written, as JSON would have it."""
+    """Yield every job of the docs, the examples and `ganger init`: as written, and as JSON."""
     texts = {f"init {name}": text for name, text in TEMPLATES.items()}
     texts |= {path.name: path.read_text() for path in (ROOT / "examples").glob("*.yaml")}
     for page in written():
@@ -95,7 +95,7 @@ def examples() -> dict[str, dict[str, Any]]:
         try:
             parse_spec(text, where)
         except RequestError:
-            continue  # A topology, a policy, several jobs in one file.
+            continue  # Topologies, policies, and several jobs in one file.
         found[where] = json.loads(json.dumps(YAML(typ="safe").load(text)))
     return found
 

@@ -18,7 +18,7 @@ NAME = f"tests-{os.getpid()}"
 
 
 def own_cluster(nodes: int, fake_nodes: int = 0) -> Iterator[Cluster]:
-    """A cluster of this file's own. Where there can be none, or it would have to be built first, its tests skip."""
+    """Run a cluster of this file's own. Tests skip where there can be none, or it would have to be built first."""
     try:
         require_built()
     except Unavailable as error:
@@ -40,7 +40,7 @@ def pod(name: str, node: int, *command: str) -> str:
 
 
 def run_pod(on: Cluster, name: str, node: int, *command: str) -> str:
-    """Start a pod, wait until it runs; gives its address."""
+    """Start a pod and wait until it runs; return its address."""
     on.kubectl("apply", "-f", "-", input=pod(name, node, *command))
     on.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s")
     return on.kubectl("get", "pod", name, "-o", "jsonpath={.status.podIP}")
@@ -48,7 +48,7 @@ def run_pod(on: Cluster, name: str, node: int, *command: str) -> str:
 
 @pytest.fixture(scope="module")
 def pods(real: Cluster) -> dict[int, str]:
-    """A web server on each real node: its address by node."""
+    """Run a web server on each real node; return its address by node."""
     serve = "echo served by $(hostname); exec python3 -u -m http.server 8000 2>&1"
     return {node: run_pod(real, f"web-{node}", node, "sh", "-c", serve) for node in real.shape.numbers}
 
@@ -114,7 +114,7 @@ KILLED = {
 
 @pytest.mark.parametrize("parts", KILLED.values(), ids=KILLED)
 def test_nothing_is_left(parts: tuple[str, ...]) -> None:
-    for doomed in own_cluster(nodes=2):  # whose end is looked at there
+    for doomed in own_cluster(nodes=2):  # whose end is checked there
         run_pod(doomed, "left", 1, "sh", "-c", f"sleep infinity; echo {doomed.shape.name}")
         kinds = {trace.partition(" ")[0] for trace in traces(doomed.shape)}
         assert kinds == {"folder", "process", "link", "route", "cgroup"}
@@ -123,7 +123,7 @@ def test_nothing_is_left(parts: tuple[str, ...]) -> None:
 
 
 def traces(shape: Shape) -> set[str]:
-    """What of a cluster is seen on the machine."""
+    """Return what of a cluster is visible on the machine."""
     found = {f"folder {path}" for path in [shape.folder] if path.exists()}
     found |= {f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if shape.name in line}
     found |= {f"process {line}" for line in command_lines() if shape.name in line}
@@ -135,7 +135,7 @@ def traces(shape: Shape) -> set[str]:
 
 
 def command_lines() -> Iterator[str]:
-    """Of every process of the machine; those in containers are among them."""
+    """Return those of every process of the machine, containers included."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(FileNotFoundError, ProcessLookupError):
             yield f"{path.parent.name} {path.read_bytes().replace(bytes(1), b' ').decode(errors='replace')}"

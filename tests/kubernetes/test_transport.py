@@ -1,4 +1,4 @@
-"""What is asked again, what is not, and what an error says: against answers that a test makes up."""
+"""Retries and error messages of the client: against scripted responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,28 +9,28 @@ import pytest
 from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import WITHIN_S, Api
+from ganger.kubeapi.api_client import RETRY_FOR_S, ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import Added, Bookmark, Meta, Modified
-from ganger.kubeapi.request import Place, Use
-from ganger.kubeapi.resources import NODES, PODS, Selection
+from ganger.kubeapi.objects import Added, Bookmark, Modified, ObjectMeta
+from ganger.kubeapi.request import ObjectRef, Permission
+from ganger.kubeapi.resources import NODES, PODS, ListOptions
 from tests.kubernetes.scripted import Answer, broken, pod, refused, run, serving
 
-META = Meta(name="a", namespace="team", uid="u1", resource_version="7")
+META = ObjectMeta(name="a", namespace="team", uid="u1", resource_version="7")
 
 
-def asked(answer: Answer, ask: Callable[[Api], Awaitable[Any]], folder: Path) -> Any:
-    """What comes of it."""
+def asked(answer: Answer, ask: Callable[[ApiClient], Awaitable[Any]], folder: Path) -> Any:
+    """Return the result of a request."""
 
     async def both() -> Any:
-        async with serving(answer, folder) as access, Api(access, PROGRAM) as api:
+        async with serving(answer, folder) as access, ApiClient(access, PROGRAM) as api:
             return await ask(api)
 
     return run(both())
 
 
 class RemoteRecords:
-    """A server that says one thing after the other, the last for ever, and remembers what it was asked."""
+    """A server that sends one response after the other, the last forever, and records the requests."""
 
     def __init__(self, *answers: web.Response | Callable[[web.Request], web.Response]) -> None:
         self._answers = list(answers)
@@ -76,8 +76,8 @@ def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
     server = RemoteRecords(refused(503, "ServiceUnavailable", "starting"))
     with pytest.raises(ApiError, match="could not get pods team/a: 503 ServiceUnavailable: starting") as error:
         asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
-    assert error.value.passes
-    assert server.at_s[-1] - server.at_s[0] <= WITHIN_S
+    assert error.value.is_retryable
+    assert server.at_s[-1] - server.at_s[0] <= RETRY_FOR_S
     assert len(server.asked) > 5
 
 
@@ -85,10 +85,10 @@ def test_nobody_there(tmp_path: Path) -> None:
     async def ask() -> None:
         async with serving(RemoteRecords(ok({})), tmp_path) as access:
             pass
-        async with Api(access, PROGRAM) as api:
+        async with ApiClient(access, PROGRAM) as api:
             with pytest.raises(ApiError, match=f"could not get nodes n: NoAnswer: {access.url}: ") as error:
                 await api.get(NODES, "n")
-        assert not error.value.unclear
+        assert not error.value.outcome_unknown
 
     run(ask())
 
@@ -130,7 +130,7 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
         refused(429, ""),
         ok({"metadata": {"resourceVersion": "9"}, "items": [pod("c")]}),
     )
-    found = asked(server, lambda api: api.list(PODS, Selection("team", labels="k in (v,w)")), tmp_path)
+    found = asked(server, lambda api: api.list(PODS, ListOptions("team", labels="k in (v,w)")), tmp_path)
     assert [each.metadata.name for each in found] == ["a", "b", "c"]
     first, _, last = (path for _, path, _ in server.asked)
     assert first == "/api/v1/namespaces/team/pods?labelSelector=k+in+(v,w)&limit=500"
@@ -162,8 +162,8 @@ def test_a_watch_tells_what_comes_whole_lines_at_a_time(tmp_path: Path) -> None:
             await asyncio.sleep(1)
         return stream
 
-    async def ask(api: Api) -> list[Any]:
-        return [news async for news in api.watch(PODS, Selection(), "5", lasts_s=300, silent_s=60)]
+    async def ask(api: ApiClient) -> list[Any]:
+        return [news async for news in api.watch(PODS, ListOptions(), "5", timeout_s=300, read_timeout_s=60)]
 
     found = asked(answer, ask, tmp_path)
     assert [type(news) for news in found] == [Bookmark, Added, Bookmark, Modified]
@@ -174,7 +174,7 @@ def test_a_watch_tells_what_comes_whole_lines_at_a_time(tmp_path: Path) -> None:
 
 
 class Once:
-    """Has pods. Of the requests that change something, some are carried out and not answered."""
+    """A server of pods that carries out some writes without a response."""
 
     def __init__(self, *faults: str) -> None:
         self.faults = list(faults)
@@ -256,14 +256,16 @@ def test_what_somebody_else_bound_is_no_success(there: Any, faults: tuple[str, .
 def test_steps_are_not_done_twice(tmp_path: Path) -> None:
     server = RemoteRecords(broken, ok(pod("a")))
     with pytest.raises(ApiError) as error:
-        asked(server, lambda api: api.patch(Place(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
-    assert error.value.unclear
+        asked(
+            server, lambda api: api.patch(ObjectRef(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path
+        )
+    assert error.value.outcome_unknown
     assert len(server.asked) == 1
 
 
 def test_steps_that_were_not_begun_are_done_again(tmp_path: Path) -> None:
     server = RemoteRecords(refused(429, ""), ok(pod("a")))
-    asked(server, lambda api: api.patch(Place(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
+    asked(server, lambda api: api.patch(ObjectRef(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
     assert len(server.asked) == 2
 
 
@@ -285,18 +287,18 @@ def test_what_is_gone_needs_no_deleting(tmp_path: Path) -> None:
 def test_requests_are_counted_as_a_role_names_them(tmp_path: Path) -> None:
     server = RemoteRecords(refused(429, ""), ok(pod("a")))
 
-    async def ask(api: Api) -> Any:
+    async def ask(api: ApiClient) -> Any:
         await api.get(PODS, "a", "team")
         await api.bind(META, "n1", {})
-        await api.merge(Place(PODS, "team", "a", "status"), {"status": {}})
+        await api.merge(ObjectRef(PODS, "team", "a", "status"), {"status": {}})
         await api.apply(PODS, pod("a"))
         await api.delete(PODS, META)
         return api.requests
 
     assert asked(server, ask, tmp_path) == {
-        Use("get", "", "pods"): 2,
-        Use("create", "", "pods/binding"): 1,
-        Use("patch", "", "pods/status"): 1,
-        Use("patch", "", "pods"): 1,
-        Use("delete", "", "pods"): 1,
+        Permission("get", "", "pods"): 2,
+        Permission("create", "", "pods/binding"): 1,
+        Permission("patch", "", "pods/status"): 1,
+        Permission("patch", "", "pods"): 1,
+        Permission("delete", "", "pods"): 1,
     }

@@ -1,4 +1,4 @@
-"""What goes wrong around a controller, on the fake API server and on virtual time: said, tried again, nothing lost."""
+"""Failures around a controller, on the fake API server and on virtual time: logged, retried, nothing lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,9 +11,9 @@ import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
-from ganger.kubeapi.lease import ASKED_WITHIN_S, LeaderLease, LeaseLostError
+from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job import Retry
 from tests.kubernetes.test_policy_objects import definition, following, in_force, queue
@@ -34,7 +34,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]],
             if defined:
                 api.put(CRD)
                 api.put(JOB)
-            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -62,7 +62,7 @@ def condition(api: FakeApi, about: str) -> Any:
 
 
 def bound(api: FakeApi) -> list[str]:
-    """Names of the pods that have a node and have not ended."""
+    """Return the names of pods that have a node and have not ended."""
     return [pod["metadata"]["name"] for pod in api.objects("pods") if is_bound(pod)]
 
 
@@ -103,7 +103,7 @@ def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, messag
 
 
 def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: Path) -> None:
-    """As it is with one whose ConfigMap is gone: its kubelet says nothing of that on the pod."""
+    """For example one whose ConfigMap is gone: its kubelet reports nothing about that on the pod."""
 
     async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
@@ -157,7 +157,7 @@ def test_without_definitions_it_says_how_to_make_them_and_goes_on_when_they_come
         async with controller(access, tmp_path) as its:
             assert asyncio.get_running_loop().time() >= 100
             assert "gangjobs" in caplog.text
-            assert "`ganger install --dry-run | kubectl apply -f -` makes it" in caplog.text
+            assert "`ganger install --dry-run | kubectl apply -f -` creates it" in caplog.text
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS)
 
@@ -174,7 +174,7 @@ def test_without_definitions_of_the_policy_too(lacks: str, tmp_path: Path, caplo
             api.put(made)
         async with following(access, tmp_path) as (loop, _):
             assert f"could not list {lacks}" in caplog.text
-            assert "kubectl apply -f -` makes it" in caplog.text
+            assert "kubectl apply -f -` creates it" in caplog.text
             api.put(queue("a", nominal={"gpus": 4}))
             await until(lambda: in_force(loop).get("a") == 4)
 
@@ -235,14 +235,14 @@ def test_a_right_that_lacks_for_ending_pods_keeps_their_nodes_until_it_is_grante
 
 @asynccontextmanager
 async def leading(access: Credentials) -> AsyncIterator[tuple[LeaderLease, "asyncio.Task[None]"]]:
-    """Inside it we lead, until the task ends."""
+    """Hold the lease for the duration of the context, until the task ends."""
     leads = asyncio.Event()
 
     async def hold() -> None:
         leads.set()
         await asyncio.Event().wait()
 
-    async with Api(access, PROGRAM, within_s=ASKED_WITHIN_S) as own:
+    async with ApiClient(access, PROGRAM, retry_for_s=CLIENT_RETRY_FOR_S) as own:
         election = LeaderLease(own, "default", "ganger-controller", f"life-{asyncio.get_running_loop().time()}")
         task = asyncio.create_task(election.lead(hold))
         await leads.wait()
@@ -254,8 +254,8 @@ async def leading(access: Credentials) -> AsyncIterator[tuple[LeaderLease, "asyn
 
 
 def ruled(access: Credentials, folder: Path, election: LeaderLease) -> AbstractAsyncContextManager[Controlled]:
-    """A controller that writes only while it leads."""
-    return controller(access, folder, may_act=lambda: election.leading)
+    """Run a controller that writes only while it leads."""
+    return controller(access, folder, may_act=lambda: election.is_leading)
 
 
 def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_cod
             api.kubelet.finish("default", pod["metadata"]["name"], exit_code)
         await api.up()
         async with controller(access, tmp_path) as its:
-            if exit_code:  # its launcher told nobody why: that is tried again, as for any launcher that is lost
+            if exit_code:  # its launcher reported no reason: that is retried, as for any lost launcher
                 await until(lambda: {name.rsplit("-", 2)[1] for name in bound(api)} == {"2"})
             else:
                 await until(lambda: status(api)["phase"] == "Succeeded" and not its.state_of(GANG))

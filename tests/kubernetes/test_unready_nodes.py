@@ -1,6 +1,6 @@
-"""Nodes that are not ready, on the fake API server and on virtual time: what goes on, what starts elsewhere, and when.
+"""Nodes that are not ready, on the fake API server and virtual time: what continues, what starts elsewhere.
 
-Launchers are connections that say hello and no more.
+Launchers are connections that only send hello.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
-from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, PARTED_AFTER_S
+from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.test_trouble import bound, status, submit, until
@@ -22,7 +22,7 @@ from tools.skipping import SkippingLoop
 
 NAMES = ("n0", "n1", "n2", "n3")
 SOON_S = 5
-"""More than it takes until a change of a node has led to all that follows."""
+"""Longer than all consequences of a change of a node take."""
 
 
 def scene(
@@ -34,7 +34,7 @@ def scene(
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
-            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -72,7 +72,7 @@ def states(its: Controlled) -> dict[str, str]:
 
 
 async def elsewhere(its: Controlled) -> float:
-    """Return how long it takes until the second attempt has begun."""
+    """Return how long it takes until the second attempt has started."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     await until(lambda: generation(its) == 2)
@@ -82,8 +82,8 @@ async def elsewhere(its: Controlled) -> float:
 @asynccontextmanager
 async def launchers(its: Controlled, nodes: dict[str, str]) -> AsyncIterator[None]:
     """Hold connections as the launchers of these nodes do."""
-    port = await its.backend.door.open("127.0.0.1", 0, None)
-    token = its.backend.gear.token(GANG)
+    port = await its.backend.listener.open("127.0.0.1", 0, None)
+    token = its.backend.bootstrap.token(GANG)
     writers = []
     for name in nodes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -143,7 +143,7 @@ def test_nothing_new_starts_on_a_node_that_is_not_ready_until_it_is(tmp_path: Pa
             assert (its.state_of(GANG), api.objects("pods")) == ("pending", [])
             (row,) = (row for row in node_rows(its.loop.copy()) if row.name == "n1")
             assert "NodeStatusUnknown: Kubelet stopped posting node status" in row.unready
-            assert "its jobs are given until" in row.unready
+            assert "its jobs have until" in row.unready
             tell(api, "n1", "True")
             await until(lambda: len(bound(api)) == 2)
 
@@ -176,8 +176,8 @@ def test_a_connected_launcher_keeps_its_node_and_one_that_parts_ends_it_soon(tmp
                 await asyncio.sleep(LOST_AFTER_S + SOON_S)
                 assert (generation(its), pods(api)) == (1, before)
                 (row,) = (row for row in node_rows(its.loop.copy()) if row.name == silent)
-                assert "a launcher there is connected, so its jobs go on" in row.unready
-            assert PARTED_AFTER_S <= await elsewhere(its) <= PARTED_AFTER_S + SOON_S
+                assert "a launcher there is connected, so its jobs continue" in row.unready
+            assert DISCONNECTED_LOST_AFTER_S <= await elsewhere(its) <= DISCONNECTED_LOST_AFTER_S + SOON_S
 
     scene(tmp_path, play)
 

@@ -1,4 +1,4 @@
-"""One key at a time, as often as needed, later each time it fails."""
+"""The work queue: one key at a time, as often as needed, later after each failure."""
 
 import asyncio
 import itertools
@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from ganger.kubeapi.workqueue import MOST_PAUSE_S, WorkQueue
+from ganger.kubeapi.workqueue import MAX_BACKOFF_S, WorkQueue
 from tests.kubernetes.scripted import run
 
 
 class Doing:
-    """Takes a second for each key, fails as often as it is told to, and remembers when it did what."""
+    """Takes a second for each key, fails as often as scripted, and records its runs."""
 
     def __init__(self, failures: dict[str, int] | None = None) -> None:
         self.failures = failures or {}
@@ -43,7 +43,7 @@ class Doing:
 async def worked(work: WorkQueue[str], lasts_s: float) -> None:
     working = asyncio.ensure_future(work.run())
     await asyncio.sleep(lasts_s)
-    work.end()
+    work.shut_down()
     await working
 
 
@@ -71,7 +71,7 @@ def test_what_is_added_meanwhile_is_done_once_more() -> None:
         for _ in range(5):
             work.add("a")
         await asyncio.sleep(5)
-        work.end()
+        work.shut_down()
         await working
         assert doing.begun == [("a", 0.0), ("a", pytest.approx(1.0))]
 
@@ -101,7 +101,7 @@ def test_what_fails_is_done_again_later_each_time_and_then_forgotten() -> None:
         pauses = [after - before - 1 for before, after in itertools.pairwise(at_s)]
         assert len(pauses) == 14
         for turn, pause in enumerate(pauses):
-            whole_s = min(0.1 * 2**turn, MOST_PAUSE_S)
+            whole_s = min(0.1 * 2**turn, MAX_BACKOFF_S)
             assert whole_s / 2 <= pause <= whole_s + 0.001
         doing.failures["a"] = 1
         again = WorkQueue(doing)
@@ -116,15 +116,15 @@ def test_news_of_a_key_that_failed_is_not_kept_waiting() -> None:
     async def test() -> None:
         doing = Doing({"a": 1})
         work = WorkQueue(doing)
-        work.add_later("a", 1_000)
-        work.add_later("a", 500)
-        work.add_later("a", 2_000)
+        work.add_after("a", 1_000)
+        work.add_after("a", 500)
+        work.add_after("a", 2_000)
         working = asyncio.ensure_future(work.run())
         await asyncio.sleep(501.0)
         assert doing.keys == ["a"]
         work.add("a")
         await asyncio.sleep(0.02)
-        work.end()
+        work.shut_down()
         await working
         assert [when for _, when in doing.begun] == pytest.approx([500.0, 501.0])
 
@@ -137,7 +137,7 @@ def test_it_ends_when_what_is_under_way_is_done() -> None:
         work = WorkQueue(doing, workers=2)
         for key in "abc":
             work.add(key)
-        work.add_later("d", 0.7)
+        work.add_after("d", 0.7)
         await worked(work, 0.5)
         assert doing.keys == ["a", "b"]
         assert doing.ended == ["a"]
@@ -166,7 +166,7 @@ def test_cancelled_it_breaks_off() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_that_was_added_is_lost(seed: int) -> None:
-    """Whatever is added when: the last addition of each key is followed by a whole, good turn."""
+    """Whenever keys are added: the last addition of each is followed by a whole, successful run."""
     chance = random.Random(seed)
 
     async def test() -> None:
@@ -180,7 +180,7 @@ def test_nothing_that_was_added_is_lost(seed: int) -> None:
             added[key] = asyncio.get_running_loop().time()
             await asyncio.sleep(chance.choice((0, 0.3, 0.9, 1.0)))
         await asyncio.sleep(200)
-        work.end()
+        work.shut_down()
         await working
         assert sorted(set(doing.ended)) == sorted(added)
         for key, at_s in added.items():

@@ -1,7 +1,7 @@
-"""Where conformance cases run: the fake API server, and the real one if there is one. Where they differ, the fake is
-wrong.
+"""Conformance cases on the fake API server, and on the real one if there is one. Where they differ, the fake is wrong.
 
-`@case` makes a test of a case: an async function that is given the requests of an administrator, and a namespace.
+`@case` makes a test of a case: an async function that gets a client with an administrator's permissions, and a
+namespace.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ NOBODY = "nobody-in-particular"
 
 @cache
 def real() -> Path | None:
-    """Kubeconfig of the real API server, if there is one."""
+    """Return the kubeconfig of the real API server, if there is one."""
     return running()
 
 
 def case(written: Case) -> Callable[[str, Path], None]:
-    """The test that runs a case in both worlds; it skips where there is no real one."""
+    """Return the test that runs a case in both worlds; it skips where there is no real one."""
 
     @pytest.mark.parametrize("world", ["fake", "real"])
     def test(world: str, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ async def _run(world: str, written: Case, folder: Path) -> None:
         await asking.made("/api/v1/namespaces", named)
         try:
             if world == "real":
-                # Pods are let in when their namespace has its service account.
+                # Pods are accepted once their namespace has its service account.
                 async with asking.watch(asking.path("serviceaccounts")) as events:
                     await anext(events)
             await written(asking)
@@ -66,10 +66,10 @@ async def _run(world: str, written: Case, folder: Path) -> None:
 @asynccontextmanager
 async def _access(world: str, folder: Path) -> AsyncIterator[Credentials]:
     if world == "real" and (kubeconfig := real()):
-        yield Credentials.of_files([kubeconfig])
+        yield Credentials.from_kubeconfig([kubeconfig])
         return
     async with FakeApi(tls=True) as api:
-        # What was before now is gone, as on a server that has run for a while; one user may do nothing.
+        # Older versions are gone, as on a server that has run for a while; one user has no permissions.
         api.compact()
         api.allow(lambda call: call.user != NOBODY)
-        yield Credentials.of_files([api.kubeconfig(folder / "config")])
+        yield Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])

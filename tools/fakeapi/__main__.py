@@ -1,4 +1,4 @@
-"""`python -m tools.fakeapi`: the server as a process of its own, filled as asked, until it is told to stop."""
+"""`python -m tools.fakeapi`: the server as a process of its own, filled on request, until it is told to stop."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ async def _serve(asked: argparse.Namespace) -> None:
         if asked.kubeconfig:
             api.kubeconfig(asked.kubeconfig)
         if asked.port_file:
-            # Whoever waits for the file finds it whole.
+            # A waiting process finds the file whole.
             fresh = asked.port_file.with_suffix(".new")
             fresh.write_text(api.url.rpartition(":")[2])
             fresh.rename(asked.port_file)

@@ -1,4 +1,4 @@
-"""FakeApi: the server as tests and benches hold it, with its raw state, its faults and its other inhabitants.
+"""FakeApi: the server for tests and benches, with its raw state, its faults and its other clients.
 
 async with FakeApi(kubelet=True) as api:
     api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, ...})
@@ -30,11 +30,13 @@ FIRST_NAMESPACES = ("default", "kube-system", "kube-node-lease", "kube-public")
 
 
 class FakeApi:
-    """A Kubernetes API server in this process, on this machine's loopback.
+    """A Kubernetes API server in this process, on loopback.
 
-    tls: speak https, with a certificate made for the occasion (`ca`). kubelet: pods run, nodes become Ready.
-    seed: of all chance, uids included. history: how many changes of a resource can be watched again before the oldest
-    half is compacted.
+    Args:
+        tls: serve https, with a new certificate (`ca`).
+        kubelet: pods run, nodes become Ready.
+        seed: seed of all randomness, UIDs included.
+        history: changes of a resource that can be watched before the oldest half is compacted.
     """
 
     def __init__(self, *, tls: bool = False, kubelet: bool = False, seed: int = 0, history: int = 100_000) -> None:
@@ -73,20 +75,20 @@ class FakeApi:
         await self.down()
 
     async def up(self) -> None:
-        """Listens, on the port of the time before if there was one."""
+        """Listen, on the previous port if there was one."""
         self.server.away = False
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(self.server.connected, "127.0.0.1", self._port, ssl=self._tls)
         self._port = self._listening.sockets[0].getsockname()[1]
 
     async def down(self) -> None:
-        """Breaks every connection and listens no more; the state stays. Who is only connecting is let in no more."""
+        """Break every connection and stop listening; the state stays. Connections in progress are refused."""
         self.server.away = True
         if self._listening:
             loop = asyncio.get_running_loop()
             for each in self._listening.sockets:
                 loop.remove_reader(each.fileno())
-            for _ in range(2):  # whom asyncio has accepted by now it cannot take in any more once it is closed
+            for _ in range(2):  # connections that asyncio has accepted cannot be refused after closing
                 await asyncio.sleep(0)
             self._listening.close()
             self._listening = None
@@ -96,7 +98,7 @@ class FakeApi:
             await self.server.deserted.wait()
 
     async def restart(self, down_s: float = 0.0) -> None:
-        """Away for `down_s`, then back on the same port with the same state."""
+        """Stop for `down_s`, then continue on the same port with the same state."""
         await self.down()
         await asyncio.sleep(down_s)
         await self.up()
@@ -106,7 +108,7 @@ class FakeApi:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     def kubeconfig(self, path: Path, user: str = "admin") -> Path:
-        """Writes a kubeconfig of that user; gives its path."""
+        """Write a kubeconfig of that user; return its path."""
         token = next(token for token, named in self.server.tokens.items() if named == user)
         cluster = {"server": self.url}
         if self.ca:
@@ -132,7 +134,7 @@ class FakeApi:
     # -- raw state: no rights, no faults, no checks --------------------------------------------------------------------
 
     def put(self, obj: Object) -> Object:
-        """Makes the object as it stands, status included, or puts it in the place of the one there; gives it whole."""
+        """Create or replace the object as given, status included; return it."""
         table = self._table_of(obj)
         obj = copy.deepcopy(obj)
         meta = obj["metadata"]
@@ -160,24 +162,24 @@ class FakeApi:
         raise KeyError(f"no {obj['kind']} in {obj['apiVersion']}: put its CustomResourceDefinition first")
 
     def get(self, plural: str, name: str, namespace: str = "default") -> Object | None:
-        """One object; None if it is not there."""
+        """Return one object; None if it does not exist."""
         table = self.table(plural)
         found = table.objects.get((namespace if table.resource.namespaced else "", name))
         return found.read() if found else None
 
     def objects(self, plural: str, namespace: str | None = None) -> list[Object]:
-        """All objects of a resource, or of one namespace, by namespace and name."""
+        """Return all objects of a resource, or of one namespace, sorted by namespace and name."""
         objects = self.table(plural).objects
         return [objects[key].read() for key in sorted(objects) if namespace in (None, key[0])]
 
     def delete(self, plural: str, name: str, namespace: str = "default") -> None:
-        """Deletes at once what has no finalizers."""
+        """Delete at once an object without finalizers."""
         table = self.table(plural)
         stored = self.writes.find(table, namespace if table.resource.namespaced else "", name)
         self.writes.delete(table, stored, Deletion(grace_s=0))
 
     def table(self, plural: str) -> Table:
-        """By `pods`, or by `events.events.k8s.io` where the plural alone is several resources."""
+        """Return a table by `pods`, or by `events.events.k8s.io` where the plural alone is ambiguous."""
         name, _, group = plural.partition(".")
         found = [table for (of, _, named), table in self.store.tables.items() if named == name and group in ("", of)]
         if not found:
@@ -187,52 +189,52 @@ class FakeApi:
     # -- people --------------------------------------------------------------------------------------------------------
 
     def user(self, name: str) -> str:
-        """Lets somebody in; gives the token."""
+        """Add a user; return the token."""
         token = f"{name}-token"
         self.server.tokens[token] = name
         return token
 
     def used(self, user: str = "admin") -> set[tuple[str, str, str]]:
-        """What somebody has asked for so far, as roles say it: (verb, API group, resource with its sub-resource)."""
+        """Return what a user has requested so far, as roles name it: (verb, API group, resource with subresource)."""
         return {(call.verb, call.group, call.resource) for call in self.server.used if call.user == user}
 
     def expire(self, token: str) -> None:
-        """Lets nobody in by that token any more, nor listen on."""
+        """Reject that token from now on, and end its watches."""
         del self.server.tokens[token]
         self.cut_watches()
 
     def allow(self, authorizer: Authorizer | None) -> None:
-        """Asks it from now on whether a call may be made, as RBAC is asked; None lets everybody do everything."""
+        """Set the authorizer that is asked for every call, as RBAC is; None allows everything."""
         self.server.allowed = authorizer
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
 
     def inject(self, fault: Fault) -> Fault:
-        """Adds a rule; of several that match a call the first one strikes."""
+        """Add a fault; of several that match a call the first one strikes."""
         self.server.faults.append(fault)
         return fault
 
     def cut_watches(self, plural: str = "", *, mid_line: bool = False) -> int:
-        """Breaks the connections of watches, all or those of a resource; says how many."""
+        """Break the connections of watches, all or those of a resource; return how many."""
         found = self._watches(plural)
         for watch in found:
             watch.cut(mid_line=mid_line)
         return len(found)
 
     def freeze_watches(self, plural: str = "") -> int:
-        """Makes them half-open: nothing more is sent, though the connection stays; says how many."""
+        """Make watches half-open: nothing more is sent, though the connection stays; return how many."""
         found = self._watches(plural)
         for watch in found:
             watch.freeze()
         return len(found)
 
     def double_events(self, plural: str = "", *, doubled: bool = True) -> None:
-        """From now on open watches are told everything twice."""
+        """Send every event twice to open watches from now on."""
         for watch in self._watches(plural):
             watch.doubled = doubled
 
     def compact(self) -> None:
-        """Forgets all history: versions before now are gone (410)."""
+        """Forget all history: older versions are gone (410)."""
         self.store.compact()
 
     def _watches(self, plural: str) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Server-side apply: who owns which field, what one may change, and what goes when its owner no longer names it.
+"""Server-side apply: field ownership, what a manager may change, and what is removed when its owner no longer sets it.
 
-Called by `server` for apply patches, and to note who wrote what by other writes. The fields of pods, nodes, events and
-leases have owners from their first apply on: of objects that change so often, nobody asks before.
+It handles apply patches, and records the managers of other writes. The fields of pods, nodes, events and leases have
+owners from their first apply on: these objects change too often to track before.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ UNTRACKED = {"pods", "nodes", "events", "leases"}
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Who writes fields, in which way, to which sub-resource."""
+    """Writer of fields, its operation and subresource."""
 
     name: str
     operation: str
@@ -35,7 +35,7 @@ Owned = dict[Manager, set[Path]]
 def applied(
     writes: Writes, place: tuple[Table, str, str, str], body: bytes, query: dict[str, str], *, dry: bool
 ) -> tuple[int, bytes]:
-    """Has an object be as the patch says: made if it is not there. Gives the code and the object."""
+    """Create or change an object by the patch. Return the code and the object."""
     table, namespace, name, sub = place
     resource = table.resource
     if not (manager := query.get("fieldManager")):
@@ -59,7 +59,7 @@ def applied(
 
 
 def noted(old: Stored | None, obj: Object, resource: Resource, manager: Manager, now: str) -> None:
-    """Notes in `obj` what this write, which is no apply, changes: its writer owns that from now on, nobody else."""
+    """Record in `obj` the changes of a write that is not an apply: its writer owns them from now on."""
     live: Object = old.read() if old else {"metadata": {}}
     meta = obj.setdefault("metadata", {})
     meta.pop("managedFields", None)
@@ -112,7 +112,7 @@ def _agree(resource: Resource, live: dict[str, Any], wanted: dict[str, Any]) -> 
 
 
 def _belongs(path: Path, resource: Resource, sub: str) -> bool:
-    """Whether a write to this sub-resource changes what lies there."""
+    """Return whether a write to this subresource changes this path."""
     if sub == "status":
         return path[0] == "f:status"
     return not resource.status or path[0] != "f:status"
@@ -121,7 +121,7 @@ def _belongs(path: Path, resource: Resource, sub: str) -> bool:
 def _put_over(
     live: Object, wanted: Object, mine: dict[Path, Any], me: Manager, resource: Resource
 ) -> tuple[Object, Owned]:
-    """The object with what is wanted in it and without what its manager no longer wants, and who owns what then."""
+    """Return the object with the applied fields and without those the manager dropped, and the new owners."""
     owned = _owned(live)
     before = owned.pop(me, set())
     shared = set().union(*owned.values())
@@ -182,7 +182,7 @@ def _owned(live: Object) -> Owned:
 
 
 def _entries(live: Object, owned: Owned, resource: Resource, now: str) -> list[Object]:
-    """managedFields; the time of an entry changes with its fields alone."""
+    """Return managedFields; the time of an entry changes only with its fields."""
     old = {_manager(entry): entry for entry in live["metadata"].get("managedFields", ())}
     entries = []
     for who, fields in owned.items():

@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that signs itself, made anew for each server that is to speak TLS."""
+"""A self-signed certificate for 127.0.0.1, created for each server with TLS."""
 
 import ipaddress
 import ssl
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def made() -> tuple[ssl.SSLContext, str]:
-    """The server's side, and the certificate as PEM text, which clients are to trust."""
+    """Return the server's TLS context, and the certificate as PEM, which clients trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fakeapi")])
     today = datetime.now(UTC)

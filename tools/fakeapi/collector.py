@@ -1,6 +1,6 @@
-"""The garbage collector: what is owned goes when its owners are gone, and what a namespace holds goes with it.
+"""Garbage collector: dependents are deleted after their owners, and the contents of a namespace with it.
 
-Hears of every change from the store; deletes in later turns of the event loop, as the real one does in its own time.
+The store reports every change; deletions happen in later turns of the event loop, as the real one does in its own time.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class Collector:
-    """Knows who is alive, and who is owned by whom."""
+    """Tracks live objects and their owners."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
         self._alive: dict[str, Place] = {}
         self._owned: dict[str, dict[str, Place]] = {}
-        """Uid of the owner -> uid of what it owns -> where that is."""
+        """Owner UID -> dependent UID -> its location."""
 
     def heard(self, table: Table, change: Change) -> None:
-        """Called by the store with every change."""
+        """Handle a change; called by the store."""
         meta, place = change.new.meta, (table, change.new.key)
         owners = {owner.uid for owner in meta.owner_references}
         before = {owner.uid for owner in change.old.meta.owner_references} if change.old else set()
@@ -48,7 +48,7 @@ class Collector:
         asyncio.get_running_loop().call_soon(self._look, place)
 
     def _look(self, place: Place) -> None:
-        """Deletes what has lost its owners, and lets go who waited for what it owned."""
+        """Delete what has lost its owners, and release owners that waited for their dependents."""
         table, key = place
         stored = table.objects.get(key)
         if stored is None:

@@ -1,7 +1,4 @@
-"""What the server says of itself: groups, versions, resources, health.
-
-Called by `server` for the paths that name no object.
-"""
+"""Discovery: groups, versions, resources, health."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +22,7 @@ SUBRESOURCES = {
 
 
 def document(path: str, resources: Iterable[Resource]) -> dict[str, Any] | None:
-    """What is answered at a discovery path; None where there is no such thing."""
+    """Return the response of a discovery path; None where there is none."""
     if path == "/version":
         return VERSION
     if path == "/api":

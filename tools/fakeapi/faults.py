@@ -1,7 +1,6 @@
-"""What goes wrong on purpose: rules that say which requests, and what happens to them.
+"""Faults: rules that say which requests fail, and how.
 
-Set from Python through `FakeApi.inject`, or `FaultProxy.inject` before a real server; `server` and `proxy` ask for each
-request which rule strikes.
+They are set through `FakeApi.inject`, or `FaultProxy.inject` before a real server.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from tools.fakeapi.wire import Connection
 
 
 class Call(NamedTuple):
-    """One request, as rules, records and the authorizer see it. resource: `pods`, `pods/binding`, `nodes/status`."""
+    """One request, as faults, records and the authorizer see it. resource: `pods`, `pods/binding`, `nodes/status`."""
 
     user: str
     verb: str
@@ -27,16 +26,19 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """Strikes the calls that its patterns match (as file names do): not the first `skip`, then `times`, by `chance`.
+    """A fault strikes calls that match its patterns (as file names do).
 
-    With no outcome named it does nothing but count. Outcomes can be joined: a delay and then a lost answer.
+    It skips the first `skip`, then strikes `times`, with probability `chance`. Without an outcome it only counts.
+    Outcomes can be combined: a delay and then a lost response.
 
-    status: the call is answered with that code and not done; reason, message and retry_after_s say more.
-    lost: it is done, and the connection breaks before the answer.
-    dropped: the connection breaks before it is done.
-    hung: the connection goes half-open, before anything is done.
-    delay_s: it waits that long before it is done; answer_delay_s: after that, before its answer.
-    struck: how often it did, so far.
+    Attributes:
+        status: the call is not carried out and gets that code; reason, message and retry_after_s say more.
+        lost: the call is carried out, and the connection breaks before the response.
+        dropped: the connection breaks before the call is carried out.
+        hung: the connection becomes half-open before the call is carried out.
+        delay_s: delay before the call is carried out.
+        answer_delay_s: delay after that, before the response.
+        struck: how often it struck so far.
     """
 
     verb: str = "*"
@@ -59,7 +61,7 @@ class Fault:
     struck: int = field(default=0, init=False)
 
     def strikes(self, call: Call, rng: random.Random) -> bool:
-        """Whether this call is one of those; counts it if so."""
+        """Return whether it strikes this call, and count it."""
         patterns = (self.verb, self.resource, self.name, self.namespace, self.user)
         given = (call.verb, call.resource, call.name, call.namespace, call.user)
         if self.struck >= self.times or not all(map(fnmatchcase, given, patterns)):
@@ -73,7 +75,7 @@ class Fault:
         return True
 
     def before(self, connection: Connection, do: Callable[[], object]) -> None:
-        """What it does before the call is done, which is done by `do`: now, later, or never."""
+        """Act before the call is carried out by `do`: now, later, or never."""
         if self.hung:
             connection.frozen = True
         elif self.dropped:
@@ -84,7 +86,7 @@ class Fault:
             do()
 
     def after(self, connection: Connection, answer: Callable[[], object]) -> None:
-        """What it does before the answer is given, by `answer`: now, later, or never."""
+        """Act before the response is sent by `answer`: now, later, or never."""
         if self.lost:
             connection.abort()
         elif self.answer_delay_s:

@@ -1,7 +1,7 @@
-"""Which fields an object has, as managedFields name them, and what lies at each.
+"""Fields of an object as managedFields name them, and their values.
 
-Used by `apply`. A path is a tuple of steps: `f:spec` goes to a field, `k:{"type":"Ready"}` to the item of a list with
-that key, `v:"x"` to a member of a set, and `.` at its end means the item itself. Lists without keys are of one piece.
+A path is a tuple of steps: `f:spec` goes to a field, `k:{"type":"Ready"}` to the list item with that key, `v:"x"` to a
+member of a set, and `.` at its end means the item itself. Lists without keys are atomic.
 """
 
 import json
@@ -30,7 +30,7 @@ Schema = dict[str, Any]
 
 
 def values(obj: Object, resource: Resource) -> dict[Path, Any]:
-    """What lies at each path that somebody can own."""
+    """Return the value of each path that can have an owner."""
     return dict(_walk((), _managed(obj), resource.schema, resource.custom))
 
 
@@ -59,13 +59,13 @@ def _walk(path: Path, value: Any, schema: Schema, custom: bool) -> Iterator[tupl
 
 
 def below(schema: Schema, name: str) -> Schema:
-    """The schema of a field of an object; empty where none is known."""
+    """Return the schema of a field of an object; empty where none is known."""
     found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
     return found if isinstance(found, dict) else {}
 
 
 def list_keys(path: Path, schema: Schema, custom: bool) -> tuple[str, ...]:
-    """By which fields the items of the list at `path` are told apart; none if it is of one piece."""
+    """Return the key fields of the items of the list at `path`; none if it is atomic."""
     if schema.get("x-kubernetes-list-type") == "map":
         return tuple(schema["x-kubernetes-list-map-keys"])
     if (not custom or path[:1] == ("f:metadata",)) and (key := MERGE_KEYS.get(path[-1][2:])):
@@ -78,12 +78,12 @@ def _is_set(path: Path, schema: Schema) -> bool:
 
 
 def item_step(item: Object, keys: Iterable[str]) -> str:
-    """The step to an item of a list with keys."""
+    """Return the step to an item of a list with keys."""
     return "k:" + json.dumps({key: item.get(key) for key in keys}, separators=(",", ":"))
 
 
 def joined(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) -> Any:
-    """Applied put over live: objects and lists with keys are joined, all else is replaced."""
+    """Merge the applied object into the live one: objects and lists with keys are merged, all else is replaced."""
     if isinstance(applied, dict) and isinstance(live, dict) and schema.get("x-kubernetes-map-type") != "atomic":
         found = dict(live)
         for name, value in applied.items():
@@ -104,8 +104,8 @@ def joined(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) ->
 
 
 def without(obj: Object, paths: Iterable[Path]) -> None:
-    """Takes what lies at the paths away, in place, and with it the objects that this leaves empty."""
-    # Items of lists first: without its key an item could not be found.
+    """Remove the values at the paths in place, and objects that become empty."""
+    # List items first: without its key an item could not be found.
     for path in sorted(paths, key=lambda path: (path[-1] != ".", -len(path))):
         _take(obj, path[:-1] if path[-1] == "." else path)
 
@@ -131,7 +131,7 @@ def _is_at(item: Any, step: str) -> bool:
 
 
 def tree(paths: Iterable[Path]) -> Object:
-    """Paths as FieldsV1 writes them."""
+    """Return paths in the form of FieldsV1."""
     root: Object = {}
     for path in sorted(paths):
         place = root
@@ -141,7 +141,7 @@ def tree(paths: Iterable[Path]) -> Object:
 
 
 def paths(of: Object, at: Path = ()) -> Iterator[Path]:
-    """The paths that FieldsV1 holds."""
+    """Return the paths in FieldsV1."""
     for step, inner in of.items():
         if inner:
             yield from paths(inner, (*at, step))
@@ -150,7 +150,7 @@ def paths(of: Object, at: Path = ()) -> Iterator[Path]:
 
 
 def shown(path: Path) -> str:
-    """As conflicts name a path: .status.conditions[type="Ready"].status"""
+    """Return a path as conflicts name it, such as `.status.conditions[type="Ready"].status`."""
     text = ""
     for step in path:
         if step[:2] == "f:":

@@ -1,7 +1,4 @@
-"""A large cluster at once: nodes and pods written as bytes, and changes of them as fast as a bench wants.
-
-Called by `__main__` and by benches. Pods are about 4 kB, as those of training jobs are.
-"""
+"""A large cluster at once: nodes and pods written as bytes, and changes at any rate. Pods are about 4 kB."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,9 +16,9 @@ SINCE = "2026-01-01T00:00:00Z"
 
 
 def filled(api: FakeApi, *, nodes: int, pods: int, pending: int = 0) -> None:
-    """Puts in Ready nodes `node-0` ..., running pods `pod-0` ... in turn on them, and pods `pending-0` ... on none.
+    """Add Ready nodes `node-0` ..., running pods `pod-0` ... spread over them, and unbound pods `pending-0` ...
 
-    No change is told: it is there from the beginning, as after a compaction.
+    No change is reported: they exist from the beginning, as after a compaction.
     """
     names = [f"node-{number}" for number in range(nodes)] or [""]
     _load(api, NODES, _node(), ((f"node-{number}", "") for number in range(nodes)))
@@ -44,8 +41,10 @@ def _load(api: FakeApi, resource: Resource, template: Object, rows: Iterator[tup
 
 
 async def churned(api: FakeApi, events_per_s: float) -> None:
-    """Writes pods anew, one after the other, at most at that rate, until cancelled: nothing of them changes but the
-    version. What a slow machine could not do in time is left out, so that requests are answered all the same."""
+    """Rewrite pods one after the other, at most at that rate, until cancelled; only their version changes.
+
+    What a slow machine could not do in time is skipped, so that requests are answered all the same.
+    """
     table, loop = api.store.table(PODS), asyncio.get_running_loop()
     keys = sorted(table.objects)
     started_s, told = loop.time(), 0
@@ -58,7 +57,7 @@ async def churned(api: FakeApi, events_per_s: float) -> None:
 
 
 def touched(api: FakeApi, table: Table, old: Stored) -> None:
-    """Writes an object again as it is, but for its version: a change that costs little more than telling of it."""
+    """Rewrite an object with a new version: a change that costs little more than its event."""
     store = api.store
     store.version += 1
     before, after = (b'"resourceVersion":"%d"' % version for version in (old.version, store.version))

@@ -1,6 +1,6 @@
-"""Kubelets that run nothing: pods that have a node become Running, deleted pods go away, nodes become Ready.
+"""Kubelets that run nothing: bound pods become Running, deleted pods go away, nodes become Ready.
 
-What KWOK does, without its rate limits. Optional: `FakeApi(kubelet=True)`.
+This is what KWOK does, without its rate limits. Optional: `FakeApi(kubelet=True)`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Act = Callable[[Table, Stored, Object], None]
 
 
 class Kubelet:
-    """All nodes' kubelets. start_s, stop_s: how long a pod takes to run and to go away; down: nodes without one."""
+    """Kubelets of all nodes. start_s, stop_s: how long a pod takes to start and to stop; down: failed nodes."""
 
     def __init__(self, writes: Writes, start_s: float = 0.0, stop_s: float = 0.0) -> None:
         self.start_s, self.stop_s = start_s, stop_s
@@ -29,7 +29,7 @@ class Kubelet:
         self._addresses = 0
 
     def heard(self, table: Table, change: Change) -> None:
-        """Called by the store with every change."""
+        """Handle a change; called by the store."""
         if change.type == "DELETED" or table.resource not in (PODS, NODES):
             return
         act: Act = self._greet
@@ -48,7 +48,7 @@ class Kubelet:
         self._todo.append((act, table, change.new.key))
 
     def finish(self, namespace: str, name: str, exit_code: int = 0, reason: str = "") -> None:
-        """Ends a pod's containers with that exit code."""
+        """End a pod's containers with that exit code."""
         table = self._writes.store.table(PODS)
         stored = table.objects[namespace, name]
         pod = stored.read()
@@ -83,7 +83,7 @@ class Kubelet:
         if "deletionTimestamp" not in pod["metadata"] or pod["spec"]["nodeName"] in self.down:
             return
         if "finalizers" in pod["metadata"] and pod["status"].get("phase") not in ("Succeeded", "Failed"):
-            # One that will still be shown has ended all the same; the write brings us here again.
+            # A pod that a finalizer keeps has ended all the same; the write comes back here.
             self.finish(*stored.key, exit_code=SIGTERM_CODE)
         else:
             self._writes.delete(table, stored, Deletion(grace_s=0))

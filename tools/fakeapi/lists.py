@@ -1,6 +1,6 @@
-"""Lists: whole or in pages, of now or of a version, with the tokens that pages go on with and their expiry.
+"""Lists: whole or in chunks, of the current or of an older version, with continue tokens and their expiry.
 
-Called by `server` for GET on a collection. All pages of a list are of one version: the one its first page was read at.
+All chunks of a list have one version: that of its first.
 """
 
 import base64
@@ -22,7 +22,7 @@ GONE_PAGE = (
 
 
 def listed(store: Store, table: Table, namespace: str, query: dict[str, str]) -> bytes:
-    """The body of a list. Refuses versions that are gone or not there yet, and queries that contradict themselves."""
+    """Return the body of a list. Refuses versions that are gone or do not exist yet, and contradictory options."""
     wanted = Wanted(table.resource, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     limit = _limit(query)
     if token := query.get("continue"):
@@ -38,7 +38,7 @@ def listed(store: Store, table: Table, namespace: str, query: dict[str, str]) ->
 
 
 def _page(objects: list[Stored], start: int, wanted: Wanted, limit: int, namespace: str) -> tuple[list[Stored], int]:
-    """The next objects, and how many more there are at least."""
+    """Return the next objects, and at least how many more there are."""
     if not wanted.selective and not namespace:
         end = start + limit if limit else len(objects)
         return objects[start:end], max(0, len(objects) - end)
@@ -63,7 +63,7 @@ def _body(table: Table, items: list[Stored], meta: dict[str, Any]) -> bytes:
 
 
 def _version(store: Store, query: dict[str, str], limit: int) -> int:
-    """The version that a list is to be of, by the rules of resourceVersion and resourceVersionMatch."""
+    """Return the version of a list, by the rules of resourceVersion and resourceVersionMatch."""
     text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     if match and not text:
         raise bad_options("resourceVersionMatch is forbidden unless resourceVersion is provided")
@@ -84,14 +84,14 @@ def _version(store: Store, query: dict[str, str], limit: int) -> int:
 
 
 def too_large(asked: int, current: int) -> Refusal:
-    """The server does not know such a version yet."""
+    """Return the error for a version that does not exist yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     return Refusal(504, message, details={"causes": [cause]}, retry_after_s=1)
 
 
 def bad_options(why: str) -> Refusal:
-    """Options that contradict one another; the real one says resourceVersionMatch for all of them."""
+    """Return the error for contradictory options; the real server names resourceVersionMatch for all of them."""
     reason, message = "FieldValueNotSupported", why
     if not why.startswith("Unsupported"):
         reason, message = "FieldValueForbidden", f"Forbidden: {why}"
@@ -112,7 +112,7 @@ def _limit(query: dict[str, str]) -> int:
 
 
 def version_asked(query: dict[str, str]) -> int:
-    """ResourceVersion as a number; 0 where none is said."""
+    """Return resourceVersion as a number; 0 without one."""
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
         why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
@@ -121,7 +121,7 @@ def version_asked(query: dict[str, str]) -> int:
 
 
 class _Token(msgspec.Struct, rename={"version": "rv", "after": "start"}):
-    """Where a list goes on. version: of its first page; -1 when the list may be of several versions."""
+    """Continue token. version: of the first chunk; -1 if the list may have several versions."""
 
     version: int
     after: tuple[str, str]

@@ -1,6 +1,6 @@
-"""Patches: JSON merge patch (RFC 7396), JSON patch (RFC 6902) and the strategic merge of built-in objects.
+"""Patches: JSON merge patch (RFC 7396), JSON patch (RFC 6902) and the strategic merge patch of built-in objects.
 
-Called by `server` for PATCH, but for server-side apply, which `apply` does. Nothing given in is changed.
+Server-side apply is in `apply`. Arguments are not changed.
 """
 
 import copy
@@ -21,11 +21,11 @@ MERGE_KEYS = {
     "ports": "containerPort",
     "schedulingGates": "name",
 }
-"""Lists that a strategic merge joins by a key of their items; all others it replaces."""
+"""Lists that a strategic merge patch merges by a key of their items; others are replaced."""
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """As RFC 7396: null takes away, objects are joined, all else is put in the place of what was."""
+    """Apply a merge patch (RFC 7396): null removes, objects are merged, all else is replaced."""
     if not isinstance(patch, dict):
         return patch
     found = dict(target) if isinstance(target, dict) else {}
@@ -38,7 +38,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any, name: str = "") -> Any:
-    """As a merge, but lists of known items are joined by their key; `$patch: delete` takes an item away."""
+    """Apply a strategic merge patch: lists of known items are merged by key; `$patch: delete` removes an item."""
     if isinstance(patch, dict):
         found = dict(target) if isinstance(target, dict) else {}
         for field, value in patch.items():
@@ -62,7 +62,7 @@ def strategic(target: Any, patch: Any, name: str = "") -> Any:
 
 
 def operated(target: Any, operations: Any) -> Any:
-    """As RFC 6902. Refused with 422 when a test fails or a path is not there."""
+    """Apply a JSON patch (RFC 6902). Refused with 422 if a test fails or a path does not exist."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
     found = copy.deepcopy(target)

@@ -1,7 +1,7 @@
-"""What the API server knows of pods alone: their defaults, what of them may change, binding and eviction.
+"""Rules of pods: defaults, immutable fields, binding and eviction.
 
-Called by `writes` and `server`. The rules of binding are those of BindingREST in kube-apiserver: one write, refused
-with 409 when the pod is being deleted, has a node already or is held by a scheduling gate.
+Binding follows BindingREST in kube-apiserver: one write, refused with 409 when the pod is being deleted, has a node
+already or is held by a scheduling gate.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ FORBIDDEN = (
 
 
 def default(pod: Object, now: str) -> None:
-    """Fills in what a new pod leaves out, in place."""
+    """Fill in the defaults of a new pod in place."""
     spec = pod.setdefault("spec", {})
     if not spec.get("containers"):
         reason = ("FieldValueRequired", "spec.containers", "Required value")
@@ -65,7 +65,7 @@ def _class(containers: list[dict[str, Any]]) -> str:
 
 
 def set_condition(pod: Object, type_: str, status: str, now: str, **more: str) -> None:
-    """Sets a condition of an object's status, in place; its time changes with its value alone."""
+    """Set a condition of an object's status in place; its time changes only with its status."""
     conditions = pod.setdefault("status", {}).setdefault("conditions", [])
     old = next((row for row in conditions if row["type"] == type_), None)
     since = old["lastTransitionTime"] if old and old["status"] == status else now
@@ -77,7 +77,7 @@ def set_condition(pod: Object, type_: str, status: str, now: str, **more: str) -
 
 
 def check_update(was: Object, obj: Object) -> None:
-    """Refuses changes of a pod's spec that nobody may make."""
+    """Refuse changes of immutable fields of a pod's spec."""
     old, new = was["spec"], obj.get("spec", {})
     gates, left = old.get("schedulingGates") or [], new.get("schedulingGates") or []
     name = was["metadata"]["name"]
@@ -100,7 +100,7 @@ def _but_images(spec: Object) -> list[dict[str, Any]]:
 
 
 def grace_s(pod: Object, asked_s: int | None) -> int:
-    """How long a pod that is deleted still has: none before it has a node or once it is over."""
+    """Return the grace period of a deleted pod: none before it has a node or once it has ended."""
     if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0
     if asked_s is None:
@@ -110,7 +110,7 @@ def grace_s(pod: Object, asked_s: int | None) -> int:
 
 
 def bind(writes: "Writes", namespace: str, name: str, binding: Object, *, dry: bool = False) -> None:
-    """Gives a pod its node, in one write: annotations and labels of the Binding go along."""
+    """Bind a pod to its node in one write, with the annotations and labels of the Binding."""
     meta, target = binding.get("metadata", {}), binding.get("target", {})
     if meta.get("name", name) != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -158,7 +158,7 @@ def _unbindable(pod: Object) -> str:
 
 
 def evict(writes: "Writes", namespace: str, name: str, *, dry: bool) -> Stored:
-    """Marks a pod as evicted, if no disruption budget protects it now (429 says that one does); deletes nothing."""
+    """Mark a pod as evicted, unless a disruption budget protects it now (429); deletes nothing."""
     table = writes.store.table(PODS)
     stored = writes.find(table, namespace, name)
     pod = stored.read()

@@ -1,8 +1,8 @@
-"""A real API server with faults: what stands between it and a client, passes on what is asked, and lets faults strike.
+"""Proxy between a client and a real API server that forwards requests and lets faults strike.
 
-Used by benches and tests that try on a real API server what `FakeApi.inject` does to the fake one, by the same rules.
-The client speaks plain HTTP on loopback and shows nothing: to the server everything is asked by whom `tls` shows. What
-a fault holds back is passed on later even if whoever asked is dead by then, as a network does.
+Benches and tests use it to do on a real API server what `FakeApi.inject` does to the fake one. The client speaks plain
+HTTP on loopback without credentials: the server sees the identity of `tls`. What a fault delays is forwarded even if
+the client is dead by then, as a network would.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from tools.fakeapi.server import NoSuchPath, refused, struck, taken_apart, verb_
 from tools.fakeapi.wire import Connection, Request
 
 PASSED_ON: Final = ("accept", "authorization", "content-type", "user-agent")
-"""Headers of a request that the server is told."""
+"""Request headers that are forwarded."""
 
 
 class FaultProxy:
-    """Before the API server at `url`; `tls` trusts it, and shows it who asks. seed: of all chance."""
+    """Proxy of the API server at `url`; `tls` verifies it and identifies the client. seed: seed of all randomness."""
 
     def __init__(self, url: str, tls: ssl.SSLContext | None, *, seed: int = 0) -> None:
         self._base, self._tls = URL(url), tls
         self._rng = random.Random(seed)
         self._faults: list[Fault] = []
         self._connections: dict[Connection, asyncio.Task[None] | None] = {}
-        """With the watch that each has, if it has one: that ends with it."""
+        """Connections, and the watch of each, which ends with it."""
         self._work: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession
         self._listening: asyncio.Server
@@ -61,11 +61,11 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Address of the proxy."""
         return f"http://127.0.0.1:{self._listening.sockets[0].getsockname()[1]}"
 
     def kubeconfig(self, path: Path) -> Path:
-        """Writes a kubeconfig of its client; gives its path."""
+        """Write a kubeconfig of its client; return its path."""
         text = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -78,7 +78,7 @@ class FaultProxy:
         return path
 
     def inject(self, fault: Fault) -> Fault:
-        """Adds a rule; of several that match a call the first one strikes."""
+        """Add a fault; of several that match a call the first one strikes."""
         self._faults.append(fault)
         return fault
 
@@ -95,7 +95,7 @@ class FaultProxy:
             watch.cancel()
 
     def _handle(self, request: Request) -> None:
-        """One request: passed on now, or what a fault makes of it."""
+        """Handle one request: forward it, or do what a fault makes of it."""
         call = _call(request)
         fault = next((fault for fault in self._faults if fault.strikes(call, self._rng)), None)
         if fault is None:
@@ -124,7 +124,7 @@ class FaultProxy:
         return task
 
     async def _pass_on(self, request: Request, fault: Fault | None) -> None:
-        """A server that breaks off, or is not there, is that to the client too."""
+        """Forward a request. A broken or absent server is the same to the client."""
         connection = request.connection
         try:
             async with self._asked(request) as answer:
@@ -140,7 +140,7 @@ class FaultProxy:
             connection.answer(code, body, headers, kind)
 
     async def _stream(self, request: Request) -> None:
-        """A watch, piece by piece as it comes."""
+        """Forward a watch, piece by piece."""
         connection = request.connection
         try:
             async with self._asked(request) as answer:
@@ -168,7 +168,7 @@ class FaultProxy:
 
 
 def _call(request: Request) -> Call:
-    """As rules see it; what names no object has its path for a resource."""
+    """Return the call for faults; a path without an object is its own resource."""
     try:
         group, _, namespace, rest = taken_apart(request.path)
         plural, name, sub = [*rest, "", ""][:3]

@@ -1,7 +1,6 @@
-"""How the API server says no: a `Status` object whose words and codes clients act on.
+"""Errors of the API server: a `Status` object whose reasons and codes clients act on.
 
-Raised by every module of this package; `server` turns them into answers. Texts follow what kube-apiserver 1.36 sends,
-since clients and people read them.
+Texts follow kube-apiserver 1.36, since clients and users read them.
 """
 
 from http import HTTPStatus
@@ -25,8 +24,7 @@ REASONS = {
 
 
 class Refusal(Exception):
-    """An answer that is not a success. reason: that of the code if none is said, none if it is empty; retry_after_s:
-    when to come again, in a header and in the details."""
+    """An unsuccessful response. reason: that of the code by default; retry_after_s: header and detail."""
 
     def __init__(
         self,
@@ -46,7 +44,7 @@ class Refusal(Exception):
             self.details = {**(details or {}), "retryAfterSeconds": retry_after_s}
 
     def status(self) -> dict[str, Any]:
-        """The Status object. Its metadata holds a token when a list that expired can be read on without its version."""
+        """Return the Status object. Its metadata has a token if an expired list can go on without its version."""
         details = {} if self.details is None else {"details": self.details}
         return {
             "kind": "Status",
@@ -61,12 +59,12 @@ class Refusal(Exception):
 
 
 def qualified(plural: str, group: str) -> str:
-    """As messages name a resource: `pods`, `gangjobs.ganger.dev`."""
+    """Return a resource as messages name it: `pods`, `gangjobs.ganger.dev`."""
     return f"{plural}.{group}" if group else plural
 
 
 def about(plural: str, group: str, name: str) -> dict[str, Any]:
-    """The details that say which object it was about."""
+    """Return the details that name the object."""
     return {**({"name": name} if name else {}), **({"group": group} if group else {}), "kind": plural}
 
 
@@ -94,7 +92,7 @@ def modified(plural: str, group: str, name: str) -> Refusal:
 
 
 def invalid(kind: str, group: str, name: str, *causes: tuple[str, str, str]) -> Refusal:
-    """causes: (reason, field, message) each, as field errors are: FieldValueInvalid, spec.x, Invalid value ..."""
+    """Return a validation error. causes: (reason, field, message) of each field error."""
     told = [f"{field}: {message}" for _, field, message in causes]
     text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     details = {
@@ -113,5 +111,5 @@ def expired(message: str, rest: str | None = None) -> Refusal:
 
 
 def internal(message: str) -> Refusal:
-    """What the real one answers where nobody thought of a reason."""
+    """Return an internal error, as the real server for errors without a reason."""
     return Refusal(500, message, reason="")

@@ -1,7 +1,6 @@
-"""Which resources there are: their groups, names and sub-resources, built in or by CustomResourceDefinition.
+"""Resources: groups, names and subresources, built in or defined by a CustomResourceDefinition.
 
-Asked by `server` for the paths it serves and by `discovery` for what it tells. A custom resource is served in each of
-its versions as objects of their own: nothing is converted between versions.
+A custom resource is served in each of its versions as separate objects: nothing is converted between versions.
 """
 
 from dataclasses import dataclass, field
@@ -10,9 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """status: has a status sub-resource. custom: made by a CustomResourceDefinition, so stored as it comes.
+    """One resource.
 
-    schema: what its lists and maps are to server-side apply; nothing is validated.
+    Attributes:
+        status: has a status subresource.
+        custom: defined by a CustomResourceDefinition, so stored as sent.
+        schema: list and map types for server-side apply; nothing is validated.
     """
 
     group: str
@@ -31,7 +33,7 @@ class Resource:
 
 
 def _several(group_version: str, *rows: str) -> list[Resource]:
-    """Rows are `plural Kind flags`: c for cluster-wide, s for a status sub-resource."""
+    """Return resources of rows `plural Kind flags`: c for cluster-scoped, s for a status subresource."""
     group, _, version = group_version.rpartition("/")
     found = []
     for row in rows:
@@ -97,7 +99,7 @@ BUILT_IN = (
 
 
 def defined_by(crd: dict[str, Any]) -> list[Resource]:
-    """The resources that a CustomResourceDefinition makes: one for each version that it serves."""
+    """Return the resources of a CustomResourceDefinition: one for each served version."""
     spec = crd["spec"]
     names = spec["names"]
     return [
@@ -118,7 +120,7 @@ def defined_by(crd: dict[str, Any]) -> list[Resource]:
 
 
 def established(crd: dict[str, Any], now: str) -> dict[str, Any]:
-    """The status of a CustomResourceDefinition whose resources are served."""
+    """Return the status of a CustomResourceDefinition whose resources are served."""
     rows = (
         ("NamesAccepted", "NoConflicts", "no conflicts found"),
         ("Established", "InitialNamesAccepted", "it is served"),

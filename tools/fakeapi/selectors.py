@@ -1,7 +1,4 @@
-"""Which objects a request is about: label selectors and field selectors, parsed once and asked of every object.
-
-Used by `lists` and `watches`, and for the selectors of disruption budgets.
-"""
+"""Label and field selectors, parsed once and matched against every object."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -33,7 +30,7 @@ _EXISTS = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
 
 
 def labels(text: str) -> Match | None:
-    """What `labelSelector` asks for; None when it asks for nothing. Refuses text that it cannot read."""
+    """Parse `labelSelector`; None if it selects everything. Refuses invalid text."""
     terms = [_label_term(term) for term in re.split(r",(?![^(]*\))", text) if term.strip()]
     if not terms:
         return None
@@ -59,7 +56,7 @@ def _label_term(text: str) -> Match:
 
 
 def chosen(selector: Mapping[str, Any]) -> Match:
-    """What a LabelSelector object (matchLabels, matchExpressions) asks for."""
+    """Parse a LabelSelector object (matchLabels, matchExpressions)."""
     terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for row in selector.get("matchExpressions", ()):
         key, values = row["key"], ",".join(row.get("values", ()))
@@ -69,7 +66,7 @@ def chosen(selector: Mapping[str, Any]) -> Match:
 
 
 class Wanted:
-    """The objects that one list or watch is about: of a namespace, by labels and by fields."""
+    """Objects of one list or watch: of a namespace, by labels and by fields."""
 
     def __init__(self, resource: Resource, namespace: str, label_text: str = "", field_text: str = "") -> None:
         self._namespace = namespace
@@ -86,7 +83,7 @@ class Wanted:
 
 
 def fields(text: str, plural: str) -> list[tuple[str, str, bool]]:
-    """(path, value, equal) of each term of `fieldSelector`. Refuses fields that the resource does not index."""
+    """Parse `fieldSelector` into (path, value, equal) terms. Refuses fields that the resource does not index."""
     terms = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         found = _EQUAL.match(term)

@@ -1,7 +1,4 @@
-"""From a request to its answer: who asks, for what, whether a fault strikes, what is done.
-
-`FakeApi` owns one and starts it; `wire` hands it requests.
-"""
+"""From a request to its response: authentication, authorization, faults, and the operation."""
 
 import asyncio
 import random
@@ -28,15 +25,15 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 Answer = tuple[int, bytes]
 Authorizer = Callable[[Call], bool]
 Beside = Callable[[Request, str], Awaitable[Answer]]
-"""The answer to a request of that user. Raises Refusal."""
+"""Return the response to a user's request. Raises Refusal."""
 
 
 class NoSuchPath(Exception):
-    """Of no group that is served: answered without a Status."""
+    """A path of no served group: answered without a Status."""
 
 
 class Target(NamedTuple):
-    """What a path names: a collection, an object or a sub-resource of one."""
+    """Target of a path: a collection, an object or a subresource of one."""
 
     table: Table
     namespace: str
@@ -45,7 +42,7 @@ class Target(NamedTuple):
 
 
 class Server:
-    """tokens: token -> user. allowed: asked for every call, as RBAC is; all may do everything when it is None."""
+    """The server. tokens: token -> user. allowed: the authorizer of every call; None allows everything."""
 
     def __init__(self, writes: Writes, tokens: dict[str, str], rng: random.Random) -> None:
         self.writes, self.tokens, self.rng = writes, tokens, rng
@@ -57,28 +54,28 @@ class Server:
         self.away = True
         self.watches: dict[Connection, Watch] = {}
         self.beside: dict[tuple[str, str], Beside] = {}
-        """What is no object: (method, pattern of a path) -> who answers there, as the API server's proxy does."""
+        """Handlers outside of objects by (method, path pattern), as the API server's proxy has."""
         self._asked: set[asyncio.Task[None]] = set()
         self._by_table: dict[Table, list[Watch]] = {table: [] for table in writes.store.tables.values()}
 
     # -- called by the store and the wire ------------------------------------------------------------------------------
 
     def heard(self, table: Table, change: Change) -> None:
-        """Called by the store with every change."""
+        """Handle a change; called by the store."""
         if table.resource == CRDS:
             self._define(change)
         for watch in self._by_table[table]:
             watch.tell(change)
 
     def connected(self) -> Connection:
-        """Somebody connects; that is done when TLS has been agreed on, and may never be."""
+        """Handle a connection; over TLS this happens after the handshake, and perhaps never."""
         return Connection(self.handle, self.come, self.gone)
 
     def come(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.deserted.clear()
         if self.away:
-            connection.abort()  # it was accepted while there still was somebody
+            connection.abort()  # it was accepted before the server went down
 
     def gone(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -87,7 +84,7 @@ class Server:
         self._forget(connection)
 
     def handle(self, request: Request) -> None:
-        """One request: answered now, or later if it is a watch or a fault says so."""
+        """Handle one request: answer now, or later for a watch or a fault."""
         try:
             user = self._authenticate(request)
             if self._plain(request) or self._beside(request, user):
@@ -117,7 +114,7 @@ class Server:
         return request.headers.get("impersonate-user", user)
 
     def _plain(self, request: Request) -> bool:
-        """Answers what names no object: health and discovery."""
+        """Answer paths without objects: health and discovery."""
         path = request.path.rstrip("/")
         if path in HEALTH:
             request.connection.answer(200, b"ok", content_type="text/plain")
@@ -129,7 +126,7 @@ class Server:
         return found is not None
 
     def _beside(self, request: Request, user: str) -> bool:
-        """Has somebody else answer, when they do."""
+        """Let another handler answer."""
         found = next(
             (
                 each
@@ -218,7 +215,7 @@ class Server:
         watch.start(query, self.rng)
 
     def _forget(self, connection: Connection) -> None:
-        """The watch of this connection is over, if it had one."""
+        """Stop the watch of this connection, if it has one."""
         if watch := self.watches.pop(connection, None):
             watch.stop()
             if watch in self._by_table.get(watch.table, ()):
@@ -298,7 +295,7 @@ class Server:
     # -- custom resources ----------------------------------------------------------------------------------------------
 
     def _define(self, change: Change) -> None:
-        """A CustomResourceDefinition came, changed or went: so do the resources that it makes."""
+        """Handle a changed CustomResourceDefinition: its resources change with it."""
         store = self.writes.store
         wanted = {} if change.type == "DELETED" else _made_by(change.new)
         for key in (_made_by(change.old) if change.old else {}).keys() - wanted.keys():
@@ -312,8 +309,7 @@ class Server:
 
 
 def taken_apart(path: str) -> tuple[str, str, str, list[str]]:
-    """Group, version, namespace and the rest of what a path names: a collection, an object, a part of it. NoSuchPath:
-    it names none."""
+    """Return group, version, namespace and the rest of a path. Raises NoSuchPath."""
     first, *steps = path.strip("/").split("/")
     if first == "api":
         steps.insert(0, "")
@@ -326,7 +322,7 @@ def taken_apart(path: str) -> tuple[str, str, str, list[str]]:
 
 
 def verb_of(request: Request, name: str, sub: str) -> str:
-    """What is asked of a collection, or of an object if there is a name."""
+    """Return the verb on a collection, or on an object if there is a name."""
     verbs = (
         {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
         if name
@@ -357,7 +353,7 @@ def _read(request: Request, of: Any = Object) -> Any:
 
 
 def _manager(request: Request, sub: str = "") -> apply.Manager:
-    """Who is noted as the writer of what is no apply: as the client says, or by the client's name."""
+    """Return the field manager of a write that is not an apply: the client's, or its user agent."""
     agent = request.headers.get("user-agent", "unknown").partition("/")[0]
     return apply.Manager(request.query.get("fieldManager") or agent, "Update", sub)
 
@@ -388,11 +384,11 @@ def _success(details: dict[str, Any] | None = None, code: int | None = None) -> 
 
 
 def struck(fault: Fault) -> Refusal:
-    """How a fault with a status refuses."""
+    """Return the error of a fault with a status."""
     return Refusal(fault.status or 0, fault.message, reason=fault.reason, retry_after_s=fault.retry_after_s)
 
 
 def refused(refusal: Refusal) -> tuple[int, bytes, str]:
-    """Code, body and headers of the answer."""
+    """Return the code, body and headers of an error."""
     headers = f"Retry-After: {refusal.retry_after_s}\r\n" if refusal.retry_after_s is not None else ""
     return refusal.code, encode(refusal.status()), headers

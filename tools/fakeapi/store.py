@@ -1,7 +1,7 @@
-"""What the server holds: every object as the bytes it is sent as, one version counter, and what changed since.
+"""Store: every object as the bytes it is sent as, one version counter, and the history of changes.
 
-`verbs` writes here; `lists` and `watches` read. An object is kept as JSON and read as a dict only by who changes it:
-50,000 pods then cost what their text costs, and a list is one join.
+An object is kept as JSON and parsed only to change it: 50,000 pods then cost what their text costs, and a list is one
+join.
 """
 
 import re
@@ -15,7 +15,7 @@ from tools.fakeapi.resources import Resource
 
 Object = dict[str, Any]
 Key = tuple[str, str]
-"""(namespace, name); the namespace of what is cluster-wide is empty."""
+"""(namespace, name); the namespace of cluster-scoped objects is empty."""
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +67,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Stored:
-    """One object as it stood at a version."""
+    """One object at a version."""
 
     __slots__ = ("_meta", "_selectable", "key", "raw", "version")
 
@@ -77,7 +77,7 @@ class Stored:
         self._selectable: _Selectable | None = None
 
     def read(self) -> Object:
-        """A new dict each time, to be changed at will."""
+        """Return a new dict, which may be changed."""
         found: Object = _object.decode(self.raw)
         return found
 
@@ -92,7 +92,7 @@ class Stored:
         return self.meta.labels or {}
 
     def field(self, path: str) -> str:
-        """The text that a field selector compares, of a path that selectors know."""
+        """Return the value of a field that selectors index."""
         if path.startswith("metadata."):
             return self.key[path == "metadata.name"]
         if self._selectable is None:
@@ -103,14 +103,14 @@ class Stored:
         return str(found).lower() if isinstance(found, bool) else str(found)
 
     def at(self, version: int) -> "Stored":
-        """The same object said to be of another version: what a deletion is told with."""
+        """Return the same object with another version, as a deletion reports it."""
         found = self.read()
         found["metadata"]["resourceVersion"] = str(version)
         return Stored(self.key, encode(found), version)
 
 
 class Change:
-    """One write. `old` is what it replaced, `new` what it left; of a deletion, what was there last."""
+    """One write. `old` is what it replaced, `new` the result; of a deletion, the last state."""
 
     __slots__ = ("chunk", "new", "old", "type", "version")
 
@@ -120,7 +120,7 @@ class Change:
 
 
 class Table:
-    """The objects of one resource, and their history since the store was last compacted."""
+    """Objects of one resource, and their history since the last compaction."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -129,15 +129,15 @@ class Table:
         self._ordered: tuple[int, list[Stored]] = (-1, [])
         head = {"kind": resource.kind, "apiVersion": resource.api_version}
         self.head = encode(head)[:-1] + b","
-        # In lists, what is built in does not say its kind; what is custom does.
+        # In lists, built-in objects have no kind; custom ones do.
         self.item_start = 0 if resource.custom else len(self.head)
 
     def since(self, version: int) -> list[Change]:
-        """The changes after a version, oldest first."""
+        """Return the changes after a version, oldest first."""
         return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
 
     def at(self, version: int) -> list[Stored]:
-        """The objects as they stood at a version, in the order of their keys."""
+        """Return the objects at a version, in the order of their keys."""
         newest = self.history[-1].version if self.history else 0
         wanted = min(version, newest) if self.history else 0
         if self._ordered[0] != wanted:
@@ -153,7 +153,7 @@ class Table:
         return self._ordered[1]
 
     def forget_order(self) -> None:
-        """Called when history no longer says what changed: the order kept by its version would be another's."""
+        """Drop cached orders, which are wrong once history was compacted."""
         self._ordered = (-1, [])
 
 
@@ -176,12 +176,12 @@ class Store:
         return self.tables[resource.group, resource.version, resource.plural]
 
     def write(self, table: Table, obj: Object, old: Stored | None) -> Stored:
-        """Makes an object, or puts it in the place of `old`; its version is set in place."""
+        """Create an object, or replace `old`; its version is set in place."""
         meta = obj["metadata"]
         self.version += 1
         meta["resourceVersion"] = str(self.version)
         key = (meta.get("namespace", ""), meta["name"])
-        # kind and apiVersion stand first, whatever order they came in: lists leave them out by position.
+        # kind and apiVersion come first, whatever their order was: lists cut them off by position.
         body = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
         new = Stored(key, table.head + encode(body)[1:], self.version)
         table.objects[key] = new
@@ -189,7 +189,7 @@ class Store:
         return new
 
     def remove(self, table: Table, old: Stored) -> Stored:
-        """Takes an object away; gives it as it was last, with the version of its deletion."""
+        """Remove an object; return its last state with the version of its deletion."""
         self.version += 1
         del table.objects[old.key]
         gone = old.at(self.version)
@@ -197,7 +197,7 @@ class Store:
         return gone
 
     def tell(self, table: Table, change: Change) -> None:
-        """Notes a change and has everybody hear of it."""
+        """Record a change and notify all listeners."""
         table.history.append(change)
         if len(table.history) > self._history:
             self.compacted = max(self.compacted, table.history[len(table.history) // 2].version)
@@ -208,7 +208,7 @@ class Store:
         change.chunk = None
 
     def compact(self) -> None:
-        """Forgets every change: who asks for a version before this one is told that it is gone."""
+        """Forget every change: older versions are gone."""
         self.compacted = self.version
         for table in self.tables.values():
             table.history.clear()

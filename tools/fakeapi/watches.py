@@ -1,7 +1,7 @@
-"""Watches: what changed, told to whoever asked, from a version on, with bookmarks, until the time asked for is over.
+"""Watches: changes since a version, with bookmarks, until the requested time is over.
 
-`server` opens one for each request; the store's listener hands every change to those on its table. Frames are joined
-and sent once a turn of the event loop, and wait while the client reads too slowly. All clocks are the loop's.
+Frames are joined and sent once per turn of the event loop, and wait while the client reads too slowly. All clocks are
+the loop's.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ UNASKED_TIMEOUT_S = (1800.0, 3600.0)
 
 
 class Stream(Protocol):
-    """The connection, as a watch sees it. `send` frames nothing: its parts are whole chunks."""
+    """Connection of a watch. `send` adds no framing: its parts are whole chunks."""
 
     frozen: bool
 
@@ -33,7 +33,7 @@ class Stream(Protocol):
 
 
 def chunk(type_: str, raw: bytes) -> bytes:
-    """One event as a chunk of the answer."""
+    """Return one event as a chunk of the response."""
     line = b'{"type":"%s","object":%s}\n' % (type_.encode(), raw)
     return b"%x\r\n%s\r\n" % (len(line), line)
 
@@ -51,11 +51,11 @@ class Watch:
         self._timers: list[asyncio.TimerHandle] = []
 
     def check(self, query: dict[str, str]) -> None:
-        """Refuses options that contradict themselves, before the answer begins."""
+        """Refuse contradictory options before the response begins."""
         _options(query, self._store.version)
 
     def start(self, query: dict[str, str], rng: random.Random) -> None:
-        """Sends what the client has missed, then keeps it posted."""
+        """Send what the client has missed, then new changes."""
         initial, version = _options(query, self._store.version)
         if initial:
             self._parts += [chunk("ADDED", stored.raw) for stored in self._current()]
@@ -67,13 +67,13 @@ class Watch:
         else:
             for change in self.table.since(version):
                 self.tell(change)
-                # History holds no frames: they would double what it takes.
+                # History has no frames: they would double its memory.
                 change.chunk = None
         self._schedule(query, rng)
         self._wake()
 
     def tell(self, change: Change) -> None:
-        """Told of one change: sent if the client asked for such objects."""
+        """Handle one change: send it if the client selected such objects."""
         if self.frozen:
             return
         if (part := self._seen(change)) is not None:
@@ -83,29 +83,29 @@ class Watch:
             self._wake()
 
     def flush(self) -> None:
-        """Sends what has gathered, unless the client has to catch up first; it calls this again when it has."""
+        """Send what has been collected, unless the client has to catch up first; then it is called again."""
         self._due = False
         if not self._stream.paused:
             self._send()
 
     def stop(self) -> None:
-        """The client is gone: no more timers."""
+        """Cancel the timers: the client is gone."""
         for timer in self._timers:
             timer.cancel()
 
     def end(self) -> None:
-        """The time is over: everything is sent, and the answer is complete."""
+        """Complete the response: its time is over."""
         if not self.frozen:
             self._send()
             self._over()
             self._stream.end()
 
     def freeze(self) -> None:
-        """Goes half-open."""
+        """Make the connection half-open."""
         self.frozen = self._stream.frozen = True
 
     def cut(self, *, mid_line: bool) -> None:
-        """Breaks the connection, in the middle of an event if asked to."""
+        """Break the connection, in the middle of an event if requested."""
         self._send()
         if mid_line:
             self._stream.send([chunk("MODIFIED", b'{"kind":"%s"' % self.table.resource.kind.encode())[:-9]])
@@ -120,7 +120,7 @@ class Watch:
         return [stored for stored in self.table.at(self._store.version) if self._wanted.has(stored)]
 
     def _seen(self, change: Change) -> bytes | None:
-        """The change as this client sees it: what comes to match is added, what ceases to is deleted."""
+        """Return the change for this client: a new match is an addition, a lost one a deletion."""
         was = change.old is not None and self._wanted.has(change.old)
         if change.type == "DELETED":
             return self._chunk(change) if was else None
@@ -177,7 +177,7 @@ def bookmarks(query: dict[str, str]) -> bool:
 
 
 def _options(query: dict[str, str], current: int) -> tuple[bool, int]:
-    """Whether the stream begins with everything there is, and else the version after which it begins."""
+    """Return whether the stream begins with all objects, or else the version after which it begins."""
     initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch")
     if initial is not None and match != "NotOlderThan":
         raise bad_options("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as clients of the API speak it: one connection, its requests one after the other, its answers and streams.
+"""HTTP/1.1 for clients of the API: one connection, its requests in sequence, responses and streams.
 
-`server` hands in what to do with a request. There is no task per request: an answer is written while its request is
-being read, which is what makes thousands of binds a second cheap.
+There is no task per request: a response is written while its request is read, which makes thousands of binds a second
+cheap.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Request:
 
 
 class Connection(asyncio.Protocol):
-    """frozen: half-open, nothing is read or written any more although it stays up."""
+    """One connection. frozen: half-open, nothing is read or written any more although it stays up."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing() and not self.frozen
 
     def answer(self, code: int, body: bytes, headers: str = "", content_type: str = "application/json") -> None:
-        """The whole answer; then the next request is read."""
+        """Send a whole response; then the next request is read."""
         self.write(
             b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n%s"
             % (code, PHRASES[code].encode(), content_type.encode(), len(body), headers.encode(), body)
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         self._done()
 
     def start_stream(self) -> None:
-        """An answer that comes in chunks."""
+        """Begin a chunked response."""
         self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 
     def send(self, parts: list[bytes]) -> None:
@@ -91,13 +91,13 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(parts)
 
     def end(self) -> None:
-        """The stream is complete."""
+        """End the stream."""
         self.write(b"0\r\n\r\n")
         self.resume = None
         self._done()
 
     def abort(self) -> None:
-        """Breaks the connection: what was not sent is lost."""
+        """Break the connection: what was not sent is lost."""
         if self._transport:
             self._transport.abort()
 
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
             self._handle(request)
 
     def _next(self) -> Request | None:
-        """The next request that is here whole."""
+        """Return the next complete request."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             return None

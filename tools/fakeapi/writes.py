@@ -1,7 +1,6 @@
-"""Creating, replacing and deleting objects, with the preconditions, refusals and side fields of the real thing.
+"""Creation, replacement and deletion of objects, with the real server's preconditions, errors and derived fields.
 
-Called by `server` for what clients ask, and by `collector`, `kubelet` and FakeApi for what others do. All times are the
-store's clock: the event loop's, shown as dates.
+All times are the store's clock: the event loop's, shown as dates.
 """
 
 import base64
@@ -39,7 +38,7 @@ NO_SUBDOMAIN = (
 
 @dataclass(slots=True)
 class Deletion:
-    """What a DELETE asks for. grace_s: None leaves it to the object."""
+    """Options of a DELETE. grace_s: None leaves it to the object."""
 
     uid: str = ""
     version: str = ""
@@ -49,18 +48,18 @@ class Deletion:
 
 @dataclass(slots=True)
 class Writes:
-    """The store, its clock (seconds since 1970, by the loop's time) and where uids come from."""
+    """The store, its clock (seconds since 1970, by the loop's time) and the source of UIDs."""
 
     store: Store
     now_s: Callable[[], float]
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
     def now(self) -> str:
-        """As objects say times: to the second."""
+        """Return the time as objects have it: to the second."""
         return datetime.fromtimestamp(self.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def find(self, table: Table, namespace: str, name: str) -> Stored:
-        """The object, or NotFound."""
+        """Return the object, or raise NotFound."""
         found = table.objects.get((namespace, name))
         if found is None:
             raise not_found(table.resource.plural, table.resource.group, name)
@@ -69,12 +68,12 @@ class Writes:
     # -- create --------------------------------------------------------------------------------------------------------
 
     def create(self, table: Table, namespace: str, obj: Object, *, dry: bool = False) -> Stored:
-        """Makes a new object; what only the server says is set, the status is left out where it is a sub-resource."""
+        """Create an object; server-set fields are set, the status is dropped where it is a subresource."""
         self.complete(table, namespace, obj)
         return self._preview(table, obj) if dry else self.store.write(table, obj, None)
 
     def complete(self, table: Table, namespace: str, obj: Object) -> None:
-        """Checks an object that is to be made and fills in, in place, what clients leave to the server."""
+        """Validate a new object and fill in server-set fields in place."""
         resource = table.resource
         meta = self._checked(resource, namespace, obj)
         if meta.get("resourceVersion"):
@@ -108,7 +107,7 @@ class Writes:
             obj["status"] = established(obj, meta["creationTimestamp"])
 
     def _checked(self, resource: Resource, namespace: str, obj: Object) -> dict[str, Any]:
-        """The metadata of an object that may be written to this resource and namespace."""
+        """Return the metadata of an object that may be written to this resource and namespace."""
         if obj.get("kind") != resource.kind or obj.get("apiVersion") != resource.api_version:
             raise bad_request(
                 f'{obj.get("kind")} in version "{obj.get("apiVersion")}" cannot be handled as a {resource.kind}: '
@@ -131,7 +130,7 @@ class Writes:
     # -- replace -------------------------------------------------------------------------------------------------------
 
     def replace(self, table: Table, old: Stored, obj: Object, *, status: bool = False, dry: bool = False) -> Stored:
-        """Puts an object in the place of `old`: its status alone, or all but that. Nothing new writes nothing."""
+        """Replace `old`: its status alone, or all but that. An unchanged object is not written."""
         resource = table.resource
         meta = self._checked(resource, old.key[0], obj)
         was = old.read()
@@ -167,7 +166,7 @@ class Writes:
         return new
 
     def _agree(self, resource: Resource, was: Object, meta: dict[str, Any]) -> None:
-        """That who writes has seen what is there."""
+        """Refuse a write that is not based on the current object."""
         name, old = was["metadata"]["name"], was["metadata"]
         if meta.get("name", name) != name:
             raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
@@ -187,7 +186,7 @@ class Writes:
             raise modified(resource.plural, resource.group, name)
 
     def _preview(self, table: Table, obj: Object) -> Stored:
-        """What would be written, for dryRun."""
+        """Return what would be written, for dryRun."""
         shadow = Store(history=1)
         shadow.version = self.store.version - 1
         return shadow.write(shadow.add(table.resource), obj, None)
@@ -195,7 +194,7 @@ class Writes:
     # -- delete --------------------------------------------------------------------------------------------------------
 
     def delete(self, table: Table, old: Stored, asked: Deletion, *, dry: bool = False) -> Stored | None:
-        """Deletes, or marks as being deleted what has finalizers or a grace period: that is given back."""
+        """Delete an object, or mark one with finalizers or a grace period; return that."""
         obj = old.read()
         meta = obj["metadata"]
         _precondition(table.resource, meta, asked)
@@ -223,14 +222,14 @@ class Writes:
 
 
 def _tidy(meta: dict[str, Any]) -> None:
-    """Metadata that are empty are left out."""
+    """Drop empty metadata."""
     for name in ("labels", "annotations", "finalizers", "ownerReferences"):
         if name in meta and not meta[name]:
             del meta[name]
 
 
 def _encode(secret: Object) -> None:
-    """Takes what was given as text to what was given as bytes, in place."""
+    """Convert stringData into data in place."""
     given = {name: base64.b64encode(text.encode()).decode() for name, text in secret.pop("stringData", {}).items()}
     if given:
         secret["data"] = {**secret.get("data", {}), **given}
@@ -264,5 +263,5 @@ def _precondition(resource: Resource, meta: dict[str, Any], asked: Deletion) -> 
 
 
 def intent(obj: Object) -> Object:
-    """What an object's generation counts the changes of: all but its metadata and its status."""
+    """Return what the generation counts changes of: all but metadata and status."""
     return {name: value for name, value in obj.items() if name not in ("metadata", "status")}

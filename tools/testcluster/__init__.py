@@ -1,8 +1,8 @@
-"""A real Kubernetes on this machine alone, for tests, benches and whoever wants to try ganger on one.
+"""A real Kubernetes on this machine alone, for tests, benches and trying ganger.
 
 `make cluster` and `make cluster-down` are `python -m tools.testcluster up` and `down`. Tests and benches use
-`running()` (the kubeconfig of a cluster that is there, or None), `attached()` (it, as a `Cluster`) and `cluster(...)`
-(one of their own, gone at the end). Where a machine cannot have one, `Unavailable` says why in one sentence.
+`running()` (the kubeconfig of an existing cluster, or None), `attached()` (it, as a `Cluster`) and `cluster(...)`
+(their own, gone at the end). Where a machine cannot have one, `Unavailable` says why in one sentence.
 
 etcd and Kubernetes are built from the modules in `go/`; containerd, runc and the CNI plug-ins are Debian's. Each real
 node is a small machine of its own: process, mount and network namespaces, so that whatever it mounts, links or starts

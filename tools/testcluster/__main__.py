@@ -1,6 +1,6 @@
 """`python -m tools.testcluster`: up, down, run, build, list. `make cluster`, `make cluster-down`, `make test` call it.
 
-Exit codes: 0 done, 1 it failed, 2 wrong arguments, 3 this machine cannot have a test cluster. `run` has its command's.
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 this machine cannot have a test cluster. `run` has its command's.
 """
 
 import argparse
@@ -21,7 +21,7 @@ UNAVAILABLE = 3
 def main() -> int:
     arguments = _parser().parse_args()
     commands = {"up": _up, "down": _down, "run": _run, "build": _build, "list": _list}
-    # Whoever ends us by a signal wants what we started to end as well.
+    # A signal that ends this process ends what it started as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return commands[arguments.command](arguments)
@@ -57,7 +57,7 @@ def _up(arguments: argparse.Namespace) -> int:
     asked = (arguments.nodes, arguments.fake_nodes, arguments.gpus)
     found = attached(arguments.name)
     if found is None:
-        # What a crash left stands in the way of a new one.
+        # Remains of a crash are in the way of a new cluster.
         stop(arguments.name)
         found = start(arguments.name, asked, _say)
     elif (found.shape.nodes, found.shape.fake_nodes, found.shape.gpus) != asked:
@@ -75,7 +75,7 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Never builds: whoever runs tests is not to wait for a compiler."""
+    """Run a command with a cluster. It never builds: tests do not wait for a compiler."""
     environment = dict(os.environ)
     with ExitStack() as stack:
         try:

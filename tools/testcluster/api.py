@@ -1,4 +1,4 @@
-"""The few things that starting a cluster asks of its API server, as its admin."""
+"""Requests to the API server that starting a cluster needs, as its admin."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ TIMEOUT_S = 30.0
 
 
 def tls(shape: Shape) -> ssl.SSLContext:
-    """What trusts the API server, and shows it an admin's certificate."""
+    """Return a TLS context that verifies the API server and has an admin's certificate."""
     trust = ssl.create_default_context(cafile=shape.pki / "ca.pem")
     trust.load_cert_chain(shape.pki / "admin.pem", shape.pki / "admin-key.pem")
     return trust
@@ -20,13 +20,13 @@ def tls(shape: Shape) -> ssl.SSLContext:
 
 @contextmanager
 def admin(shape: Shape) -> Iterator[httpx2.Client]:
-    """A client that may do everything."""
+    """Return a client with all permissions."""
     with httpx2.Client(base_url=shape.url, verify=tls(shape), timeout=TIMEOUT_S) as client:
         yield client
 
 
 def is_ready(shape: Shape) -> bool:
-    """Whether the API server says that it can serve."""
+    """Return whether the API server reports that it can serve."""
     try:
         with admin(shape) as client:
             return client.get("/readyz").status_code == httpx2.codes.OK
@@ -35,7 +35,7 @@ def is_ready(shape: Shape) -> bool:
 
 
 def ready_nodes(shape: Shape) -> set[str]:
-    """Names of the nodes that say they are Ready."""
+    """Return the names of nodes that report Ready."""
     with admin(shape) as client:
         answer = client.get("/api/v1/nodes").raise_for_status().json()
     return {
@@ -46,6 +46,6 @@ def ready_nodes(shape: Shape) -> set[str]:
 
 
 def has_account(shape: Shape) -> bool:
-    """Whether there is the account that pods of the default namespace run as, without which none is made."""
+    """Return whether the default namespace has its service account, without which no pod is created."""
     with admin(shape) as client:
         return client.get("/api/v1/namespaces/default/serviceaccounts/default").status_code == httpx2.codes.OK

@@ -1,6 +1,6 @@
-"""etcd, Kubernetes and KWOK, built once from the modules in `go/` and kept outside of the checkout.
+"""etcd, Kubernetes and KWOK, built once from the modules in `go/` and cached outside of the checkout.
 
-They are kept by the content of what they are built from, so that every checkout with the same modules finds them, and
+They are cached by the content of what they are built from, so that every checkout with the same modules finds them, and
 a change of version never runs an old program.
 """
 
@@ -19,7 +19,7 @@ from tools.testcluster.needs import require_go
 
 MODULES = Path(__file__).parent / "go"
 STAGES = ("node/fast/node-initialize.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")
-"""What KWOK does with its nodes and pods. Not `pod-complete`: pods of a gang run until they are told to stop."""
+"""KWOK's stages of nodes and pods. Not `pod-complete`: pods of a gang run until they are told to stop."""
 
 PROGRAMS = {
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
@@ -30,17 +30,17 @@ PROGRAMS = {
     "kubelet": ("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 }
-"""Name of a program: the module it is built in, and its package."""
+"""Programs by name: their module and package."""
 
 
 def cache() -> Path:
-    """Where what takes long to make is kept."""
+    """Return the folder for what takes long to make."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "ganger" / "testcluster"
 
 
 def folder() -> Path:
-    """Where the programs of this checkout's modules are, or will be."""
+    """Return the folder of the programs of this checkout's modules, which may not exist yet."""
     digest = hashlib.sha256(repr((PROGRAMS, STAGES)).encode())
     for path in sorted(MODULES.glob("*/go.*")):
         digest.update(path.relative_to(MODULES).as_posix().encode() + b"\0" + path.read_bytes())
@@ -48,13 +48,13 @@ def folder() -> Path:
 
 
 def built() -> bool:
-    """Whether a cluster can start without building."""
+    """Return whether a cluster can start without building."""
     here = folder()
     return all((here / name).exists() for name in (*PROGRAMS, "stages.yaml"))
 
 
 def build(say: Callable[[str], None]) -> Path:
-    """The folder with every program; builds those that are missing. Unavailable: there is no Go."""
+    """Return the folder with every program, after building missing ones. Raises Unavailable without Go."""
     here = folder()
     if built():
         return here
@@ -71,7 +71,7 @@ def build(say: Callable[[str], None]) -> Path:
 
 @contextmanager
 def making(path: Path) -> Iterator[None]:
-    """Only one process at a time makes what belongs at `path`; the others wait for it."""
+    """Hold the lock to make what belongs at `path`; other processes wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -79,7 +79,7 @@ def making(path: Path) -> Iterator[None]:
 
 
 def _compile(module: str, package: str, target: Path) -> None:
-    """Into a file beside the target first: what has its final name is whole."""
+    """Compile into a file beside the target, so that the final one is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.unfinished")
     flags = f"-s -w {_version_flags() if module == 'kubernetes' else ''}"
@@ -90,7 +90,7 @@ def _compile(module: str, package: str, target: Path) -> None:
 
 
 def _version_flags() -> str:
-    """What the Kubernetes programs say their version is; built from a module they know none."""
+    """Return the flags with the version of the Kubernetes programs; built from a module they have none."""
     version = _module("kubernetes", "k8s.io/kubernetes")["Version"]
     major, minor, _ = version.removeprefix("v").split(".")
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
@@ -112,10 +112,10 @@ def _module(module: str, path: str) -> dict[str, str]:
 
 
 def program(name: str) -> str:
-    """Path of one of `PROGRAMS`, built before."""
+    """Return the path of one of `PROGRAMS`, built before."""
     return str(folder() / name)
 
 
 def system_program(name: str) -> str:
-    """Path of a program of the machine's own, checked by `needs`."""
+    """Return the path of a program of the machine's own, checked by `needs`."""
     return shutil.which(name) or name

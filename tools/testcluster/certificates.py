@@ -1,4 +1,4 @@
-"""Who is who in a test cluster: an authority, the certificates that it signs, the kubeconfig files that carry them."""
+"""Identities in a test cluster: an authority, the certificates that it signs, and kubeconfig files with them."""
 
 import base64
 import datetime
@@ -20,7 +20,7 @@ CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Authority:
-    """Signs what the cluster's parts and its people show each other; its key is a file that only we can read."""
+    """Certificate authority of the cluster's parts and users; its key is a file that only this user can read."""
 
     folder: Path
 
@@ -29,7 +29,7 @@ class Authority:
         return self.folder / "ca.pem"
 
     def create(self) -> None:
-        """The authority's own certificate, and the key pair of service accounts."""
+        """Create the authority's certificate, and the key pair of service accounts."""
         self.folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ganger-testcluster")])
@@ -41,7 +41,7 @@ class Authority:
         write_secret(self.folder / "service-account-key.pem", _pem(account_key))
 
     def issue(self, name: str, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> tuple[bytes, bytes]:
-        """Certificate and key, as PEM, of a user in some groups, or of a server at some addresses."""
+        """Return certificate and key, as PEM, of a user in some groups, or of a server at some addresses."""
         authority_key = serialization.load_pem_private_key((self.folder / "ca-key.pem").read_bytes(), password=None)
         assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
         issuer = x509.load_pem_x509_certificate(self.certificate.read_bytes()).subject
@@ -58,13 +58,13 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), _pem(key)
 
     def issue_files(self, file: str, name: str, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> None:
-        """The same, as FILE.pem and FILE-key.pem."""
+        """Issue a certificate as FILE.pem and FILE-key.pem."""
         certificate, key = self.issue(name, groups, addresses)
         (self.folder / f"{file}.pem").write_bytes(certificate)
         write_secret(self.folder / f"{file}-key.pem", key)
 
     def write_kubeconfig(self, path: Path, url: str, user: str, groups: Sequence[str] = ()) -> Path:
-        """What `user` needs to speak to the API server at `url`."""
+        """Write a kubeconfig of `user` for the API server at `url`."""
         certificate, key = self.issue(user, groups)
         credentials = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
         server = {"server": url, "certificate-authority-data": _base64(self.certificate.read_bytes())}
@@ -81,7 +81,7 @@ class Authority:
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """A file that only its owner can read, from the first byte on."""
+    """Write a file that only its owner can read, from the first byte on."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
@@ -97,7 +97,7 @@ def _dated(
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    # Of a key in PKCS 8 the API server does not take the public half, by which it checks tokens.
+    # The API server does not accept the public half of a PKCS 8 key for verifying tokens.
     form = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 

@@ -1,4 +1,4 @@
-"""A test cluster as tests and benches hold it: started, looked at, broken on purpose, taken down."""
+"""A test cluster for tests and benches: started, observed, broken on purpose, taken down."""
 
 import os
 import signal
@@ -18,13 +18,13 @@ from tools.testcluster.waiting import until
 
 DEFAULT = "default"
 NAME_VARIABLE = "GANGER_TEST_CLUSTER"
-"""Names the cluster of ours that tests use, where it is not the default one."""
+"""Environment variable with the name of the cluster for tests, if not the default one."""
 
 KUBECONFIG_VARIABLE = "GANGER_TEST_KUBECONFIG"
-"""Names the kubeconfig of a cluster that tests may use instead of one of ours."""
+"""Environment variable with the kubeconfig of another cluster for tests."""
 
 API_PORT = 443
-"""What pods are told the API server's port is."""
+"""Port of the API server for pods."""
 
 
 @dataclass(frozen=True)
@@ -35,32 +35,32 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of somebody who may do everything."""
+        """Kubeconfig with all permissions."""
         return self.shape.kubeconfig
 
     @property
     def address(self) -> str:
-        """An address of this machine that pods of the real nodes can reach."""
+        """Address of this machine that pods of the real nodes can reach."""
         return self.shape.address
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Every process of it, in the order in which they start."""
+        """All its processes, in the order in which they start."""
         inside = (f"{part}-{node}" for node in self.shape.numbers for part in ("node", "containerd", "kubelet"))
         return (*control_plane.PARTS, *(("kwok",) if self.shape.fake_nodes else ()), *inside)
 
     def kubectl(self, *args: str, input: str | None = None, user: Path | None = None) -> str:
-        """What kubectl prints. CalledProcessError: it failed; `stderr` says why. `user`: another's kubeconfig."""
+        """Return the output of kubectl. Raises CalledProcessError with `stderr`. `user`: another kubeconfig."""
         command = [binaries.program("kubectl"), f"--kubeconfig={user or self.kubeconfig}", *args]
         return subprocess.run(command, input=input, capture_output=True, text=True, check=True).stdout
 
     def kubeconfig_of(self, user: str, *groups: str) -> Path:
-        """A kubeconfig of a user who may do only what RBAC grants."""
+        """Write a kubeconfig of a user with only what RBAC grants."""
         path = self.shape.folder / f"{user}.kubeconfig"
         return Authority(self.shape.pki).write_kubeconfig(path, self.shape.url, user, groups)
 
     def pid(self, part: str) -> int | None:
-        """Of that part, as this machine counts; None if it does not run."""
+        """Return the pid of that part on this machine; None if it does not run."""
         pid = processes.alive(self.shape.record(part))
         return pid if pid is None or part in (*control_plane.PARTS, "kwok") else processes.inside(pid)
 
@@ -74,7 +74,7 @@ class Cluster:
             until(lambda: processes.alive(self.shape.record(part)) is None, f"the end of {part}")
 
     def start(self, part: str) -> None:
-        """Start one part that does not run: after `kill`, as it was. `node-N` starts its containerd and kubelet too."""
+        """Start one part that does not run, as it was before `kill`. `node-N` starts its containerd and kubelet too."""
         if processes.alive(self.shape.record(part)) is not None:
             raise ValueError(f"{part} runs already")
         name, _, number = part.rpartition("-")
@@ -92,27 +92,27 @@ class Cluster:
             self._launch(part, control_plane.command(self.shape, part))
 
     def restart(self, part: str) -> None:
-        """Kill and start."""
+        """Kill and start a part."""
         self.kill(part)
         self.start(part)
 
     def wait_api(self) -> None:
-        """Until the API server is ready to serve. TimeoutError: it is not."""
+        """Wait until the API server is ready to serve. Raises TimeoutError."""
         self._wait_for(lambda: api.is_ready(self.shape), "the API server to be ready", "kube-apiserver")
 
     def wait_nodes(self) -> None:
-        """Until every node is Ready, real or fake."""
+        """Wait until every node is Ready, real or fake."""
         names = {f"node-{number}" for number in self.shape.numbers}
         names |= {fake_nodes.name_of(number) for number in range(1, self.shape.fake_nodes + 1)}
         part = "kubelet-1" if self.shape.nodes else "kwok"
         self._wait_for(lambda: names <= self.ready_nodes(), "every node to be Ready", part)
 
     def ready_nodes(self) -> set[str]:
-        """Names of the nodes that say they are Ready."""
+        """Return the names of nodes that report Ready."""
         return api.ready_nodes(self.shape)
 
     def start_all(self) -> None:
-        """Everything, in order, until all nodes are Ready and pods can be made."""
+        """Start everything in order, until all nodes are Ready and pods can be created."""
         shape = self.shape
         control_plane.prepare(shape)
         if shape.nodes:
@@ -145,7 +145,7 @@ class Cluster:
         processes.start(self.shape.record(part), self.shape.log(part), argv)
 
     def _wait_for(self, condition: Callable[[], bool], what: str, part: str) -> None:
-        """A part that ends while we wait for it is told at once, with its last words."""
+        """Wait for a condition; a part that ends meanwhile is reported at once with its last output."""
         record, log = self.shape.record(part), self.shape.log(part)
 
         def or_ended() -> bool:
@@ -158,9 +158,10 @@ class Cluster:
 
 
 def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) -> Cluster:
-    """Start a cluster of (real nodes, fake nodes, GPUs of a fake node); builds what is missing first.
+    """Start a cluster of (real nodes, fake nodes, GPUs of a fake node), after building what is missing.
 
-    Unavailable: this machine cannot have it. ValueError: one of that name is there, or there are too many nodes.
+    Raises Unavailable if this machine cannot have it, and ValueError if one of that name exists, or there are too many
+    nodes.
     """
     real, fake, gpus = shape
     if not 0 <= real <= MAX_NODES or fake < 0:
@@ -196,14 +197,14 @@ def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) ->
 
 
 def require_built() -> None:
-    """Unavailable: a cluster with real nodes could not start at once."""
+    """Raise Unavailable if a cluster with real nodes could not start at once."""
     require_nodes()
     if not (binaries.built() and images.made()):
         raise Unavailable("its programs are not built yet: `make cluster` builds them")
 
 
 def stop(name: str = DEFAULT) -> bool:
-    """Take a cluster down, running or crashed; says whether there was one."""
+    """Take a cluster down, running or crashed; return whether there was one."""
     shape = find(name)
     if shape is None:
         return False
@@ -215,7 +216,7 @@ def stop(name: str = DEFAULT) -> bool:
 def cluster(
     name: str, *, nodes: int = 0, fake_nodes: int = 0, gpus: int = 8, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Cluster]:
-    """A cluster of one's own, gone at the end; what a crash left of an earlier one of that name goes first."""
+    """Run a cluster for the duration of the context; remains of an earlier one of that name are removed first."""
     stop(name)
     started = start(name, (nodes, fake_nodes, gpus), say)
     try:
@@ -225,13 +226,13 @@ def cluster(
 
 
 def attached(name: str | None = None) -> Cluster | None:
-    """The cluster of that name, if it is there and its API server answers; with no name, the one that tests use."""
+    """Return the cluster of that name if its API server responds; without a name, the one for tests."""
     shape = find(name or os.environ.get(NAME_VARIABLE, DEFAULT))
     return Cluster(shape) if shape is not None and api.is_ready(shape) else None
 
 
 def running() -> Path | None:
-    """Kubeconfig of the cluster that tests may use: what GANGER_TEST_KUBECONFIG names, or `make cluster`'s, or None."""
+    """Return the kubeconfig of the cluster for tests: GANGER_TEST_KUBECONFIG's, or `make cluster`'s, or None."""
     if given := os.environ.get(KUBECONFIG_VARIABLE):
         return Path(given)
     found = attached()
@@ -239,12 +240,12 @@ def running() -> Path | None:
 
 
 def names() -> list[str]:
-    """Of all clusters that are written down."""
+    """Return the names of all recorded clusters."""
     return sorted(path.parent.name for path in home().glob("*/cluster.json"))
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on; all are held until the last is known, so that they differ."""
+    """Return free ports of loopback; all are held until the last is known, so that they differ."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:

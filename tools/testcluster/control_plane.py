@@ -1,4 +1,4 @@
-"""etcd, API server, controller manager and scheduler: their command lines and the files they read."""
+"""etcd, API server, controller manager and scheduler: their command lines and configuration files."""
 
 import json
 
@@ -8,11 +8,11 @@ from tools.testcluster.shape import Shape
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 GANGS = "--feature-gates=GenericWorkload=true,GangScheduling=true"
-"""Kubernetes' own gang scheduling, of which PodGroups are tried here; it is off unless it is asked for."""
+"""Kubernetes' own gang scheduling with PodGroups, which is off by default."""
 
 
 def prepare(shape: Shape) -> None:
-    """Certificates, and the kubeconfig of whoever starts the cluster and of each part."""
+    """Create certificates, and the kubeconfig of the admin and of each part."""
     authority = Authority(shape.pki)
     authority.create()
     server_addresses = sorted({shape.address, "127.0.0.1", _first_service(shape)})
@@ -26,7 +26,7 @@ def prepare(shape: Shape) -> None:
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
-        # It is what ganger is compared with: its client is not to be what it waits for.
+        # ganger is compared with it: its client must not be the bottleneck.
         "clientConnection": {
             "kubeconfig": str(shape.pki / "kube-scheduler.kubeconfig"),
             "qps": 5000,
@@ -37,7 +37,7 @@ def prepare(shape: Shape) -> None:
 
 
 def command(shape: Shape, part: str) -> list[str]:
-    """How that part is started."""
+    """Return the command line of a part."""
     return {
         "etcd": _etcd,
         "kube-apiserver": _api_server,
@@ -57,7 +57,7 @@ def _etcd(shape: Shape) -> list[str]:
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=testcluster={peers}",
-        # What it holds is gone with the machine anyway.
+        # Its data are lost with the machine anyway.
         "--unsafe-no-fsync",
         "--quota-backend-bytes=8589934592",
         "--log-level=warn",
@@ -104,7 +104,7 @@ def _controller_manager(shape: Shape) -> list[str]:
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--leader-elect=false",
-        # Three heartbeats of a kubelet, for 50 s: an outage that makes nodes read not ready is so the shorter.
+        # Three heartbeats of a kubelet instead of 50 s: an outage needs less time to make nodes not ready.
         "--node-monitor-grace-period=30s",
         GANGS,
     ]
@@ -116,6 +116,6 @@ def _scheduler(shape: Shape) -> list[str]:
 
 
 def _first_service(shape: Shape) -> str:
-    """Address of the API server's own service: the first of the range."""
+    """Return the address of the API server's own service: the first of the range."""
     network, _, last = shape.services.partition("/")[0].rpartition(".")
     return f"{network}.{int(last) + 1}"

@@ -1,7 +1,7 @@
-"""What starting a cluster asks of etcd: that the first versions are gone, as they are on a server that has run a while.
+"""Compaction of etcd's first versions, as on a server that has run for a while.
 
-Called by `cluster` before the API server starts, whose caches then begin later too. Without it a young cluster would
-still answer for version 1, where each older one says that it is expired.
+It happens before the API server starts, whose caches then begin later too. Without it a young cluster would still
+answer for version 1, which an older one reports as expired.
 """
 
 import httpx2
@@ -9,13 +9,13 @@ import httpx2
 from tools.testcluster.shape import Shape
 
 GONE = 10
-"""Versions up to this one are compacted; more than one, for 0 and 1 mean other things to an API server."""
+"""Versions up to this one are compacted; 0 and 1 mean other things to an API server."""
 KEY = "YQ=="
-"""Of a value that nobody reads: "a", as etcd's gateway takes it."""
+"""Key of an unused value: "a", as etcd's gateway takes it."""
 
 
 def answers(shape: Shape) -> bool:
-    """Whether it serves."""
+    """Return whether it serves."""
     try:
         return httpx2.get(f"{_url(shape)}/health").json()["health"] == "true"
     except (httpx2.TransportError, ValueError, KeyError):
@@ -23,7 +23,7 @@ def answers(shape: Shape) -> bool:
 
 
 def compact(shape: Shape) -> None:
-    """Make versions, and forget them."""
+    """Create versions, and compact them."""
     with httpx2.Client(base_url=f"{_url(shape)}/v3/kv") as client:
         for _ in range(GONE):
             client.post("/put", json={"key": KEY, "value": KEY}).raise_for_status()

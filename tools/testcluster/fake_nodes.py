@@ -1,4 +1,4 @@
-"""Nodes that are only objects: KWOK says that they are Ready and that their pods run."""
+"""Nodes that are only objects: KWOK reports that they are Ready and that their pods run."""
 
 from tools.testcluster.api import admin
 from tools.testcluster.binaries import folder, program
@@ -9,7 +9,7 @@ NODES_A_LEAF = 16
 
 
 def command(shape: Shape) -> list[str]:
-    """How KWOK is started."""
+    """Return KWOK's command line."""
     return [
         program("kwok"),
         f"--kubeconfig={shape.kubeconfig}",
@@ -21,7 +21,7 @@ def command(shape: Shape) -> list[str]:
 
 
 def create(shape: Shape) -> None:
-    """Make the objects that are not there; they become Ready while KWOK runs."""
+    """Create the missing objects; they become Ready while KWOK runs."""
     with admin(shape) as client:
         there = {each["metadata"]["name"] for each in client.get("/api/v1/nodes").raise_for_status().json()["items"]}
         for number in range(1, shape.fake_nodes + 1):
@@ -30,7 +30,7 @@ def create(shape: Shape) -> None:
 
 
 def name_of(number: int) -> str:
-    """Of a fake node; they are numbered from 1 on."""
+    """Return the name of a fake node; they are numbered from 1 on."""
     return f"fake-{number:04}"
 
 

@@ -1,6 +1,6 @@
-"""The images that pods of the real nodes may ask for, made here: nothing is pulled from anywhere.
+"""Images for pods of the real nodes, made here: nothing is pulled.
 
-`BASE_IMAGE` is a small Debian with Python 3 in it. What a test needs beside it (torch, MPI) lies in environments of the
+`BASE_IMAGE` is a small Debian with Python 3. What a test needs beside it (torch, MPI) is in environments of the
 checkout, which pods mount from the host.
 """
 
@@ -23,21 +23,21 @@ BASE = (
     *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in NOT_READ),
     "bookworm",
 )
-"""What mmdebstrap makes: Python, and the libraries that numerical wheels expect of a system. Each node unpacks it."""
+"""Packages of the image: Python, and the libraries that numerical wheels expect. Each node unpacks it."""
 
 
 def images() -> list[Path]:
-    """Archives of the images, made before by `make`."""
+    """Return the archives of the images, made before by `make`."""
     return [cache() / "images" / f"{name}-{_digest()}.tar" for name in ("pause", "base")]
 
 
 def made() -> bool:
-    """Whether they are there."""
+    """Return whether they exist."""
     return all(image.exists() for image in images())
 
 
 def make(say: Callable[[str], None]) -> None:
-    """Make the images that are missing."""
+    """Make the missing images."""
     pause, base = images()
     with making(base):
         if not pause.exists():
@@ -52,7 +52,7 @@ def _digest() -> str:
 
 
 def _pause_layer() -> bytes:
-    """One static program that sleeps: all that the first container of a pod does."""
+    """Return one static program that sleeps: the first container of a pod."""
     busybox = Path(system_program("busybox")).resolve()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
@@ -72,7 +72,7 @@ def _base_layer(beside: Path) -> bytes:
 
 
 def _archive(target: Path, image: str, layer: bytes, command: list[str]) -> None:
-    """An archive as `docker save` writes one: a manifest, the image's configuration, one layer."""
+    """Write an archive as `docker save` does: a manifest, the image's configuration, one layer."""
     config = {
         "architecture": "amd64",
         "os": "linux",

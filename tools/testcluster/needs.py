@@ -1,4 +1,4 @@
-"""Whether this machine can have a test cluster: asked before anything is built or started."""
+"""Requirements of a test cluster on this machine, checked before anything is built or started."""
 
 import os
 import shutil
@@ -16,15 +16,15 @@ NODE_PROGRAMS = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-"""What a real node needs, and the Debian package that has it."""
+"""Programs that a real node needs, and their Debian packages."""
 
 
 class Unavailable(Exception):
-    """This machine cannot have the test cluster; the text is one sentence that says why and what to do."""
+    """This machine cannot have the test cluster; the message says why and what to do."""
 
 
 def require_nodes() -> None:
-    """Unavailable: real nodes cannot run here."""
+    """Raise Unavailable if real nodes cannot run here."""
     if os.geteuid() != 0:
         raise Unavailable("real nodes need root, to make namespaces and cgroups: run as root, or ask for NODES=0")
     missing = {package for program, package in NODE_PROGRAMS.items() if not shutil.which(program)}
@@ -36,7 +36,7 @@ def require_nodes() -> None:
 
 
 def install_packages() -> None:
-    """Install what is missing of Debian's packages. Unavailable: that cannot be done here."""
+    """Install missing Debian packages. Raises Unavailable if that is not possible here."""
     try:
         require_nodes()
     except Unavailable:
@@ -53,7 +53,7 @@ def install_packages() -> None:
 
 
 def require_go() -> str:
-    """Path of the Go toolchain. Unavailable: there is none."""
+    """Return the path of the Go toolchain. Raises Unavailable if there is none."""
     go = shutil.which("go")
     if go is None:
         raise Unavailable("the cluster's programs are not built yet, and there is no Go here to build them: install Go")

@@ -1,10 +1,9 @@
 """A real node: a machine of its own made of namespaces, with containerd and a kubelet in it.
 
 Its /run, /var/lib and /var/log are folders of the cluster, its links and routes are in a network namespace, its
-processes in a process namespace whose first one takes all of them with it, and its control groups are below one of the
-machine's. Nothing of the machine around it is changed but a bridge, one veth and one control group a node.
-
-Tried with cgroup v1, where this machine's processes and the node's may be in one group.
+processes in a PID namespace whose first one takes all of them with it, and its control groups are below one of the
+machine's. Of the machine itself nothing is changed but a bridge, and one veth and one control group per node. Tried
+with cgroup v1, where this machine's processes and the node's may be in one group.
 """
 
 import json
@@ -41,7 +40,7 @@ OWN_FOLDERS = ("run", "var/lib", "var/log")
 
 
 def prepare(shape: Shape, node: int) -> None:
-    """Folders, certificates and configuration of a node."""
+    """Create folders, certificates and configuration of a node."""
     folder = shape.node_folder(node)
     for own in (*OWN_FOLDERS, "etc/cni", "sys"):
         (folder / own).mkdir(parents=True, exist_ok=True)
@@ -57,14 +56,14 @@ def prepare(shape: Shape, node: int) -> None:
 
 
 def make_bridge(shape: Shape) -> None:
-    """What the nodes are plugged into. This machine has an address on it, where the API server listens."""
+    """Create the bridge of the nodes. This machine has an address on it, where the API server listens."""
     _run("ip", "link", "add", shape.bridge, "type", "bridge")
     _run("ip", "address", "add", f"{shape.address}/24", "dev", shape.bridge)
     _run("ip", "link", "set", shape.bridge, "up")
 
 
 def start_machine(shape: Shape, node: int) -> None:
-    """The node's first process, its folders and its network."""
+    """Start the node's first process, with its folders and its network."""
     groups = cgroups(f"{shape.cgroup()}-{node}")
     for group in groups:
         group.mkdir(exist_ok=True)
@@ -90,20 +89,20 @@ def start_machine(shape: Shape, node: int) -> None:
 
 
 def answers(shape: Shape, node: int) -> bool:
-    """Whether the node's containerd can be spoken to."""
+    """Return whether the node's containerd responds."""
     first = processes.inside(_pid(shape, f"node-{node}"))
     return subprocess.run([*_enter(first), "ctr", "version"], capture_output=True, check=False).returncode == 0
 
 
 def load_images(shape: Shape, node: int) -> None:
-    """Give the node's containerd, which has started, the images that pods may ask for."""
+    """Load the pods' images into the node's running containerd."""
     first = processes.inside(_pid(shape, f"node-{node}"))
     for image in images():
         _run_in(first, "ctr", "--namespace", "k8s.io", "images", "import", str(image))
 
 
 def command(shape: Shape, part: str) -> list[str]:
-    """How `containerd-N` or `kubelet-N` is started, inside its node, which has started."""
+    """Return the command line of `containerd-N` or `kubelet-N`, inside its running node."""
     name, _, number = part.rpartition("-")
     node = int(number)
     first = processes.inside(_pid(shape, f"node-{node}"))
@@ -122,7 +121,7 @@ def command(shape: Shape, part: str) -> list[str]:
 
 
 def cgroups(name: str) -> list[Path]:
-    """Folders of the control group of that name, one for each hierarchy that the machine has."""
+    """Return the folders of the control group of that name, one for each hierarchy of the machine."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -139,7 +138,7 @@ def _pid(shape: Shape, part: str) -> int:
 
 
 def _mount_folders(folder: Path, groups: list[Path], first: int) -> None:
-    """The node's own folders over the machine's, seen in the node alone. Its control groups are all that it has."""
+    """Return commands that mount the node's own folders over the machine's; its control groups are all that it has."""
     mounts = [(folder / own, f"/{own}") for own in OWN_FOLDERS]
     mounts += [(folder / "sys" / name.replace("/", "."), f"/proc/sys/{name}") for name in KERNEL_SETTINGS]
     mounts += [(group, str(group.parent)) for group in groups]
@@ -152,7 +151,7 @@ def _run_in(first: int, *argv: str) -> None:
 
 
 def _enter(first: int) -> list[str]:
-    """What a command begins with that runs in the node of that first process."""
+    """Return the beginning of a command that runs in the node with that first process."""
     return ["nsenter", "--target", str(first), "--mount", "--net", "--pid", "--cgroup"]
 
 

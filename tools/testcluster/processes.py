@@ -1,7 +1,7 @@
-"""Processes that outlive who started them, each written down in a file by itself before it becomes what it is.
+"""Processes that outlive their starter, each recorded in a file by itself before it becomes what it is.
 
-So a crash at any moment leaves no process behind that nobody knows. A process is known by its pid and the tick at which
-it started: a pid that was given to somebody else since is never signalled.
+So a crash at any moment leaves no unknown process behind. A process is identified by its pid and start tick: a pid that
+was reused is never signalled.
 """
 
 import os
@@ -17,14 +17,14 @@ from tools.testcluster.waiting import until
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WRITE_DOWN = 'read -r line < /proc/self/stat && echo "$line" > "$0.new" && mv "$0.new" "$0" && exec "$@"'
-"""What a shell does before it becomes the process: its own line of /proc, which has pid and start, into a file.
+"""Shell code before the exec: it writes its own line of /proc, with pid and start, into a file.
 
-If that cannot be written, because the cluster was taken down meanwhile, it becomes nothing.
+If that cannot be written, because the cluster was taken down meanwhile, it starts nothing.
 """
 
 
 def start(record: Path, log: Path, argv: Sequence[str]) -> int:
-    """Start a process in a session of its own, with its output appended to `log`; gives its pid."""
+    """Start a process in a session of its own, with its output appended to `log`; return its pid."""
     record.unlink(missing_ok=True)
     with log.open("ab") as output:
         subprocess.run(
@@ -40,7 +40,7 @@ def start(record: Path, log: Path, argv: Sequence[str]) -> int:
 
 
 def alive(record: Path) -> int | None:
-    """Pid of the process that was written down there, or None if it has ended."""
+    """Return the pid of the recorded process, or None if it has ended."""
     try:
         pid, started = _fields(record.read_text())
         now = Path(f"/proc/{pid}/stat").read_text()
@@ -51,12 +51,12 @@ def alive(record: Path) -> int | None:
 
 
 def inside(pid: int) -> int:
-    """The process that `nsenter` or `unshare` with this pid started in a node, which is the one that counts."""
+    """Return the process that `nsenter` or `unshare` with this pid started in a node, which is the relevant one."""
     found: list[int] = []
 
     def has_child() -> bool:
         for child in psutil.Process(pid).children():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it was the shell's, and has ended
+            with suppress(FileNotFoundError, ProcessLookupError):  # the shell has ended
                 if _namespace(child.pid) != _namespace(pid):
                     found.append(child.pid)
         return bool(found)
@@ -66,7 +66,7 @@ def inside(pid: int) -> int:
 
 
 def end(record: Path) -> None:
-    """Kill what was written down there, and wait until it is gone."""
+    """Kill the recorded process, and wait until it is gone."""
     if (pid := alive(record)) is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -79,5 +79,5 @@ def _namespace(pid: int) -> str:
 
 
 def _fields(stat: str) -> tuple[int, int]:
-    """Pid and start tick of a line of /proc/PID/stat; the name in it may hold blanks and brackets."""
+    """Parse pid and start tick of a line of /proc/PID/stat; the name in it may have blanks and brackets."""
     return int(stat.partition(" ")[0]), int(stat.rpartition(")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""Takes a cluster down, or what a crash left of it: everything that `Shape` says it may have, and nothing else."""
+"""Removal of a cluster, or of what a crash left of it: everything that `Shape` lists, and nothing else."""
 
 import os
 import subprocess
@@ -12,9 +12,9 @@ from tools.testcluster.waiting import until
 
 
 def remove(shape: Shape) -> None:
-    """Processes, links, control groups, files, in this order; whatever is gone already is no error."""
+    """Remove processes, links, control groups and files, in this order; what is gone already is not an error."""
     records = [path for path in (shape.folder / "processes").glob("*") if path.suffix != ".new"]
-    # The machines of nodes first: with their first process goes everything that runs in them.
+    # Nodes first: everything that runs in one ends with its first process.
     for record in sorted(records, key=lambda path: (not path.name.startswith("node-"), path.name)):
         processes.end(record)
     for node in shape.numbers:
@@ -28,17 +28,17 @@ def remove(shape: Shape) -> None:
 
 def _delete_link(name: str) -> None:
     if Path(f"/sys/class/net/{name}").exists():
-        # A veth goes by itself when its node does; it may do so just now.
+        # A veth is removed with its node, perhaps at this moment.
         subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
     until(lambda: not Path(f"/sys/class/net/{name}").exists(), f"the end of the link {name}")
 
 
 def _empty(group: Path) -> None:
-    """Remove a control group and those below it, once the kernel has buried what was in them."""
+    """Remove a control group and those below it, once the kernel has reaped their processes."""
 
     def gone() -> bool:
         for folder, _, _ in os.walk(group, topdown=False):
-            with suppress(OSError):  # something in it has not ended yet
+            with suppress(OSError):  # a process in it has not ended yet
                 Path(folder).rmdir()
         return not group.exists()
 

@@ -1,7 +1,7 @@
-"""What a cluster consists of, and where: written down before anything of it exists, read by whoever takes it down.
+"""Contents and locations of a cluster: recorded before anything of it exists, and read to take it down.
 
-Clusters live side by side. Each has a slot, and from the slot follow its addresses (of 198.18.0.0/15, which is kept for
-tests of networks and is nobody's) and the names of its links.
+Clusters live side by side. Each has a slot, which determines its addresses (of 198.18.0.0/15, which is reserved for
+tests of networks) and the names of its links.
 """
 
 import fcntl
@@ -32,15 +32,15 @@ class Shape:
 
     @property
     def folder(self) -> Path:
-        """Everything that the cluster keeps."""
+        """Folder of everything that the cluster has."""
         return home() / self.name
 
     @property
     def address(self) -> str:
-        """Where the API server is, and what else runs on this machine can be reached by pods.
+        """Address of the API server, and of other processes of this machine that pods reach.
 
-        With real nodes it is the first address of the range of services, which is what pods are told: so they reach
-        the API server with no proxy.
+        With real nodes it is the first address of the service range, which pods are told: so they reach the API server
+        without a proxy.
         """
         return f"198.18.{self.slot}.129" if self.nodes else "127.0.0.1"
 
@@ -63,7 +63,7 @@ class Shape:
         return f"gtest{self.slot}n{node}"
 
     def node_pods(self, node: int) -> str:
-        """The addresses of a node's pods."""
+        """Return the pod addresses of a node."""
         return f"198.19.{self.slot * (MAX_NODES + 1) + node}.0/24"
 
     def node_folder(self, node: int) -> Path:
@@ -71,7 +71,7 @@ class Shape:
 
     @property
     def numbers(self) -> range:
-        """Of its real nodes."""
+        """Numbers of its real nodes."""
         return range(1, self.nodes + 1)
 
     @property
@@ -92,7 +92,7 @@ class Shape:
         return f"ganger-testcluster-{self.slot}"
 
     def write(self) -> None:
-        """Make the cluster's folder; from here on it can be taken down."""
+        """Create the cluster's folder; from here on it can be taken down."""
         for folder in ("processes", "logs"):
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
         unfinished = self.folder / "cluster.json.new"
@@ -100,7 +100,7 @@ class Shape:
         unfinished.rename(self.folder / "cluster.json")
 
     def forget(self) -> None:
-        """Remove the folder, last of all what says that there is a cluster."""
+        """Remove the folder, the last trace of the cluster."""
         for path in sorted(self.folder.iterdir(), key=lambda path: path.name == "cluster.json"):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -110,13 +110,13 @@ class Shape:
 
 
 def home() -> Path:
-    """Where clusters are written down."""
+    """Return the folder of recorded clusters."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "ganger-testcluster"
 
 
 def find(name: str) -> Shape | None:
-    """The cluster of that name, whether it runs or is what a crash left."""
+    """Return the cluster of that name, running or crashed."""
     try:
         return Shape(**json.loads((home() / name / "cluster.json").read_text()))
     except FileNotFoundError:
@@ -124,7 +124,7 @@ def find(name: str) -> Shape | None:
 
 
 def free_slot() -> int:
-    """A slot that no cluster of this machine has; called under `lock`."""
+    """Return a slot that no cluster of this machine has; called under `lock`."""
     taken = {json.loads(path.read_text())["slot"] for path in home().glob("*/cluster.json")}
     for slot in range(SLOTS):
         if slot not in taken and not Path(f"/sys/class/net/gtest{slot}").exists():
@@ -134,7 +134,7 @@ def free_slot() -> int:
 
 @contextmanager
 def lock() -> Iterator[None]:
-    """One at a time decides which slot is whose."""
+    """Hold the lock on the assignment of slots."""
     home().mkdir(parents=True, exist_ok=True)
     with (home() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

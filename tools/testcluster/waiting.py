@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline: the only way in which anything waits here."""
+"""Waiting for a condition with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ PAUSE_S = 0.05
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds. TimeoutError: it does not; `what` is what was waited for."""
+    """Wait until a condition holds. Raises TimeoutError, which names `what` was waited for."""
     until_s = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > until_s:

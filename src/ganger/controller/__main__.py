@@ -1,5 +1,7 @@
-"""The server of a Kubernetes cluster: `python -m ganger.controller`. Ends with 0, or with 5 and a sentence on
-stderr."""
+"""The server of a Kubernetes cluster: `python -m ganger.controller`.
+
+It exits with 0, or with 5 and a message on stderr.
+"""
 
 import argparse
 import os
@@ -11,46 +13,48 @@ from ganger import settings
 from ganger.errors import KUBERNETES_EXTRA, missing_module
 from ganger.server.state_directory import ServerStartError
 
-OK, CANNOT = 0, 5
+OK, FAILED = 0, 5
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the controller until it is told to end, and return its exit code."""
+    """Run the controller until it is told to stop, and return its exit code."""
     arguments = _parser().parse_args(argv)
     home = settings.Home(arguments.home.absolute()) if arguments.home else settings.home(os.environ)
     try:
         from ganger.controller.assembly import control
     except ModuleNotFoundError as error:
-        _say(missing_module(error), f"next: {KUBERNETES_EXTRA}")
-        return CANNOT
+        _print_error(missing_module(error), f"next: {KUBERNETES_EXTRA}")
+        return FAILED
     try:
         control(home, arguments)
     except ServerStartError as error:
-        _say(error.detail, f"next: {error.next}")
-        return CANNOT
+        _print_error(error.detail, f"next: {error.next}")
+        return FAILED
     return OK
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ganger.controller", description=__doc__)
-    parser.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
-    parser.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="answer REST there too, to whoever shows a token")
-    parser.add_argument("--kubeconfig", help="files, with colons between; unset: $KUBECONFIG, else as a pod")
-    parser.add_argument("--context", help="of these files; unset: the current one")
-    parser.add_argument("--namespace", default="ganger-system", help="where the controller's own objects are")
-    parser.add_argument("--door", metavar="HOST:PORT", required=True, help="where launchers connect to")
-    parser.add_argument("--image", default="python:3.13-slim", help="of jobs that name none")
+    parser.add_argument("--home", type=Path, help="the state directory; unset: as for `ganger`")
+    parser.add_argument("--lock-fd", type=int, help="file descriptor of the lock, passed on by a restart")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="serve REST there too, with tokens")
+    parser.add_argument(
+        "--kubeconfig", help="kubeconfig files, separated by colons; unset: $KUBECONFIG, else in-cluster"
+    )
+    parser.add_argument("--context", help="kubeconfig context; unset: the current one")
+    parser.add_argument("--namespace", default="ganger-system", help="namespace of the controller's own objects")
+    parser.add_argument("--door", metavar="HOST:PORT", required=True, help="address to which launchers connect")
+    parser.add_argument("--image", default="python:3.13-slim", help="image of jobs that name none")
     parser.add_argument(
         "--node-lost-after",
         metavar="SECONDS",
         type=float,
-        help="without a word from a node and its jobs' launchers; unset: 300, as its pods are evicted",
+        help="silence of a node and of its jobs' launchers; unset: 300, when its pods are evicted",
     )
     return parser
 
 
-def _say(*lines: str) -> None:
+def _print_error(*lines: str) -> None:
     sys.stderr.writelines(f"ganger: {line}\n" for line in lines)
 
 

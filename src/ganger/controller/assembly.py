@@ -1,8 +1,7 @@
-"""The server of a Kubernetes cluster: the one loop, over a backend that makes pods, and a log whose truth are objects.
+"""Assembly of the controller: the loop over a backend of pods, and a log backed by the cluster's objects.
 
-Called by `python -m ganger.controller`. It waits for the lease, looks at everything once, puts the state
-together from what the GangJobs say of themselves, and goes on from there. When it loses the lease it ends: whoever
-starts it again lets it wait anew.
+The controller waits for the lease, lists everything once, restores the state from the GangJobs, and continues from
+there. When it loses the lease it exits; its supervisor starts it again to wait anew.
 """
 
 import argparse
@@ -24,24 +23,24 @@ import msgspec
 from starlette.types import ASGIApp
 
 from ganger import __version__
-from ganger.backends.kubernetes.controller_tokens import HEADER, TRIAL
+from ganger.backends.kubernetes.controller_tokens import CALLER_HEADER, DRY_RUN_PARAMETER
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
 from ganger.backends.kubernetes.object_names import id_of, key_of
-from ganger.backends.kubernetes.pod_bootstrap import Entry, PodBootstrap
-from ganger.controller.jobs.code_archives import Archives
-from ganger.controller.jobs.ended_jobs import finished
-from ganger.controller.jobs.gang_job_reconciler import OVER, GangJobs
+from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
+from ganger.controller.jobs.code_archives import CodeArchives
+from ganger.controller.jobs.ended_jobs import load_ended
+from ganger.controller.jobs.gang_job_reconciler import OVER, GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
-from ganger.controller.listener_certificate import entry
+from ganger.controller.listener_certificate import launcher_endpoint
 from ganger.controller.object_log import ObjectLog
-from ganger.controller.policy.policy_reconciler import PolicyObjects
-from ganger.controller.policy.queue_status import QueueFigures
-from ganger.controller.policy.queue_usage import Usage, runs_known, spent_by_now
-from ganger.controller.token_review import Reviewer
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.controller.policy.queue_status import QueueStatusReporter
+from ganger.controller.policy.queue_usage import Usage, current_usage, known_run_times
+from ganger.controller.token_review import TokenReviewer
 from ganger.core.fold.fold import submitted
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import GangStep
@@ -53,10 +52,10 @@ from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.submit.build import check_text, new_id, read_spec
 from ganger.engine.wall_clock import WallClock
-from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Credentials, Unusable
-from ganger.kubeapi.lease import ASKED_WITHIN_S, LeaderLease, LeaseLostError
-from ganger.kubeapi.objects import Custom, Key
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.credentials import Credentials, CredentialsError
+from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
+from ganger.kubeapi.objects import CustomObject, Key
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState
@@ -71,181 +70,190 @@ from ganger.server.state_directory import ServerStartError
 from ganger.settings import Home
 
 LEASE: Final = "ganger-controller"
-DEFAULT: Final = Path("~/.kube/config")
+DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")
 _log = logging.getLogger("ganger")
 
 
 class ObjectService(Service):
-    """The service of a controller, whose jobs are objects.
+    """Service of a controller, whose jobs are objects.
 
-    The directories and programs of a job are those of its pods, so they are not checked here, and no code is brought.
+    Directories and programs of a job are those of its pods, so they are not checked here, and no code is uploaded.
     """
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
-        """Over a loop that is open, and the log it writes."""
         super().__init__(loop, log, backend, home)
-        self._to_be = JobBuilder(loop, log.state_of)
+        self._job_builder = JobBuilder(loop, log.state_of)
 
     def owner_of(self, id: str) -> str | None:
-        """Return the user of a job; None if there is no such job."""
-        found = self._log.job(id)
-        return found[0].user if found else None
+        """Return the user of a job; None if the job does not exist."""
+        job = self._log.job(id)
+        return job[0].user if job else None
 
     def dry_run(self, submission: Submission, asking: str | None = None) -> DryRun:
         """Return what the next cycle would do with a GangJob of that spec in the submission's namespace."""
         check_text(submission)
         spec = read_spec(submission)
         key = Key(submission.namespace, new_id(spec.name, lambda _: False))
-        return self._intake.planned(self._to_be.job(key, asking or self._user, spec))
+        return self._intake.planned(self._job_builder.job(key, asking or self._user, spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """access: to the API server; namespace: where the controller's own objects are; door: HOST:PORT that launchers
-    connect to; image: of jobs that name none; node_lost_after_s: how long a node of which nothing is heard is waited
-    for; told: the same as words of a command line."""
+    """Settings of a controller.
 
-    access: Credentials
+    Attributes:
+        credentials: credentials for the API server.
+        namespace: namespace of the controller's own objects.
+        listener_address: HOST:PORT to which launchers connect.
+        image: default image of jobs.
+        node_lost_after_s: how long to wait for a silent node.
+        arguments: the same as command line arguments, for a restart.
+    """
+
+    credentials: Credentials
     namespace: str
-    door: str
+    listener_address: str
     image: str
     node_lost_after_s: float
-    told: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
 class Controller(Server):
-    """One life of a controller."""
+    """One run of a controller."""
 
     REFUSES_UNTIL_TOKEN = True
 
     def __init__(self, home: Home, listen: str | None, lock: int, options: Options) -> None:
         super().__init__(home, listen, lock)
         self._options = options
-        self._reviewer: Reviewer | None = None
+        self._reviewer: TokenReviewer | None = None
 
     @asynccontextmanager
     async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
         options, event_loop = self._options, asyncio.get_running_loop()
-        async with AsyncExitStack() as open_:
-            api = await open_.enter_async_context(Api(options.access, PROGRAM))
-            own = await open_.enter_async_context(Api(options.access, PROGRAM, within_s=ASKED_WITHIN_S))
-            self._reviewer = Reviewer(api, options.namespace)
-            election = await open_.enter_async_context(self._leading(own))
-            backend = await self._backend(api, lambda: election.leading)
-            open_.callback(backend.close)
-            await open_.enter_async_context(_running(backend.run()))
-            policies = PolicyObjects(api, lambda: election.leading)
-            await open_.enter_async_context(_running(policies.run()))
-            await backend.listed()
-            policy, used = await policies.kept(), policies.used()
-            backend.lay_out(policy.topology)
-            taken = backend.take_over()
-            image, unread = image_of(backend.jobs, backend.cluster, policy, used, taken)
-            backend.leave_alone(unread)
+        async with AsyncExitStack() as stack:
+            api = await stack.enter_async_context(ApiClient(options.credentials, PROGRAM))
+            lease_client = ApiClient(options.credentials, PROGRAM, retry_for_s=CLIENT_RETRY_FOR_S)
+            await stack.enter_async_context(lease_client)
+            self._reviewer = TokenReviewer(api, options.namespace)
+            lease = await stack.enter_async_context(self._leading(lease_client))
+            backend = await self._backend(api, lambda: lease.is_leading)
+            stack.callback(backend.close)
+            await stack.enter_async_context(_running(backend.run()))
+            policies = PolicyReconciler(api, lambda: lease.is_leading)
+            await stack.enter_async_context(_running(policies.run()))
+            await backend.wait_synced()
+            policy, usage = await policies.policy_in_force(), policies.usage()
+            backend.set_topology(policy.topology)
+            adopted = backend.adopt_bound_pods()
+            image, unreadable = restore_image(backend.jobs, backend.cluster, policy, usage, adopted)
+            backend.ignore_jobs(unreadable)
 
-            def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
-                event_loop.call_soon_threadsafe(partial(backend.tell, name, status, soon=soon))
+            def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
+                event_loop.call_soon_threadsafe(partial(backend.write_status, name, status, soon=soon))
 
-            log = await asyncio.to_thread(ObjectLog, self._home.database, image, tell, finished(backend.jobs))
-            open_.callback(log.close)
+            log = await asyncio.to_thread(ObjectLog, self._home.database, image, write_status, load_ended(backend.jobs))
+            stack.callback(log.close)
             loop = Loop(log, backend, order, WallClock(image.at_ms), __version__)
             loop.open()
             core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
             core.start()
-            open_.push_async_callback(asyncio.to_thread, core.join, END_S)
-            open_.callback(loop.close)
-            archives = Archives(api, options.namespace, backend, lambda: election.leading)
-            archives.know(_code_of(image), {key_of(name).namespace for name in unread})
+            stack.push_async_callback(asyncio.to_thread, core.join, END_S)
+            stack.callback(loop.close)
+            archives = CodeArchives(api, options.namespace, backend, lambda: lease.is_leading)
+            archives.restore(_code_of(image), {key_of(name).namespace for name in unreadable})
             code = JobCode(self._home, partial(_put_code, archives, event_loop))
-            jobs = GangJobs(JobBuilder(loop, log.state_of), backend.statuses.want, image.gangs, code)
+            jobs = GangJobReconciler(JobBuilder(loop, log.state_of), backend.status_writer.update, image.gangs, code)
             log.observed = jobs.observed
 
-            def heard(before: Custom | None, now: Custom | None) -> None:
-                archives.heard(before, now)
-                jobs.changed(before, now)
+            def job_changed(before: CustomObject | None, after: CustomObject | None) -> None:
+                archives.job_changed(before, after)
+                jobs.changed(before, after)
 
-            backend.hear(heard)
-            await open_.enter_async_context(_running(archives.run()))
+            backend.watch_jobs(job_changed)
+            await stack.enter_async_context(_running(archives.run()))
 
-            def in_force(document: PolicyDocument) -> None:
-                backend.lay_out(document.topology)
-                jobs.again()
+            def policy_changed(document: PolicyDocument) -> None:
+                backend.set_topology(document.topology)
+                jobs.retry_refused()
 
-            await open_.enter_async_context(_running(policies.follow(loop, in_force)))
-            figures = QueueFigures(loop, policies, used, backend.statuses.owes)
-            log.told, policies.regrouped = figures.told, figures.look_again
-            open_.push_async_callback(figures.end)
-            await open_.enter_async_context(_running(figures.run()))
+            await stack.enter_async_context(_running(policies.reconcile(loop, policy_changed)))
+            reporter = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
+            log.on_written, policies.on_regrouped = reporter.on_written, reporter.notify
+            stack.push_async_callback(reporter.end)
+            await stack.enter_async_context(_running(reporter.run()))
             yield log, loop, backend
 
     def _service(self, loop: Loop, log: EventLog, backend: Backend) -> Service:
         return ObjectService(loop, log, backend, self._home)
 
-    async def _backend(self, api: Api, may_act: Callable[[], bool]) -> KubernetesBackend:
-        """A backend whose door is open. OSError when nobody can listen there."""
+    async def _backend(self, api: ApiClient, may_act: Callable[[], bool]) -> KubernetesBackend:
+        """Return a backend whose launcher listener is open. Raises OSError if it cannot listen there."""
         options, home = self._options, self._home.path
-        host, _, port = options.door.rpartition(":")
-        at_door, files = self._entry()
-        gear = PodBootstrap(api, build(home, packed=True), at_door, options.image)
-        backend = KubernetesBackend(api, gear, launch_plans, may_act, options.node_lost_after_s)
-        await backend.door.open(host, int(port), server_context(*files))
+        host, _, port = options.listener_address.rpartition(":")
+        endpoint, files = self._endpoint()
+        bootstrap = PodBootstrap(api, build(home, packed=True), endpoint, options.image)
+        backend = KubernetesBackend(api, bootstrap, launch_plans, may_act, options.node_lost_after_s)
+        await backend.listener.open(host, int(port), server_context(*files))
         return backend
 
-    def _entry(self) -> tuple[Entry, tuple[Path, Path]]:
-        return entry(self._home.path / "door", self._options.door)
+    def _endpoint(self) -> tuple[LauncherEndpoint, tuple[Path, Path]]:
+        return launcher_endpoint(self._home.path / "door", self._options.listener_address)
 
     def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
         assert self._reviewer is not None  # noqa: S101  # made with the world
         assert isinstance(service, ObjectService)  # noqa: S101  # `_service` made it
-        others, identify = super()._gate(app, service), self._reviewer.identify
-        return ProxyIdentity(app, others, identify, service.owner_of, header=HEADER, trial=TRIAL)
+        with_tokens, identify = super()._gate(app, service), self._reviewer.identify
+        return ProxyIdentity(
+            app, with_tokens, identify, service.owner_of, header=CALLER_HEADER, trial=DRY_RUN_PARAMETER
+        )
 
     def _certificate(self) -> tuple[Path, Path]:
-        """That of the door. People come by the API server, which asks for none."""
-        return self._entry()[1]
+        """Return the launcher listener's certificate: users come through the API server, which does not verify it."""
+        return self._endpoint()[1]
 
     @asynccontextmanager
-    async def _leading(self, api: Api) -> AsyncIterator[LeaderLease]:
-        """Inside it we lead; who may not any more ends."""
-        election = LeaderLease(api, self._options.namespace, LEASE, f"{socket.gethostname()}-{os.getpid()}")
-        leads = asyncio.Event()
+    async def _leading(self, api: ApiClient) -> AsyncIterator[LeaderLease]:
+        """Hold the leader lease for the duration of the context; exit the process when it is lost."""
+        lease = LeaderLease(api, self._options.namespace, LEASE, f"{socket.gethostname()}-{os.getpid()}")
+        is_leading = asyncio.Event()
 
         async def hold() -> None:
-            leads.set()
+            is_leading.set()
             await asyncio.Event().wait()
 
         async def lead() -> None:
             try:
-                await election.lead(hold)
-            except LeaseLostError as lost:
-                _log.error("%s: this controller ends", lost)
+                await lease.lead(hold)
+            except LeaseLostError as error:
+                _log.error("%s: this controller exits", error)
                 self._leave(None)
 
         async with _running(lead()):
-            await leads.wait()
-            yield election
+            await is_leading.wait()
+            yield lease
 
     def _program(self) -> list[str]:
-        return ["ganger.controller", *self._options.told]
+        return ["ganger.controller", *self._options.arguments]
 
     def _lost_files(self) -> None:
-        """Objects are the truth: nothing of the state directory is missed."""
+        """Return None: objects are the source of truth, so nothing of the state directory is missed."""
 
 
-def _put_code(archives: Archives, loop: asyncio.AbstractEventLoop, job: Key, digest: str, archive: bytes) -> None:
-    """For a thread that brings the code of a job."""
+def _put_code(archives: CodeArchives, loop: asyncio.AbstractEventLoop, job: Key, digest: str, archive: bytes) -> None:
+    """Store the code of a job from another thread."""
     asyncio.run_coroutine_threadsafe(archives.put(job, digest, archive), loop).result()
 
 
 def _code_of(image: Image) -> dict[Key, str]:
-    """The hash of their code, of live jobs that have any."""
+    """Return the code hashes of live jobs that have code."""
     jobs = chain((gang.job for gang in image.gangs), (array.job for array in image.arrays))
     return {key_of(job.id): job.origin.code_hash for job in jobs if job.origin.code_hash}
 
 
 @asynccontextmanager
 async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Inside it this is being done."""
+    """Run a coroutine for the duration of the context."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -254,84 +262,98 @@ async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def image_of(
-    found: Iterable[Custom],
+def restore_image(
+    gang_jobs: Iterable[CustomObject],
     cluster: Cluster,
     policy: PolicyDocument,
-    used: Mapping[str, Usage] = MappingProxyType({}),
-    taken: Sequence[AdoptedGang] = (),
+    usage: Mapping[str, Usage] = MappingProxyType({}),
+    adopted: Sequence[AdoptedGang] = (),
 ) -> tuple[Image, frozenset[str]]:
-    """The state that GangJobs say they are in, on these nodes and under this policy, with what was used of each queue
-    and gangs of others that are `taken` over; and the ids of those that cannot be read."""
-    every, seq, unread = list[job_checkpoint.JobCheckpoint](), 0, list[str]()
-    for custom in found:
-        status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
+    """Return the state that the objects describe, and the ids of GangJobs that cannot be read.
+
+    Args:
+        gang_jobs: the GangJobs.
+        cluster: the nodes.
+        policy: the policy in force.
+        usage: recorded usage by queue.
+        adopted: running gangs of foreign pods.
+    """
+    checkpoints, seq, unreadable = list[job_checkpoint.JobCheckpoint](), 0, list[str]()
+    for gang_job in gang_jobs:
+        status: dict[str, Any] = msgspec.json.decode(gang_job.status) or {}
         seq = max(seq, int(status.get("seq") or 0))
-        # A phase may have been written by hand: the record says whether the job lives.
+        # A phase may have been written by hand: the record decides whether the job is live.
         if (record := status.get("record")) and (status.get("phase") not in OVER or job_checkpoint.is_piece(record)):
             try:
-                every.append(job_checkpoint.decode(record, id_of(custom.metadata.key)))
+                checkpoints.append(job_checkpoint.decode(record, id_of(gang_job.metadata.key)))
             except ValueError as error:
-                unread.append(id_of(custom.metadata.key))
-                _log.error("%s: its status.record cannot be read: %s", unread[-1], error)
-    for each in taken:  # as if they were submitted now, and had been placed before
+                unreadable.append(id_of(gang_job.metadata.key))
+                _log.error("%s: its status.record cannot be read: %s", unreadable[-1], error)
+    for gang in adopted:  # as if submitted now, and placed before
         seq += 1
-        every.append(job_checkpoint.JobCheckpoint(gangs=(_running_gang(each, seq),)))
-    gangs = [gang for piece in every for gang in piece.gangs]
-    # The core learns what is gone, or has become smaller, by the first listing, as it would have.
-    nodes = _as_they_were(cluster.nodes, gangs)
-    # A queue whose object went while nobody looked stays for those who are in it.
+        checkpoints.append(job_checkpoint.JobCheckpoint(gangs=(_running_gang(gang, seq),)))
+    gangs = [gang for checkpoint in checkpoints for gang in checkpoint.gangs]
+    # The core learns from the first listing what is gone or has become smaller.
+    nodes = _nodes_of_gangs(cluster.nodes, gangs)
+    # A queue whose object was deleted while no controller ran stays for its jobs.
     queues = policy.queues | {gang.queue: Queue(name=gang.queue) for gang in gangs if gang.queue not in policy.queues}
-    used = {name: each for name, each in used.items() if name in queues}
-    at_ms = max((*(gang.since_ms for gang in gangs), *(each.at_ms for each in used.values())), default=0)
-    rest = Image(seq=seq, at_ms=at_ms, nodes=nodes, levels=cluster.levels)
-    rest = replace(rest, rules=policy.rules, queues=list(queues.values()))
-    spent = spent_by_now(used.values(), policy.rules.half_life_ms, queues)
-    rest = replace(rest, spent=spent, runs=runs_known(used))
-    ready = {node.name: NodeState.READY for node in nodes}
-    return job_checkpoint.together(every, replace(rest, node_states=ready)), frozenset(unread)
+    usage = {name: of_queue for name, of_queue in usage.items() if name in queues}
+    at_ms = max((*(gang.since_ms for gang in gangs), *(of_queue.at_ms for of_queue in usage.values())), default=0)
+    image = Image(
+        seq=seq,
+        at_ms=at_ms,
+        nodes=nodes,
+        levels=cluster.levels,
+        rules=policy.rules,
+        queues=list(queues.values()),
+        spent=current_usage(usage.values(), policy.rules.half_life_ms, queues),
+        runs=known_run_times(usage),
+        node_states={node.name: NodeState.READY for node in nodes},
+    )
+    return job_checkpoint.together(checkpoints, image), frozenset(unreadable)
 
 
-def _as_they_were(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
-    """The nodes, and those that gangs say they have; each with as many GPUs as they say it has."""
+def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
+    """Return the nodes as the gangs know them: with those that are gone, and at least the GPUs that gangs hold."""
     gpus: dict[str, int] = {}
     for share in (share for gang in gangs if gang.start is not None for share in gang.start.shares):
         gpus[share.node] = max(gpus.get(share.node, 0), 1 + max(share.devices, default=-1))
-    gone = sorted(gpus.keys() - {node.name for node in nodes})
-    every = (*nodes, *(Node(name=name) for name in gone))
-    return [replace(node, gpus=gpus[node.name]) if node.gpus < gpus.get(node.name, 0) else node for node in every]
+    gone = [Node(name=name) for name in sorted(gpus.keys() - {node.name for node in nodes})]
+    all_nodes = (*nodes, *gone)
+    return [replace(node, gpus=gpus[node.name]) if node.gpus < gpus.get(node.name, 0) else node for node in all_nodes]
 
 
-def _running_gang(taken: AdoptedGang, seq: int) -> Gang:
-    """A gang that has its nodes; that it runs is said once the backend is open."""
-    gang = submitted(taken.job, seq, taken.submitted_ms)
-    gang.generation, gang.start, gang.began_ms = taken.start.generation, taken.start, taken.began_ms
+def _running_gang(adopted: AdoptedGang, seq: int) -> Gang:
+    """Return a gang that has its nodes; it is reported as started once the backend is open."""
+    gang = submitted(adopted.job, seq, adopted.submitted_ms)
+    gang.generation, gang.start, gang.began_ms = adopted.start.generation, adopted.start, adopted.began_ms
     gang.left = list(gang.nodes)
-    gang.step(GangStep.PLACED, taken.began_ms)
+    gang.step(GangStep.PLACED, adopted.began_ms)
     return gang
 
 
 def control(home: Home, arguments: argparse.Namespace) -> None:
-    """Control a cluster until told to end. CannotServe says why not."""
+    """Run a controller until it is told to stop. Raises ServerStartError if it cannot start."""
     try:
-        access = _access(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
-    except Unusable as error:
+        credentials = _credentials(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
+    except CredentialsError as error:
         raise ServerStartError(str(error), "kubectl config get-contexts") from None
-    named = ("kubeconfig", "context", "namespace", "door", "image", "node_lost_after")
-    words = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in named)
-    told = [(name, str(value)) for name, value in words if value is not None]
+    names = ("kubeconfig", "context", "namespace", "door", "image", "node_lost_after")
+    flags = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in names)
     options = Options(
-        access=access,
+        credentials=credentials,
         namespace=arguments.namespace,
-        door=arguments.door,
+        listener_address=arguments.door,
         image=arguments.image,
         node_lost_after_s=LOST_AFTER_S if arguments.node_lost_after is None else arguments.node_lost_after,
-        told=tuple(word for pair in told for word in pair),
+        arguments=tuple(chain.from_iterable((flag, str(value)) for flag, value in flags if value is not None)),
     )
     serving(home, lambda lock: Controller(home, arguments.listen, lock, options), arguments.lock_fd)
 
 
-def _access(files: str | None, context: str | None) -> Credentials:
-    if files is None and context is None and not DEFAULT.expanduser().exists():
+def _credentials(files: str | None, context: str | None) -> Credentials:
+    if files is None and context is None and not DEFAULT_KUBECONFIG.expanduser().exists():
         return Credentials.in_cluster()
-    return Credentials.of_files([Path(each) for each in (files or str(DEFAULT)).split(":") if each], context)
+    return Credentials.from_kubeconfig(
+        [Path(file) for file in (files or str(DEFAULT_KUBECONFIG)).split(":") if file], context
+    )

@@ -1,8 +1,8 @@
-"""The log of a world whose truth are the cluster's own objects: it is written as any log is, and never read to recover.
+"""Event log of a controller, for which the cluster's objects are the source of truth.
 
-Given to the loop by `controller.assembly`. What a restarted controller begins with was put together from the objects;
-after each round what changed of a job goes back to its object, through `tell`: the piece of the state that it is, and
-what people read beside it. So the file is a recording, of this process alone, for listings and for `ganger replay`.
+It is written as any log, and never read to recover: a restarted controller restores its state from the objects. After
+each cycle the changed jobs are written to their objects: the job checkpoint, and what users read beside it. So the file
+is a recording of this process alone, for listings and for `ganger replay`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,18 +31,22 @@ from ganger.model.views.service_views import PARTS
 
 
 class EventSink(Protocol):
-    """Where a job's object is told what it is."""
+    """Writes the status of a job's object."""
 
     def __call__(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
-        """The job of that id has these fields in its status; not `soon`: when it is convenient."""
+        """Set fields of the job's status, now or, without `soon`, at a convenient time."""
 
 
 class ObjectLog(EventLog):
-    """A log that begins with `image`, in a file that is new."""
+    """A log that begins with `image`, in a new file.
 
-    def __init__(self, path: Path, image: Image, tell: EventSink, over: Iterable[Projection] = ()) -> None:
-        """over: jobs that had ended before; listings show them beside those of the image. observed: by
-        job, the generation of its object of which it is the state; kept by whoever hears of objects."""
+    Attributes:
+        observed: the generation of its object that a job's state corresponds to; kept by the reconciler.
+        on_written: called when objects were given everything up to an event, and whether a job had changed.
+    """
+
+    def __init__(self, path: Path, image: Image, write_status: EventSink, ended: Iterable[Projection] = ()) -> None:
+        """Create the log. `ended`: jobs that ended before, which listings show beside those of the image."""
         path.unlink(missing_ok=True)
         super().__init__(path)
         self._first = image
@@ -50,20 +54,19 @@ class ObjectLog(EventLog):
         state = State(decode_image(encode_image(image)))
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
-        self.know(chain(arrays, gangs, over), state.seq)
-        self._tell = tell
+        self.know(chain(arrays, gangs, ended), state.seq)
+        self._write_status = write_status
         self._rows: dict[str, Projection] = {}
-        self._answered: set[str] = set()
+        self._changed_classes: set[str] = set()
         self.observed: Mapping[str, int] = {}
-        self.told: Callable[[int, bool], None] = lambda seq, is_news: None  # noqa: ARG005
-        """Called when objects were told of all up to an event; and whether that was anything of a job."""
+        self.on_written: Callable[[int, bool], None] = lambda seq, has_jobs: None  # noqa: ARG005
 
     def begun(self, job: str) -> Gang | None:
-        """The gang of a job that had started before this controller began, as its object said that it was then."""
+        """Return the gang of a job that started before this controller, as its object described it then."""
         return self._begun.get(job)
 
     def restore(self, upto: int | None = None) -> State:
-        """What the objects said when this controller began, or the last snapshot since, and every event after it."""
+        """Return the state from the first image or a later snapshot, and every event after it."""
         last = self.last_seq() if upto is None else upto
         state = self._image(last)
         if not state.seq:
@@ -79,44 +82,42 @@ class ObjectLog(EventLog):
         shows: Callable[[], None] = lambda: None,
         encoded: Mapping[int, bytes] = {},
     ) -> None:
-        """Record what happened; which objects it is about is told to them by the next `snapshot`."""
-        every = list(projections)
-        super().append(batch, every, shows, encoded)
-        for each in every:
-            # An array's own row, which comes whenever one of an element does, is what its object shows.
-            if each.row.array is None:
-                self._rows[each.row.id] = each
+        """Record events; the next `snapshot` writes the objects that they concern."""
+        rows = list(projections)
+        super().append(batch, rows, shows, encoded)
+        # An array's row is updated with each of its elements', and is what its object shows.
+        self._rows.update({row.row.id: row for row in rows if row.row.array is None})
         for stamped in batch:
             if isinstance(stamped.event, Decided):
-                waits = [each for each in stamped.event.plan.decisions if isinstance(each, Wait)]
-                self._answered.update(each.gang_class for each in waits)
+                waits = [decision for decision in stamped.event.plan.decisions if isinstance(decision, Wait)]
+                self._changed_classes.update(wait.gang_class for wait in waits)
 
     def snapshot(self, state: State) -> None:
-        """Tell the objects that changed what they are now."""
+        """Write the status of objects that changed."""
         super().snapshot(state)
         rows, self._rows = self._rows, {}
-        answered, self._answered = self._answered, set()
-        for name, piece in job_checkpoint.pieces(state, rows).items():
-            self._tell(name, _status(state, rows[name], piece, self.observed.get(name, 0)), soon=True)
-        for key, members in state.classes.items() if answered else ():
-            if class_text(key) in answered:
+        changed_classes, self._changed_classes = self._changed_classes, set()
+        for name, checkpoint in job_checkpoint.pieces(state, rows).items():
+            self._write_status(name, _status(state, rows[name], checkpoint, self.observed.get(name, 0)), soon=True)
+        for key, members in state.classes.items() if changed_classes else ():
+            if class_text(key) in changed_classes:
                 for gang in members:
                     name = gang.array or gang.id
                     if name not in rows:
-                        self._tell(name, _waiting(state, key), soon=False)
-        self.told(state.seq, bool(rows))
+                        self._write_status(name, _pending_reason(state, key), soon=False)
+        self.on_written(state.seq, bool(rows))
 
 
 def _status(
-    state: State, shown: Projection, piece: job_checkpoint.JobCheckpoint | None, observed: int
+    state: State, projection: Projection, checkpoint: job_checkpoint.JobCheckpoint | None, observed: int
 ) -> dict[str, Any]:
-    """An object's status. What is not so any more is null, which takes it away."""
-    row = shown.row
+    """Return a job's status. A field that does not apply any more is null, which removes it."""
+    row = projection.row
     gang = state.gangs.get(row.id)
     ended = row.state in ENDED
     waits = {}
     if gang is not None and row.state == GangState.PENDING:
-        waits = _for_others(state, gang) or _waiting(state, gang.class_key) or _failed(gang)
+        waits = _dependency_reason(state, gang) or _pending_reason(state, gang.class_key) or _last_failure(gang)
     since_ms = state.at_ms if gang is None else gang.since_ms
     return {
         "seq": state.seq,
@@ -124,7 +125,7 @@ def _status(
         "conditions": conditions(row, waits, since_ms, observed),
         "phase": row.state.capitalize(),
         "generation": row.generation,
-        "starts": None if piece is None else _starts(piece),
+        "starts": None if checkpoint is None else _starts(checkpoint),
         "reason": None,
         "message": row.sentence,
         "nodes": list(row.nodes),
@@ -132,35 +133,39 @@ def _status(
         "startTime": _time(row.started_ms),
         "completionTime": _time(row.ended_ms),
         "exitCode": row.exit_code,
-        "ledger": _ledger(shown),
-        "promise": None if piece is None else _promise(piece),
-        "record": ended_jobs.encode(shown) if ended else None if piece is None else job_checkpoint.encode(piece),
+        "ledger": _ledger(projection),
+        "promise": None if checkpoint is None else _reserved_start(checkpoint),
+        "record": ended_jobs.encode(projection)
+        if ended
+        else None
+        if checkpoint is None
+        else job_checkpoint.encode(checkpoint),
         **waits,
     }
 
 
-def _starts(piece: job_checkpoint.JobCheckpoint) -> str | None:
-    """Which generation of which elements of an array starts, or runs: no pod of one is made before it is written."""
-    if piece.array is None:
+def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
+    """Return the generation of each started element of an array: none of its pods is created before this is written."""
+    if checkpoint.array is None:
         return None
-    started = [(gang.job.index, gang.generation) for gang in piece.gangs if gang.start is not None]
+    started = [(gang.job.index, gang.generation) for gang in checkpoint.gangs if gang.start is not None]
     return " ".join(f"{index}:{generation}" for index, generation in started)
 
 
-def _waiting(state: State, key: ClassKey) -> dict[str, Any]:
-    """Why the gangs of a class wait."""
+def _pending_reason(state: State, key: ClassKey) -> dict[str, Any]:
+    """Return the pending reason of a job class."""
     reason = state.waits.get(class_text(key))
     return {"reason": reason.why, "message": sentence(reason)} if reason else {}
 
 
-def _for_others(state: State, gang: Gang) -> dict[str, Any]:
-    """Whom a gang comes after that is not even tried before."""
+def _dependency_reason(state: State, gang: Gang) -> dict[str, Any]:
+    """Return the dependency that keeps a gang from being considered."""
     reason = own_reason(state, gang, state.at_ms) if gang.awaits else None
     return {"reason": reason.why, "message": sentence(reason)} if reason else {}
 
 
-def _failed(gang: Gang) -> dict[str, Any]:
-    """What became of the last attempt of a gang that is to be tried again."""
+def _last_failure(gang: Gang) -> dict[str, Any]:
+    """Return how the last attempt of a gang ended that will be retried."""
     if gang.failure is None:
         return {}
     return {
@@ -169,20 +174,21 @@ def _failed(gang: Gang) -> dict[str, Any]:
     }
 
 
-def _ledger(shown: Projection) -> dict[str, Any] | None:
-    """Where the time of its GPUs went, in GPU-seconds. None of an array: its elements have theirs."""
-    if shown.row.elements is not None:
+def _ledger(projection: Projection) -> dict[str, Any] | None:
+    """Return the use of its GPU time, in GPU-seconds. None for an array: its elements have their own."""
+    if projection.row.elements is not None:
         return None
-    of = in_gpus(held_by(shown.ledger, need(shown.job.spec.shape)[0]))
-    parts = {part: getattr(of, f"{part}_ms") // 1000 for part in PARTS if part != "queued"}
-    causes = {loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms) // 1000 for loss in of.losses}
-    queued_s = shown.ledger.queued_ms // 1000
+    ledger = in_gpus(held_by(projection.ledger, need(projection.job.spec.shape)[0]))
+    parts = {part: getattr(ledger, f"{part}_ms") // 1000 for part in PARTS if part != "queued"}
+    causes = {loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms) // 1000 for loss in ledger.losses}
+    queued_s = projection.ledger.queued_ms // 1000
     return {"queuedSeconds": queued_s, "gpuSeconds": {"held": sum(parts.values()), **parts}, "lostGpuSeconds": causes}
 
 
-def _promise(piece: job_checkpoint.JobCheckpoint) -> str | None:
-    """By when the first of its gangs is promised to start."""
-    return _time(min((each.start_ms for each in piece.promises if each.start_ms is not None), default=None))
+def _reserved_start(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
+    """Return the earliest reserved start of the job's gangs."""
+    starts_ms = (reservation.start_ms for reservation in checkpoint.promises if reservation.start_ms is not None)
+    return _time(min(starts_ms, default=None))
 
 
 def _time(at_ms: int | None) -> str | None:

@@ -1,10 +1,10 @@
-"""What can be asked of the API server, each as often as it takes: read, written, watched, bound.
+"""Client of the API server: get, list, watch, create, patch, delete and bind, each with retries.
 
-Used by everything in this package that talks to the API server. A request that failed for a reason that passes (429,
-5xx, a broken connection) is made again, with a growing pause and not before the server wants it. What is not idempotent
-is not simply repeated: after an attempt whose end nobody knows, `create` and `bind` look what is true, and a JSON patch
-is left to the caller. Concurrent writers are told apart by preconditions: a conflict is the caller's to resolve, who
-reads again and decides again.
+A request that failed for a transient reason (429, 5xx, a broken connection) is retried with exponential backoff, and
+not before the server's Retry-After. Requests that are not idempotent are not simply repeated: after an attempt with an
+unknown outcome, `create` and `bind` read the object to find out, and a JSON patch is left to the caller. Concurrent
+writers are detected by preconditions; a conflict is returned to the caller, who reads the object again and decides
+again.
 """
 
 import asyncio
@@ -16,59 +16,66 @@ from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import pause_s
+from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.credentials import Credentials
-from ganger.kubeapi.http_exchange import ANSWER_S, HttpExchange
-from ganger.kubeapi.objects import Bookmark, Meta, Object, Page, Pod, Seen, SeenObject
+from ganger.kubeapi.http_exchange import READ_TIMEOUT_S, HttpExchange
+from ganger.kubeapi.objects import Bookmark, BookmarkMeta, BookmarkObject, Object, ObjectMeta, Page, Pod
 from ganger.kubeapi.request import (
     APPLY,
     JSON_PATCH,
     MERGE_PATCH,
-    News,
-    Place,
+    ObjectRef,
+    Permission,
     Program,
     Request,
-    Use,
-    asking,
-    decoded,
-    telling,
-    told,
+    WatchEvent,
+    decode_response,
+    read_request,
+    watch_events,
+    write_request,
 )
-from ganger.kubeapi.resources import EVERYTHING, PODS, Resource, Selection
+from ganger.kubeapi.resources import EVERYTHING, PODS, ListOptions, Resource
 
 T = TypeVar("T")
 
-PAGE: Final = 500
-"""Objects of a list that are asked for at once."""
-WITHIN_S: Final = 30.0
-FIRST_PAUSE_S: Final = 0.1
-MOST_PAUSE_S: Final = 5.0
+PAGE_SIZE: Final = 500
+"""Objects per chunk of a list."""
+RETRY_FOR_S: Final = 30.0
+INITIAL_BACKOFF_S: Final = 0.1
+MAX_BACKOFF_S: Final = 5.0
 
 
-class Api:
-    """The API server, as one identity. To be closed, or used with `async with`.
+class ApiClient:
+    """Client of the API server with one identity. Use it with `async with`, or close it.
 
-    Requests wait for one another when there are many: whoever may not wait (a lease) has an Api of its own. within_s:
-    how long a request is made again and again, before it has failed; silent_s: how long nothing may come of an answer.
+    Requests queue behind each other when there are many: a user that must not wait (a lease) needs a client of its own.
     """
 
     def __init__(
         self,
-        access: Credentials,
+        credentials: Credentials,
         program: Program,
         *,
-        within_s: float = WITHIN_S,
-        silent_s: float = ANSWER_S,
-        trial: bool = False,
+        retry_for_s: float = RETRY_FOR_S,
+        read_timeout_s: float = READ_TIMEOUT_S,
+        dry_run: bool = False,
     ) -> None:
-        """trial: the server checks what is written, and keeps nothing of it."""
-        self._access, self._program = access, program
-        self._wire = HttpExchange(access, program, silent_s, trial=trial)
-        self._within_s = within_s
+        """Create a client; it connects with its first request.
 
-    def trying(self) -> "Api":
-        """Another one of the same identity, whose writes are only checked."""
-        return Api(self._access, self._program, within_s=self._within_s, trial=True)
+        Args:
+            credentials: how to reach the API server, and as whom.
+            program: user agent, field manager and creation annotation.
+            retry_for_s: how long a failing request is retried.
+            read_timeout_s: how long a response may be silent.
+            dry_run: the server validates writes without storing them.
+        """
+        self._credentials, self._program = credentials, program
+        self._http = HttpExchange(credentials, program, read_timeout_s, dry_run=dry_run)
+        self._retry_for_s = retry_for_s
+
+    def dry_run_client(self) -> "ApiClient":
+        """Return a client of the same identity whose writes are only validated."""
+        return ApiClient(self._credentials, self._program, retry_for_s=self._retry_for_s, dry_run=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,268 +84,277 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        """Drop all connections; what is under way fails."""
-        await self._wire.close()
+        """Drop all connections; requests in flight fail."""
+        await self._http.close()
 
     @property
-    def requests(self) -> Counter[Use]:
-        """How many requests there were of each verb and resource, those that were made again included."""
-        return self._wire.requests
+    def requests(self) -> Counter[Permission]:
+        """Requests sent by verb and resource, retries included."""
+        return self._http.requests
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        """One object. Raises ApiError."""
-        request = asking("get", Place(resource, namespace, name))
-        return decoded(request, await self._repeated(request), resource.read_as)
+        """Return one object. Raises ApiError."""
+        request = read_request("get", ObjectRef(resource, namespace, name))
+        return decode_response(request, await self._send(request), resource.object_type)
 
-    async def text(self, place: Place[Any], query: Mapping[str, str]) -> str:
-        """A part of an object that is plain text, as the log of a pod is. Raises ApiError."""
-        return (await self._repeated(asking("get", place, query))).decode(errors="replace")
+    async def text(self, ref: ObjectRef[Any], query: Mapping[str, str]) -> str:
+        """Return a plain text subresource, such as a pod's log. Raises ApiError."""
+        return (await self._send(read_request("get", ref, query))).decode(errors="replace")
 
-    async def pages(self, resource: Resource[T], which: Selection = EVERYTHING) -> AsyncGenerator[Page[T]]:
-        """All objects, some at a time; of one moment, which the resource version of each page names.
+    async def pages(self, resource: Resource[T], options: ListOptions = EVERYTHING) -> AsyncGenerator[Page[T]]:
+        """List objects in chunks of one snapshot, whose resource version each chunk has.
 
-        Raises ApiError; one that is `expired` when reading the pages took too long.
+        Raises ApiError, with `expired` set when reading the chunks took too long.
         """
-        query = which.query() | {"limit": str(PAGE)}
+        query = options.query() | {"limit": str(PAGE_SIZE)}
         while True:
-            request = asking("list", Place(resource, which.namespace), query)
-            page = decoded(request, await self._repeated(request), resource.page)
+            request = read_request("list", ObjectRef(resource, options.namespace), query)
+            page = decode_response(request, await self._send(request), resource.page_type)
             yield page
             if not page.metadata.continue_:
                 return
             query["continue"] = page.metadata.continue_
 
-    async def list(self, resource: Resource[T], which: Selection = EVERYTHING) -> list[T]:
-        """All objects at once. Raises ApiError."""
-        return [each async for page in self.pages(resource, which) for each in page.items or ()]
+    async def list(self, resource: Resource[T], options: ListOptions = EVERYTHING) -> list[T]:
+        """Return all objects. Raises ApiError."""
+        return [item async for page in self.pages(resource, options) for item in page.items or ()]
 
-    async def version(self, resource: Resource[Any], namespace: str) -> int:
-        """The resource version that a list of them has now. Raises ApiError."""
-        request = asking("list", Place(resource, namespace), {"limit": "1"})
-        return int(decoded(request, await self._repeated(request), resource.page).metadata.resource_version)
+    async def list_version(self, resource: Resource[Any], namespace: str) -> int:
+        """Return the current resource version of a list. Raises ApiError."""
+        request = read_request("list", ObjectRef(resource, namespace), {"limit": "1"})
+        return int(decode_response(request, await self._send(request), resource.page_type).metadata.resource_version)
 
     async def watch(
-        self, resource: Resource[T], which: Selection, since: str, *, lasts_s: float, silent_s: float
-    ) -> AsyncGenerator[News[T]]:
-        """What happens after resource version `since`; ends after about `lasts_s`, by the server's doing.
+        self, resource: Resource[T], options: ListOptions, since: str, *, timeout_s: float, read_timeout_s: float
+    ) -> AsyncGenerator[WatchEvent[T]]:
+        """Yield what happens after resource version `since`; the server ends the watch after about `timeout_s`.
 
-        Begins with a bookmark of `since`: the server has taken the question. Raises ApiError when it ends otherwise,
-        and when nothing was heard for `silent_s`. It is not tried again here.
+        The first event is a bookmark of `since`: the server has accepted the watch. Raises ApiError when the watch ends
+        otherwise, or when nothing was received for `read_timeout_s`. It is not retried here.
         """
-        query = which.query() | {
+        query = options.query() | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": since,
-            "timeoutSeconds": str(round(lasts_s)),
+            "timeoutSeconds": str(round(timeout_s)),
         }
-        request = asking("watch", Place(resource, which.namespace), query)
-        rest = b""
-        async with aclosing(self._wire.stream(request, silent_s)) as pieces:
+        request = read_request("watch", ObjectRef(resource, options.namespace), query)
+        partial_line = b""
+        async with aclosing(self._http.stream(request, read_timeout_s)) as pieces:
             await anext(pieces)
-            yield Bookmark(object=SeenObject(metadata=Seen(resource_version=since)))
+            yield Bookmark(object=BookmarkObject(metadata=BookmarkMeta(resource_version=since)))
             async for piece in pieces:
-                *lines, rest = (rest + piece).split(b"\n")
-                for news in told(request, lines, resource.read_as):
-                    yield news
+                *lines, partial_line = (partial_line + piece).split(b"\n")
+                for event in watch_events(request, lines, resource.object_type):
+                    yield event
 
-    async def serves(self, group: str, version: str) -> frozenset[str]:
-        """Plural names of the resources that the server has in a version of a group; none if it has no such version.
+    async def list_resources(self, group: str, version: str) -> frozenset[str]:
+        """Return the plural names of the resources in a group version; empty if the server does not have it.
 
         Raises ApiError.
         """
         path = f"/apis/{group}/{version}"
-        request = Request(what=f"get {path}", use=Use("get", "", path), method="GET", path=path)
+        request = Request(description=f"get {path}", permission=Permission("get", "", path), method="GET", path=path)
         try:
-            found = decoded(request, await self._repeated(request), dict[str, Any])
+            resources = decode_response(request, await self._send(request), dict[str, Any])["resources"]
         except ApiError as error:
             if error.missing:
                 return frozenset()
             raise
-        return frozenset(each["name"] for each in found["resources"])
+        return frozenset(resource["name"] for resource in resources)
 
-    async def once(self, request: Request) -> bytes:
-        """The answer to a request that was made ready elsewhere, asked once. Raises ApiError."""
-        return await self._wire.exchange(request)
+    async def send(self, request: Request) -> bytes:
+        """Send a prepared request without retries and return the response body. Raises ApiError."""
+        return await self._http.send(request)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     async def create(self, resource: Resource[T], body: Object) -> T:
-        """Make an object; its metadata say its name and namespace. Raises ApiError.
+        """Create an object; its metadata has its name and namespace. Raises ApiError.
 
-        An annotation names the request, so that after an unclear end the object is known for ours, or not.
+        An annotation identifies the request, so that after an unknown outcome the object is recognized as created by
+        it.
         """
-        mark, metadata = uuid4().hex, body["metadata"]
-        marked = body | {
-            "metadata": metadata | {"annotations": {**metadata.get("annotations", {}), self._program.mark: mark}}
+        request_id, metadata = uuid4().hex, body["metadata"]
+        annotated = body | {
+            "metadata": metadata | {"annotations": {**metadata.get("annotations", {}), self._program.mark: request_id}}
         }
-        place = Place(resource, metadata.get("namespace", ""), metadata["name"])
-        request = telling("create", place, marked)
+        ref = ObjectRef(resource, metadata.get("namespace", ""), metadata["name"])
+        request = write_request("create", ref, annotated)
 
-        async def once() -> T:
-            return decoded(request, await self._wire.exchange(request), resource.read_as)
+        async def send() -> T:
+            return decode_response(request, await self._http.send(request), resource.object_type)
 
-        async def look() -> T | None:
+        async def read_outcome() -> T | None:
             try:
-                found: Any = await self.get(resource, place.name, place.namespace)
+                known: Any = await self.get(resource, ref.name, ref.namespace)
             except ApiError as error:
                 if error.missing:
                     return None
                 raise
-            if found.metadata.annotations.get(self._program.mark) != mark:
-                raise _conflict(request, "AlreadyExists", f"another {place.name} was made meanwhile")
-            made: T = found
-            return made
+            if known.metadata.annotations.get(self._program.mark) != request_id:
+                raise _conflict_error(request, "AlreadyExists", f"another {ref.name} was created meanwhile")
+            created: T = known
+            return created
 
-        return await _until_clear(once, look, self._within_s)
+        return await _send_once(send, read_outcome, self._retry_for_s)
 
-    async def ask(self, resource: Resource[T], body: Object) -> T:
-        """The answer to a question that is put as an object and not kept, as a review is. Raises ApiError."""
-        request = telling("create", Place(resource), body)
-        return decoded(request, await self._repeated(request), resource.read_as)
+    async def create_review(self, resource: Resource[T], body: Object) -> T:
+        """Create a review, which the server answers and does not store. Raises ApiError."""
+        request = write_request("create", ObjectRef(resource), body)
+        return decode_response(request, await self._send(request), resource.object_type)
 
-    async def merge(self, place: Place[T], body: Object) -> T:
-        """Change fields of an object, or of a part of it; null takes one away. With a resource version in its metadata
-        it is refused when the object has changed since; that may be by this very change, sent twice: read again.
+    async def merge(self, ref: ObjectRef[T], body: Object) -> T:
+        """Merge-patch an object or a subresource; null removes a field. Raises ApiError.
 
-        Raises ApiError.
+        With a resource version in its metadata the patch conflicts when the object has changed since, perhaps by this
+        very patch, sent twice: read it again.
         """
-        request = telling("patch", place, body, MERGE_PATCH)
-        return decoded(request, await self._repeated(request), place.resource.read_as)
+        request = write_request("patch", ref, body, MERGE_PATCH)
+        return decode_response(request, await self._send(request), ref.resource.object_type)
 
-    async def patch(self, place: Place[T], steps: Sequence[Mapping[str, Any]]) -> T:
-        """Change an object, or a part of it, by the steps of a JSON patch (RFC 6902).
+    async def patch(self, ref: ObjectRef[T], steps: Sequence[Mapping[str, Any]]) -> T:
+        """Apply the steps of a JSON patch (RFC 6902) to an object or a subresource.
 
-        Raises ApiError; one that is `unclear` when it may have been done: it is not repeated, for a step may do more
-        when it is done twice.
+        Raises ApiError, with `outcome_unknown` set when the patch may have been applied: it is not retried, because a
+        step may have another effect the second time.
         """
-        request = telling("patch", place, steps, JSON_PATCH)
-        answer = await self._repeated(request, unless_unclear=True)
-        return decoded(request, answer, place.resource.read_as)
+        request = write_request("patch", ref, steps, JSON_PATCH)
+        answer = await self._send(request, unless_outcome_unknown=True)
+        return decode_response(request, answer, ref.resource.object_type)
 
-    async def apply(self, resource: Resource[T], body: Object, part: str = "", manager: str = "") -> T:
-        """Have an object be so (server-side apply): the fields in `body` are the manager's, by default the program's,
-        whoever had them.
+    async def apply(self, resource: Resource[T], body: Object, subresource: str = "", manager: str = "") -> T:
+        """Apply an object server-side, forcing conflicts: its fields belong to `manager`, by default the program.
 
         Raises ApiError.
         """
         metadata = body["metadata"]
-        place = Place(resource, metadata.get("namespace", ""), metadata["name"], part)
-        request = telling("patch", place, body, APPLY, {"fieldManager": manager or self._program.name, "force": "true"})
-        return decoded(request, await self._repeated(request), resource.read_as)
+        ref = ObjectRef(resource, metadata.get("namespace", ""), metadata["name"], subresource)
+        query = {"fieldManager": manager or self._program.name, "force": "true"}
+        request = write_request("patch", ref, body, APPLY, query)
+        return decode_response(request, await self._send(request), resource.object_type)
 
     async def delete(
-        self, resource: Resource[Any], known: Meta, *, unchanged: bool = False, grace_s: int | None = None
+        self, resource: Resource[Any], known: ObjectMeta, *, unchanged: bool = False, grace_s: int | None = None
     ) -> bool:
-        """Delete that very object, and with `unchanged` only as it is known; what it owns goes with it, later.
+        """Delete this very object by its UID; its dependents are collected later. Return False if it was gone already.
 
-        False: it was gone already. Raises ApiError; a conflict when there is another of that name, or it has changed.
+        With `unchanged`, delete it only at the known resource version. Raises ApiError; a conflict when another object
+        has the name, or the object has changed.
         """
-        wanted = {"uid": known.uid, "resourceVersion": known.resource_version if unchanged else ""}
+        preconditions = {"uid": known.uid, "resourceVersion": known.resource_version if unchanged else ""}
         options: Object = {
             "kind": "DeleteOptions",
             "apiVersion": "v1",
             "propagationPolicy": "Background",
-            "preconditions": {key: value for key, value in wanted.items() if value},
+            "preconditions": {key: value for key, value in preconditions.items() if value},
         }
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         try:
-            await self._repeated(telling("delete", Place(resource, known.namespace, known.name), options))
+            await self._send(write_request("delete", ObjectRef(resource, known.namespace, known.name), options))
         except ApiError as error:
             if error.missing:
                 return False
             raise
         return True
 
-    async def bind(self, pod: Meta, node: str, annotations: Mapping[str, str]) -> None:
-        """Put a pod on a node, with annotations that the pod gets in the same write. Its uid is a precondition. It may
-        be bound just so already: what a leader asked for that is dead by now may come late.
+    async def bind(self, pod: ObjectMeta, node: str, annotations: Mapping[str, str]) -> None:
+        """Bind a pod to a node and set annotations in the same write. The pod's UID is a precondition.
 
-        Raises ApiError: a conflict when it is bound elsewhere, is being deleted, is gated, or is another by now.
+        The pod may be bound exactly so already: a request of a leader that is dead by now may arrive late. Raises
+        ApiError; a conflict when the pod is bound elsewhere, is being deleted, is gated, or was replaced.
         """
-        about = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": annotations}
+        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": annotations}
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": about,
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        request = telling("create", Place(PODS, pod.namespace, pod.name, "binding"), body)
+        request = write_request("create", ObjectRef(PODS, pod.namespace, pod.name, "binding"), body)
 
-        async def once() -> bool:
-            await self._wire.exchange(request)
+        async def send() -> bool:
+            await self._http.send(request)
             return True
 
-        async def look() -> bool | None:
-            found = await self.get(PODS, pod.name, pod.namespace)
-            if found.metadata.uid != pod.uid:
-                raise _conflict(request, "Conflict", f"the pod of that name is another by now: {found.metadata.uid}")
-            return _bound(request, found, node, annotations)
+        async def read_outcome() -> bool | None:
+            bound_pod = await self.get(PODS, pod.name, pod.namespace)
+            if bound_pod.metadata.uid != pod.uid:
+                raise _conflict_error(request, "Conflict", f"the pod was replaced by {bound_pod.metadata.uid}")
+            return _is_bound(request, bound_pod, node, annotations)
 
-        await _until_clear(once, look, self._within_s, others_may=True)
+        await _send_once(send, read_outcome, self._retry_for_s, accept_conflict=True)
 
-    # -- again ---------------------------------------------------------------------------------------------------------
+    # -- retries -------------------------------------------------------------------------------------------------------
 
-    async def _repeated(self, request: Request, *, unless_unclear: bool = False) -> bytes:
-        """The answer to what may be asked as often as one likes; or at least while nothing has come of it."""
-        patience = _Patience(self._within_s)
+    async def _send(self, request: Request, *, unless_outcome_unknown: bool = False) -> bytes:
+        """Send a request with retries; with `unless_outcome_unknown`, only while it cannot have been carried out."""
+        retries = _Retries(self._retry_for_s)
         while True:
             try:
-                return await self._wire.exchange(request)
+                return await self._http.send(request)
             except ApiError as error:
-                if unless_unclear and error.unclear:
+                if unless_outcome_unknown and error.outcome_unknown:
                     raise
-                await patience.wait(error)
+                await retries.wait(error)
 
 
-def _bound(request: Request, pod: Pod, node: str, annotations: Mapping[str, str]) -> bool | None:
-    """Whether it is bound as it was to be; None while it is not bound. Raises ApiError when it is bound otherwise."""
+def _is_bound(request: Request, pod: Pod, node: str, annotations: Mapping[str, str]) -> bool | None:
+    """Return True if the pod is bound as requested, None if it is unbound; raise ApiError if it is bound otherwise."""
     if not pod.spec.node_name:
         return None
     if pod.spec.node_name == node and annotations.items() <= pod.metadata.annotations.items():
         return True
-    raise _conflict(request, "Conflict", f"somebody else has bound it to {pod.spec.node_name}")
+    raise _conflict_error(request, "Conflict", f"it is bound to {pod.spec.node_name} already")
 
 
-def _conflict(request: Request, reason: str, message: str) -> ApiError:
-    return ApiError(request.what, HTTPStatus.CONFLICT, reason, message)
+def _conflict_error(request: Request, reason: str, message: str) -> ApiError:
+    return ApiError(request.description, HTTPStatus.CONFLICT, reason, message)
 
 
-async def _until_clear(
-    once: Callable[[], Awaitable[T]],
-    look: Callable[[], Awaitable[T | None]],
-    within_s: float,
+async def _send_once(
+    send: Callable[[], Awaitable[T]],
+    read_outcome: Callable[[], Awaitable[T | None]],
+    retry_for_s: float,
     *,
-    others_may: bool = False,
+    accept_conflict: bool = False,
 ) -> T:
-    """What must not be done twice. `look` gives what has come of it, None when nothing has, and raises when something
-    else is there instead. others_may: a conflict may be with somebody who has done the very same."""
-    patience = _Patience(within_s)
-    unclear = others_may
+    """Retry a request that must not be carried out twice.
+
+    Args:
+        send: send the request.
+        read_outcome: return the result if the request was carried out, None if not; raises if something else is there.
+        retry_for_s: how long to retry.
+        accept_conflict: a conflict may be with another client that did the same.
+    """
+    retries = _Retries(retry_for_s)
+    outcome_unknown = accept_conflict
     while True:
         try:
-            return await once()
+            return await send()
         except ApiError as error:
-            unclear |= error.unclear
-            if unclear and (error.unclear or error.conflict) and (found := await look()) is not None:
-                return found
-            await patience.wait(error)
+            outcome_unknown |= error.outcome_unknown
+            is_unclear = outcome_unknown and (error.outcome_unknown or error.conflict)
+            if is_unclear and (outcome := await read_outcome()) is not None:
+                return outcome
+            await retries.wait(error)
 
 
-class _Patience:
-    """How often, and for how long, one request is made again."""
+class _Retries:
+    """Retry budget and backoff of one request."""
 
-    def __init__(self, within_s: float) -> None:
+    def __init__(self, retry_for_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._until_s = self._loop.time() + within_s
+        self._until_s = self._loop.time() + retry_for_s
         self._failures = 0
 
     async def wait(self, error: ApiError) -> None:
-        """Until the next attempt. Raises the error when there is to be none."""
+        """Wait until the next attempt. Raises the error when there is to be none."""
         self._failures += 1
-        pause = error.retry_after_s + pause_s(self._failures, FIRST_PAUSE_S, MOST_PAUSE_S)
-        if not error.passes or self._loop.time() + pause > self._until_s:
+        pause = error.retry_after_s + backoff_s(self._failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S)
+        if not error.is_retryable or self._loop.time() + pause > self._until_s:
             raise error
         await asyncio.sleep(pause)

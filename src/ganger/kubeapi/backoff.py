@@ -1,17 +1,16 @@
-"""How long to leave something alone that has failed: longer each time, and never all of us at once.
-
-Used wherever the Kubernetes world tries again: `transport`, `follow`, `work`.
-"""
+"""Exponential backoff with jitter: clients that fail together do not come back together."""
 
 import random
 from typing import Final
 
-_DOUBLINGS: Final = 30
-"""More of them change nothing, and would only make large numbers."""
+_MAX_DOUBLINGS: Final = 30
+"""More doublings change nothing and would only overflow."""
 
 
-def pause_s(failures: int, first_s: float, most_s: float) -> float:
-    """After so many failures in a row: `first_s`, doubled with each, at most `most_s`; of that, by chance, half or
-    more."""
-    whole_s: float = min(most_s, first_s * 2 ** min(max(failures - 1, 0), _DOUBLINGS))
+def backoff_s(failures: int, first_s: float, max_s: float) -> float:
+    """Return the pause after `failures` in a row.
+
+    It is `first_s`, doubled with each failure up to `max_s`, and reduced by up to half at random.
+    """
+    whole_s: float = min(max_s, first_s * 2 ** min(max(failures - 1, 0), _MAX_DOUBLINGS))
     return whole_s * random.uniform(0.5, 1.0)

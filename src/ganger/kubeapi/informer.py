@@ -1,9 +1,8 @@
-"""A store of one resource that follows the server: what is there, and who is told of each change, once.
+"""Cache of one resource that follows the API server and reports each change once.
 
-Run by the backend, one for each resource. A list begins it; a watch keeps it up to date, and is taken up again where it
-broke. Where the server does not know that place any more, it is listed again, and told is what differs, the objects
-that are gone included. A connection that has died without a word is noticed because servers say each minute that
-nothing has happened.
+A list fills the cache, a watch keeps it up to date and is resumed where it broke. When the server no longer has that
+resource version, the resource is listed again and the differences are reported, deletions included. A connection that
+died silently is detected because servers send a bookmark about once a minute.
 """
 
 import asyncio
@@ -14,79 +13,90 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import pause_s
-from ganger.kubeapi.objects import Bookmark, Deleted, Key, Meta
-from ganger.kubeapi.request import News
-from ganger.kubeapi.resources import EVERYTHING, Resource, Selection
+from ganger.kubeapi.backoff import backoff_s
+from ganger.kubeapi.objects import Bookmark, Deleted, Key, ObjectMeta
+from ganger.kubeapi.request import WatchEvent
+from ganger.kubeapi.resources import EVERYTHING, ListOptions, Resource
 
-LASTS_S: Final = (300.0, 600.0)
-"""Between how many seconds a watch is asked to last: by chance, so that they do not all begin anew at once."""
-SILENT_S: Final = 75.0
-"""After how long without a word a connection counts as dead: servers mostly send a bookmark about each minute."""
-FIRST_PAUSE_S: Final = 0.2
-MOST_PAUSE_S: Final = 10.0
-_LISTED_AGAIN_AFTER: Final = 3
-"""Failures of the server's own in a row, after which the place where we are may be what it cannot bear."""
+WATCH_DURATION_S: Final = (300.0, 600.0)
+"""Range of the duration of a watch: random, so that watches do not all restart at once."""
+WATCH_TIMEOUT_S: Final = 75.0
+"""Silence after which a connection counts as dead: servers send a bookmark about each minute."""
+INITIAL_BACKOFF_S: Final = 0.2
+MAX_BACKOFF_S: Final = 10.0
+_RELIST_AFTER_FAILURES: Final = 3
+"""Server errors in a row after which the resource version itself may be the cause."""
 
 _log = logging.getLogger(__name__)
 
 
-class Stored(Protocol):
-    """What can be followed."""
+class HasMetadata(Protocol):
+    """An object that can be followed."""
 
     @property
-    def metadata(self) -> Meta:
-        """Which object it is, and of which version."""
+    def metadata(self) -> ObjectMeta:
+        """Identity and version of the object."""
 
 
-T = TypeVar("T", bound=Stored)
-Changed = Callable[[T | None, T | None], None]
-"""Told what an object was (None: it is new) and is (None: it is gone). An object that was deleted and made again under
-its name is told as gone first. Called on the event loop, when the store has it already; what it raises ends `run`."""
+T = TypeVar("T", bound=HasMetadata)
+ChangeHandler = Callable[[T | None, T | None], None]
+"""Receives an object before (None: added) and after (None: deleted) a change.
+
+An object that was deleted and created again under its name is reported as deleted first. Called on the event loop,
+after the cache is updated; an exception ends `run`.
+"""
 
 
 class Informer(Generic[T]):
-    """The objects of a resource, as they were at most `lag_s` seconds ago. Nothing is known before `synced` is set."""
+    """Cache of a resource's objects, at most `lag_s` seconds old. It is empty before `synced` is set."""
 
-    def __init__(self, api: Api, resource: Resource[T], changed: Changed[T], which: Selection = EVERYTHING) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        resource: Resource[T],
+        on_change: ChangeHandler[T],
+        options: ListOptions = EVERYTHING,
+    ) -> None:
         self._api = api
         self._resource = resource
-        self._which = which
-        self._changed = changed
+        self._options = options
+        self._on_change = on_change
         self._objects: dict[Key, T] = {}
         self._version = 0
-        """Up to where everything was told; 0 when that is nowhere."""
-        self.heard_s = float("-inf")
-        """When the server said something last, by the event loop's clock."""
+        """Resource version up to which changes were reported; 0 if a list is needed."""
+        self.last_event_s = float("-inf")
+        """Time of the server's last message, by the event loop's clock."""
         self._failures = 0
-        self._said = ""
+        self._logged = ""
         self.synced = asyncio.Event()
-        self._word = asyncio.Event()
-        self.trouble: ApiError | None = None
-        """Why nothing can be heard at present."""
+        self._message_received = asyncio.Event()
+        self.last_error: ApiError | None = None
+        """Why the server cannot be followed at present."""
 
     @property
     def objects(self) -> Mapping[Key, T]:
-        """What there is."""
+        """Live view of the cached objects."""
         return self._objects
 
     @property
     def lag_s(self) -> float:
-        """For how long the server has said nothing; infinite before it has said everything once."""
-        return asyncio.get_running_loop().time() - self.heard_s
+        """Time since the server's last message; infinite before the first list is complete."""
+        return asyncio.get_running_loop().time() - self.last_event_s
 
-    async def caught_up(self, namespace: str) -> None:
-        """Come back when everything has been told that had happened in a namespace before this was asked: at the latest
-        with the next word of a server that says each minute that nothing has happened. Raises ApiError."""
-        version = await self._api.version(self._resource, namespace)
+    async def wait_until_current(self, namespace: str) -> None:
+        """Wait until every change in a namespace from before this call has been reported. Raises ApiError.
+
+        At the latest this is the server's next bookmark, about a minute.
+        """
+        version = await self._api.list_version(self._resource, namespace)
         while self._version < version:
-            self._word.clear()
-            await self._word.wait()
+            self._message_received.clear()
+            await self._message_received.wait()
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Follow the resource until cancelled."""
         while True:
             self._failures += 1
             try:
@@ -96,81 +106,85 @@ class Informer(Generic[T]):
             except ApiError as error:
                 self._failed(error)
             if self._failures:
-                await asyncio.sleep(pause_s(self._failures, FIRST_PAUSE_S, MOST_PAUSE_S))
+                await asyncio.sleep(backoff_s(self._failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
 
     async def _list(self) -> None:
         version, listed = 0, dict[Key, T]()
-        async with aclosing(self._api.pages(self._resource, self._which)) as pages:
+        async with aclosing(self._api.pages(self._resource, self._options)) as pages:
             async for page in pages:
-                listed.update((each.metadata.key, each) for each in page.items or ())
+                listed.update((item.metadata.key, item) for item in page.items or ())
                 version = int(page.metadata.resource_version)
         for key in [key for key in self._objects if key not in listed]:
             self._drop(key)
-        for key, found in listed.items():
-            self._put(key, found)
+        for key, item in listed.items():
+            self._put(key, item)
         self._version = version
-        self._heard()
+        self._note_message()
         self.synced.set()
 
     async def _watch(self) -> None:
         watch = self._api.watch(
-            self._resource, self._which, str(self._version), lasts_s=random.uniform(*LASTS_S), silent_s=SILENT_S
+            self._resource,
+            self._options,
+            str(self._version),
+            timeout_s=random.uniform(*WATCH_DURATION_S),
+            read_timeout_s=WATCH_TIMEOUT_S,
         )
-        async with aclosing(watch) as told:
-            await anext(told)
-            # Of a resource that is quiet, servers may say nothing: that they take the question again is news enough.
-            self._heard()
-            async for news in told:
-                self._take(news)
-                self._heard()
-                # Not so before: a server whose watches break at once would be asked for one after the other.
-                self._failures, self._said = 0, ""
+        async with aclosing(watch) as events:
+            await anext(events)
+            # Servers may send nothing about a quiet resource: that they accept the watch again shows that they are
+            # there.
+            self._note_message()
+            async for event in events:
+                self._handle(event)
+                self._note_message()
+                # Not before an event: a server whose watches break at once would get one after the other.
+                self._failures, self._logged = 0, ""
 
-    def _take(self, news: News[T]) -> None:
-        version = int(news.object.metadata.resource_version)
-        if isinstance(news, Bookmark):
+    def _handle(self, event: WatchEvent[T]) -> None:
+        version = int(event.object.metadata.resource_version)
+        if isinstance(event, Bookmark):
             if version < self._version:
-                # Its data are older than what it has told: they were put back from a copy.
+                # The server's data were restored from an older backup.
                 raise ApiError(f"watch {self._resource.plural}", HTTPStatus.GONE, "Expired", "versions went backwards")
         elif version <= self._version:
-            return  # told before: within one resource, events come in the order of their versions
-        elif isinstance(news, Deleted):
-            self._drop(news.object.metadata.key)
+            return  # reported before: within one resource, events come in the order of their versions
+        elif isinstance(event, Deleted):
+            self._drop(event.object.metadata.key)
         else:
-            self._put(news.object.metadata.key, news.object)
+            self._put(event.object.metadata.key, event.object)
         self._version = version
 
-    def _put(self, key: Key, found: T) -> None:
+    def _put(self, key: Key, current: T) -> None:
         known = self._objects.get(key)
-        if known is not None and known.metadata.uid != found.metadata.uid:
+        if known is not None and known.metadata.uid != current.metadata.uid:
             self._drop(key)
             known = None
-        if known is None or known.metadata.resource_version != found.metadata.resource_version:
-            self._objects[key] = found
-            self._changed(known, found)
+        if known is None or known.metadata.resource_version != current.metadata.resource_version:
+            self._objects[key] = current
+            self._on_change(known, current)
 
     def _drop(self, key: Key) -> None:
         if (known := self._objects.pop(key, None)) is not None:
-            self._changed(known, None)
+            self._on_change(known, None)
 
-    def _heard(self) -> None:
-        self.heard_s = asyncio.get_running_loop().time()
-        self.trouble = None
-        self._word.set()
+    def _note_message(self) -> None:
+        self.last_event_s = asyncio.get_running_loop().time()
+        self.last_error = None
+        self._message_received.set()
 
     def _failed(self, error: ApiError) -> None:
         self._failures = max(self._failures, 1)
         if error.expired:
             self._version = 0
-            return  # nothing is wrong: it has only been away for long
-        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and self._failures >= _LISTED_AGAIN_AFTER:
+            return  # not a fault: the client was away for long
+        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and self._failures >= _RELIST_AFTER_FAILURES:
             self._version = 0
-        self.trouble = error
-        # That a connection breaks, and the next one does not, is how connections are.
-        if self._failures > 1 and self._said != (said := str(error)):
-            self._said = said
+        self.last_error = error
+        # A single broken connection is normal and not logged.
+        if self._failures > 1 and self._logged != (message := str(error)):
+            self._logged = message
             remedy = error.remedy
             if error.missing and error.setup:
-                remedy = f"the cluster lacks that definition: `{error.setup}` makes it"
-            whole = f"{said}; {remedy}" if remedy else said
-            _log.warning("%s; trying again until it works, which is not said each time", whole)
+                remedy = f"the cluster lacks that definition: `{error.setup}` creates it"
+            _log.warning("%s%s; retrying until it works, logged once", message, f"; {remedy}" if remedy else "")

@@ -1,8 +1,7 @@
-"""Kubernetes objects, with the fields that are read: everything else is skipped while they are parsed.
+"""Kubernetes objects with the fields that are read; everything else is skipped while parsing.
 
-Whole objects are not kept: of a pod about a tenth is read here, which is what
-makes a list of 50,000 of them cheap. Names are the API's own, in snake case; fields that an object may lack have the
-value that their absence stands for. Times stay the API's text (RFC 3339).
+Of a pod about a tenth is read, which makes a list of 50,000 of them cheap. Names are the API's own, in snake case; an
+absent field has the value that its absence stands for. Times stay the API's text (RFC 3339).
 """
 
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -16,18 +15,18 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """By what an object of one resource is told from the others; the namespace of a cluster's own objects is empty."""
+    """Identity of an object within its resource; the namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
 
 
-class Fields(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Of which no field can be part of a cycle, so that the collector never looks at it."""
+class ApiStruct(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of API objects. No field can be part of a cycle, so the garbage collector skips them."""
 
 
-class Meta(Fields, frozen=True):
-    """What every object has. `generation` counts changes of its spec."""
+class ObjectMeta(ApiStruct, frozen=True):
+    """Metadata of every object. `generation` counts changes of its spec."""
 
     name: str = ""
     namespace: str = ""
@@ -41,12 +40,12 @@ class Meta(Fields, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Which object this is."""
+        """Namespace and name."""
         return Key(self.namespace, self.name)
 
 
-class Condition(Fields, frozen=True):
-    """One line of an object's status."""
+class Condition(ApiStruct, frozen=True):
+    """One condition of an object's status."""
 
     type: str
     status: str
@@ -58,31 +57,35 @@ class Condition(Fields, frozen=True):
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class Taint(Fields, frozen=True):
-    """What keeps pods away that do not tolerate it. effect: NoSchedule, PreferNoSchedule or NoExecute."""
+class Taint(ApiStruct, frozen=True):
+    """Node taint. effect: NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
 
-class Address(Fields, frozen=True):
-    """type: InternalIP, Hostname ..."""
+class Address(ApiStruct, frozen=True):
+    """Node address. type: InternalIP, Hostname ..."""
 
     type: str
     address: str
 
 
-class NodeSpec(Fields, frozen=True):
-    """unschedulable: somebody cordoned it."""
+class NodeSpec(ApiStruct, frozen=True):
+    """Spec of a node. unschedulable: it is cordoned."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(Fields, frozen=True):
-    """allocatable: what pods may have of it, by resource, as quantities (`8`, `7910m`, `64Gi`); capacity: all that it
-    has, also devices that are out of order."""
+class NodeStatus(ApiStruct, frozen=True):
+    """Status of a node.
+
+    Attributes:
+        allocatable: what pods may use, by resource, as quantities (`8`, `7910m`, `64Gi`).
+        capacity: all that the node has, also devices that are out of order.
+    """
 
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
@@ -90,10 +93,10 @@ class NodeStatus(Fields, frozen=True):
     addresses: tuple[Address, ...] = ()
 
 
-class Node(Fields, frozen=True):
-    """A machine, as the cluster knows it."""
+class Node(ApiStruct, frozen=True):
+    """One node."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -101,29 +104,29 @@ class Node(Fields, frozen=True):
 # -- pods -------------------------------------------------------------------------------------------------------------
 
 
-class Needs(Fields, frozen=True):
-    """What a container asks for, and may have at most."""
+class ResourceRequirements(ApiStruct, frozen=True):
+    """Requests and limits of a container."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class Container(Fields, frozen=True):
-    """restart_policy: `Always` on an init container makes it one that runs beside the others."""
+class Container(ApiStruct, frozen=True):
+    """Container of a pod. restart_policy: `Always` makes an init container a sidecar."""
 
     name: str = ""
-    resources: Needs = Needs()
+    resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
 
 
-class TokenGate(Fields, frozen=True):
-    """What holds a pod back until somebody takes it away."""
+class SchedulingGate(ApiStruct, frozen=True):
+    """Gate that holds a pod back until it is removed."""
 
     name: str
 
 
-class Toleration(Fields, frozen=True):
-    """operator: Equal or Exists; an empty key with Exists tolerates everything, an empty effect all effects."""
+class Toleration(ApiStruct, frozen=True):
+    """Toleration of a pod. An empty key with Exists tolerates every taint, an empty effect all effects."""
 
     key: str = ""
     operator: str = "Equal"
@@ -131,45 +134,49 @@ class Toleration(Fields, frozen=True):
     effect: str = ""
 
 
-class SchedulingGroup(Fields, frozen=True):
-    """The upstream PodGroup that a pod is of."""
+class SchedulingGroup(ApiStruct, frozen=True):
+    """Upstream PodGroup of a pod."""
 
     pod_group_name: str = ""
 
 
-class ClaimReference(Fields, frozen=True):
-    """A claim that a pod uses, by its name in the pod."""
+class PodResourceClaim(ApiStruct, frozen=True):
+    """Claim that a pod uses, by its name in the pod."""
 
     name: str
 
 
-class PodSpec(Fields, frozen=True):
-    """affinity: kept as it stands for another scheduler than the default one, which alone reads it; resources: the
-    needs of the pod as a whole."""
+class PodSpec(ApiStruct, frozen=True):
+    """Spec of a pod.
+
+    Attributes:
+        affinity: kept raw, and only for schedulers other than the default one.
+        resources: requirements of the pod as a whole.
+    """
 
     node_name: str = ""
     scheduler_name: str = DEFAULT_SCHEDULER
-    scheduling_gates: tuple[TokenGate, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, str] = {}
-    resources: Needs | None = None
+    resources: ResourceRequirements | None = None
     priority: int = 0
     node_selector: dict[str, str] = {}
     affinity: msgspec.Raw = msgspec.Raw()
     tolerations: tuple[Toleration, ...] = ()
     scheduling_group: SchedulingGroup | None = None
-    resource_claims: tuple[ClaimReference, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
     def __post_init__(self) -> None:
-        """A raw field is a view of the whole page that it was read from: it is copied, or else dropped."""
+        """Copy or drop the raw field, which is a view of the whole page that it was read from."""
         if self.affinity:
             is_read = self.scheduler_name != DEFAULT_SCHEDULER
             force_setattr(self, "affinity", self.affinity.copy() if is_read else msgspec.Raw())
 
 
-class Terminated(Fields, frozen=True):
-    """How a container ended."""
+class Terminated(ApiStruct, frozen=True):
+    """End of a container."""
 
     exit_code: int = 0
     signal: int = 0
@@ -177,31 +184,35 @@ class Terminated(Fields, frozen=True):
     message: str = ""
 
 
-class Waiting(Fields, frozen=True):
+class Waiting(ApiStruct, frozen=True):
     """Why a container does not run yet: ImagePullBackOff, CreateContainerConfigError ..."""
 
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Fields, frozen=True):
-    """One of the two, or neither while it runs."""
+class ContainerState(ApiStruct, frozen=True):
+    """At most one of the two; neither while the container runs."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Fields, frozen=True):
-    """ready: its probes are content."""
+class ContainerStatus(ApiStruct, frozen=True):
+    """Status of a container. ready: its probes succeed."""
 
     name: str = ""
     state: ContainerState = ContainerState()
     ready: bool = False
 
 
-class PodStatus(Fields, frozen=True):
-    """phase: Pending, Running, Succeeded, Failed or Unknown; reason and message say why a pod failed as a whole
-    (Evicted, NodeLost ...)."""
+class PodStatus(ApiStruct, frozen=True):
+    """Status of a pod.
+
+    Attributes:
+        phase: Pending, Running, Succeeded, Failed or Unknown.
+        reason: why a pod failed as a whole (Evicted, NodeLost ...), with `message`.
+    """
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] = ()
@@ -211,19 +222,19 @@ class PodStatus(Fields, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(Fields, frozen=True):
-    """One pod, ours or somebody else's."""
+class Pod(ApiStruct, frozen=True):
+    """One pod."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-# -- devices by claims (resource.k8s.io) ------------------------------------------------------------------------------
+# -- resource claims (resource.k8s.io) --------------------------------------------------------------------------------
 
 
-class ClaimedDevice(Fields, frozen=True):
-    """A device that a claim was given. admin_access: it is only looked at, and others may use it."""
+class ClaimedDevice(ApiStruct, frozen=True):
+    """Device allocated to a claim. admin_access: it is only monitored, and others may use it."""
 
     driver: str = ""
     pool: str = ""
@@ -231,65 +242,65 @@ class ClaimedDevice(Fields, frozen=True):
     admin_access: bool = False
 
 
-class ClaimedDevices(Fields, frozen=True):
-    """All that a claim was given."""
+class ClaimedDevices(ApiStruct, frozen=True):
+    """All devices allocated to a claim."""
 
     results: tuple[ClaimedDevice, ...] = ()
 
 
-class FieldRequirement(Fields, frozen=True):
-    """What a field of a node must be: `metadata.name` one of `values`."""
+class FieldRequirement(ApiStruct, frozen=True):
+    """Requirement on a field of a node: `metadata.name` is one of `values`."""
 
     key: str = ""
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(Fields, frozen=True):
-    """Nodes whose fields are all like that."""
+class NodeTerm(ApiStruct, frozen=True):
+    """Nodes that meet all requirements."""
 
     match_fields: tuple[FieldRequirement, ...] = ()
 
 
-class NodeSelector(Fields, frozen=True):
-    """Nodes that one of the terms fits."""
+class NodeSelector(ApiStruct, frozen=True):
+    """Nodes that match one of the terms."""
 
     node_selector_terms: tuple[NodeTerm, ...] = ()
 
 
-class Allocation(Fields, frozen=True):
-    """Which devices, and on which nodes they are."""
+class Allocation(ApiStruct, frozen=True):
+    """Allocated devices, and the nodes that have them."""
 
     devices: ClaimedDevices = ClaimedDevices()
     node_selector: NodeSelector = NodeSelector()
 
 
-class Consumer(Fields, frozen=True):
-    """Who may use a claim: a pod, by name and UID."""
+class Consumer(ApiStruct, frozen=True):
+    """User of a claim: a pod, by name and UID."""
 
     resource: str = ""
     name: str = ""
     uid: str = ""
 
 
-class ClaimStatus(Fields, frozen=True):
-    """allocation: None until the claim has its devices."""
+class ClaimStatus(ApiStruct, frozen=True):
+    """Status of a claim. allocation: None until it has its devices."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[Consumer, ...] = ()
 
 
-class ResourceClaim(Fields, frozen=True):
-    """Devices that are asked for one by one (Dynamic Resource Allocation)."""
+class ResourceClaim(ApiStruct, frozen=True):
+    """Claim of individual devices (Dynamic Resource Allocation)."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     status: ClaimStatus = ClaimStatus()
 
 
 # -- leases and custom resources --------------------------------------------------------------------------------------
 
 
-class LeaseSpec(Fields, frozen=True):
-    """Who leads, since when, and until when that holds without being said again."""
+class LeaseSpec(ApiStruct, frozen=True):
+    """Holder of a lease, and its times."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -298,76 +309,76 @@ class LeaseSpec(Fields, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(Fields, frozen=True):
-    """What a leader holds."""
+class Lease(ApiStruct, frozen=True):
+    """One lease."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
-class Bare(Fields, frozen=True):
-    """An object of which nothing is read but which it is."""
+class PartialObjectMetadata(ApiStruct, frozen=True):
+    """An object of which only the metadata are read."""
 
-    metadata: Meta
+    metadata: ObjectMeta
 
 
-class ConfigMap(Fields, frozen=True):
+class ConfigMap(ApiStruct, frozen=True):
     """Text, and bytes as base64, by key."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
 
 
-class Custom(Fields, frozen=True):
-    """A custom resource: spec and status as they stand, to be parsed by the program that defines them."""
+class CustomObject(ApiStruct, frozen=True):
+    """A custom resource with raw spec and status, to be parsed by the program that defines it."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        """A raw field is a view of the whole page that it was read from: what is kept of it is a copy."""
+        """Copy the raw fields, which are views of the whole page that they were read from."""
         force_setattr(self, "spec", self.spec.copy())
         force_setattr(self, "status", self.status.copy())
 
 
-# -- what lists, watches and refusals come as --------------------------------------------------------------------------
+# -- lists, watch events and errors ------------------------------------------------------------------------------------
 
 
-class ListMeta(Fields, frozen=True):
-    """Where a list was, and how it goes on when it is not whole."""
+class ListMeta(ApiStruct, frozen=True):
+    """Metadata of a list: its version, and the token of the next chunk."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Page(Fields, Generic[T], frozen=True):
-    """A piece of a list. Of nothing, the server may say that the items are null."""
+class Page(ApiStruct, Generic[T], frozen=True):
+    """Chunk of a list. The server may send null for no items."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = ()
 
 
-class Cause(Fields, frozen=True):
-    """One field that was refused, and why."""
+class StatusCause(ApiStruct, frozen=True):
+    """One invalid field."""
 
     reason: str = ""
     message: str = ""
     field: str = ""
 
 
-class StatusDetails(Fields, frozen=True):
-    """retry_after_seconds: how long the server asks to be left alone."""
+class StatusDetails(ApiStruct, frozen=True):
+    """Details of an error. retry_after_seconds: how long the server asks clients to wait."""
 
     name: str = ""
     kind: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int = 0
 
 
-class Status(Fields, frozen=True):
-    """How the server says that something went wrong; reason: Conflict, NotFound, AlreadyExists, Expired ..."""
+class Status(ApiStruct, frozen=True):
+    """Error of the API server. reason: Conflict, NotFound, AlreadyExists, Expired ..."""
 
     code: int = 0
     reason: str = ""
@@ -375,47 +386,47 @@ class Status(Fields, frozen=True):
     details: StatusDetails = StatusDetails()
 
 
-class Added(Fields, Generic[T], frozen=True, tag_field="type", tag="ADDED"):
-    """A watch's news: there is an object that was not there, or that did not fit what is watched."""
+class Added(ApiStruct, Generic[T], frozen=True, tag_field="type", tag="ADDED"):
+    """An object was created, or matches the watch now."""
 
     object: T
 
 
-class Modified(Fields, Generic[T], frozen=True, tag_field="type", tag="MODIFIED"):
-    """An object is not as it was."""
+class Modified(ApiStruct, Generic[T], frozen=True, tag_field="type", tag="MODIFIED"):
+    """An object changed."""
 
     object: T
 
 
-class Deleted(Fields, Generic[T], frozen=True, tag_field="type", tag="DELETED"):
-    """An object is gone, or does not fit any more what is watched; as it was last, with a new resource version."""
+class Deleted(ApiStruct, Generic[T], frozen=True, tag_field="type", tag="DELETED"):
+    """An object was deleted, or does not match the watch any more; with its last state and a new resource version."""
 
     object: T
 
 
-class Seen(Fields, frozen=True):
-    """Up to where everything was told. Of its object, this is all that means anything."""
+class BookmarkMeta(ApiStruct, frozen=True):
+    """Resource version up to which everything was reported."""
 
     resource_version: str
 
 
-class SeenObject(Fields, frozen=True):
-    """A bookmark's object."""
+class BookmarkObject(ApiStruct, frozen=True):
+    """Object of a bookmark: only its version is valid."""
 
-    metadata: Seen
-
-
-class Bookmark(Fields, frozen=True, tag_field="type", tag="BOOKMARK"):
-    """Nothing new, up to here."""
-
-    object: SeenObject
+    metadata: BookmarkMeta
 
 
-class Ended(Fields, frozen=True, tag_field="type", tag="ERROR"):
-    """Why the server tells no more."""
+class Bookmark(ApiStruct, frozen=True, tag_field="type", tag="BOOKMARK"):
+    """No change up to this version."""
+
+    object: BookmarkObject
+
+
+class WatchError(ApiStruct, frozen=True, tag_field="type", tag="ERROR"):
+    """End of a watch by an error."""
 
     object: Status
 
 
 Object = dict[str, Any]
-"""A whole object to be written, as JSON has it."""
+"""Whole object to be written, as JSON."""

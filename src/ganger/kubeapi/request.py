@@ -1,4 +1,4 @@
-"""One request to the API server, ready to be sent, and its answer decoded."""
+"""Requests to the API server, prepared for sending, and the decoding of responses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ganger.kubeapi.api_error import ApiError, from_status
-from ganger.kubeapi.objects import Added, Bookmark, Deleted, Ended, Modified
+from ganger.kubeapi.api_error import ApiError, error_from_status
+from ganger.kubeapi.objects import Added, Bookmark, Deleted, Modified, WatchError
 from ganger.kubeapi.resources import Resource
 
 T = TypeVar("T")
-News = Added[T] | Modified[T] | Deleted[T] | Bookmark
-"""What a watch tells."""
+WatchEvent = Added[T] | Modified[T] | Deleted[T] | Bookmark
+"""One event of a watch."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -26,17 +26,19 @@ _METHODS: Final = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 class Program:
     """The program that sends requests.
 
-    name: its user agent, and the manager of the fields that it applies; mark: the annotation that an object gets when
-    it is created, with a number of the request; setup: the command that defines the program's resources and grants its
-    rights, for messages."""
+    Attributes:
+        name: user agent, and manager of the fields that it applies.
+        mark: annotation of objects that it creates, with an id of the request.
+        setup: command that installs the program's resources and grants its permissions, for messages.
+    """
 
     name: str
     mark: str
     setup: str = ""
 
 
-class Use(NamedTuple):
-    """What a request needs to be allowed, in the words of a role: `create` of `pods/binding` in the first group."""
+class Permission(NamedTuple):
+    """RBAC permission that a request needs, such as `create` of `pods/binding` in the core group."""
 
     verb: str
     group: str
@@ -47,82 +49,90 @@ class Use(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place(Generic[T]):
-    """What a request is about: a resource, in a namespace, one object of it, a part of that (`status`, `binding`)."""
+class ObjectRef(Generic[T]):
+    """Target of a request: a resource, a namespace, one object, or a subresource of it (`status`, `binding`)."""
 
     resource: Resource[T]
     namespace: str = ""
     name: str = ""
-    part: str = ""
+    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. what: it, for people, its verb first; kind: the media type of its body; headers: beside our own."""
+    """One prepared request.
 
-    what: str
-    use: Use
+    Attributes:
+        description: the request for messages, verb first.
+        permission: what it needs to be allowed.
+        content_type: media type of the body.
+        headers: in addition to the client's own.
+    """
+
+    description: str
+    permission: Permission
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    kind: str = JSON
+    content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def asking(verb: str, place: Place[Any], query: Mapping[str, str] | None = None) -> Request:
-    """A request that brings nothing along."""
-    return _request(verb, place, query=query or {})
+def read_request(verb: str, ref: ObjectRef[Any], query: Mapping[str, str] | None = None) -> Request:
+    """Return a request without a body."""
+    return _request(verb, ref, query=query or {})
 
 
-def telling(
-    verb: str, place: Place[Any], body: Any, kind: str = JSON, query: Mapping[str, str] | None = None
+def write_request(
+    verb: str, ref: ObjectRef[Any], body: Any, content_type: str = JSON, query: Mapping[str, str] | None = None
 ) -> Request:
-    """A request with a body, as JSON."""
-    return _request(verb, place, query=query or {}, body=msgspec.json.encode(body), kind=kind)
+    """Return a request with a JSON body."""
+    return _request(verb, ref, query=query or {}, body=msgspec.json.encode(body), content_type=content_type)
 
 
-def _request(verb: str, place: Place[Any], **more: Any) -> Request:
-    resource = place.resource
-    plural = f"{resource.plural}/{place.part}" if place.part else resource.plural
-    # What is yet to be made has no path of its own.
-    name = "" if verb == "create" and not place.part else place.name
+def _request(verb: str, ref: ObjectRef[Any], **fields: Any) -> Request:
+    resource = ref.resource
+    plural = f"{resource.plural}/{ref.subresource}" if ref.subresource else resource.plural
+    # An object that does not exist yet has no path of its own.
+    name = "" if verb == "create" and not ref.subresource else ref.name
     return Request(
-        what=" ".join(filter(None, (verb, plural, "/".join(filter(None, (place.namespace, place.name)))))),
-        use=Use(verb, resource.group, plural),
+        description=" ".join(filter(None, (verb, plural, "/".join(filter(None, (ref.namespace, ref.name)))))),
+        permission=Permission(verb, resource.group, plural),
         method=_METHODS.get(verb, "GET"),
-        path=resource.path(place.namespace, name, place.part),
-        **more,
+        path=resource.path(ref.namespace, name, ref.subresource),
+        **fields,
     )
 
 
-def decoded(request: Request, answer: bytes, kind: type[T]) -> T:
-    """An answer's body. Raises ApiError when it is not what was asked for."""
+def decode_response(request: Request, body: bytes, object_type: type[T]) -> T:
+    """Return the decoded response body. Raises ApiError if it is not as expected."""
     try:
-        read: T = _decoder(kind).decode(answer)  # type: ignore[arg-type]  # a class is hashable
+        decoded: T = _decoder(object_type).decode(body)  # type: ignore[arg-type]  # a class is hashable
     except msgspec.DecodeError as error:
-        raise ApiError(request.what, 200, "Unreadable", str(error)) from error
-    return read
+        raise ApiError(request.description, 200, "Unreadable", str(error)) from error
+    return decoded
 
 
-def told(request: Request, lines: Sequence[bytes], kind: type[T]) -> Iterator[News[T]]:
-    """What some lines of a watch say. Raises ApiError when one says that it ends, or nothing that can be read."""
-    decoder = _news_decoder(kind)  # type: ignore[arg-type]  # a class is hashable
+def watch_events(request: Request, lines: Sequence[bytes], object_type: type[T]) -> Iterator[WatchEvent[T]]:
+    """Yield the events in lines of a watch. Raises ApiError for an error event or an unreadable line."""
+    decoder = _event_decoder(object_type)  # type: ignore[arg-type]  # a class is hashable
     for line in filter(None, lines):
         try:
-            news = decoder.decode(line)
+            event = decoder.decode(line)
         except msgspec.DecodeError as error:
-            raise ApiError(request.what, 200, "Unreadable", str(error)) from error
-        if isinstance(news, Ended):
-            raise from_status(request.what, news.object)
-        yield news
+            raise ApiError(request.description, 200, "Unreadable", str(error)) from error
+        if isinstance(event, WatchError):
+            raise error_from_status(request.description, event.object)
+        yield event
 
 
 @cache
-def _decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(kind)
+def _decoder(object_type: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(object_type)
 
 
 @cache
-def _news_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(Added[kind] | Modified[kind] | Deleted[kind] | Bookmark | Ended)
+def _event_decoder(object_type: Any) -> "msgspec.json.Decoder[Any]":
+    added, modified, deleted = Added[object_type], Modified[object_type], Deleted[object_type]
+    return msgspec.json.Decoder(added | modified | deleted | Bookmark | WatchError)

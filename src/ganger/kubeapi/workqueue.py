@@ -1,7 +1,7 @@
-"""Work by key: each key by one at a time, however often it was asked for meanwhile, and again when it fails.
+"""Queue of keys with rate-limited retries, as in client-go: no key is processed by two workers at once.
 
-Used by the backend, whose keys are the objects that must be brought to where they should be. What is added while a key
-is being worked on is done once more afterwards: it may have come too late to be seen.
+A key that is added while it is processed is processed once more afterwards: the change may have come too late to be
+taken into account.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import pause_s
+from ganger.kubeapi.backoff import backoff_s
 
 WORKERS: Final = 16
-"""How many keys are worked on at once."""
-FIRST_PAUSE_S: Final = 0.1
-MOST_PAUSE_S: Final = 60.0
+"""Keys processed at once."""
+INITIAL_BACKOFF_S: Final = 0.1
+MAX_BACKOFF_S: Final = 60.0
 
 K = TypeVar("K")
 
@@ -23,88 +23,88 @@ _log = logging.getLogger(__name__)
 
 
 class WorkQueue(Generic[K]):
-    """Calls `do` for each key that is added, in the order they are added. Everything is called on the event loop."""
+    """Runs `reconcile` for each added key, in the order of addition. All calls are on the event loop."""
 
-    def __init__(self, do: Callable[[K], Awaitable[None]], workers: int = WORKERS) -> None:
-        self._do = do
+    def __init__(self, reconcile: Callable[[K], Awaitable[None]], workers: int = WORKERS) -> None:
+        self._reconcile = reconcile
         self._workers = workers
         self._waiting: dict[K, None] = {}
-        self._under_way: set[K] = set()
-        self._again: set[K] = set()
-        self._later: dict[K, asyncio.TimerHandle] = {}
+        self._processing: set[K] = set()
+        self._dirty: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._news = asyncio.Event()
-        self._ended = False
+        self._wakeup = asyncio.Event()
+        self._shut_down = False
 
     def __len__(self) -> int:
-        """How many keys wait: for their turn, for what is done of them already, or until they are tried again."""
-        return len(self._waiting) + len(self._again) + len(self._later)
+        """Return the number of keys that wait: in the queue, for their current run to end, or for a retry."""
+        return len(self._waiting) + len(self._dirty) + len(self._timers)
 
     def add(self, key: K) -> None:
-        """Work on it, as soon as may be."""
-        if (timer := self._later.pop(key, None)) is not None:
+        """Queue a key now."""
+        if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
-        if key in self._under_way:
-            self._again.add(key)
+        if key in self._processing:
+            self._dirty.add(key)
         else:
             self._waiting[key] = None
-            self._news.set()
+            self._wakeup.set()
 
-    def add_later(self, key: K, after_s: float) -> None:
-        """Work on it in a while; sooner if it is added sooner, or was already."""
+    def add_after(self, key: K, after_s: float) -> None:
+        """Queue a key after a delay, or earlier if it is queued or due earlier."""
         loop = asyncio.get_running_loop()
-        at_s = loop.time() + after_s
-        if key in self._waiting or key in self._again:
+        due_s = loop.time() + after_s
+        if key in self._waiting or key in self._dirty:
             return
-        if (timer := self._later.get(key)) is not None:
-            if timer.when() <= at_s:
+        if (timer := self._timers.get(key)) is not None:
+            if timer.when() <= due_s:
                 return
             timer.cancel()
-        self._later[key] = loop.call_at(at_s, self.add, key)
+        self._timers[key] = loop.call_at(due_s, self.add, key)
 
     async def run(self) -> None:
-        """Work, until `end`. Cancelled, it breaks off what is under way."""
+        """Process keys until `end`. If cancelled, cancel what is in progress."""
         try:
             async with asyncio.TaskGroup() as group:
-                while not self._ended:
-                    while self._waiting and len(self._under_way) < self._workers:
+                while not self._shut_down:
+                    while self._waiting and len(self._processing) < self._workers:
                         key = next(iter(self._waiting))
                         del self._waiting[key]
-                        self._under_way.add(key)
-                        group.create_task(self._once(key))
-                    await self._news.wait()
-                    self._news.clear()
+                        self._processing.add(key)
+                        group.create_task(self._process(key))
+                    await self._wakeup.wait()
+                    self._wakeup.clear()
         finally:
-            self.end()
+            self.shut_down()
 
-    def end(self) -> None:
-        """Begin nothing any more: `run` returns when what is under way is done. What waits is left."""
-        self._ended = True
-        self._news.set()
-        for timer in self._later.values():
+    def shut_down(self) -> None:
+        """Start nothing more: `run` returns when what is in progress is done; what waits is dropped."""
+        self._shut_down = True
+        self._wakeup.set()
+        for timer in self._timers.values():
             timer.cancel()
-        self._later.clear()
+        self._timers.clear()
 
-    async def _once(self, key: K) -> None:
+    async def _process(self, key: K) -> None:
         try:
-            await self._do(key)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other keys are not to suffer
-            self._failed(key, error)
+            await self._reconcile(key)
+        except Exception as error:  # noqa: BLE001  # an error of one key must not stop the others
+            self._retry_later(key, error)
         else:
             self._failures.pop(key, None)
         finally:
-            self._under_way.discard(key)
-            if key in self._again:
-                self._again.discard(key)
+            self._processing.discard(key)
+            if key in self._dirty:
+                self._dirty.discard(key)
                 self.add(key)
-            self._news.set()
+            self._wakeup.set()
 
-    def _failed(self, key: K, error: Exception) -> None:
+    def _retry_later(self, key: K, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        pause = pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S)
-        # What the server refuses says all there is to say; anything else is a fault of ours.
-        ours = None if isinstance(error, ApiError) else error
+        pause = backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S)
+        # An API error explains itself; any other is a bug and needs its traceback.
+        traceback = None if isinstance(error, ApiError) else error
         remedy = f"; {error.remedy}" if isinstance(error, ApiError) and error.remedy else ""
-        _log.warning("%s: %s%s; again in %.1f s", key, error, remedy, pause, exc_info=ours)
-        if not self._ended:
-            self.add_later(key, pause)
+        _log.warning("%s: %s%s; retrying in %.1f s", key, error, remedy, pause, exc_info=traceback)
+        if not self._shut_down:
+            self.add_after(key, pause)

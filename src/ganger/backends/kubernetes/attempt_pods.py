@@ -1,6 +1,7 @@
-"""The pods of a generation: created and bound as a whole, watched while it lives, and how each of them ended.
+"""Pods of a generation: created and bound as a whole, and how each of them ended.
 
-Only what the API server knows; launchers' messages are the gang runtime's. Everything runs on the event loop.
+This is only what the API server knows; launchers' messages are handled by the gang runtime. Everything runs on the
+event loop.
 """
 
 import re
@@ -12,25 +13,25 @@ from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
-from ganger.backends.kubernetes.pod_template import pods
+from ganger.backends.kubernetes.pod_template import build_pods
 from ganger.kubeapi.api_error import NO_WEBHOOK, ApiError
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 
-STUCK: Final = (
+STUCK_REASONS: Final = (
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
     *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
 )
-"""Why a container waits that will not come by waiting."""
+"""Waiting reasons of a container that do not go away by waiting."""
 STUCK_AFTER_S: Final = 60.0
 """How long a container may be kept from running: a registry may be away for a moment."""
 UNREADY_AFTER_S: Final = 600.0
-"""How long a pod may wait for its volumes and its network: a disk that a lost node held is let go after six minutes."""
+"""How long a pod may wait for its volumes and network: a disk of a lost node is detached after six minutes."""
 READY_TO_START: Final = "PodReadyToStartContainers"
-"""Of a pod: its kubelet has all that containers need of it but their images."""
-BAD_CODE: Final = 65
-"""With what a launcher ends that does not run the job's code, as docs/reference/launcher-protocol.md has it."""
+"""Pod condition: the kubelet has everything that its containers need except their images."""
+EXIT_BAD_CODE: Final = 65
+"""Exit code of a launcher that does not run the job's code (docs/reference/launcher-protocol.md)."""
 
 
 _QUOTA: Final = re.compile(
@@ -45,15 +46,15 @@ _DENIALS: Final = (
 )
 
 
-class Written(Protocol):
-    """Where starts are written before they are carried out: `status.StatusWriter`."""
+class StartRecorder(Protocol):
+    """Writes starts to GangJobs before they are carried out: `StatusWriter`."""
 
-    async def written(self, gang: str, generation: int) -> None:
-        """Come back when the object says that this generation starts. KeyError: it was deleted."""
+    async def wait_until_written(self, gang: str, generation: int) -> None:
+        """Wait until the object says that this generation starts. Raises KeyError if it was deleted."""
 
 
-class Unplaceable(Exception):
-    """A generation of which no pod is left, or was ever made. cause, node, detail: as its failure is told."""
+class AttemptError(Exception):
+    """A generation without pods: none is left, or none was created. Has the cause, node and detail of its failure."""
 
     def __init__(self, cause: Cause, node: str, detail: str) -> None:
         super().__init__(detail)
@@ -61,144 +62,152 @@ class Unplaceable(Exception):
 
 
 class AttemptPods:
-    """Has generations placed."""
+    """Places generations, and deletes their pods."""
 
-    def __init__(self, binder: Binder, gear: PodBootstrap, written: Written, seen: ClusterCache) -> None:
-        self._binder, self._gear, self._written, self._seen = binder, gear, written, seen
+    def __init__(self, binder: Binder, bootstrap: PodBootstrap, recorder: StartRecorder, cache: ClusterCache) -> None:
+        self._binder, self._bootstrap, self._recorder, self._cache = binder, bootstrap, recorder, cache
 
-    async def begin(self, start: Start, job: Job, wanted: Callable[[], bool]) -> dict[str, Pod]:
-        """The pods by node, all of them bound. Broken off when they are not `wanted` any more.
+    async def place(self, start: Start, job: Job, is_wanted: Callable[[], bool]) -> dict[str, Pod]:
+        """Create and bind the pods; return them by node. Stops when `is_wanted` returns False.
 
-        Raises Unplaceable; NotLeadingError.
+        Raises AttemptError and NotLeadingError.
         """
         key, first = object_names.key_of(start.gang), start.nodes[0]
         try:
-            await self._written.written(start.gang, start.generation)
-            uid = self._seen.jobs[key].metadata.uid
-            await self._gear.put(key, uid)
+            await self._recorder.wait_until_written(start.gang, start.generation)
+            uid = self._cache.jobs[key].metadata.uid
+            await self._bootstrap.ensure(key, uid)
         except KeyError:
-            raise Unplaceable(Cause.START_FAILED, first, f"the GangJob {key.name} was deleted") from None
+            raise AttemptError(Cause.START_FAILED, first, f"the GangJob {key.name} was deleted") from None
         except ApiError as error:
-            cause, detail = not_admitted(error, key.namespace)
-            raise Unplaceable(cause, first, detail) from None
+            cause, detail = admission_failure(error, key.namespace)
+            raise AttemptError(cause, first, detail) from None
         self._check_nodes(start)
         devices: dict[str, list[int]] = {}
         for share in start.shares:
             devices.setdefault(share.node, []).extend(share.devices)
         try:
-            bodies = pods(start, job, uid, self._gear.setting(key))
-            return await self._binder.place(bodies, devices, wanted, self._seen.pods)
+            bodies = build_pods(start, job, uid, self._bootstrap.settings(key))
+            return await self._binder.place(bodies, devices, is_wanted, self._cache.pods)
         except NotPlacedError as error:
             cause, detail = Cause.START_FAILED, str(error)
-            if error.why is not None:
-                cause, detail = not_admitted(error.why, key.namespace, error.made)
-            raise Unplaceable(cause, error.node, detail) from None
+            if error.cause is not None:
+                cause, detail = admission_failure(error.cause, key.namespace, error.created)
+            raise AttemptError(cause, error.node, detail) from None
         except ApiError as error:
-            raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
+            raise AttemptError(Cause.START_FAILED, first, str(error)) from None
 
     def _check_nodes(self, start: Start) -> None:
-        """Raise Unplaceable when something changed about the nodes since the start was planned."""
+        """Raise AttemptError if a node has changed since the start was planned."""
         key = object_names.key_of(start.gang)
-        for at, node in enumerate(start.nodes):
-            if not self._seen.answers(node):
-                raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} vanished before anything was bound to it")
-            # What an earlier controller has made may run, and is not ended because its node is not ready.
-            made = Key(key.namespace, object_names.pod_name(start.gang, start.generation, at)) in self._seen.pods
-            if (why := self._seen.nodes[node].unready) and not made:
-                raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} is {why}")
+        for index, node in enumerate(start.nodes):
+            if not self._cache.is_available(node):
+                raise AttemptError(Cause.NODE_LOST, node, f"the node {node} was lost before a pod was bound to it")
+            # A pod that an earlier controller created may run: it is not ended because its node is not ready.
+            pod_key = Key(key.namespace, object_names.pod_name(start.gang, start.generation, index))
+            if (reason := self._cache.nodes[node].unready) and pod_key not in self._cache.pods:
+                raise AttemptError(Cause.NODE_LOST, node, f"the node {node} is {reason}")
 
-    async def renew(self, gang: str) -> None:
-        """Have the pods of a gang that runs find this controller, wherever the last one was. Raises ApiError."""
+    async def renew_bootstrap(self, gang: str) -> None:
+        """Write this controller's address for the pods of a running gang. Raises ApiError."""
         key = object_names.key_of(gang)
-        if (job := self._seen.jobs.get(key)) is not None:
-            await self._gear.put(key, job.metadata.uid)
+        if (job := self._cache.jobs.get(key)) is not None:
+            await self._bootstrap.ensure(key, job.metadata.uid)
 
-    async def end(self, pod: Pod, *, at_once: bool) -> None:
-        """Delete one pod, without waiting for its node if that is `at_once`. Tried until it is done.
+    async def delete(self, pod: Pod, *, at_once: bool) -> None:
+        """Delete one pod, with `at_once` without waiting for its node. Retries until it is done.
 
         Raises NotLeadingError.
         """
         await self._binder.delete([pod], at_once=at_once)
 
-    async def clear(self, start: Start, nodes: Collection[str]) -> set[str]:
-        """Have nothing left of a generation on these nodes; gives those of them where its pod still is, until it ends.
+    async def delete_on(self, start: Start, nodes: Collection[str]) -> set[str]:
+        """Delete a generation's pods on these nodes; return the nodes that still have one until it ends.
 
-        Tried until it is done. Raises NotLeadingError.
+        Retries until it is done. Raises NotLeadingError.
         """
-        pods = [pod for pod in await self._binder.found(start.gang, start.generation) if node_of(pod.metadata) in nodes]
-        await self._binder.delete(pods)
-        return {node_of(pod.metadata) for pod in pods}
+        on_nodes = [
+            pod for pod in await self._binder.list_pods(start.gang, start.generation) if node_of(pod.metadata) in nodes
+        ]
+        await self._binder.delete(on_nodes)
+        return {node_of(pod.metadata) for pod in on_nodes}
 
 
-def ending(pod: Pod) -> tuple[Cause, str]:
-    """Why a pod ended, or why it is gone, when its launcher had no time to say it."""
+def end_of(pod: Pod) -> tuple[Cause, str]:
+    """Return why a pod ended or was deleted, for a launcher that had no time to report it."""
     node, status = node_of(pod.metadata), pod.status
     for container in status.container_statuses:
         ended = container.state.terminated
         if ended is not None and ended.reason == "OOMKilled":
-            return Cause.OUT_OF_MEMORY, f"the pod on {node} used more memory than it may, so its node killed it"
+            return Cause.OUT_OF_MEMORY, f"the pod on {node} exceeded its memory limit and was killed by its node"
         if ended is not None and status.phase == "Failed" and not status.reason:
             lines = ended.message.splitlines()
-            said = f": {lines[-1].strip()}" if lines else ""
-            cause = Cause.START_FAILED if ended.exit_code == BAD_CODE else Cause.LAUNCHER_LOST
-            return cause, f"the launcher on {node} exited with {ended.exit_code}{said}"
+            last_line = f": {lines[-1].strip()}" if lines else ""
+            cause = Cause.START_FAILED if ended.exit_code == EXIT_BAD_CODE else Cause.LAUNCHER_LOST
+            return cause, f"the launcher on {node} exited with {ended.exit_code}{last_line}"
     if status.reason:
         return Cause.LAUNCHER_LOST, f"the pod on {node} ended: {status.reason}: {status.message}".rstrip(": ")
-    disrupted = next((each for each in status.conditions if each.type == "DisruptionTarget"), None)
-    if disrupted is not None:
-        return Cause.LAUNCHER_LOST, f"the pod on {node} was taken away: {disrupted.reason}: {disrupted.message}"
+    disruption = next((condition for condition in status.conditions if condition.type == "DisruptionTarget"), None)
+    if disruption is not None:
+        return Cause.LAUNCHER_LOST, f"the pod on {node} was disrupted: {disruption.reason}: {disruption.message}"
     return Cause.LAUNCHER_LOST, f"the pod {pod.metadata.name} on {node} was deleted"
 
 
 def has_succeeded(pod: Pod | None) -> bool:
-    """Whether all that ran in it exited with 0: a launcher's code is that of its first rank that failed."""
+    """Return whether all containers exited with 0: a launcher exits with the code of its first rank that failed."""
     return pod is not None and pod.status.phase == "Succeeded"
 
 
-def stuck(pod: Pod) -> str:
-    """Why a pod's container will not run however long one waits; nothing while it may."""
+def stuck_message(pod: Pod) -> str:
+    """Return why a pod's container cannot run however long one waits; empty while it may."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
-        if waiting is not None and waiting.reason in STUCK:
+        if waiting is not None and waiting.reason in STUCK_REASONS:
             return f"the pod on {node_of(pod.metadata)} cannot run: {waiting.reason}: {waiting.message}".rstrip(": ")
     return ""
 
 
-def unready(pod: Pod) -> str:
-    """Why no container of a pod has been begun, where that is neither its image nor its making; nothing while none is
-    to be expected. A volume that is not there comes by no waiting, but the kubelet says of it nothing on the pod."""
-    is_ready = next((each.status for each in pod.status.conditions if each.type == READY_TO_START), "")
-    if is_ready != "False" or pod.status.phase != "Pending" or stuck(pod):
+def unready_message(pod: Pod) -> str:
+    """Return a message while a pod waits for its volumes or network; empty otherwise.
+
+    A missing volume does not appear by waiting, but the kubelet reports it only in events.
+    """
+    ready = next((condition.status for condition in pod.status.conditions if condition.type == READY_TO_START), "")
+    if ready != "False" or pod.status.phase != "Pending" or stuck_message(pod):
         return ""
-    named = f"kubectl describe pod {pod.metadata.name} --namespace {pod.metadata.namespace}"
-    return f"the pod on {node_of(pod.metadata)} waits for its volumes or its network: {named} says for which"
+    command = f"kubectl describe pod {pod.metadata.name} --namespace {pod.metadata.namespace}"
+    return f"the pod on {node_of(pod.metadata)} waits for its volumes or its network: {command} says for which"
 
 
-# The API has no code of its own for these causes: a quota and a webhook answer 403 as a missing right does, and a
-# webhook that cannot be reached answers 500 as any fault of the server does. So its words are read: those of Kubernetes
-# 1.36.
-def not_admitted(error: ApiError, namespace: str, made: int = 0) -> tuple[Cause, str]:
-    """Return the cause and one sentence for a pod, Secret or ConfigMap that the API server refused. `made`: pods of the
-    gang that there were."""
+# The API has no reason of its own for these causes: a quota and a webhook respond with 403 as a missing permission
+# does, and an unreachable webhook with 500 as any internal error does. So the messages of Kubernetes 1.36 are parsed.
+def admission_failure(error: ApiError, namespace: str, created: int = 0) -> tuple[Cause, str]:
+    """Return the cause and a sentence for a pod, Secret or ConfigMap that the API server refused.
+
+    `created`: pods of the gang that existed by then.
+    """
     if NO_WEBHOOK in error.message:
         return Cause.WEBHOOK_UNREACHABLE, error.message[error.message.index(NO_WEBHOOK) :]
-    if error.status == HTTPStatus.FORBIDDEN and (found := _QUOTA.match(error.message)):
-        return Cause.NAMESPACE_QUOTA, f"namespace {namespace}, quota {found['quota']}: {_amounts(found, made)}"
+    if error.status == HTTPStatus.FORBIDDEN and (match := _QUOTA.match(error.message)):
+        return (
+            Cause.NAMESPACE_QUOTA,
+            f"namespace {namespace}, quota {match['quota']}: {_exceeded_amounts(match, created)}",
+        )
     if any(denial.search(error.message) for denial in _DENIALS):
         return Cause.ADMISSION_DENIED, str(error)
     return Cause.START_FAILED, str(error)
 
 
-def _amounts(found: re.Match[str], made: int) -> str:
-    """Return what is short, by resource."""
-    asked, used, limits = (_parsed(found[part]) for part in ("requested", "used", "limited"))
-    own = f" ({made} pod{'s' * (made > 1)} of this gang counted)" if made else ""
-    short = (
-        f"{name}: {used.get(name)} of {limit} used{own}, {asked.get(name)} asked" for name, limit in limits.items()
+def _exceeded_amounts(match: re.Match[str], created: int) -> str:
+    """Return the exceeded resources of a quota message."""
+    requested, used, limits = (_parse_amounts(match[group]) for group in ("requested", "used", "limited"))
+    own = f" ({created} pod{'s' * (created > 1)} of this gang counted)" if created else ""
+    exceeded = (
+        f"{name}: {used.get(name)} of {limit} used{own}, {requested.get(name)} asked" for name, limit in limits.items()
     )
-    return f"{'; '.join(short)} by {found['resource'].removesuffix('s')} {found['name']}"
+    return f"{'; '.join(exceeded)} by {match['resource'].removesuffix('s')} {match['name']}"
 
 
-def _parsed(amounts: str) -> dict[str, str]:
+def _parse_amounts(amounts: str) -> dict[str, str]:
     """Return the amounts of `pods=1,requests.cpu=4` by resource."""
-    return {name: amount for name, _, amount in (each.partition("=") for each in amounts.split(","))}
+    return {name: amount for name, _, amount in (item.partition("=") for item in amounts.split(","))}

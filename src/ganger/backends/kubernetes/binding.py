@@ -1,8 +1,7 @@
-"""All or nothing: the pods of a generation are made and bound, every one of them, or nothing of them is left.
+"""All-or-nothing binding: the pods of a generation are all created and bound, or none of them is left.
 
-Called by `supervisor` once the start is written on the GangJob. Each step may be done again: what a controller that
-died has made is found by its name and mark, and the rest is done. Nobody else binds gangs so: where a member cannot be
-bound for good, other schedulers leave its siblings bound (reference/kubernetes-python.md, section 4).
+Each step may be repeated: pods that a dead controller created are recognized by name and annotations, and the rest is
+done. Other schedulers leave the siblings of a pod bound that cannot be bound for good; this one unbinds them.
 """
 
 import asyncio
@@ -14,40 +13,45 @@ from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
 from ganger.backends.kubernetes import object_names
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import pause_s
-from ganger.kubeapi.objects import Key, Meta, Object, Pod
-from ganger.kubeapi.resources import PODS, Selection
+from ganger.kubeapi.backoff import backoff_s
+from ganger.kubeapi.objects import Key, Object, ObjectMeta, Pod
+from ganger.kubeapi.resources import PODS, ListOptions
 
-AT_ONCE: Final = 64
-"""Requests under way at a time."""
-FIRST_PAUSE_S: Final = 0.2
-MOST_PAUSE_S: Final = 2.0
-"""Before what must be undone is tried again."""
-TURNED_AWAY: Final = ("OutOf", "UnexpectedAdmissionError")
-"""How reasons of kubelets begin that let no pod in which was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
+MAX_CONCURRENT: Final = 64
+"""Requests in flight at a time."""
+INITIAL_BACKOFF_S: Final = 0.2
+MAX_BACKOFF_S: Final = 2.0
+"""Backoff of steps that must succeed eventually."""
+REJECTION_REASONS: Final = ("OutOf", "UnexpectedAdmissionError")
+"""Prefixes of the reasons with which kubelets reject a pod that was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
 _log = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 class NotLeadingError(Exception):
-    """Somebody else may lead by now: whatever is half done is theirs to finish."""
+    """Another controller may lead by now, which will finish what is half done."""
 
 
 class NotPlacedError(Exception):
-    """A generation that could not be bound whole: nothing of it is bound any more. node: the one it failed for; why:
-    the refusal, None where it was not wanted any more; made: how many of its pods there were."""
+    """A generation that could not be bound as a whole; nothing of it is bound any more.
 
-    def __init__(self, node: str, why: ApiError | None, made: int) -> None:
-        super().__init__(str(why or "it was stopped meanwhile"))
-        self.node, self.why, self.made = node, why, made
+    Attributes:
+        node: the node that it failed for.
+        cause: the API error; None if the generation was not wanted any more.
+        created: how many of its pods were created.
+    """
+
+    def __init__(self, node: str, cause: ApiError | None, created: int) -> None:
+        super().__init__(str(cause or "it was stopped meanwhile"))
+        self.node, self.cause, self.created = node, cause, created
 
 
 @dataclass(slots=True)
-class _Work(Generic[T]):
-    """What has come of doing something for each of many: the first failure, and for which of them."""
+class _Batch(Generic[T]):
+    """Results of a batch of requests by index, and the first failure."""
 
     done: dict[int, T] = field(default_factory=dict)
     failed: tuple[int, ApiError] | None = None
@@ -55,123 +59,131 @@ class _Work(Generic[T]):
 
 
 class Binder:
-    """Binds generations. `may_act` says whether we lead; it is asked before everything that is written. binds: how many
-    pods were bound, and how many were not, by the status of the answer."""
+    """Creates, binds and deletes pods.
 
-    def __init__(self, api: Api, may_act: Callable[[], bool]) -> None:
+    `may_act` returns whether this controller leads; it is checked before every write.
+    """
+
+    def __init__(self, api: ApiClient, may_act: Callable[[], bool]) -> None:
         self._api = api
         self._may_act = may_act
         self.binds: Counter[str] = Counter()
+        """Bound pods, and failed bindings by the status of the response."""
 
     async def place(
         self,
         bodies: Sequence[Object],
         devices: Mapping[str, Iterable[int]],
-        wanted: Callable[[], bool],
-        there: Mapping[Key, Pod],
+        is_wanted: Callable[[], bool],
+        existing: Mapping[Key, Pod],
     ) -> dict[str, Pod]:
-        """The pods, by node, all made and all bound; `devices` are the slots that each has of its node, by node. Broken
-        off when they are not `wanted` any more. What is `there` of them by what was last seen is not made: a successor
-        has ten seconds, and to be told of each pod of a large gang that it exists already takes most of them.
+        """Create and bind all pods; return them by node.
 
-        Raises NotPlacedError, when nothing is left of them; NotLeadingError, with whatever has come of it by then.
+        Raises NotPlacedError when nothing is left of them, and NotLeadingError with whatever was done by then.
+
+        Args:
+            bodies: the pods.
+            devices: the device slots that each pod has of its node, by node.
+            is_wanted: False aborts the placement.
+            existing: pods by the cache. They are not created again: a new leader has ten seconds, and a conflict for
+                each pod of a large gang would take most of them.
         """
-        if len(bodies) == 1:  # with one pod nothing can be half done: it is bound by the request that makes it
-            bodies = [_bound(bodies[0], devices)]
-        made = await self._each(bodies, lambda body: self._made(body, there), wanted)
-        pods = [made.done[index] for index in sorted(made.done)]
-        failed = made.failed
+        if len(bodies) == 1:  # a single pod cannot be half done: the request that creates it binds it
+            bodies = [_with_binding(bodies[0], devices)]
+        created = await self._run_batch(bodies, lambda body: self._ensure(body, existing), is_wanted)
+        pods = [created.done[index] for index in sorted(created.done)]
+        failed = created.failed
         if failed is None and len(pods) == len(bodies):
-            bound = await self._each(pods, lambda pod: self._bind(pod, devices), wanted)
+            bound = await self._run_batch(pods, lambda pod: self._bind(pod, devices), is_wanted)
             failed = bound.failed
             if failed is None and len(bound.done) == len(bodies):
                 return {node_of(pod.metadata): pod for pod in pods}
-        about = bodies[0]["metadata"]
-        await self.delete(
-            await self.found(about["annotations"][object_names.GANG], about["labels"][object_names.GENERATION])
-        )
-        index, why = failed or (0, None)
-        raise NotPlacedError(bodies[index]["metadata"]["annotations"][object_names.NODE], why, len(made.done))
+        metadata = bodies[0]["metadata"]
+        gang, generation = metadata["annotations"][object_names.GANG], metadata["labels"][object_names.GENERATION]
+        await self.delete(await self.list_pods(gang, generation))
+        index, cause = failed or (0, None)
+        raise NotPlacedError(bodies[index]["metadata"]["annotations"][object_names.NODE], cause, len(created.done))
 
     async def bind(
-        self, pods: Sequence[Pod], places: Mapping[int, tuple[str, Iterable[int]]], wanted: Callable[[], bool]
+        self, pods: Sequence[Pod], places: Mapping[int, tuple[str, Iterable[int]]], is_wanted: Callable[[], bool]
     ) -> tuple[set[int], str]:
-        """Bind pods that somebody else made, each to a node and slots of it, by index. Gives which are bound, and why
-        the first of the others is not; nothing is undone. Broken off when they are not `wanted` any more.
+        """Bind foreign pods, each to a node and slots of it, by index. Nothing is undone.
 
-        Raises NotLeadingError, with whatever has come of it by then.
+        Return the indices that are bound, and why the first of the others is not. Raises NotLeadingError with whatever
+        was done by then.
         """
 
-        async def bound(at: int) -> None:
-            node, slots = places[at]
-            await self._bind_to(pods[at].metadata, node, _slots(node, {node: slots}))
+        async def bind_one(index: int) -> None:
+            node, slots = places[index]
+            await self._bind_to(pods[index].metadata, node, _slots_annotation(node, {node: slots}))
 
-        work = await self._each(range(len(pods)), bound, wanted)
-        return set(work.done), "it was stopped meanwhile" if work.failed is None else str(work.failed[1])
+        batch = await self._run_batch(range(len(pods)), bind_one, is_wanted)
+        return set(batch.done), "it was stopped meanwhile" if batch.failed is None else str(batch.failed[1])
 
-    async def found(self, gang: str, generation: int | str) -> list[Pod]:
-        """The pods of a generation of which something may come yet, as the API server has them at this moment, which no
-        watch may have told. Asked until there is an answer: without one nobody knows what is half bound."""
+    async def list_pods(self, gang: str, generation: int | str) -> list[Pod]:
+        """Return the live pods of a generation from the API server, which may be ahead of every watch.
+
+        Retries until there is a response: without one it is not known what is half bound.
+        """
         key, failures = object_names.key_of(gang), 0
-        which = Selection(key.namespace, f"{object_names.JOB}={key.name},{object_names.GENERATION}={generation}")
+        options = ListOptions(key.namespace, f"{object_names.JOB}={key.name},{object_names.GENERATION}={generation}")
         while True:
             try:
-                found = await self._api.list(PODS, which)
+                pods = await self._api.list(PODS, options)
             except ApiError as error:
                 failures += 1
-                _log_again(failures, error)
-                await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
+                _log_first_failure(failures, error)
+                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
             else:
                 return [
-                    pod for pod in found if pod.metadata.annotations.get(object_names.GANG) == gang and not is_over(pod)
+                    pod for pod in pods if pod.metadata.annotations.get(object_names.GANG) == gang and not is_over(pod)
                 ]
 
     async def delete(self, pods: Iterable[Pod], *, at_once: bool = False) -> None:
-        """Delete these pods: those in which nothing runs at once, the others with their grace unless they go `at_once`
-        too, without a word from their node.
+        """Delete pods: at once where nothing runs in them or with `at_once`, otherwise with their grace period.
 
-        Tried until it is done. Raises NotLeadingError.
+        Retries until it is done. Raises NotLeadingError.
         """
         left, failures = [pod for pod in pods if at_once or pod.metadata.deletion_timestamp is None], 0
         while left:
-            work = await self._each(left, lambda pod: self._delete(pod, at_once=at_once))
-            left = [pod for index, pod in enumerate(left) if index not in work.done]
-            if work.failed is not None:
+            batch = await self._run_batch(left, lambda pod: self._delete(pod, at_once=at_once))
+            left = [pod for index, pod in enumerate(left) if index not in batch.done]
+            if batch.failed is not None:
                 failures += 1
-                _log_again(failures, work.failed[1])
-                await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
+                _log_first_failure(failures, batch.failed[1])
+                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
 
-    async def _made(self, body: Object, there: Mapping[Key, Pod]) -> Pod:
-        """The pod, made now or by whoever led before us."""
-        about = body["metadata"]
-        seen = there.get(Key(about["namespace"], about["name"]))
-        if seen is not None and _is_it(seen, about):
-            return seen
+    async def _ensure(self, body: Object, existing: Mapping[Key, Pod]) -> Pod:
+        """Return the pod, created now or by a previous leader."""
+        metadata = body["metadata"]
+        cached = existing.get(Key(metadata["namespace"], metadata["name"]))
+        if cached is not None and _is_usable(cached, metadata):
+            return cached
         try:
             return await self._create(body)
         except ApiError as error:
             if not error.conflict:
                 raise
             conflict = error
-        found = await self._api.get(PODS, about["name"], about["namespace"])
-        if _is_of(found, about) and turned_away(found):  # it was there when its siblings were being made again
-            await self._delete(found, at_once=True)
+        pod = await self._api.get(PODS, metadata["name"], metadata["namespace"])
+        if _is_of_gang(pod, metadata) and is_rejected(pod):  # rejected earlier, when its siblings were created again
+            await self._delete(pod, at_once=True)
             return await self._create(body)
-        if not _is_it(found, about):
+        if not _is_usable(pod, metadata):
             raise conflict
-        return found
+        return pod
 
     async def _create(self, body: Object) -> Pod:
-        made = await self._api.create(PODS, body)
-        self.binds["bound"] += bool(made.spec.node_name)
-        return made
+        pod = await self._api.create(PODS, body)
+        self.binds["bound"] += bool(pod.spec.node_name)
+        return pod
 
     async def _bind(self, pod: Pod, devices: Mapping[str, Iterable[int]]) -> None:
         node = node_of(pod.metadata)
         if pod.spec.node_name != node:
-            await self._bind_to(pod.metadata, node, _slots(node, devices))
+            await self._bind_to(pod.metadata, node, _slots_annotation(node, devices))
 
-    async def _bind_to(self, pod: Meta, node: str, annotations: Mapping[str, str]) -> None:
+    async def _bind_to(self, pod: ObjectMeta, node: str, annotations: Mapping[str, str]) -> None:
         try:
             await self._api.bind(pod, node, annotations)
         except ApiError as error:
@@ -184,77 +196,79 @@ class Binder:
         try:
             await self._api.delete(PODS, pod.metadata, grace_s=None if runs else 0)
         except ApiError as error:
-            if error.status != HTTPStatus.CONFLICT:  # by that name there is another by now
+            if error.status != HTTPStatus.CONFLICT:  # another pod has the name by now
                 raise
 
-    async def _each(
-        self, items: Sequence[S], do: Callable[[S], Awaitable[T]], wanted: Callable[[], bool] = lambda: True
-    ) -> _Work[T]:
-        """Do something for each, some at a time. After the first failure, or when it is not `wanted`, nothing more is
-        begun."""
-        work, rest = _Work[T](), iter(enumerate(items))
+    async def _run_batch(
+        self, items: Sequence[S], do: Callable[[S], Awaitable[T]], is_wanted: Callable[[], bool] = lambda: True
+    ) -> _Batch[T]:
+        """Run `do` for each item, a limited number at a time.
 
-        async def some() -> None:
-            for index, item in rest:
-                work.fenced = work.fenced or not self._may_act()
-                if work.fenced or work.failed or not wanted():
+        Start no more after the first failure, or when `is_wanted` returns False.
+        """
+        batch, remaining = _Batch[T](), iter(enumerate(items))
+
+        async def work() -> None:
+            for index, item in remaining:
+                batch.fenced = batch.fenced or not self._may_act()
+                if batch.fenced or batch.failed or not is_wanted():
                     return
                 try:
-                    work.done[index] = await do(item)
+                    batch.done[index] = await do(item)
                 except ApiError as error:
-                    if work.failed is None:
-                        work.failed = index, error
+                    if batch.failed is None:
+                        batch.failed = index, error
 
-        await asyncio.gather(*(some() for _ in range(min(AT_ONCE, len(items)))))
-        if work.fenced:
+        await asyncio.gather(*(work() for _ in range(min(MAX_CONCURRENT, len(items)))))
+        if batch.fenced:
             raise NotLeadingError
-        return work
+        return batch
 
 
-def node_of(pod: Meta) -> str:
-    """The node that a pod of ours is meant for."""
+def node_of(pod: ObjectMeta) -> str:
+    """Return the node that a pod of ganger's is meant for."""
     return pod.annotations[object_names.NODE]
 
 
-def _slots(node: str, devices: Mapping[str, Iterable[int]]) -> dict[str, str]:
-    """The annotation by which a pod has its slots of a node."""
+def _slots_annotation(node: str, devices: Mapping[str, Iterable[int]]) -> dict[str, str]:
+    """Return the annotation with a pod's device slots."""
     slots = ",".join(map(str, devices.get(node, ())))
     return {object_names.DEVICES: slots} if slots else {}
 
 
-def _bound(body: Object, devices: Mapping[str, Iterable[int]]) -> Object:
-    """A pod as it would be once it was bound."""
-    about = body["metadata"]
-    node = about["annotations"][object_names.NODE]
-    annotations = about["annotations"] | _slots(node, devices)
-    return body | {"metadata": about | {"annotations": annotations}, "spec": body["spec"] | {"nodeName": node}}
+def _with_binding(body: Object, devices: Mapping[str, Iterable[int]]) -> Object:
+    """Return a pod as it would be after its binding."""
+    metadata = body["metadata"]
+    node = metadata["annotations"][object_names.NODE]
+    annotations = metadata["annotations"] | _slots_annotation(node, devices)
+    return body | {"metadata": metadata | {"annotations": annotations}, "spec": body["spec"] | {"nodeName": node}}
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether nothing of it uses a node, nor will, though it is still shown: a finalizer of somebody's may keep it."""
-    is_refused = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
-    return is_refused or pod.status.phase in ("Succeeded", "Failed")
+    """Return whether a pod uses no node and never will, even if a finalizer keeps the object."""
+    never_bound = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
+    return never_bound or pod.status.phase in ("Succeeded", "Failed")
 
 
-def turned_away(pod: Pod) -> bool:
-    """Whether its node would not have it, because by its own count there is no room."""
-    reason, begun = pod.status.reason, bool(pod.status.container_statuses)
-    return pod.status.phase == "Failed" and not begun and reason.startswith(TURNED_AWAY)
+def is_rejected(pod: Pod) -> bool:
+    """Return whether the kubelet rejected the pod because, by its own count, it does not fit."""
+    has_started = bool(pod.status.container_statuses)
+    return pod.status.phase == "Failed" and not has_started and pod.status.reason.startswith(REJECTION_REASONS)
 
 
-def _log_again(failures: int, error: ApiError) -> None:
-    """What must be done is tried until it is; that is said once."""
+def _log_first_failure(failures: int, error: ApiError) -> None:
+    """Log the first failure of a step that is retried until it succeeds."""
     if failures == 1:
         remedy = f"; {error.remedy}" if error.remedy else ""
-        _log.warning("%s%s; trying again until it works, which is not said each time", error, remedy)
+        _log.warning("%s%s; retrying until it works, logged once", error, remedy)
 
 
-def _is_of(pod: Pod, about: Object) -> bool:
-    """Whether a pod of that name is of the gang that these metadata are of."""
-    of: str = about["annotations"][object_names.GANG]
-    return pod.metadata.annotations.get(object_names.GANG) == of
+def _is_of_gang(pod: Pod, metadata: Object) -> bool:
+    """Return whether a pod belongs to the gang of this metadata."""
+    gang: str = metadata["annotations"][object_names.GANG]
+    return pod.metadata.annotations.get(object_names.GANG) == gang
 
 
-def _is_it(pod: Pod, about: Object) -> bool:
-    """Whether it is that, and may be bound, or is."""
-    return _is_of(pod, about) and pod.metadata.deletion_timestamp is None and not is_over(pod)
+def _is_usable(pod: Pod, metadata: Object) -> bool:
+    """Return whether it is the wanted pod, bound or fit to be bound."""
+    return _is_of_gang(pod, metadata) and pod.metadata.deletion_timestamp is None and not is_over(pod)

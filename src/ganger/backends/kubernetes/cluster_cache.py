@@ -1,43 +1,48 @@
-"""What of the cluster the controller sees: its objects as the followers have them, and its nodes as the core does.
-
-Filled by `backend`; read by `supervisor` and what it stands on.
-"""
+"""The controller's view of the cluster: objects from the informers, and nodes as the core knows them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ganger.backends.kubernetes import object_names
-from ganger.kubeapi.objects import Custom, Key, Pod
+from ganger.kubeapi.objects import CustomObject, Key, Pod
 from ganger.model.cluster import Cluster, Node
 
 
 @dataclass(slots=True)
 class ClusterCache:
-    """jobs, pods: live views, changed by whoever follows them; cluster: as it was last told; away: nodes of it that do
-    not answer; alone: ids of jobs of which nobody knows what they are, so that nothing of them is touched."""
+    """The cluster as last observed.
 
-    jobs: Mapping[Key, Custom]
+    Attributes:
+        jobs: live view of the GangJobs.
+        pods: live view of the pods.
+        cluster: the nodes that were last reported to the core.
+        nodes: the same nodes by name.
+        unreachable: why a node does not answer, by name.
+        ignored_jobs: ids of jobs whose state cannot be read, so that nothing of them is touched.
+    """
+
+    jobs: Mapping[Key, CustomObject]
     pods: Mapping[Key, Pod]
     cluster: Cluster = field(default_factory=lambda: Cluster(()))
     nodes: dict[str, Node] = field(default_factory=dict)
-    away: dict[str, str] = field(default_factory=dict)
-    alone: frozenset[str] = frozenset()
+    unreachable: dict[str, str] = field(default_factory=dict)
+    ignored_jobs: frozenset[str] = frozenset()
 
-    def show(self, cluster: Cluster) -> None:
-        """The nodes are these now."""
+    def set_cluster(self, cluster: Cluster) -> None:
+        """Set the nodes."""
         self.cluster, self.nodes = cluster, {node.name: node for node in cluster.nodes}
 
-    def is_alone(self, gang: str) -> bool:
-        """Whether a gang is of a job that is left alone."""
-        return bool(self.alone) and object_names.job_of(gang) in self.alone
+    def is_ignored(self, gang: str) -> bool:
+        """Return whether a gang belongs to an ignored job."""
+        return bool(self.ignored_jobs) and object_names.job_of(gang) in self.ignored_jobs
 
-    def answers(self, node: str) -> bool:
-        """Whether a node is there, and answers."""
-        return node in self.nodes and node not in self.away
+    def is_available(self, node: str) -> bool:
+        """Return whether a node exists and answers."""
+        return node in self.nodes and node not in self.unreachable
 
 
-def newest_pod(pods: Mapping[Key, Pod], gang: str, node: str) -> Key:
-    """The pod that a gang has on a node; one without a name where it has none any more."""
+def find_newest_pod(pods: Mapping[Key, Pod], gang: str, node: str) -> Key:
+    """Return the newest pod of a gang on a node; a key without a name if there is none."""
     marked = ((object_names.mark(pod), key) for key, pod in list(pods.items()))
-    found = [(mark.generation, key) for mark, key in marked if mark and (mark.gang, mark.node) == (gang, node)]
-    return max(found, default=(0, Key("", "")))[1]
+    candidates = [(mark.generation, key) for mark, key in marked if mark and (mark.gang, mark.node) == (gang, node)]
+    return max(candidates, default=(0, Key("", "")))[1]

@@ -1,20 +1,21 @@
-"""What a person's ticket to the controller is made of: a token of the API server's, whose audiences say who asks.
+"""Tokens for queries to the controller: issued by the API server, with the caller's identity in their audiences.
 
-Asked for by `client.kubernetes.controller_requests`, read by `controller.token_review`. `ganger install` prints the
-account, and the policy that holds the audiences to whoever asks (questions.yaml)."""
+`ganger install` prints the service account, and the policy that limits the audiences to the caller's own
+(questions.yaml).
+"""
 
 from typing import Final
 
 from ganger.backends.kubernetes.custom_resources import GROUP
 
-ASKER: Final = "ganger-asker"
-"""The account, and the role of those who may ask."""
-CONTROLLER: Final = f"{GROUP}/controller"
-ALL_JOBS: Final = f"{GROUP}/all-jobs"
-"""Of those who may list the jobs of all namespaces."""
-USER: Final = f"{GROUP}/user/"
-"""Behind it stands a name."""
-HEADER: Final = "ganger-authorization"
-"""The API server takes the usual one for itself, and passes it on to nobody."""
-TRIAL: Final = "gangerDryRun"
-"""In place of the parameter `dryRun`, which the API server refuses in what it only passes on."""
+CALLER_ACCOUNT: Final = "ganger-asker"
+"""Service account of the tokens, and role of users who may query the controller."""
+CONTROLLER_AUDIENCE: Final = f"{GROUP}/controller"
+ALL_JOBS_AUDIENCE: Final = f"{GROUP}/all-jobs"
+"""Audience of callers who may list the jobs of all namespaces."""
+USER_PREFIX: Final = f"{GROUP}/user/"
+"""Audience prefix; the user's name follows."""
+CALLER_HEADER: Final = "ganger-authorization"
+"""Header of the token: the API server consumes the usual one and does not forward it."""
+DRY_RUN_PARAMETER: Final = "gangerDryRun"
+"""Replaces the parameter `dryRun`, which the API server does not accept in requests that it proxies."""

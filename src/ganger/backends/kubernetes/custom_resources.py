@@ -1,8 +1,8 @@
-"""ganger's own API group: its custom resources, and the names that the API server knows ganger by."""
+"""ganger's API group, its custom resources, and its identity as a client of the API server."""
 
 from typing import Final
 
-from ganger.kubeapi.objects import Custom
+from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.request import Program
 from ganger.kubeapi.resources import Resource
 
@@ -10,11 +10,11 @@ GROUP: Final = "ganger.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
-GANG_JOBS: Final = Resource(GROUP, VERSION, "gangjobs", Custom)
-QUEUES: Final = Resource(GROUP, VERSION, "queues", Custom)
-POLICIES: Final = Resource(GROUP, VERSION, "schedulingpolicies", Custom)
+GANG_JOBS: Final = Resource(GROUP, VERSION, "gangjobs", CustomObject)
+QUEUES: Final = Resource(GROUP, VERSION, "queues", CustomObject)
+POLICIES: Final = Resource(GROUP, VERSION, "schedulingpolicies", CustomObject)
 
 SCHEDULER: Final = "ganger"
-"""The `schedulerName` of the pods that ganger places."""
+"""`schedulerName` of the pods that ganger places."""
 PROGRAM: Final = Program("ganger", f"{GROUP}/created-by", "ganger install --dry-run | kubectl apply -f -")
 """ganger as a client of the API server."""

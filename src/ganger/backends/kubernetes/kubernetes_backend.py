@@ -1,7 +1,8 @@
-"""The Kubernetes backend: follows the cluster, and takes the core's decisions on its thread to the event loop.
+"""Kubernetes backend: follows the cluster, and carries the core's decisions from its thread to the event loop.
 
-Built by `controller.assembly`, which runs `run` while this controller leads. Everything that touches the cluster lives
-on the event loop; what readers ask for on threads of their own is fetched from there."""
+`run` runs while this controller leads. Everything that touches the cluster is on the event loop; what readers on other
+threads need is fetched there.
+"""
 
 import asyncio
 import logging
@@ -14,27 +15,27 @@ from typing import Any, Final, TypeVar
 from ganger.backends.kubernetes import object_names, pod_logs
 from ganger.backends.kubernetes.attempt_pods import AttemptPods
 from ganger.backends.kubernetes.binding import Binder
-from ganger.backends.kubernetes.cluster_cache import ClusterCache, newest_pod
+from ganger.backends.kubernetes.cluster_cache import ClusterCache, find_newest_pod
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
-from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang, taken_over
-from ganger.backends.kubernetes.foreign.foreign_pods import ForeignPods, is_gang_of_others
+from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang, find_bound_gangs
+from ganger.backends.kubernetes.foreign.foreign_pods import ForeignPods, is_foreign_gang
 from ganger.backends.kubernetes.foreign.pod_conditions import PodConditions
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS, PodGroup
-from ganger.backends.kubernetes.gang_runtime import GangRuntime
 from ganger.backends.kubernetes.nodes.node_health import NodeHealth
-from ganger.backends.kubernetes.nodes.node_inventory import Inventory
+from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, NodePatience
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_startup import PodStartup
-from ganger.backends.kubernetes.pod_template import CONTAINER, beside
+from ganger.backends.kubernetes.pod_template import CONTAINER, exec_arguments
+from ganger.backends.kubernetes.runtime.gang_runtime import GangRuntime
 from ganger.backends.kubernetes.status_writer import StatusWriter
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import pause_s
-from ganger.kubeapi.informer import FIRST_PAUSE_S, MOST_PAUSE_S, Informer, Stored
-from ganger.kubeapi.objects import Custom, Key, Node, Pod, ResourceClaim
-from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import CLAIMS, NODES, PODS, Resource
+from ganger.kubeapi.backoff import backoff_s
+from ganger.kubeapi.informer import INITIAL_BACKOFF_S, MAX_BACKOFF_S, HasMetadata, Informer
+from ganger.kubeapi.objects import CustomObject, Key, Node, Pod, ResourceClaim
+from ganger.kubeapi.request import ObjectRef
+from ganger.kubeapi.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
@@ -43,320 +44,326 @@ from ganger.model.policy import Level
 from ganger.model.views.service_views import Stacks
 from ganger.ports import Compose, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, Use
 
-CALM_S: Final = 0.2
-"""How long changes of nodes are gathered before the core is told: a cluster that starts has many at once."""
-FETCH_S: Final = 30.0
-_NOT_OURS: Final = "try it on virtual nodes of a machine: ganger server start --topology FILE"
-SERVED_AGAIN_S: Final = 300.0
-"""How often a server that knows no claims of devices, or no PodGroups, is asked whether it does."""
-LONGEST_S: Final = 86_400.0
-"""Told in place of for ever, by a watch that has not been heard yet."""
+COLLECT_S: Final = 0.2
+"""How long changes of nodes are collected before the core is told: a cluster that starts has many at once."""
+FETCH_TIMEOUT_S: Final = 30.0
+_TRY_VIRTUAL_NODES: Final = "try it on virtual nodes of a machine: ganger server start --topology FILE"
+OPTIONAL_CHECK_S: Final = 300.0
+"""How often the server is asked for a resource that it does not have, such as ResourceClaims or PodGroups."""
+MAX_SILENCE_S: Final = 86_400.0
+"""Reported instead of infinity for a watch without any message."""
 
-T = TypeVar("T", bound=Stored)
+T = TypeVar("T", bound=HasMetadata)
 _log = logging.getLogger(__name__)
-JobChanged = Callable[[Custom | None, Custom | None], None]
+JobChanged = Callable[[CustomObject | None, CustomObject | None], None]
 
 
 class KubernetesBackend:
-    """Gangs as pods: `ports.Backend`, which documents what is said here without a word.
+    """Gangs as pods: `ports.Backend`, which documents its methods.
 
-    gear: what pods are given; may_act: whether we lead; lost_after_s: how long a node that is not ready and of which
-    nothing is heard is waited for.
+    Args:
+        api: client of the API server.
+        bootstrap: bootstrap objects of pods.
+        compose: makes launch plans.
+        may_act: returns whether this controller leads.
+        lost_after_s: how long to wait for a node that is not ready and without other signs of life.
     """
 
     def __init__(
         self,
-        api: Api,
-        gear: PodBootstrap,
+        api: ApiClient,
+        bootstrap: PodBootstrap,
         compose: Compose,
         may_act: Callable[[], bool],
         lost_after_s: float = LOST_AFTER_S,
     ) -> None:
         self._api, self._loop = api, asyncio.get_running_loop()
-        self.gear = gear
+        self.bootstrap = bootstrap
         self._jobs = Informer(api, GANG_JOBS, self._job_changed)
         self._pods = Informer(api, PODS, self._pod_changed)
         self._nodes = Informer(api, NODES, self._node_changed)
-        self._claims = Informer(api, CLAIMS, self._claim_changed)
+        self._claims = Informer(api, RESOURCE_CLAIMS, self._claim_changed)
         self._groups = Informer(api, POD_GROUPS, self._group_changed)
-        self._inventory = Inventory()
-        self._seen = ClusterCache(self._jobs.objects, self._pods.objects)
-        self.statuses = StatusWriter(api, GANG_JOBS, self._jobs.objects, may_act)
-        self._held_up = PodStartup(self.statuses)
+        self._inventory = NodeInventory()
+        self._cache = ClusterCache(self._jobs.objects, self._pods.objects)
+        self.status_writer = StatusWriter(api, GANG_JOBS, self._jobs.objects, may_act)
+        self._pod_startup = PodStartup(self.status_writer)
         self._binder = Binder(api, may_act)
-        placing = AttemptPods(self._binder, gear, self.statuses, self._seen)
-        self._supervisor = GangRuntime(placing, gear, self._seen, compose, self._loop)
-        patience, supervisor = NodePatience(lost_after_s), self._supervisor
+        attempt = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache)
+        self._runtime = GangRuntime(attempt, bootstrap, self._cache, compose, self._loop)
         self._health = NodeHealth(
             self._inventory,
-            patience,
-            supervisor.launchers,
-            lambda: may_act() and self._nodes.trouble is None,
-            self._list_soon,
+            NodePatience(lost_after_s),
+            self._runtime.launchers,
+            lambda: may_act() and self._nodes.last_error is None,
+            self._report_nodes_soon,
         )
-        self._explained = PodConditions(api, self._pods.objects, may_act)
-        followed = self._pods.objects, self._groups.objects
-        self._others = ForeignPods(self._binder, *followed, self._inventory, self._explained.want)
-        self.door = self._supervisor.door
+        self._pod_conditions = PodConditions(api, self._pods.objects, may_act)
+        pods, groups = self._pods.objects, self._groups.objects
+        self._foreign = ForeignPods(self._binder, pods, groups, self._inventory, self._pod_conditions.update)
+        self.listener = self._runtime.listener
         self._report: Report | None = None
-        self._hearer: JobChanged | None = None
-        self._telling: asyncio.TimerHandle | None = None
+        self._on_job_change: JobChanged | None = None
+        self._pending_report: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Follow the cluster and write to it, until cancelled."""
+        """Follow the cluster and write to it until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in (self._jobs, self._pods, self._nodes, self.statuses, self._explained):
-                group.create_task(each.run())
-            group.create_task(self._follow_served(self._groups, POD_GROUPS))
-            await self._follow_served(self._claims, CLAIMS)
+            for follower in (self._jobs, self._pods, self._nodes, self.status_writer, self._pod_conditions):
+                group.create_task(follower.run())
+            group.create_task(self._follow_optional(self._groups, POD_GROUPS))
+            await self._follow_optional(self._claims, RESOURCE_CLAIMS)
 
-    async def listed(self) -> None:
-        """Come back when the first listing of everything is complete."""
-        for each in (self._jobs, self._pods, self._nodes, self._claims, self._groups):
-            await each.synced.wait()
+    async def wait_synced(self) -> None:
+        """Wait until everything was listed once."""
+        for informer in (self._jobs, self._pods, self._nodes, self._claims, self._groups):
+            await informer.synced.wait()
 
     @property
-    def jobs(self) -> list[Custom]:
-        """The GangJobs there are."""
+    def jobs(self) -> list[CustomObject]:
+        """Current GangJobs."""
         return list(self._jobs.objects.values())
 
-    async def caught_up(self, namespace: str) -> None:
-        """Come back when `jobs` has whatever had been done to those of a namespace before this was asked. Raises
-        ApiError."""
-        await self._jobs.caught_up(namespace)
+    async def wait_until_current(self, namespace: str) -> None:
+        """Wait until `jobs` has all changes in a namespace from before this call. Raises ApiError."""
+        await self._jobs.wait_until_current(namespace)
 
     @property
     def cluster(self) -> Cluster:
-        """The nodes there are."""
+        """Current nodes."""
         return self._inventory.cluster()
 
-    def tell(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
-        """Write what became of a job where people look for it; not `soon`: when it is convenient."""
-        if not is_gang_of_others(name):
-            self.statuses.want(object_names.key_of(name), self._held_up.amend(name, status), soon=soon)
+    def write_status(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
+        """Write a job's status to its object, now or, without `soon`, at a convenient time."""
+        if not is_foreign_gang(name):
+            self.status_writer.update(object_names.key_of(name), self._pod_startup.amend(name, status), soon=soon)
         elif message := status.get("message"):
-            self._others.explain(name, message)
+            self._foreign.explain(name, message)
 
-    def hear(self, job_changed: JobChanged) -> None:
-        """Be told of each GangJob there is, and then of every change."""
-        self._hearer = job_changed
-        for each in self.jobs:
-            job_changed(None, each)
+    def watch_jobs(self, job_changed: JobChanged) -> None:
+        """Call `job_changed` for each GangJob, and then for every change."""
+        self._on_job_change = job_changed
+        for job in self.jobs:
+            job_changed(None, job)
 
-    def take_over(self) -> list[AdoptedGang]:
-        """Pods of others that an earlier controller bound, as gangs that run. Called before `open`, and before anybody
-        looks at what nodes have left."""
+    def adopt_bound_pods(self) -> list[AdoptedGang]:
+        """Return foreign pods that an earlier controller bound as running gangs.
+
+        Called before `open`, and before free capacity is read.
+        """
         pods, groups = self._pods.objects, self._groups.objects
-        found = taken_over(pods.values(), groups, self._inventory, self._others.name)
-        self._others.take_over(found)
-        self._inventory.adopt(pod for each in found for pod in each.pods)
-        return found
+        gangs = find_bound_gangs(pods.values(), groups, self._inventory, self._foreign.new_id)
+        self._foreign.adopt(gangs)
+        self._inventory.adopt(pod for gang in gangs for pod in gang.pods)
+        return gangs
 
-    def lay_out(self, topology: tuple[Level, ...]) -> None:
-        """These are the levels of the network by the policy; none: it says nothing of them. PodGroups ask for one by a
-        label of nodes."""
+    def set_topology(self, topology: tuple[Level, ...]) -> None:
+        """Set the topology levels of the policy, for which PodGroups ask by node labels; none: the policy has none."""
         if topology != self._inventory.topology:
             self._inventory.topology = topology
-            self._others.again()
+            self._foreign.reconsider_all()
 
-    def leave_alone(self, jobs: frozenset[str]) -> None:
-        """Nobody knows what these are: their pods run on, and what they have is given to nobody else. Called before
-        `open`."""
-        self._seen.alone = jobs
-        self._inventory.disown(jobs, self._pods.objects.values())
+    def ignore_jobs(self, jobs: frozenset[str]) -> None:
+        """Ignore jobs whose state cannot be read: their pods run on, and keep what they use. Called before `open`."""
+        self._cache.ignored_jobs = jobs
+        self._inventory.ignore_jobs(jobs, self._pods.objects.values())
 
-    # -- what the core decides ----------------------------------------------------------------------------------------
+    # -- ports.Backend -------------------------------------------------------------------------------------------------
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
-        self._hop(self._open, report, live)
+        self._call_in_loop(self._open, report, live)
 
     def start(self, start: Start, job: Job) -> None:
-        if is_gang_of_others(start.gang):
-            self._hop(self._others.start, start)
+        if is_foreign_gang(start.gang):
+            self._call_in_loop(self._foreign.start, start)
         else:
-            self._hop(self._begin, start, job)
+            self._call_in_loop(self._begin, start, job)
 
     def stop(self, stop: Stop, job: Job) -> None:
-        self._hop((self._others if is_gang_of_others(stop.gang) else self._supervisor).stop, stop)
+        self._call_in_loop((self._foreign if is_foreign_gang(stop.gang) else self._runtime).stop, stop)
 
     def forget(self, gang: str) -> None:
-        self._hop((self._others if is_gang_of_others(gang) else self._supervisor).forget, gang)
+        self._call_in_loop((self._foreign if is_foreign_gang(gang) else self._runtime).forget, gang)
 
     def delete(self, gang: str) -> None:
-        """Its pods go with its GangJob."""
+        """Do nothing: the pods are deleted with the GangJob."""
 
     def log_bytes(self, gang: str) -> int:
-        return 0  # they are the kubelets', and go by their rules
+        return 0  # kubelets keep them, and rotate them by their own rules
 
     def drop_logs(self, gang: str, instead: str) -> None:
-        """They go with the pods."""
+        """Do nothing: logs are deleted with the pods."""
 
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
-        return pod_logs.lines(self._seen.pods, query, self._log)
+        return pod_logs.lines(self._cache.pods, query, self._fetch_log)
 
     def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
-        return pod_logs.follow(self._seen.pods, query, self._log, ended)
+        return pod_logs.follow(self._cache.pods, query, self._fetch_log, ended)
 
     def metrics(self, job: str) -> Iterator[dict[str, Any]]:
-        newest = self._supervisor.progress(job)
+        newest = self._runtime.progress(job)
         return iter([newest] if newest else [])
 
     def progress(self, job: str) -> dict[str, Any] | None:
-        return self._supervisor.progress(job)
+        return self._runtime.progress(job)
 
     def stacks(self, job: str, generation: int) -> Stacks | None:
         return None
 
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
-        key = newest_pod(self._seen.pods, gang, node)
-        where = ("--namespace", object_names.key_of(gang).namespace)
-        return ("/usr/bin/env", "kubectl", *where, "exec", "-i", *beside(key))
+        key = find_newest_pod(self._cache.pods, gang, node)
+        flags = ("--namespace", object_names.key_of(gang).namespace)
+        return ("/usr/bin/env", "kubectl", *flags, "exec", "-i", *exec_arguments(key))
 
     def use(self) -> Use:
-        return Use(0)  # nodes measure it: `kubectl top pod` shows it where the cluster has metrics
+        return Use(0)  # `kubectl top pod` shows it where the cluster has metrics
 
     def measures(self) -> tuple[Metric, ...]:
-        heard_s = {"gangjobs": self._jobs.heard_s, "pods": self._pods.heard_s, "nodes": self._nodes.heard_s}
-        silence = {name: min(self._loop.time() - at_s, LONGEST_S) for name, at_s in heard_s.items()}
-        asked = {str(use): float(many) for use, many in self._api.requests.items()}
+        last_s = (self._jobs.last_event_s, self._pods.last_event_s, self._nodes.last_event_s)
+        now_s, names = self._loop.time(), ("gangjobs", "pods", "nodes")
+        silence_s = {name: min(now_s - time_s, MAX_SILENCE_S) for name, time_s in zip(names, last_s, strict=True)}
+        requests = {str(permission): float(count) for permission, count in self._api.requests.items()}
+        binds = dict(self._binder.binds)
         return (
-            Metric("ganger_api_requests", "Requests to the API server.", "counter", "request", asked),
-            Metric("ganger_pod_binds", "Pods that were to be bound.", "counter", "outcome", dict(self._binder.binds)),
-            Metric("ganger_watch_silence_seconds", "Since a watch was heard.", "gauge", "resource", silence),
+            Metric("ganger_api_requests", "Requests to the API server.", "counter", "request", requests),
+            Metric("ganger_pod_binds", "Pod bindings by outcome.", "counter", "outcome", binds),
+            Metric("ganger_watch_silence_seconds", "Since a watch was heard.", "gauge", "resource", silence_s),
         )
 
     def lose_node(self, name: str) -> None:
-        raise NotSupported(f"{name} is the cluster's, which alone says whether it is there", _NOT_OURS)
+        raise NotSupported(f"{name} belongs to the cluster, which alone decides whether it is lost", _TRY_VIRTUAL_NODES)
 
     def take_away(self, name: str) -> None:
-        """It is its owner's to take."""
+        """Do nothing: the node belongs to the cluster."""
 
     def return_node(self, name: str) -> None:
-        raise NotSupported(f"{name} is back when the cluster says that it is Ready", f"kubectl describe node {name}")
+        raise NotSupported(f"{name} returns when the cluster reports it Ready", f"kubectl describe node {name}")
 
     def close(self) -> None:
-        self._hop(self._close)
+        self._call_in_loop(self._close)
 
     # -- on the event loop --------------------------------------------------------------------------------------------
 
     def _open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
-        ours = {(each.job.id, each.start.generation) for each in live}
+        attempts = {(generation.job.id, generation.start.generation) for generation in live}
         marks = ((pod, object_names.mark(pod)) for pod in self._pods.objects.values())
-        self._inventory.outlive(pod for pod, mark in marks if mark and (mark.gang, mark.generation) not in ours)
-        self._seen.show(self._inventory.cluster())
+        self._inventory.mark_stale(pod for pod, mark in marks if mark and (mark.gang, mark.generation) not in attempts)
+        self._cache.set_cluster(self._inventory.cluster())
         self._report = report
-        self._supervisor.open(report, tuple(each for each in live if not is_gang_of_others(each.start.gang)))
-        self._list()
-        self._others.open(self._report_of_others)
+        self._runtime.open(report, tuple(each for each in live if not is_foreign_gang(each.start.gang)))
+        self._report_nodes()
+        self._foreign.open(self._report_foreign)
 
     def _begin(self, start: Start, job: Job) -> None:
-        self._inventory.know(start.gang, start.generation)
-        self._supervisor.start(start, job)
+        self._inventory.claim_generation(start.gang, start.generation)
+        self._runtime.start(start, job)
 
     def _close(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._pending_report is not None:
+            self._pending_report.cancel()
         self._health.close()
         self._report = None
-        self._others.close()
-        self._supervisor.close()
+        self._foreign.close()
+        self._runtime.close()
 
-    def _pod_changed(self, before: Pod | None, now: Pod | None) -> None:
-        self._inventory.pod_changed(before, now)
-        self._supervisor.pod_changed(before, now)
-        self._held_up.pod_changed(before, now)
-        self._others.pod_changed(before, now)
-        self._list_soon()
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        self._inventory.pod_changed(before, after)
+        self._runtime.pod_changed(before, after)
+        self._pod_startup.pod_changed(before, after)
+        self._foreign.pod_changed(before, after)
+        self._report_nodes_soon()
 
-    def _node_changed(self, before: Node | None, now: Node | None) -> None:
-        self._inventory.node_changed(before, now)
-        self._health.node_changed(before, now)
-        self._list_soon()
+    def _node_changed(self, before: Node | None, after: Node | None) -> None:
+        self._inventory.node_changed(before, after)
+        self._health.node_changed(before, after)
+        self._report_nodes_soon()
 
-    def _claim_changed(self, before: ResourceClaim | None, now: ResourceClaim | None) -> None:
-        self._inventory.claim_changed(before, now)
-        self._list_soon()
+    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        self._inventory.claim_changed(before, after)
+        self._report_nodes_soon()
 
-    def _group_changed(self, before: PodGroup | None, now: PodGroup | None) -> None:
-        self._others.group_changed(before, now)
+    def _group_changed(self, before: PodGroup | None, after: PodGroup | None) -> None:
+        self._foreign.group_changed(before, after)
 
-    async def _follow_served(self, follower: Informer[T], resource: Resource[T]) -> None:
-        """What not every server has; one that has none is asked again now and then."""
+    async def _follow_optional(self, informer: Informer[T], resource: Resource[T]) -> None:
+        """Follow a resource that not every server has; check for it from time to time."""
         failures = 0
         while True:
             try:
-                if resource.plural in await self._api.serves(resource.group, resource.version):
-                    await follower.run()
+                if resource.plural in await self._api.list_resources(resource.group, resource.version):
+                    await informer.run()
             except ApiError as error:
                 failures += 1
-                _log.warning("whether the server has %s is not known: %s", resource.plural, error)
-                await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
+                _log.warning("cannot find out whether the server has %s: %s", resource.plural, error)
+                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
             else:
-                follower.synced.set()
-                await asyncio.sleep(SERVED_AGAIN_S)
+                informer.synced.set()
+                await asyncio.sleep(OPTIONAL_CHECK_S)
 
-    def _job_changed(self, before: Custom | None, now: Custom | None) -> None:
-        if now is None and before is not None:
-            self.statuses.forget(before.metadata.key)
-            self._held_up.forget(object_names.id_of(before.metadata.key))
-        if self._hearer is not None:
-            self._hearer(before, now)
+    def _job_changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
+        if after is None and before is not None:
+            self.status_writer.forget(before.metadata.key)
+            self._pod_startup.forget(object_names.id_of(before.metadata.key))
+        if self._on_job_change is not None:
+            self._on_job_change(before, after)
 
-    def _list_soon(self) -> None:
-        if self._report is not None and self._telling is None:
-            self._telling = self._loop.call_later(CALM_S, self._list)
+    def _report_nodes_soon(self) -> None:
+        if self._report is not None and self._pending_report is None:
+            self._pending_report = self._loop.call_later(COLLECT_S, self._report_nodes)
 
-    def _list(self) -> None:
-        """Tell the core what became of the nodes."""
-        self._telling = None
+    def _report_nodes(self) -> None:
+        """Report changes of nodes to the core."""
+        self._pending_report = None
         if self._report is None:
             return
-        if happened := self._inventory.events():
-            self._report(*happened)
-            self._look_at(happened)
+        if events := self._inventory.events():
+            self._report(*events)
+            self._update_cache(events)
 
-    def _report_of_others(self, event: Event, *beside: Event) -> Future[int]:
-        """What happened to pods of others, and what became of the nodes: what a gang of theirs lets go of, or was to
-        have, one of its pods may have all the same, and nobody is to be placed there between the two."""
-        assert self._report is not None  # noqa: S101  # else they have none
-        freed = [node for each in (event, *beside) if isinstance(each, Cleared) for node in each.nodes]
-        self._inventory.freed(freed)
-        happened = self._inventory.events() if freed or isinstance(event, StopRequested) else []
-        done = self._report(event, *beside, *happened)
-        if happened:
-            self._look_at(happened)
+    def _report_foreign(self, event: Event, *more: Event) -> Future[int]:
+        """Report events of foreign pods together with the resulting changes of nodes.
+
+        A pod may still use what its gang released or was to have, so nothing may be placed there in between.
+        """
+        assert self._report is not None  # noqa: S101  # only an open backend has foreign gangs
+        freed = [node for each in (event, *more) if isinstance(each, Cleared) for node in each.nodes]
+        self._inventory.note_freed(freed)
+        node_events = self._inventory.events() if freed or isinstance(event, StopRequested) else []
+        done = self._report(event, *more, *node_events)
+        if node_events:
+            self._update_cache(node_events)
         return done
 
-    def _look_at(self, happened: Sequence[Event]) -> None:
-        """What is known of nodes goes by what the core was told."""
-        before, lost = self._seen.nodes, [each.node for each in happened if isinstance(each, NodeLost)]
-        for event in happened:
+    def _update_cache(self, events: Sequence[Event]) -> None:
+        """Update the cached nodes to what the core was told."""
+        before, lost = self._cache.nodes, [event.node for event in events if isinstance(event, NodeLost)]
+        for event in events:
             if isinstance(event, NodeLost):
-                self._seen.away[event.node] = event.detail
+                self._cache.unreachable[event.node] = event.detail
             elif isinstance(event, NodeReturned):
-                self._seen.away.pop(event.node, None)
-        self._seen.show(self._inventory.cluster())
-        gone = before.keys() - self._seen.nodes.keys()
+                self._cache.unreachable.pop(event.node, None)
+        self._cache.set_cluster(self._inventory.cluster())
+        gone = before.keys() - self._cache.nodes.keys()
         for node in (*lost, *sorted(gone)):
             if node in gone:
-                self._seen.away.pop(node, None)
-            self._supervisor.lose(node)
-            self._others.lose(node)
+                self._cache.unreachable.pop(node, None)
+            self._runtime.lose(node)
+            self._foreign.lose(node)
 
-    def _log(self, pod: Key, since: str) -> str:
-        """A pod's log, fetched for a reader on another thread."""
+    def _fetch_log(self, pod: Key, since: str) -> str:
+        """Fetch a pod's log for a reader on another thread."""
         query = {"container": CONTAINER, "timestamps": "true"} | ({"sinceTime": since} if since else {})
-        reading = self._api.text(Place(PODS, pod.namespace, pod.name, "log"), query)
+        fetch = self._api.text(ObjectRef(PODS, pod.namespace, pod.name, "log"), query)
         try:
-            return asyncio.run_coroutine_threadsafe(reading, self._loop).result(FETCH_S)
+            return asyncio.run_coroutine_threadsafe(fetch, self._loop).result(FETCH_TIMEOUT_S)
         except ApiError as error:
             if error.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND):
-                return ""  # its container has not begun yet, or is gone
-            raise pod_logs.Unread(str(error)) from None
+                return ""  # its container has not started yet, or is gone
+            raise pod_logs.LogUnavailableError(str(error)) from None
         except TimeoutError:
-            raise pod_logs.Unread(f"the log of {pod.name} did not come within {FETCH_S:.0f} s") from None
+            raise pod_logs.LogUnavailableError(f"no log of {pod.name} within {FETCH_TIMEOUT_S:.0f} s") from None
 
-    def _hop(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Run something on the event loop; a loop that has ended has nothing to do any more."""
+    def _call_in_loop(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call something on the event loop, unless the loop has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)

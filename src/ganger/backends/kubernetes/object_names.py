@@ -1,7 +1,7 @@
-"""How ganger's objects are called, and how a pod says whose it is. Used by every module that makes or finds one.
+"""Names, labels and annotations of ganger's objects.
 
-A job's id is NAME.NAMESPACE, as its GangJob has them; an element's has its index behind that. Pods carry the whole of
-it in annotations, because ids need not fit into a label; labels are there to be selected by.
+A job's id is NAME.NAMESPACE of its GangJob; an element's has its index behind that. Pods carry the whole id in an
+annotation, because ids need not fit into a label; labels exist to be selected by.
 """
 
 from collections.abc import Iterable
@@ -17,29 +17,28 @@ JOB: Final = f"{GROUP}/job"
 GANG: Final = f"{GROUP}/gang"
 """Annotation: the gang's id."""
 QUEUE: Final = f"{GROUP}/queue"
-"""Label of pods that others made, or of their PodGroup: the queue that they wait in."""
+"""Label of foreign pods or of their PodGroup: the queue in which they wait."""
 GENERATION: Final = f"{GROUP}/generation"
-"""Label: which generation of the gang."""
+"""Label: the number of the generation."""
 NODE: Final = f"{GROUP}/node"
 """Annotation: the node that the pod is meant for."""
 CODE: Final = f"{GROUP}/code"
-"""Annotation of a GangJob whose `code:` is a directory: the SHA-256 of its archive, which whoever made it has put there
-(`code_name`)."""
+"""Annotation of a GangJob whose `code:` is a directory: SHA-256 of its archive, set by its creator."""
 ARCHIVE: Final = "code.tar.gz"
-"""The key of an archive in its ConfigMap."""
+"""Key of an archive in its ConfigMap."""
 RANKS: Final = f"{GROUP}/ranks"
-"""Annotation: the ranks that the pod has, by role, as `chief:0 worker:1,2`."""
+"""Annotation: the pod's ranks by role, as `chief:0 worker:1,2`."""
 DEVICES: Final = f"{GROUP}/devices"
-"""Annotation, written with the Binding: the slots of the node that the pod has, by index, with commas between."""
-ASKED_BESIDE: Final = ("user", "suspend", "stop")
-"""Keys of a GangJob's spec that are none of a job's."""
-NOBODY: Final = "nobody"
-"""The user of a GangJob whose spec names none."""
+"""Annotation, written with the Binding: indices of the pod's device slots, separated by commas."""
+CONTROL_FIELDS: Final = ("user", "suspend", "stop")
+"""Fields of a GangJob's spec that are not part of the job spec."""
+DEFAULT_USER: Final = "nobody"
+"""User of a GangJob whose spec names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Whose a pod is."""
+    """Identity of a pod of ganger's."""
 
     gang: str
     generation: int
@@ -47,18 +46,18 @@ class Mark:
 
 
 def id_of(key: Key) -> str:
-    """The id of the job that a GangJob is."""
+    """Return the id of a GangJob's job."""
     return f"{key.name}.{key.namespace}"
 
 
 def gang_of(job: str, namespace: str) -> str:
-    """The id of a job of that namespace by the name of its GangJob, or of an element: `sweep[3]`."""
+    """Return the id of a job of a namespace by its GangJob's name, or of an element: `sweep[3]`."""
     element = array_of(job)
     return f"{element[0]}.{namespace}[{element[1]}]" if element else f"{job}.{namespace}"
 
 
 def key_of(gang: str) -> Key:
-    """Where the GangJob of a gang is: an element's is its array's. ValueError: it is no id of a Kubernetes job."""
+    """Return the key of a gang's GangJob; of an element, its array's. Raises ValueError for other ids."""
     element = array_of(gang)
     name, dot, namespace = (element[0] if element else gang).partition(".")
     if not (name and dot and namespace):
@@ -67,43 +66,42 @@ def key_of(gang: str) -> Key:
 
 
 def job_of(gang: str) -> str:
-    """The id of the job that a gang is of; empty when it is the id of none, as a stranger's annotation may be."""
+    """Return the id of a gang's job; empty if the text is not an id, as in another program's annotation."""
     try:
         return id_of(key_of(gang))
     except ValueError:
         return ""
 
 
-def code_name(digest: str) -> str:
-    """The ConfigMap of a namespace that has the code with this hash."""
+def code_config_map(digest: str) -> str:
+    """Return the name of the ConfigMap with the code of this hash."""
     return f"{GROUP.partition('.')[0]}-code-{digest[:16]}"
 
 
-def pod_name(gang: str, generation: int, at: int) -> str:
-    """The name of the pod on the node that comes `at`-th in rank order."""
+def pod_name(gang: str, generation: int, index: int) -> str:
+    """Return the name of the pod on the node with this index in rank order."""
     element = array_of(gang)
-    own = key_of(gang).name + (f"-e{element[1]}" if element else "")
-    return f"{own}-{generation}-{at}"
+    prefix = key_of(gang).name + (f"-e{element[1]}" if element else "")
+    return f"{prefix}-{generation}-{index}"
 
 
 def mark(pod: Pod) -> Mark | None:
-    """Whose it is; None when it is not one that ganger made."""
-    said, labels = pod.metadata.annotations, pod.metadata.labels
-    number = labels.get(GENERATION, "")
-    if GANG not in said or NODE not in said or not number.isdecimal():
+    """Return a pod's identity; None if ganger did not create it."""
+    annotations, number = pod.metadata.annotations, pod.metadata.labels.get(GENERATION, "")
+    if GANG not in annotations or NODE not in annotations or not number.isdecimal():
         return None
-    return Mark(said[GANG], int(number), said[NODE])
+    return Mark(annotations[GANG], int(number), annotations[NODE])
 
 
-def ranks(shares: Iterable[tuple[str, Iterable[int]]]) -> str:
-    """The ranks of each role, as the annotation has them."""
-    return " ".join(f"{role}:{','.join(map(str, found))}" for role, found in shares)
+def format_ranks(shares: Iterable[tuple[str, Iterable[int]]]) -> str:
+    """Return the annotation value for the ranks of each role."""
+    return " ".join(f"{role}:{','.join(map(str, ranks))}" for role, ranks in shares)
 
 
-def roles(pod: Pod) -> dict[int, str]:
-    """The role of each rank that a pod of ours has."""
-    found: dict[int, str] = {}
+def roles_by_rank(pod: Pod) -> dict[int, str]:
+    """Return the role of each rank of a pod of ganger's."""
+    roles: dict[int, str] = {}
     for share in pod.metadata.annotations.get(RANKS, "").split():
         role, _, numbers = share.partition(":")
-        found |= {int(rank): role for rank in numbers.split(",") if rank.isdecimal()}
-    return found
+        roles |= {int(rank): role for rank in numbers.split(",") if rank.isdecimal()}
+    return roles

@@ -1,14 +1,13 @@
-"""Why a job that has its nodes does not run yet: what kubelets say of its pods, told on its GangJob while it holds.
+"""Pod startup problems: why a placed job does not run yet, shown on its GangJob while they last.
 
-Kept by `backend`, which tells it of every change of a pod and lets it amend what is written of a job that starts. How
-long it may last is `supervisor`'s to say, and what comes of it the core's.
+The gang runtime decides how long they may last, and the core what follows.
 """
 
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.attempt_pods import STUCK_AFTER_S, stuck
+from ganger.backends.kubernetes.attempt_pods import STUCK_AFTER_S, stuck_message
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.kubeapi.objects import Key, Object, Pod
@@ -19,60 +18,61 @@ STARTING: Final = "Starting"
 
 
 class PodStartup:
-    """The pods that cannot run, of all jobs. `statuses` writes to the objects of jobs."""
+    """Stuck pods of all jobs. `statuses` writes the status of GangJobs."""
 
-    def __init__(self, statuses: StatusWriter) -> None:
-        self._statuses = statuses
-        self._why: dict[tuple[str, int], dict[Key, str]] = {}
-        """By job and generation what is said of each of its pods that is stuck."""
-        self._told: dict[str, Object] = {}
-        """What was last told of each job that starts, as it would be without stuck pods."""
+    def __init__(self, writer: StatusWriter) -> None:
+        self._writer = writer
+        self._messages: dict[tuple[str, int], dict[Key, str]] = {}
+        """Messages of stuck pods, by job and generation."""
+        self._statuses_without: dict[str, Object] = {}
+        """Last status of each starting job, without startup problems."""
 
-    def pod_changed(self, before: Pod | None, now: Pod | None) -> None:
-        """A pod came, changed, or is gone."""
-        pod = now or before
+    def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        """Handle a pod that was added, changed or deleted."""
+        pod = after or before
         mark = object_names.mark(pod) if pod is not None else None
         if pod is None or mark is None:
             return
         job, key = object_names.job_of(mark.gang), pod.metadata.key
-        leaves = now is None or is_over(now) or now.metadata.deletion_timestamp is not None
-        why = "" if leaves else stuck(pod)
-        of = (job, mark.generation)
-        known = self._why.get(of, {})
-        if known.get(key, "") == why:
+        is_leaving = after is None or is_over(after) or after.metadata.deletion_timestamp is not None
+        message = "" if is_leaving else stuck_message(pod)
+        attempt = (job, mark.generation)
+        messages = self._messages.get(attempt, {})
+        if messages.get(key, "") == message:
             return
-        if why:
-            self._why.setdefault(of, {})[key] = why
+        if message:
+            self._messages.setdefault(attempt, {})[key] = message
         else:
-            del known[key]
-            if not known:
-                del self._why[of]
-        if (told := self._told.get(job)) is not None and told.get("generation") == mark.generation:
-            self._statuses.want(object_names.key_of(job), self._amended(job, told))
+            del messages[key]
+            if not messages:
+                del self._messages[attempt]
+        if (status := self._statuses_without.get(job)) is not None and status.get("generation") == mark.generation:
+            self._writer.update(object_names.key_of(job), self._amended(job, status))
 
     def amend(self, name: str, status: Object) -> Object:
-        """What is to be written of a job, with what holds it up."""
+        """Return the status to write for a job, with its startup problem."""
         if "phase" not in status:
             return status
         if status["phase"] != STARTING:
-            self._told.pop(name, None)
+            self._statuses_without.pop(name, None)
             return status
-        self._told[name] = status
+        self._statuses_without[name] = status
         return self._amended(name, status)
 
     def forget(self, name: str) -> None:
-        """The job's object is gone."""
-        self._told.pop(name, None)
+        """Forget a deleted GangJob."""
+        self._statuses_without.pop(name, None)
 
-    def _amended(self, name: str, told: Object) -> Object:
-        pods = self._why.get((name, told.get("generation", 0)))
-        if not pods:
-            return told
-        most = f" (and {len(pods) - 1} more pods)" if len(pods) > 1 else ""
-        patience = f"attempt {told['generation']} is given up when that stays so for {STUCK_AFTER_S:.0f} s"
-        message = f"{pods[min(pods)]}{most}; {patience}"
-        conditions: list[Any] = [*told.get("conditions", ()), _condition(message, told.get("observedGeneration", 0))]
-        return told | {"reason": REASON, "message": message, "conditions": conditions}
+    def _amended(self, name: str, status: Object) -> Object:
+        messages = self._messages.get((name, status.get("generation", 0)))
+        if not messages:
+            return status
+        others = f" (and {len(messages) - 1} more pods)" if len(messages) > 1 else ""
+        limit = f"attempt {status['generation']} is given up when that stays so for {STUCK_AFTER_S:.0f} s"
+        message = f"{messages[min(messages)]}{others}; {limit}"
+        condition = _condition(message, status.get("observedGeneration", 0))
+        conditions: list[Any] = [*status.get("conditions", ()), condition]
+        return status | {"reason": REASON, "message": message, "conditions": conditions}
 
 
 def _condition(message: str, observed: int) -> Object:

@@ -255,7 +255,7 @@ def exec_command(
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise Problem("exec goes through kubectl, which is not in PATH", "install kubectl, or set PATH", NOT_STARTED)
-    way = GangJobs(*named).beside(job, rank, node)
+    way = GangJobs(*named).kubectl_exec(job, rank, node)
     passed = [f"-{flag}" for flag in flags if flag != NEITHER]
     words = ["kubectl", *way["kubectl"], *passed, *way["argv"], str(way["generation"]), str(way["rank"]), flags]
     sys.stdout.flush()

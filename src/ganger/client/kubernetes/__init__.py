@@ -1,1 +1,1 @@
-"""The transport to a Kubernetes cluster: GangJob objects, and the controller through the API server."""
+"""Transport to a Kubernetes cluster: GangJob objects, and the controller through the API server."""

@@ -1,6 +1,6 @@
-"""One request to a Kubernetes cluster, as the caller's kubeconfig says: `python -m ganger.client.kubernetes`.
+"""One request to a Kubernetes cluster with the caller's kubeconfig: `python -m ganger.client.kubernetes`.
 
-The request is JSON on stdin; the answers are JSON lines on stdout.
+The request is JSON on stdin; the responses are JSON lines on stdout.
 """
 
 import argparse
@@ -10,27 +10,27 @@ from collections.abc import Sequence
 
 from ganger.errors import KUBERNETES_EXTRA, missing_module
 
-OK, CANNOT = 0, 5
+OK, NOT_INSTALLED = 0, 5
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer one request and return the exit code."""
+    """Run one request and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m ganger.client.kubernetes", description=__doc__)
     parser.add_argument("--context", required=True)
-    parser.add_argument("--namespace", help="unset: the context's")
+    parser.add_argument("--namespace", help="unset: the context's namespace")
     arguments = parser.parse_args(argv)
     try:
-        from ganger.client.kubernetes.context_commands import ask
+        from ganger.client.kubernetes.context_commands import run_request
     except ModuleNotFoundError as error:
-        why = {
+        record = {
             "code": "not_installed",
             "detail": missing_module(error),
             "next": KUBERNETES_EXTRA,
-            "exit_code": CANNOT,
+            "exit_code": NOT_INSTALLED,
         }
-        sys.stdout.write(json.dumps({"error": why}) + "\n")
+        sys.stdout.write(json.dumps({"error": record}) + "\n")
         return OK
-    return ask(arguments.context, arguments.namespace)
+    return run_request(arguments.context, arguments.namespace)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A policy document written as the objects that it is: a SchedulingPolicy, and a Queue for each of its queues.
+"""`ganger policy apply`: a policy document written as a SchedulingPolicy, and a Queue for each of its queues.
 
-Called by `client.kubernetes.context_commands` for `ganger policy apply`, with the rights of whoever asks. The API
-server first checks all of it without keeping any (`trial`), so that what is forbidden or wrong leaves nothing half
-written. Where a write fails all the same, or the controller (`controller.policy.policy_reconciler`), who puts the
-objects in force and says so on them, does not take them, what was written is put back as it was; who changed it since
-keeps that."""
+It has the caller's permissions. The API server first validates all objects in a dry run, so that an invalid or
+forbidden one leaves nothing half written. If a write fails all the same, or the controller
+(`controller.policy.policy_reconciler`) does not put the objects in force, what was written is reverted, except objects
+that another client changed since.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ import msgspec
 from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
 from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
 from ganger.engine.policy_doc.policy_text import policy_from_dict, read_policy
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import Custom
-from ganger.kubeapi.request import Place
+from ganger.kubeapi.objects import CustomObject
+from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import Resource
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
@@ -29,26 +29,26 @@ from ganger.spec.schema import written
 Record = dict[str, Any]
 
 NAME: Final = "default"
-"""Of the one SchedulingPolicy."""
+"""Name of the only SchedulingPolicy."""
 ACCEPTED: Final = "Accepted"
-MOST_TRIES: Final = 5
-"""Of a write, where the controller writes to the same object."""
-LOOK_EVERY_S: Final = 0.2
-WITHIN_S: Final = 30.0
-"""How soon the controller says on an object whether it is in force."""
+MAX_ATTEMPTS: Final = 5
+"""Attempts of a write, because the controller writes to the same object."""
+POLL_INTERVAL_S: Final = 0.2
+ACCEPT_TIMEOUT_S: Final = 30.0
+"""How long to wait until the controller reports on an object whether it is in force."""
 _CHANGED: Final = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""Of an object that is not as it was known; the latter of a step `test` of a patch."""
+"""Statuses for an object that is not as it was known; the latter for a failed `test` step of a patch."""
 _KINDS: Final = {QUEUES: "Queue", POLICIES: "SchedulingPolicy"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """An object: what it is to say, None where it is to go; and what it says."""
+class _Change:
+    """A change of an object: its new spec (None: it is deleted) and its known state."""
 
-    resource: Resource[Custom]
+    resource: Resource[CustomObject]
     name: str
     spec: Record | None
-    known: Custom | None
+    known: CustomObject | None
 
     @property
     def title(self) -> str:
@@ -56,33 +56,37 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """What was written, and the object as it is by that; None of one that was deleted."""
+class _AppliedChange:
+    """A written change, and the resulting object (None: it was deleted)."""
 
-    wanted: _Wanted
-    now: Custom | None
+    change: _Change
+    result: CustomObject | None
 
 
 async def write(who: Caller, proposal: Record) -> Record:
-    """Have the objects be the document; gives {"written", "deleted", "unchanged"}: names, once the controller has put
-    them in force. Raises Refused for what is no document, ApiError, and CannotError where the controller refuses."""
-    async with who.api.trying() as trial:
-        changed, unchanged = await _wanted(who.api, _document(proposal))
-        for each in changed:
-            await _put(trial, each)
-    done: list[_Done] = []
-    for each in sorted(changed, key=lambda each: each.spec is None):  # one that goes cannot be put back whole
+    """Write the objects of a document; return the names {"written", "deleted", "unchanged"} once they are in force.
+
+    Raises RequestError for an invalid document, ApiError, and CannotError if the controller refuses.
+    """
+    async with who.api.dry_run_client() as dry_run:
+        changes, unchanged = await _changes(who.api, _document(proposal))
+        for change in changes:
+            await _write(dry_run, change)
+    done: list[_AppliedChange] = []
+    for change in sorted(
+        changes, key=lambda change: change.spec is None
+    ):  # deletions last: a deleted object cannot be fully restored
         try:
-            done.append(_Done(each, await _put(who.api, each)))
+            done.append(_AppliedChange(change, await _write(who.api, change)))
         except ApiError as error:
             if not done:
                 raise
-            raise await _put_back(who, done, error, each.title) from error
-    if refused := await _refused(who, [each for each in changed if each.spec is not None]):
-        raise await _put_back(who, done, "\n".join(refused))
+            raise await _revert_all(who, done, error, change.title) from error
+    if refused := await _find_rejections(who, [change for change in changes if change.spec is not None]):
+        raise await _revert_all(who, done, "\n".join(refused))
     return {
-        "written": [each.title for each in changed if each.spec is not None],
-        "deleted": [each.title for each in changed if each.spec is None],
+        "written": [change.title for change in changes if change.spec is not None],
+        "deleted": [change.title for change in changes if change.spec is None],
         "unchanged": unchanged,
     }
 
@@ -93,123 +97,130 @@ def _document(proposal: Record) -> PolicyDocument:
     return read_policy(proposal["text"], proposal["filename"]).document
 
 
-async def _wanted(api: Api, document: PolicyDocument) -> tuple[list[_Wanted], list[str]]:
-    """What is to be written, and the names of what is so already."""
+async def _changes(api: ApiClient, document: PolicyDocument) -> tuple[list[_Change], list[str]]:
+    """Return the changes to write, and the names of unchanged objects."""
     specs = written(PolicyDocument, document)
     queues: dict[str, Record] = specs.pop("queues", {})
     queues.get(ROOT, {}).pop("parent", None)
-    objects = {(QUEUES, each.metadata.name): each for each in await api.list(QUEUES)}
-    objects |= {(POLICIES, each.metadata.name): each for each in await api.list(POLICIES)}
-    wanted: dict[tuple[Resource[Custom], str], Record] = {
+    objects = {(QUEUES, queue.metadata.name): queue for queue in await api.list(QUEUES)}
+    objects |= {(POLICIES, policy.metadata.name): policy for policy in await api.list(POLICIES)}
+    new_specs: dict[tuple[Resource[CustomObject], str], Record] = {
         (QUEUES, name): spec
         for name, spec in queues.items()
-        if spec or name not in (ROOT, DEFAULT) or (QUEUES, name) in objects  # these two are there without an object
+        if spec or name not in (ROOT, DEFAULT) or (QUEUES, name) in objects  # these two exist without an object
     }
     if specs or (POLICIES, NAME) in objects:
-        wanted[POLICIES, NAME] = specs
-    every = [
-        _Wanted(*at, wanted.get(at), objects.get(at))
-        for at in [*wanted, *(at for at in objects if at not in wanted and at[0] is QUEUES)]
-    ]
-    changed = [each for each in every if each.known is None or _spec(each.known) != each.spec]
-    return changed, [each.title for each in every if each not in changed]
+        new_specs[POLICIES, NAME] = specs
+    deleted = [key for key in objects if key not in new_specs and key[0] is QUEUES]
+    candidates = [_Change(*key, new_specs.get(key), objects.get(key)) for key in (*new_specs, *deleted)]
+    changes = [change for change in candidates if change.known is None or _spec(change.known) != change.spec]
+    return changes, [change.title for change in candidates if change not in changes]
 
 
-async def _put_back(who: Caller, done: Sequence[_Done], why: ApiError | str, failed: str = "") -> CannotError:
-    """Have every object be again as it was; says so, or which is not. failed: which was not written."""
-    said, left = [f"{failed}: {why}" if failed else str(why)], list[str]()
-    if isinstance(why, ApiError) and why.unclear:
-        left.append(f"nobody knows whether {failed} was written")
-    for each in reversed(done):
-        try:
-            left += await _undone(who.api, each)
-        except ApiError as error:
-            left.append(f"{each.wanted.title} is not as it was before: {error}")
-    said += left or ["nothing is changed: what was written before that is put back"]
-    next_ = who.kubectl("get", "queues,schedulingpolicies")
-    if not isinstance(why, ApiError):
-        return CannotError("bad_policy", "\n".join(said), next_, REFUSED)
-    return CannotError("not_applied", "\n".join(said), next_, UNREACHABLE if why.passes else REFUSED)
+async def _revert_all(
+    who: Caller, done: Sequence[_AppliedChange], cause: ApiError | str, failed: str = ""
+) -> CannotError:
+    """Revert the writes; return an error that says so, or which object could not be reverted.
 
-
-async def _undone(api: Api, done: _Done) -> list[str]:
-    """Undo one; says what is not whole again. Raises ApiError; a conflict: somebody has changed it since."""
-    was = done.wanted
-    if done.now is not None:
-        await _put(api, replace(was, spec=None if was.known is None else _spec(was.known), known=done.now))
-        return []
-    assert was.known is not None  # noqa: S101  # it was deleted
-    await _put(api, replace(was, spec=_spec(was.known), known=None))
-    used = (msgspec.json.decode(was.known.status) or {}).get("usage")
-    return [f"{was.title} was made again; what had been used of it counts for nobody"] if used else []
-
-
-async def _put(api: Api, wanted: _Wanted) -> Custom | None:
-    """Make it, change it, or delete it; gives it as it is then. Raises ApiError; a conflict when somebody has changed
-    it since it was known. An answer that was lost is looked up; what is only said on it (`status`) is in nobody's way.
+    `failed` is the object that was not written.
     """
-    for attempt in range(1, MOST_TRIES + 1):
+    lines, problems = [f"{failed}: {cause}" if failed else str(cause)], list[str]()
+    if isinstance(cause, ApiError) and cause.outcome_unknown:
+        problems.append(f"it is not known whether {failed} was written")
+    for written_change in reversed(done):
         try:
-            return await _put_once(api, wanted)
+            problems += await _revert(who.api, written_change)
         except ApiError as error:
-            if wanted.known is None or not (error.unclear or error.status in _CHANGED):
-                raise
-            now = await api.get(wanted.resource, wanted.name)
-            if error.unclear and _spec(now) == wanted.spec:
-                return now
-            if now.metadata.generation != wanted.known.metadata.generation:
-                raise
-            if attempt == MOST_TRIES:
-                raise replace(error, unclear=False) from error  # it is there, and as it was
-            wanted = replace(wanted, known=now)
-    raise AssertionError(wanted.title)  # the last try gives it, or raises
+            problems.append(f"{written_change.change.title} is not as it was before: {error}")
+    lines += problems or ["nothing has changed: what was written before was reverted"]
+    next_step = who.kubectl("get", "queues,schedulingpolicies")
+    if not isinstance(cause, ApiError):
+        return CannotError("bad_policy", "\n".join(lines), next_step, REFUSED)
+    return CannotError("not_applied", "\n".join(lines), next_step, UNREACHABLE if cause.is_retryable else REFUSED)
 
 
-async def _put_once(api: Api, wanted: _Wanted) -> Custom | None:
-    if wanted.spec is None:
-        assert wanted.known is not None  # noqa: S101  # else nobody would want it gone
-        await api.delete(wanted.resource, wanted.known.metadata, unchanged=True)
+async def _revert(api: ApiClient, done: _AppliedChange) -> list[str]:
+    """Revert one write; return what could not be restored. Raises ApiError; a conflict if it has changed since."""
+    change = done.change
+    if done.result is not None:
+        await _write(
+            api, replace(change, spec=None if change.known is None else _spec(change.known), known=done.result)
+        )
+        return []
+    assert change.known is not None  # noqa: S101  # it was deleted
+    await _write(api, replace(change, spec=_spec(change.known), known=None))
+    usage = (msgspec.json.decode(change.known.status) or {}).get("usage")
+    return [f"{change.title} was created again; its previous usage is not counted"] if usage else []
+
+
+async def _write(api: ApiClient, change: _Change) -> CustomObject | None:
+    """Create, change or delete an object; return its new state.
+
+    Raises ApiError; a conflict if its spec has changed since it was known. The outcome of a lost response is read;
+    changes of the status do not matter.
+    """
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            return await _write_once(api, change)
+        except ApiError as error:
+            if change.known is None or not (error.outcome_unknown or error.status in _CHANGED):
+                raise
+            current = await api.get(change.resource, change.name)
+            if error.outcome_unknown and _spec(current) == change.spec:
+                return current
+            if current.metadata.generation != change.known.metadata.generation:
+                raise
+            if attempt == MAX_ATTEMPTS:
+                raise replace(error, outcome_unknown=False) from error  # the object exists unchanged
+            change = replace(change, known=current)
+    raise AssertionError(change.title)  # the last attempt returns or raises
+
+
+async def _write_once(api: ApiClient, change: _Change) -> CustomObject | None:
+    if change.spec is None:
+        assert change.known is not None  # noqa: S101  # only existing objects are deleted
+        await api.delete(change.resource, change.known.metadata, unchanged=True)
         return None
-    if wanted.known is None:
+    if change.known is None:
         body = {
-            "apiVersion": f"{GROUP}/{wanted.resource.version}",
-            "kind": _KINDS[wanted.resource],
-            "metadata": {"name": wanted.name},
-            "spec": wanted.spec,
+            "apiVersion": f"{GROUP}/{change.resource.version}",
+            "kind": _KINDS[change.resource],
+            "metadata": {"name": change.name},
+            "spec": change.spec,
         }
-        return await api.create(wanted.resource, body)
-    version = wanted.known.metadata.resource_version
+        return await api.create(change.resource, body)
+    version = change.known.metadata.resource_version
     steps: list[Record] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "add", "path": "/spec", "value": wanted.spec},
+        {"op": "add", "path": "/spec", "value": change.spec},
     ]
-    return await api.patch(Place(wanted.resource, name=wanted.name), steps)
+    return await api.patch(ObjectRef(change.resource, name=change.name), steps)
 
 
-async def _refused(who: Caller, wanted: list[_Wanted]) -> list[str]:
-    """Why the controller does not put some of these in force; empty when it has. CannotError: it does not say."""
+async def _find_rejections(who: Caller, changes: list[_Change]) -> list[str]:
+    """Return why the controller does not put some objects in force. Raises CannotError if it does not report."""
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + WITHIN_S
+    until_s = loop.time() + ACCEPT_TIMEOUT_S
     while True:
-        told = {each.title: _told(await who.api.get(each.resource, each.name)) for each in wanted}
-        silent = [title for title, (said, _) in told.items() if not said]
+        results = {change.title: _acceptance(await who.api.get(change.resource, change.name)) for change in changes}
+        silent = [title for title, (status, _) in results.items() if not status]
         if not silent:
-            return [f"{title}: {why}" for title, (said, why) in told.items() if said == "False"]
+            return [f"{title}: {message}" for title, (status, message) in results.items() if status == "False"]
         if loop.time() > until_s:
-            why = f"{', '.join(silent)}: written, but no controller says whether it is in force"
-            raise CannotError("unreachable", why, who.kubectl("get", "pods", "-n", who.controller), UNREACHABLE)
-        await asyncio.sleep(LOOK_EVERY_S)
+            detail = f"{', '.join(silent)}: written, but no controller reports whether it is in force"
+            raise CannotError("unreachable", detail, who.kubectl("get", "pods", "-n", who.controller), UNREACHABLE)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
-def _told(found: Custom) -> tuple[str, str]:
-    """Whether it is in force as it is now: "True", "False" and why; nothing yet: empty."""
-    status = msgspec.json.decode(found.status) or {}
-    for each in status.get("conditions", ()):
-        if each["type"] == ACCEPTED and each.get("observedGeneration") == found.metadata.generation:
-            return each["status"], each.get("message", "")
+def _acceptance(item: CustomObject) -> tuple[str, str]:
+    """Return the status ("True", "False") and message of its condition for this generation; empty without one."""
+    status = msgspec.json.decode(item.status) or {}
+    for condition in status.get("conditions", ()):
+        if condition["type"] == ACCEPTED and condition.get("observedGeneration") == item.metadata.generation:
+            return condition["status"], condition.get("message", "")
     return "", ""
 
 
-def _spec(found: Custom) -> Record:
-    spec: Record | None = msgspec.json.decode(found.spec)
+def _spec(item: CustomObject) -> Record:
+    spec: Record | None = msgspec.json.decode(item.spec)
     return spec or {}

@@ -1,13 +1,10 @@
-"""Who asks a Kubernetes cluster for something, as a kubeconfig context says, and what they are told who cannot have it.
-
-Used by `in_context` and the modules that answer its requests.
-"""
+"""The caller of a request to a Kubernetes cluster, by a kubeconfig context, and errors for the caller."""
 
 import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 
 Record = dict[str, Any]
 
@@ -16,7 +13,7 @@ USAGE, NOT_FOUND, REFUSED, UNREACHABLE = 2, 3, 4, 5
 
 
 class CannotError(Exception):
-    """What cannot be given, for people: as JSON has it."""
+    """A request that cannot be answered, as a JSON record."""
 
     def __init__(self, code: str, detail: str, next: str, exit_code: int) -> None:
         super().__init__(detail)
@@ -25,20 +22,27 @@ class CannotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Asks `api`, about the jobs of one namespace; chosen: the namespace was named, and is not just the context's;
-    controller: the namespace where the controller is."""
+    """The caller of a request.
 
-    api: Api
+    Attributes:
+        api: client of the API server, as the caller.
+        context: the kubeconfig context.
+        namespace: the namespace of the jobs.
+        chosen: the namespace was given, and is not just the context's.
+        controller: the controller's namespace.
+    """
+
+    api: ApiClient
     context: str
     namespace: str
-    chosen: bool
+    has_namespace: bool
     controller: str
 
-    def typed(self, *words: str) -> str:
-        """A command of ganger's, as this person types it."""
-        where = ("--namespace", self.namespace) if self.chosen else ()
-        return shlex.join(("ganger", "--context", self.context, *where, *words))
+    def typed(self, *arguments: str) -> str:
+        """Return a ganger command line for this caller."""
+        namespace = ("--namespace", self.namespace) if self.has_namespace else ()
+        return shlex.join(("ganger", "--context", self.context, *namespace, *arguments))
 
-    def kubectl(self, *words: str) -> str:
-        """The same of kubectl."""
-        return shlex.join(("kubectl", "--context", self.context, *words))
+    def kubectl(self, *arguments: str) -> str:
+        """Return a kubectl command line for this caller."""
+        return shlex.join(("kubectl", "--context", self.context, *arguments))

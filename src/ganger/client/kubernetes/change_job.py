@@ -1,7 +1,7 @@
-"""What a person wants of a GangJob that lives: to be suspended, to go on, to have another priority, to end.
+"""Changes of a live GangJob: suspend, resume, priority and stop.
 
-Called by `in_context`. Wishes are fields of the object's spec, which a controller reads: so it is waited for a moment
-until one has, and said if none has.
+Requests are fields of the object's spec, which a controller reads; the client waits for a moment until one has, and
+says if none has.
 """
 
 import asyncio
@@ -10,103 +10,103 @@ from typing import Any, Final
 
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
-from ganger.client.kubernetes.find_job import whole
+from ganger.client.kubernetes.find_job import find_whole_job
 from ganger.client.kubernetes.job_row import OVER, in_full, row, spec_of, status_of
-from ganger.kubeapi.objects import Custom
-from ganger.kubeapi.request import Place
+from ganger.kubeapi.objects import CustomObject
+from ganger.kubeapi.request import ObjectRef
 
 Record = dict[str, Any]
 
-HEARD_WITHIN_S: Final = 5.0
-HEARD_EVERY_S: Final = 0.2
-ENDED_EVERY_S: Final = 1.0
+HANDLED_TIMEOUT_S: Final = 5.0
+HANDLED_POLL_S: Final = 0.2
+ENDED_POLL_S: Final = 1.0
 SUSPENDED: Final = ("suspending", "suspended")
 
 
 async def stop(who: Caller, name: str) -> Record:
-    """Have it end; gives its row. Raises ApiError and CannotError."""
-    await _living(who, name, "stopped")
-    return row(await who.api.merge(_place(who, name), {"spec": {"stop": True}}))
+    """Stop a job; return its row. Raises ApiError and CannotError."""
+    await _live_job(who, name, "stopped")
+    return row(await who.api.merge(_ref(who, name), {"spec": {"stop": True}}))
 
 
 async def suspend(who: Caller, name: str) -> Record:
-    """Have it give its nodes back and wait; {row, heard}. Raises ApiError and CannotError."""
-    found = await _living(who, name, "suspended")
-    state = _state(found)
+    """Have a job release its nodes and wait; return {row, heard}. Raises ApiError and CannotError."""
+    job = await _live_job(who, name, "suspended")
+    state = _state(job)
     if state in SUSPENDED:
         raise CannotError("already_suspended", f"{name} is {state} already", who.typed("resume", name), REFUSED)
-    return await _hold(who, found, suspended=True)
+    return await _set_suspended(who, job, suspended=True)
 
 
 async def resume(who: Caller, name: str) -> Record:
-    """Have it wait for its turn again; {row, heard}. Raises ApiError and CannotError."""
-    found = await _living(who, name, "resumed")
-    state = _state(found)
+    """Put a suspended job back into the queue; return {row, heard}. Raises ApiError and CannotError."""
+    job = await _live_job(who, name, "resumed")
+    state = _state(job)
     if state not in SUSPENDED:
-        next_ = who.typed("explain", name) if state in ("pending", "unread") else who.typed("logs", name, "-f")
-        raise CannotError("not_suspended", f"{name} is not suspended: it is {state}", next_, REFUSED)
-    return await _hold(who, found, suspended=False)
+        next_step = who.typed("explain", name) if state in ("pending", "unread") else who.typed("logs", name, "-f")
+        raise CannotError("not_suspended", f"{name} is not suspended: it is {state}", next_step, REFUSED)
+    return await _set_suspended(who, job, suspended=False)
 
 
 async def prioritise(who: Caller, name: str, priority: int) -> Record:
-    """Put it into another place of the queue; {row, heard, before}. Raises ApiError and CannotError."""
-    before = row(await _living(who, name, "put into another place"))["priority"]
-    now = await who.api.merge(_place(who, name), {"spec": {"priority": priority}})
-    return await _heard(who, now, lambda _: True) | {"before": before}
+    """Change a job's priority; return {row, heard, before}. Raises ApiError and CannotError."""
+    before = row(await _live_job(who, name, "given another priority"))["priority"]
+    job = await who.api.merge(_ref(who, name), {"spec": {"priority": priority}})
+    return await _wait_until_handled(who, job, lambda _: True) | {"before": before}
 
 
-async def ended(who: Caller, name: str, timeout_s: float | None) -> Record | None:
-    """The job in full once it has ended; None when it has not within the time. Raises ApiError."""
+async def wait_until_ended(who: Caller, name: str, timeout_s: float | None) -> Record | None:
+    """Return the job in full once it has ended; None if it has not within the time. Raises ApiError."""
     loop = asyncio.get_running_loop()
     until_s = None if timeout_s is None else loop.time() + timeout_s
     while True:
-        found = await whole(who, name, "waited for")
-        if row(found)["state"] in OVER:
-            return in_full(found)
+        job = await find_whole_job(who, name, "waited for")
+        if row(job)["state"] in OVER:
+            return in_full(job)
         if until_s is not None and loop.time() >= until_s:
             return None
-        await asyncio.sleep(ENDED_EVERY_S if until_s is None else min(ENDED_EVERY_S, max(0.0, until_s - loop.time())))
+        await asyncio.sleep(ENDED_POLL_S if until_s is None else min(ENDED_POLL_S, max(0.0, until_s - loop.time())))
 
 
-async def _hold(who: Caller, found: Custom, *, suspended: bool) -> Record:
-    place = _place(who, found.metadata.name)
-    if bool(spec_of(found).get("suspend")) is suspended:
-        # It was changed since by way of the controller itself: only a change of the object is a wish.
-        await who.api.merge(place, {"spec": {"suspend": not suspended}})
-    now = await who.api.merge(place, {"spec": {"suspend": suspended}})
-    return await _heard(who, now, lambda state: (state in SUSPENDED) is suspended)
+async def _set_suspended(who: Caller, job: CustomObject, *, suspended: bool) -> Record:
+    ref = _ref(who, job.metadata.name)
+    if bool(spec_of(job).get("suspend")) is suspended:
+        # It was changed since through the controller: only a change of the object counts as a request.
+        await who.api.merge(ref, {"spec": {"suspend": not suspended}})
+    changed = await who.api.merge(ref, {"spec": {"suspend": suspended}})
+    return await _wait_until_handled(who, changed, lambda state: (state in SUSPENDED) is suspended)
 
 
-async def _heard(who: Caller, now: Custom, fits: Callable[[str], bool]) -> Record:
-    """The row as it is when a controller has heard of the change; {row, heard}."""
-    loop, name, asked = asyncio.get_running_loop(), now.metadata.name, now.metadata.generation
-    until_s = loop.time() + HEARD_WITHIN_S
+async def _wait_until_handled(who: Caller, job: CustomObject, is_expected: Callable[[str], bool]) -> Record:
+    """Return {row, heard} once a controller has handled the change."""
+    loop, name, generation = asyncio.get_running_loop(), job.metadata.name, job.metadata.generation
+    until_s = loop.time() + HANDLED_TIMEOUT_S
     while True:
-        heard = status_of(now).get("observedGeneration", 0) >= asked and fits(row(now)["state"])
-        if heard or loop.time() >= until_s:
-            return {"row": row(now), "heard": heard}
-        await asyncio.sleep(HEARD_EVERY_S)
-        now = await who.api.get(GANG_JOBS, name, who.namespace)
+        is_handled = status_of(job).get("observedGeneration", 0) >= generation and is_expected(row(job)["state"])
+        if is_handled or loop.time() >= until_s:
+            return {"row": row(job), "heard": is_handled}
+        await asyncio.sleep(HANDLED_POLL_S)
+        job = await who.api.get(GANG_JOBS, name, who.namespace)
 
 
-def _state(found: Custom) -> str:
-    """How it is, with a wish counted that no controller has heard yet."""
-    state: str = row(found)["state"]
-    if status_of(found).get("observedGeneration", 0) < found.metadata.generation:
-        if spec_of(found).get("suspend") and state not in SUSPENDED:
+def _state(job: CustomObject) -> str:
+    """Return a job's state, with a request included that no controller has handled yet."""
+    state: str = row(job)["state"]
+    if status_of(job).get("observedGeneration", 0) < job.metadata.generation:
+        if spec_of(job).get("suspend") and state not in SUSPENDED:
             return SUSPENDED[0]
-        if spec_of(found).get("suspend") is False and state in SUSPENDED:
+        if spec_of(job).get("suspend") is False and state in SUSPENDED:
             return "pending"
     return state
 
 
-async def _living(who: Caller, name: str, does: str) -> Custom:
-    found = await whole(who, name, does)
-    state = row(found)["state"]
+async def _live_job(who: Caller, name: str, action: str) -> CustomObject:
+    job = await find_whole_job(who, name, action)
+    state = row(job)["state"]
     if state in OVER:
         raise CannotError("already_ended", f"{name} has ended already: {state}", who.typed("explain", name), REFUSED)
-    return found
+    return job
 
 
-def _place(who: Caller, name: str) -> Place[Custom]:
-    return Place(GANG_JOBS, who.namespace, name)
+def _ref(who: Caller, name: str) -> ObjectRef[CustomObject]:
+    return ObjectRef(GANG_JOBS, who.namespace, name)

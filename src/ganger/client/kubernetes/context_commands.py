@@ -1,8 +1,8 @@
-"""What a person asks of a Kubernetes cluster: jobs made, listed, stopped and read as the person, by their kubeconfig.
+"""Commands on a Kubernetes cluster with the permissions of the caller's kubeconfig context.
 
-The errand `gangjobs`, which `client.kubernetes.gang_jobs` runs: one request as JSON on stdin, answers as JSON lines on
-stdout. {"answer": ...} is the last one, or {"error": ...}; before it there may be lines of a log. Nothing here has
-rights of its own: the API server decides what this person may do, and says who they are.
+One request is read as JSON from stdin; responses are JSON lines on stdout: {"answer": ...} or {"error": ...} is the
+last, after any lines of a log. `client.kubernetes.gang_jobs` runs it. It has no permissions of its own: the API server
+decides what the caller may do, and who they are.
 """
 
 import asyncio
@@ -20,111 +20,112 @@ from ganger.backends.kubernetes.object_names import JOB
 from ganger.backends.kubernetes.pod_template import CONTAINER
 from ganger.client.kubernetes import apply_policy, change_job, controller_requests, create_jobs, job_detail
 from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Caller, CannotError
-from ganger.client.kubernetes.exec_in_pod import beside
-from ganger.client.kubernetes.find_job import ENDED, FoundJob, chosen, whole, with_pods
+from ganger.client.kubernetes.exec_in_pod import exec_command
+from ganger.client.kubernetes.find_job import ENDED, FoundJob, find_job, find_job_with_pods, find_whole_job
 from ganger.client.kubernetes.job_row import OVER, in_full, row
 from ganger.engine.eventlog.job_filters import JobFilter, label_terms
 from ganger.errors import RequestError
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import Credentials, NoFileError, Unusable
-from ganger.kubeapi.objects import Fields, Key, Pod
-from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import PODS, Resource, Selection
+from ganger.kubeapi.credentials import Credentials, CredentialsError, NoKubeconfigError
+from ganger.kubeapi.objects import ApiStruct, Key, Pod
+from ganger.kubeapi.request import ObjectRef
+from ganger.kubeapi.resources import PODS, ListOptions, Resource
 from ganger.ports import LogLine, LogQuery
 from ganger.settings import controller_namespace
 
 Record = dict[str, Any]
 
-DEFAULT: Final = "~/.kube/config"
-WITHIN_S: Final = 8.0
-"""How long a request is made again and again. A person waits; a controller has more patience."""
-SILENT_S: Final = 10.0
+DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+RETRY_FOR_S: Final = 8.0
+"""How long a failing request is retried: a user waits, so shorter than for a controller."""
+READ_TIMEOUT_S: Final = 10.0
 """How long the API server may be silent."""
 
 
-class _Who(Fields, frozen=True):
+class _User(ApiStruct, frozen=True):
     username: str
 
 
-class _Known(Fields, frozen=True):
-    user_info: _Who
+class _ReviewStatus(ApiStruct, frozen=True):
+    user_info: _User
 
 
-class _Review(Fields, frozen=True):
-    """What the API server says of whoever asks."""
+class _Review(ApiStruct, frozen=True):
+    """The API server's review of the caller."""
 
-    status: _Known
+    status: _ReviewStatus
 
 
 _REVIEWS: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", _Review)
 
 
-def ask(context: str, namespace: str | None) -> int:
-    """Answer the request on stdin; gives the errand's exit code."""
+def run_request(context: str, namespace: str | None) -> int:
+    """Run the request on stdin and return the exit code."""
     request = json.load(sys.stdin)
     try:
-        files = os.environ.get("KUBECONFIG") or DEFAULT
-        access = Credentials.of_files([Path(each) for each in files.split(":") if each], context)
-        _tell({"answer": asyncio.run(_answer(access, context, namespace, request))})
-    except NoFileError as error:
-        _tell({"error": _error("bad_context", str(error), "export KUBECONFIG=FILE", USAGE)})
-    except Unusable as error:
-        _tell({"error": _error("bad_context", str(error), "kubectl config get-contexts", USAGE)})
-    except RequestError as refused:
-        _tell({"error": _error(refused.code, refused.detail, refused.next, USAGE)})
+        files = os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+        credentials = Credentials.from_kubeconfig([Path(file) for file in files.split(":") if file], context)
+        _print({"answer": asyncio.run(_respond(credentials, context, namespace, request))})
+    except NoKubeconfigError as error:
+        _print({"error": _error("bad_context", str(error), "export KUBECONFIG=FILE", USAGE)})
+    except CredentialsError as error:
+        _print({"error": _error("bad_context", str(error), "kubectl config get-contexts", USAGE)})
+    except RequestError as error:
+        _print({"error": _error(error.code, error.detail, error.next, USAGE)})
     except CannotError as error:
-        _tell({"error": error.record})
+        _print({"error": error.record})
     return 0
 
 
-async def _answer(access: Credentials, context: str, namespace: str | None, request: Record) -> Any:
-    """What the request asks for. Raises CannotError and Refused."""
-    async with Api(access, PROGRAM, within_s=WITHIN_S, silent_s=SILENT_S) as api:
-        space, controller = namespace or access.namespace or "default", controller_namespace(os.environ)
-        who = Caller(api, context, space, chosen=namespace is not None, controller=controller)
+async def _respond(credentials: Credentials, context: str, namespace: str | None, request: Record) -> Any:
+    """Return the response to a request. Raises CannotError and RequestError."""
+    async with ApiClient(credentials, PROGRAM, retry_for_s=RETRY_FOR_S, read_timeout_s=READ_TIMEOUT_S) as api:
+        job_namespace = namespace or credentials.namespace or "default"
+        controller = controller_namespace(os.environ)
+        who = Caller(api, context, job_namespace, has_namespace=namespace is not None, controller=controller)
         try:
-            return await _Asked(who).do(request)
+            return await _Command(who).run(request)
         except ApiError as error:
-            raise await _explained(who, error, request.get("name", "")) from error
+            raise await _explain_error(who, error, request.get("name", "")) from error
 
 
-class _Asked:
-    """One request of one person, about the jobs of one namespace. Raises ApiError, CannotError and Refused."""
+class _Command:
+    """One request of a caller, about the jobs of one namespace. Raises ApiError, CannotError and RequestError."""
 
     def __init__(self, who: Caller) -> None:
         self._who, self._api, self._namespace = who, who.api, who.namespace
 
-    async def do(self, request: Record) -> Any:
-        """The answer to it."""
+    async def run(self, request: Record) -> Any:
+        """Return the response."""
         match request["do"]:
             case "submit":
-                return await create_jobs.submit(self._who, await self._name(), request["request"])
+                return await create_jobs.submit(self._who, await self._user(), request["request"])
             case "dry_run":
-                return await create_jobs.dry_run(self._who, await self._name(), request["request"])
+                return await create_jobs.dry_run(self._who, await self._user(), request["request"])
             case "list":
-                wanted = _job_filter(request["query"])
-                return _listed(map(row, await self._api.list(GANG_JOBS, Selection(self._namespace))), wanted)
+                rows = map(row, await self._api.list(GANG_JOBS, ListOptions(self._namespace)))
+                return _select_rows(rows, _job_filter(request["query"]))
             case "get":
-                return in_full(await whole(self._who, request["name"], "shown"))
+                return in_full(await find_whole_job(self._who, request["name"], "shown"))
             case "detail" | "explain" | "elements":
-                return await self._told(request)
+                return await self._query_controller(request)
             case "wait":
-                return await change_job.ended(self._who, request["name"], request["timeout_s"])
+                return await change_job.wait_until_ended(self._who, request["name"], request["timeout_s"])
             case "stop" | "suspend" | "resume" | "priority":
                 return await self._change(request)
             case "exec":
-                return await beside(self._who, request["name"], request["rank"], request["node"])
+                return await exec_command(self._who, request["name"], request["rank"], request["node"])
             case "ask":
-                return await controller_requests.ask(self._who, await self._name(), request)
+                return await controller_requests.query_controller(self._who, await self._user(), request)
             case "apply_policy":
                 return await apply_policy.write(self._who, request["proposal"])
             case _:
                 return await self._logs(request["name"], request["query"], follow=request["follow"])
 
-    async def _told(self, request: Record) -> Record:
-        """What the controller knows of a job."""
-        name, user = request["name"], await self._name()
+    async def _query_controller(self, request: Record) -> Record:
+        """Return what the controller knows of a job."""
+        name, user = request["name"], await self._user()
         match request["do"]:
             case "detail":
                 return await job_detail.detail(self._who, user, name)
@@ -145,41 +146,41 @@ class _Asked:
             case _:
                 return await change_job.prioritise(self._who, name, request["priority"])
 
-    async def _name(self) -> str:
-        """By which the API server knows whoever asks."""
-        known = await self._api.ask(_REVIEWS, {})
-        return known.status.user_info.username
+    async def _user(self) -> str:
+        """Return the API server's name of the caller."""
+        review = await self._api.create_review(_REVIEWS, {})
+        return review.status.user_info.username
 
-    async def _logs(self, name: str, asked: Record, *, follow: bool) -> Record:
-        """Tells the lines, and gives the job as it was before."""
-        its = await with_pods(self._who, name)
-        query = LogQuery(job=its.gang, **asked)
-        pods = _Pods(self._who, its, asyncio.get_running_loop())
-        await pods.look()
+    async def _logs(self, name: str, query_fields: Record, *, follow: bool) -> Record:
+        """Print the lines, and return the job as it was before."""
+        job = await find_job_with_pods(self._who, name)
+        query = LogQuery(job=job.gang, **query_fields)
+        pods = _Pods(self._who, job, asyncio.get_running_loop())
+        await pods.refresh()
         lines: Iterator[LogLine | None] = (
-            pod_logs.follow(pods.known, query, pods.fetch, pods.over)
+            pod_logs.follow(pods.known, query, pods.fetch, pods.has_ended)
             if follow
             else pod_logs.lines(pods.known, query, pods.fetch)
         )
-        await asyncio.to_thread(_tell_all, lines)
-        return row(its.found)
+        await asyncio.to_thread(_print_lines, lines)
+        return row(job.gang_job)
 
 
-async def _explained(who: Caller, error: ApiError, name: str) -> CannotError:
-    """What a refusal means for whoever typed the command, and what to type next."""
+async def _explain_error(who: Caller, error: ApiError, name: str) -> CannotError:
+    """Return the error for the user, with the next command to type."""
     match error.status:
         case 0:
             return CannotError("unreachable", str(error), who.kubectl("cluster-info"), UNREACHABLE)
         case HTTPStatus.UNAUTHORIZED:
-            why = f"the API server does not know who you are: what context {who.context} shows has run out"
-            return CannotError("unauthorized", f"{why}\n{error}", who.kubectl("auth", "whoami"), REFUSED)
+            detail = f"the API server does not accept the credentials of context {who.context}: they have expired"
+            return CannotError("unauthorized", f"{detail}\n{error}", who.kubectl("auth", "whoami"), REFUSED)
         case HTTPStatus.FORBIDDEN:
-            next_ = who.kubectl("auth", "can-i", "--list", "-n", who.namespace)
-            return CannotError("forbidden", str(error), next_, REFUSED)
-        case HTTPStatus.NOT_FOUND if "gangjobs" not in await who.api.serves(GROUP, VERSION):
-            why = f"ganger is not installed in the cluster of context {who.context}"
-            next_ = f"ganger install --dry-run | {who.kubectl('apply', '-f', '-')}"
-            return CannotError("not_installed", why, next_, UNREACHABLE)
+            next_step = who.kubectl("auth", "can-i", "--list", "-n", who.namespace)
+            return CannotError("forbidden", str(error), next_step, REFUSED)
+        case HTTPStatus.NOT_FOUND if "gangjobs" not in await who.api.list_resources(GROUP, VERSION):
+            detail = f"ganger is not installed in the cluster of context {who.context}"
+            next_step = f"ganger install --dry-run | {who.kubectl('apply', '-f', '-')}"
+            return CannotError("not_installed", detail, next_step, UNREACHABLE)
         case HTTPStatus.NOT_FOUND:
             detail = f"there is no job {name} in namespace {who.namespace}" if name else str(error)
             return CannotError("not_found", detail, who.typed("ls"), NOT_FOUND)
@@ -192,47 +193,47 @@ async def _explained(who: Caller, error: ApiError, name: str) -> CannotError:
 
 
 class _Pods:
-    """The pods of a job, for a reader on another thread than `loop`'s."""
+    """Pods of a job, for a reader on another thread than the event loop's."""
 
-    def __init__(self, who: Caller, its: FoundJob, loop: asyncio.AbstractEventLoop) -> None:
-        self._who, self._api, self._its, self._loop = who, who.api, its, loop
+    def __init__(self, who: Caller, job: FoundJob, loop: asyncio.AbstractEventLoop) -> None:
+        self._who, self._api, self._job, self._loop = who, who.api, job, loop
         self.known: dict[Key, Pod] = {}
 
-    async def look(self) -> None:
-        """Find those that came."""
-        job = self._its.found.metadata
-        found = await self._api.list(PODS, Selection(job.namespace, labels=f"{JOB}={job.name}"))
-        self.known |= {pod.metadata.key: pod for pod in found}
+    async def refresh(self) -> None:
+        """Find new pods."""
+        metadata = self._job.gang_job.metadata
+        pods = await self._api.list(PODS, ListOptions(metadata.namespace, labels=f"{JOB}={metadata.name}"))
+        self.known |= {pod.metadata.key: pod for pod in pods}
 
-    def over(self) -> bool:
-        """Whether the job, or the element, has ended; looks for pods that came."""
-        its = self._wait(chosen(self._who, self._its.text))
-        self._wait(self.look())
-        return its.state in (*OVER, ENDED)
+    def has_ended(self) -> bool:
+        """Return whether the job or element has ended, after looking for new pods."""
+        job = self._wait(find_job(self._who, self._job.text))
+        self._wait(self.refresh())
+        return job.state in (*OVER, ENDED)
 
     def fetch(self, pod: Key, since: str) -> str:
-        """The log of a pod, as `pod_logs` wants it."""
+        """Return the log of a pod, for `pod_logs`."""
         query = {"container": CONTAINER, "timestamps": "true"} | ({"sinceTime": since} if since else {})
         try:
-            text: str = self._wait(self._api.text(Place(PODS, pod.namespace, pod.name, "log"), query))
+            text: str = self._wait(self._api.text(ObjectRef(PODS, pod.namespace, pod.name, "log"), query))
         except ApiError as error:
             if error.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND):
-                return ""  # its container has not begun yet, or is gone
-            raise pod_logs.Unread(str(error)) from None
+                return ""  # its container has not started yet, or is gone
+            raise pod_logs.LogUnavailableError(str(error)) from None
         return text
 
-    def _wait(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-def _tell_all(lines: Iterator[LogLine | None]) -> None:
+def _print_lines(lines: Iterator[LogLine | None]) -> None:
     for line in lines:
         if line is not None:
-            _tell({"line": line._asdict()})
+            _print({"line": line._asdict()})
 
 
-def _tell(told: Record, write: Callable[[str], object] = sys.stdout.write) -> None:
-    write(json.dumps(told) + "\n")
+def _print(record: Record, write: Callable[[str], object] = sys.stdout.write) -> None:
+    write(json.dumps(record) + "\n")
     sys.stdout.flush()
 
 
@@ -241,7 +242,7 @@ def _error(code: str, detail: str, next: str, exit_code: int) -> Record:
 
 
 def _job_filter(query: Record) -> JobFilter:
-    """Return the filter for a query of state, user, queue, labels, since and until. Refused: invalid label selector."""
+    """Return the filter of a query by state, user, queue, labels, since and until. Raises RequestError."""
     return JobFilter(
         states=tuple(query["state"].split(",")) if query.get("state") else (),
         user=query.get("user"),
@@ -252,19 +253,19 @@ def _job_filter(query: Record) -> JobFilter:
     )
 
 
-def _listed(rows: Iterable[Record], wanted: JobFilter) -> list[Record]:
+def _select_rows(rows: Iterable[Record], job_filter: JobFilter) -> list[Record]:
     """Return the matching rows, newest first."""
-    found = [row for row in rows if _matches(row, wanted)]
-    return sorted(found, key=lambda row: (row["submitted_ms"], row["id"]), reverse=True)
+    matching = [row for row in rows if _matches(row, job_filter)]
+    return sorted(matching, key=lambda row: (row["submitted_ms"], row["id"]), reverse=True)
 
 
-def _matches(row: Record, wanted: JobFilter) -> bool:
+def _matches(row: Record, job_filter: JobFilter) -> bool:
     ended_ms = row["ended_ms"]
     return (
-        (not wanted.states or row["state"] in wanted.states)
-        and wanted.user in (None, row["user"])
-        and wanted.queue in (None, row["queue"])
-        and (wanted.since_ms is None or ended_ms is None or ended_ms >= wanted.since_ms)
-        and (wanted.until_ms is None or row["submitted_ms"] <= wanted.until_ms)
-        and all((row["labels"].get(term.key) == term.value) is term.equal for term in wanted.labels)
+        (not job_filter.states or row["state"] in job_filter.states)
+        and job_filter.user in (None, row["user"])
+        and job_filter.queue in (None, row["queue"])
+        and (job_filter.since_ms is None or ended_ms is None or ended_ms >= job_filter.since_ms)
+        and (job_filter.until_ms is None or row["submitted_ms"] <= job_filter.until_ms)
+        and all((row["labels"].get(term.key) == term.value) is term.equal for term in job_filter.labels)
     )

@@ -1,7 +1,4 @@
-"""The controller of a Kubernetes cluster, asked through the API server as whoever a kubeconfig context says.
-
-What `Client` asks of a server it asks here of the controller; called by `cli.run` where a context is named.
-"""
+"""Client of the controller of a Kubernetes cluster, through the API server, with a kubeconfig context."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -16,7 +13,7 @@ Record = dict[str, Any]
 
 
 class ControllerClient(Client):
-    """Every method raises ClientError; `objects` are the cluster's."""
+    """Client of a controller. Every method raises ClientError; `objects` are the cluster's GangJobs."""
 
     def __init__(self, context: str, namespace: str | None = None) -> None:
         super().__init__(home(os.environ))
@@ -28,21 +25,21 @@ class ControllerClient(Client):
 
 
 class _Link:
-    """A way to the controller (`talk.Link`): a request is an errand."""
+    """Transport to the controller (`client.Link`): each request runs a process."""
 
     def __init__(self, objects: GangJobs) -> None:
         self._objects = objects
 
     async def connect(self) -> None:
-        """The API server finds it."""
+        """Do nothing: the API server finds the controller."""
 
     async def came_back(self) -> bool:
         return False
 
     async def ask(self, request: Request) -> bytes:
-        return self._objects.question(request.method, request.target, request.body)
+        return self._objects.query_controller(request.method, request.target, request.body)
 
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
-        """Those of the whole answer: nobody follows the controller this way."""
+        """Yield the lines of the whole response: the controller cannot be followed this way."""
         for line in (await self.ask(request)).splitlines():
             yield line

@@ -1,7 +1,7 @@
-"""A job of a Kubernetes cluster by what a person calls it: its GangJob, and which element of it if it is an array.
+"""A job of a Kubernetes cluster by the user's name for it: its GangJob, and the element if it is an array.
 
-Called by `in_context` and the modules that answer its requests. `sweep-k3x9[7]` is an element of `sweep-k3x9`: it has
-pods and no object of its own, so how it is stands in what the array's object keeps for the next controller.
+`sweep-k3x9[7]` is an element of `sweep-k3x9`: it has pods and no object of its own, so its state is in the job
+checkpoint of the array's object.
 """
 
 from dataclasses import dataclass
@@ -12,83 +12,91 @@ from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotError
 from ganger.client.kubernetes.job_row import OVER, in_full, row, status_of
 from ganger.engine.eventlog import job_checkpoint
-from ganger.kubeapi.objects import Custom
+from ganger.kubeapi.objects import CustomObject
 from ganger.model.job import array_of
 
 ENDED: Final = "ended"
-"""The state of an element that has ended, where nobody says how."""
+"""State of an element that has ended, where it is not recorded how."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """text: what it was called; gang: its id, as its pods have it; index: of an element."""
+    """A job as the user named it.
+
+    Attributes:
+        text: the user's name for it.
+        gang_job: its object.
+        gang: its id, as its pods have it.
+        index: the index of an element.
+    """
 
     text: str
-    found: Custom
+    gang_job: CustomObject
     gang: str
     index: int | None
 
     @property
     def state(self) -> str:
-        """How it is now."""
-        return str(row(self.found)["state"]) if self.index is None else state_of(self.found, self.index)
+        """Current state."""
+        return str(row(self.gang_job)["state"]) if self.index is None else state_of(self.gang_job, self.index)
 
 
-async def chosen(who: Caller, text: str) -> FoundJob:
-    """text: its name, or its id as sentences have it. Raises ApiError, and CannotError where there is no such
-    element."""
-    text = named(text, who.namespace)
+async def find_job(who: Caller, text: str) -> FoundJob:
+    """Find a job by its name, or its id as messages have it.
+
+    Raises ApiError, and CannotError if the element does not exist.
+    """
+    text = display_name(text, who.namespace)
     element = array_of(text)
-    found = await who.api.get(GANG_JOBS, element[0] if element else text, who.namespace)
-    indices = _indices(found)
+    gang_job = await who.api.get(GANG_JOBS, element[0] if element else text, who.namespace)
+    indices = _indices(gang_job)
     if element is not None and element[1] not in indices:
-        what = f"no element {element[1]}" if indices else "no elements: it is no array"
-        raise CannotError("no_such_job", f"{element[0]} has {what}", who.typed("get", element[0]), NOT_FOUND)
-    return FoundJob(text, found, gang_of(text, who.namespace), element[1] if element else None)
+        missing = f"no element {element[1]}" if indices else "no elements: it is not an array"
+        raise CannotError("no_such_job", f"{element[0]} has {missing}", who.typed("get", element[0]), NOT_FOUND)
+    return FoundJob(text, gang_job, gang_of(text, who.namespace), element[1] if element else None)
 
 
-def named(id: str, namespace: str) -> str:
-    """How a person calls it there: `sweep[3]`, which is `sweep.research[3]` everywhere."""
+def display_name(id: str, namespace: str) -> str:
+    """Return the name that the user types in that namespace: `sweep[3]` for `sweep.research[3]`."""
     element = array_of(id)
     name = (element[0] if element else id).removesuffix(f".{namespace}")
     return f"{name}[{element[1]}]" if element else name
 
 
-async def with_pods(who: Caller, text: str) -> FoundJob:
-    """The same of what has pods: no array, but its elements. Raises the same."""
-    its = await chosen(who, text)
-    if its.index is None and (indices := _indices(its.found)):
-        why = f"{text} is an array: each element has logs and ranks of its own"
-        raise CannotError("is_array", why, who.typed("logs", f"{text}[{indices[-1]}]"), REFUSED)
-    return its
+async def find_job_with_pods(who: Caller, text: str) -> FoundJob:
+    """Find a job that has pods: not an array, but its elements. Raises the same errors."""
+    job = await find_job(who, text)
+    if job.index is None and (indices := _indices(job.gang_job)):
+        detail = f"{text} is an array: each element has logs and ranks of its own"
+        raise CannotError("is_array", detail, who.typed("logs", f"{text}[{indices[-1]}]"), REFUSED)
+    return job
 
 
-async def whole(who: Caller, text: str, does: str) -> Custom:
-    """The GangJob of what is asked of a job as a whole; does: "stopped". Raises the same."""
-    its = await chosen(who, text)
-    if its.index is not None:
-        why = f"an element cannot be {does} by itself: its GangJob is the whole array's"
-        array = its.found.metadata.name
-        raise CannotError("is_element", why, who.typed("get", array), REFUSED)
-    return its.found
+async def find_whole_job(who: Caller, text: str, action: str) -> CustomObject:
+    """Return the GangJob for an action on a whole job; action: "stopped". Raises the same errors."""
+    job = await find_job(who, text)
+    if job.index is not None:
+        detail = f"an element cannot be {action} by itself: its GangJob is the whole array's"
+        raise CannotError("is_element", detail, who.typed("get", job.gang_job.metadata.name), REFUSED)
+    return job.gang_job
 
 
-def state_of(array: Custom, index: int) -> str:
-    """How an element is."""
-    whole: str = row(array)["state"]
+def state_of(array: CustomObject, index: int) -> str:
+    """Return the state of an element."""
+    array_state: str = row(array)["state"]
     record = status_of(array).get("record")
-    if whole in OVER or not record:
-        return ENDED if whole in OVER else whole
+    if array_state in OVER or not record:
+        return ENDED if array_state in OVER else array_state
     try:
-        piece = job_checkpoint.decode(record, id_of(array.metadata.key))
+        checkpoint = job_checkpoint.decode(record, id_of(array.metadata.key))
     except ValueError:
-        return whole  # of another version: nothing better is known
-    own = next((gang for gang in piece.gangs if gang.job.index == index), None)
-    if own is not None:
-        return str(own.state)
-    return "pending" if piece.array is not None and index in piece.array.rest else ENDED
+        return array_state  # of another version: nothing better is known
+    gang = next((gang for gang in checkpoint.gangs if gang.job.index == index), None)
+    if gang is not None:
+        return str(gang.state)
+    return "pending" if checkpoint.array is not None and index in checkpoint.array.rest else ENDED
 
 
-def _indices(found: Custom) -> tuple[int, ...]:
-    spec = in_full(found)["spec"]
+def _indices(gang_job: CustomObject) -> tuple[int, ...]:
+    spec = in_full(gang_job)["spec"]
     return tuple(spec["array"]["indices"]) if spec and spec["array"] else ()

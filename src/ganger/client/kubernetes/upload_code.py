@@ -1,8 +1,8 @@
-"""A directory of a person's machine as the code of a GangJob: packed, and put into the job's namespace, as the person.
+"""Upload of a local directory as the code of a GangJob: packed, and stored in the job's namespace by the user.
 
-Called by `gang_job_making`, before the GangJob is made and again when it is. What is left out, and what is refused, is
-what a server of ganger's leaves out and refuses (`engine.submit.code_snapshot`); and all of it, packed, has to fit into
-one object."""
+It includes and refuses the same files as a standalone server (`engine.submit.code_snapshot`), and has to fit, packed,
+into one object.
+"""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import check_size, packed
+from ganger.backends.kubernetes.code_archive import check_size, pack
 from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
 from ganger.engine.submit.code_snapshot import snapshot
 from ganger.engine.submit.command_check import check_directory
@@ -24,45 +24,49 @@ from ganger.model.job import GitCode, JobSpec
 
 @dataclass(frozen=True, slots=True)
 class UploadedCode:
-    """The SHA-256 of an archive, and the archive as base64."""
+    """SHA-256 of an archive, and the archive as base64."""
 
     digest: str
     content: str = field(repr=False)
 
 
-async def brought(spec: JobSpec, directory: str) -> UploadedCode | None:
-    """The code that a job brings along; None when that is no directory. `directory`: where the person stands.
+async def pack_code(spec: JobSpec, directory: str) -> UploadedCode | None:
+    """Return the packed code of a job; None if its code is not a directory. `directory` is the working directory.
 
-    Raises Refused."""
+    Raises RequestError.
+    """
     if spec.code is None or isinstance(spec.code, GitCode):
         return None
-    archive = await asyncio.to_thread(_packed, Path(directory), spec.code)
+    archive = await asyncio.to_thread(_pack_directory, Path(directory), spec.code)
     check_size(archive, "leave files out by lines in .gangerignore, name a repository (code: {git: URL})")
     return UploadedCode(hashlib.sha256(archive).hexdigest(), base64.b64encode(archive).decode())
 
 
-async def bring(who: Caller, code: UploadedCode) -> None:
-    """Have it where pods find it. Once more when the GangJob is made: before that, a controller knows of nobody who
-    uses what it finds there, and may remove it. Raises ApiError and CannotError."""
-    name = object_names.code_name(code.digest)
-    about = {"name": name, "namespace": who.namespace}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "immutable": True}
-    there = await _found(who, name)
-    if there is None:
+async def upload(who: Caller, code: UploadedCode) -> None:
+    """Store the code for pods. Raises ApiError and CannotError.
+
+    It is repeated after the GangJob was created: before that, a controller knows of no user of this code and may remove
+    it.
+    """
+    name = object_names.code_config_map(code.digest)
+    metadata = {"name": name, "namespace": who.namespace}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
+    config_map = await _get(who, name)
+    if config_map is None:
         try:
-            there = await who.api.create(CONFIG_MAPS, body | {"binaryData": {object_names.ARCHIVE: code.content}})
+            config_map = await who.api.create(CONFIG_MAPS, body | {"binaryData": {object_names.ARCHIVE: code.content}})
         except ApiError as error:
             if not error.conflict:
                 raise
-            there = await who.api.get(CONFIG_MAPS, name, who.namespace)
-    # Whoever brought the same code before; or somebody who wants other code to run.
-    if there.binary_data.get(object_names.ARCHIVE) != code.content:
-        why = f"the ConfigMap {name} of namespace {who.namespace} has other code than its name says"
-        next_ = who.kubectl("-n", who.namespace, "delete", "configmap", name)
-        raise CannotError("code_replaced", why, next_, REFUSED)
+            config_map = await who.api.get(CONFIG_MAPS, name, who.namespace)
+    # The same code was uploaded before, or another client wants other code to run.
+    if config_map.binary_data.get(object_names.ARCHIVE) != code.content:
+        detail = f"the ConfigMap {name} of namespace {who.namespace} has other code than its name says"
+        next_step = who.kubectl("-n", who.namespace, "delete", "configmap", name)
+        raise CannotError("code_replaced", detail, next_step, REFUSED)
 
 
-async def _found(who: Caller, name: str) -> ConfigMap | None:
+async def _get(who: Caller, name: str) -> ConfigMap | None:
     try:
         return await who.api.get(CONFIG_MAPS, name, who.namespace)
     except ApiError as error:
@@ -71,7 +75,7 @@ async def _found(who: Caller, name: str) -> ConfigMap | None:
         return None
 
 
-def _packed(directory: Path, code: str) -> bytes:
-    place = check_directory(str(directory / Path(code).expanduser()), "code:")
+def _pack_directory(directory: Path, code: str) -> bytes:
+    source = check_directory(str(directory / Path(code).expanduser()), "code:")
     with tempfile.TemporaryDirectory(prefix="ganger-code-") as store:
-        return packed(Path(store) / snapshot(place, Path(store)))
+        return pack(Path(store) / snapshot(source, Path(store)))

@@ -1,9 +1,10 @@
-"""The ConfigMaps with the code of jobs: put where pods find them, removed when no job has used one for an hour.
+"""ConfigMaps with the code of jobs: created for pods, and removed when no job has used one for an hour.
 
-Run by `controller.assembly`, on the event loop. People bring code too (`own_code`); it is named by the GangJobs that
-use it. What is known to be there is noted in a ConfigMap of the controller's own namespace, so that the next controller
-finds what nobody uses any more, though it may list nobody's ConfigMaps. Of a job that came while its code was removed
-the watch of GangJobs tells later: until it is past the removal, what was removed is held, and put back if need be."""
+Users upload code too (`upload_code`); the GangJobs that use it name it. Known ConfigMaps are listed in one of the
+controller's own namespace, so that the next controller finds unused ones, though it may not list ConfigMaps of other
+namespaces. A job that was created while its code was removed is reported later by the watch of GangJobs: until the
+watch is past the removal, what was removed is held in memory, and restored if needed.
+"""
 
 import asyncio
 import base64
@@ -11,219 +12,228 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import named
+from ganger.backends.kubernetes.code_archive import code_digest
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.controller.jobs.gang_job_reconciler import OVER
 from ganger.engine.eventlog.job_checkpoint import is_piece
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import ConfigMap, Custom, Key, Object
-from ganger.kubeapi.request import Place
+from ganger.kubeapi.objects import ConfigMap, CustomObject, Key, Object
+from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import CONFIG_MAPS
 
-KEPT_S: Final = 3600.0
-"""How long code stays that no live job uses: whoever submits the same again need not bring it again."""
-LOOK_S: Final = 300.0
-"""How often is looked what is used, where there is code at all."""
-AGAIN_S: Final = 60.0
-AT_ONCE: Final = 32
-"""How many are removed together: each is kept in memory, up to 1.2 MiB, until it is certain that no job wants it."""
-NOTE: Final = "ganger-code"
-_KNOWN: Final = "known"
-_MOST_NOTED: Final = 8_000
-"""Names of ConfigMaps that fit into one."""
-_NAME: Final = re.compile(re.escape(object_names.code_name("")) + "[0-9a-f]{16}")
+KEEP_UNUSED_S: Final = 3600.0
+"""How long unused code stays: the next job with the same code need not upload it again."""
+CHECK_INTERVAL_S: Final = 300.0
+"""How often usage is checked, where there is code at all."""
+RETRY_S: Final = 60.0
+REMOVE_AT_ONCE: Final = 32
+"""How many are removed together: each is held in memory, up to 1.2 MiB, until it is certain that no job needs it."""
+INDEX_NAME: Final = "ganger-code"
+_INDEX_KEY: Final = "known"
+_MAX_INDEXED: Final = 8_000
+"""Number of names that fit into one ConfigMap."""
+_NAME: Final = re.compile(re.escape(object_names.code_config_map("")) + "[0-9a-f]{16}")
 
 _log = logging.getLogger(__name__)
 
 
-class Archives:
-    """All code in a cluster. `namespace` is the controller's own; `may_act`: whether it leads."""
+class CodeArchives:
+    """All code in a cluster. `namespace` is the controller's own; `may_act` returns whether it leads."""
 
-    def __init__(self, api: Api, namespace: str, backend: KubernetesBackend, may_act: Callable[[], bool]) -> None:
+    def __init__(self, api: ApiClient, namespace: str, backend: KubernetesBackend, may_act: Callable[[], bool]) -> None:
         self._api, self._backend, self._may_act = api, backend, may_act
-        self._note = Place(CONFIG_MAPS, namespace, NOTE)
-        self._noted: str | None = None
-        """What the note says; None before it was read."""
+        self._index = ObjectRef(CONFIG_MAPS, namespace, INDEX_NAME)
+        self._index_text: str | None = None
+        """Content of the index; None before it was read."""
         self._known: dict[Key, float] = {}
-        """What is there as far as is known, and when it was last seen to be used."""
-        self._of: dict[Key, Key] = {}
-        """The code of GangJobs that do not name it themselves, because it was fetched for them."""
-        self._alone: frozenset[str] = frozenset()
-        self._there: set[Key] = set()
-        """What need not be put again."""
+        """Known ConfigMaps, and when each was last seen in use."""
+        self._code_of_job: dict[Key, Key] = {}
+        """Code of GangJobs that do not name it themselves, because it was fetched for them."""
+        self._ignored_namespaces: frozenset[str] = frozenset()
+        self._created: set[Key] = set()
+        """ConfigMaps that need not be created again."""
         self._held: dict[Key, ConfigMap] = {}
-        """What was removed, or is being removed, and may have to be put back."""
-        self._putting = asyncio.Lock()
-        self._news = asyncio.Event()
-        self._said = ""
+        """What was removed, or is being removed, and may have to be restored."""
+        self._create_lock = asyncio.Lock()
+        self._wakeup = asyncio.Event()
+        self._logged = ""
 
-    def know(self, live: Mapping[Key, str], alone: Collection[str]) -> None:
-        """The hash of their code that these live jobs have; in the namespaces that are to be left `alone`, nobody knows
-        what is used."""
-        self._alone = frozenset(alone)
+    def restore(self, live: Mapping[Key, str], ignored: Collection[str]) -> None:
+        """Restore the code hashes of live jobs. In the `ignored` namespaces it is not known what is used."""
+        self._ignored_namespaces = frozenset(ignored)
         for job, digest in live.items():
-            self._use(job, digest)
+            self._set_code(job, digest)
 
-    def heard(self, before: Custom | None, now: Custom | None) -> None:
-        """A GangJob came, changed, or is gone. What one names that came is used from now on, however short it stays."""
-        if before is None and now is not None and (digest := named(now.metadata)) and not _is_over(now):
-            self._see(_key(now.metadata.key, digest))
+    def job_changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
+        """Handle a change of a GangJob. The code of a new one is in use from now on, however short it lives."""
+        if before is None and after is not None and (digest := code_digest(after.metadata)) and not _is_over(after):
+            self._mark_used(_key(after.metadata.key, digest))
 
     async def put(self, job: Key, digest: str, archive: bytes) -> None:
-        """Have the code of a job there, by its hash. Raises ApiError."""
-        key = self._use(job, digest)
-        async with self._putting:
-            if key not in self._there:
+        """Create the ConfigMap with a job's code, by its hash. Raises ApiError."""
+        key = self._set_code(job, digest)
+        async with self._create_lock:
+            if key not in self._created:
                 await self._api.apply(
-                    CONFIG_MAPS, _body(key, {object_names.ARCHIVE: base64.b64encode(archive).decode()})
+                    CONFIG_MAPS, _archive_object(key, {object_names.ARCHIVE: base64.b64encode(archive).decode()})
                 )
-                self._there.add(key)
+                self._created.add(key)
 
     async def run(self) -> None:
-        """Remove what nobody uses any more, until cancelled."""
+        """Remove unused code until cancelled."""
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             try:
-                await self._turn()
+                await self._remove_unused()
             except ApiError as error:
-                self._failed(error)
-                wait_s: float | None = AGAIN_S
+                self._log_once(error)
+                wait_s: float | None = RETRY_S
             else:
-                self._said = ""
-                wait_s = LOOK_S if self._known else None
+                self._logged = ""
+                wait_s = CHECK_INTERVAL_S if self._known else None
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                await asyncio.wait_for(self._wakeup.wait(), wait_s)
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- removal -------------------------------------------------------------------------------------------------------
 
-    async def _turn(self) -> None:
-        if self._noted is None:
-            await self._read()
+    async def _remove_unused(self) -> None:
+        if self._index_text is None:
+            await self._read_index()
         used = self._used()
         now_s = asyncio.get_running_loop().time()
-        self._of = {job: key for job, key in self._of.items() if key in used}
+        self._code_of_job = {job: key for job, key in self._code_of_job.items() if key in used}
         self._known |= dict.fromkeys(used, now_s)
-        await self._write()
+        await self._write_index()
         if not self._held:
-            left = (each for each in self._known.items() if now_s >= each[1] + KEPT_S)
-            for key, used_s in [each for each in left if each[0].namespace not in self._alone][:AT_ONCE]:
-                async with self._putting:
+            unused = (
+                (key, used_s)
+                for key, used_s in self._known.items()
+                if now_s >= used_s + KEEP_UNUSED_S and key.namespace not in self._ignored_namespaces
+            )
+            for key, used_s in list(islice(unused, REMOVE_AT_ONCE)):
+                async with self._create_lock:
                     await self._remove(key, used_s)
         if self._held:
-            await self._settle()
-            self._news.set()  # there may be more of them
+            await self._restore_used()
+            self._wakeup.set()  # there may be more to remove
 
     async def _remove(self, key: Key, used_s: float) -> None:
-        """Take one away that was last used then, if it is as it was; what it was is held."""
+        """Delete one that was last used at that time, if it is unchanged; hold its content."""
         if not self._may_act():
             return
         try:
-            # A patch that changes nothing says what there is: no right to read ConfigMaps is needed.
-            found = await self._api.merge(Place(CONFIG_MAPS, *key), {})
+            # An empty patch returns the object: no permission to read ConfigMaps is needed.
+            current = await self._api.merge(ObjectRef(CONFIG_MAPS, *key), {})
         except ApiError as error:
             if not error.missing:
                 raise
-            self._gone(key)
+            self._forget(key)
             return
         if self._known[key] != used_s:
-            return  # a job has come
-        self._held[key] = found
+            return  # a job uses it again
+        self._held[key] = current
         try:
-            await self._api.delete(CONFIG_MAPS, found.metadata, unchanged=True)
+            await self._api.delete(CONFIG_MAPS, current.metadata, unchanged=True)
         except ApiError as error:
             if not error.conflict:
                 raise
-            del self._held[key]  # it is another by now, or somebody else's business
-            self._see(key)
+            del self._held[key]  # it was replaced, or changed by another client
+            self._mark_used(key)
         else:
-            self._gone(key)
+            self._forget(key)
 
-    async def _settle(self) -> None:
-        """Put back what is used after all."""
+    async def _restore_used(self) -> None:
+        """Restore what is in use after all."""
         for namespace in {key.namespace for key in self._held}:
-            await self._backend.caught_up(namespace)
+            await self._backend.wait_until_current(namespace)
         used = self._used()
         for key, held in list(self._held.items()):
             if key in used:
                 try:
-                    await self._api.create(CONFIG_MAPS, _body(key, held.binary_data))
+                    await self._api.create(CONFIG_MAPS, _archive_object(key, held.binary_data))
                 except ApiError as error:
                     if not error.conflict:
-                        raise  # if it is there, whoever submits the job has brought it
-                self._see(key)
+                        raise  # if it exists, the job's creator has uploaded it
+                self._mark_used(key)
             del self._held[key]
-        await self._write()
+        await self._write_index()
 
     def _used(self) -> set[Key]:
-        """Of what is known, what live jobs use, and those that are yet to be taken."""
-        asked, found = self._known.keys() | self._held.keys(), set[Key]()
-        for job in self._backend.jobs if asked else ():
-            digest = named(job.metadata)
-            key = _key(job.metadata.key, digest) if digest else self._of.get(job.metadata.key)
-            if key in asked and key not in found and not _is_over(job):
-                found.add(key)
-        return found
+        """Return which of the known and held ConfigMaps live jobs use."""
+        candidates, used = self._known.keys() | self._held.keys(), set[Key]()
+        for job in self._backend.jobs if candidates else ():
+            digest = code_digest(job.metadata)
+            key = _key(job.metadata.key, digest) if digest else self._code_of_job.get(job.metadata.key)
+            if key in candidates and key not in used and not _is_over(job):
+                used.add(key)
+        return used
 
-    def _use(self, job: Key, digest: str) -> Key:
-        key = self._of[job] = _key(job, digest)
-        self._see(key)
+    def _set_code(self, job: Key, digest: str) -> Key:
+        key = self._code_of_job[job] = _key(job, digest)
+        self._mark_used(key)
         return key
 
-    def _see(self, key: Key) -> None:
+    def _mark_used(self, key: Key) -> None:
         if key not in self._known:
-            self._news.set()
+            self._wakeup.set()
         self._known[key] = asyncio.get_running_loop().time()
 
-    def _gone(self, key: Key) -> None:
+    def _forget(self, key: Key) -> None:
         self._known.pop(key, None)
-        self._there.discard(key)
+        self._created.discard(key)
 
-    # -- the note -----------------------------------------------------------------------------------------------------
+    # -- index ---------------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read_index(self) -> None:
         try:
-            self._noted = (await self._api.merge(self._note, {})).data.get(_KNOWN, "")
+            self._index_text = (await self._api.merge(self._index, {})).data.get(_INDEX_KEY, "")
         except ApiError as error:
             if not error.missing:
                 raise
-            self._noted = ""
-        for line in self._noted.splitlines():
+            self._index_text = ""
+        for line in self._index_text.splitlines():
             namespace, _, name = line.partition("/")
             if _NAME.fullmatch(name):
                 self._known.setdefault(Key(namespace, name), asyncio.get_running_loop().time())
 
-    async def _write(self) -> None:
-        text = "\n".join(sorted("/".join(key) for key in list(self._known)[-_MOST_NOTED:]))
-        if text != self._noted:
-            await self._api.apply(CONFIG_MAPS, _object(Key(self._note.namespace, NOTE), data={_KNOWN: text}))
-            self._noted = text
+    async def _write_index(self) -> None:
+        text = "\n".join(sorted("/".join(key) for key in list(self._known)[-_MAX_INDEXED:]))
+        if text != self._index_text:
+            await self._api.apply(
+                CONFIG_MAPS, _config_map(Key(self._index.namespace, INDEX_NAME), data={_INDEX_KEY: text})
+            )
+            self._index_text = text
 
-    def _failed(self, error: ApiError) -> None:
-        if self._said != (said := str(error)):
-            self._said = said
+    def _log_once(self, error: ApiError) -> None:
+        if self._logged != (message := str(error)):
+            self._logged = message
             remedy = f"; {error.remedy}" if error.remedy else ""
-            _log.warning("code that no job uses any more is not removed: %s%s", said, remedy)
+            _log.warning("unused code is not removed: %s%s", message, remedy)
 
 
-def _is_over(job: Custom) -> bool:
-    """Whether it has ended. A phase may have been written by hand: the record says whether the job lives."""
-    told: dict[str, Any] = msgspec.json.decode(job.status) or {}
-    return told.get("phase") in OVER and not is_piece(told.get("record") or "")
+def _is_over(job: CustomObject) -> bool:
+    """Return whether a GangJob has ended.
+
+    Its phase may have been written by hand: the record decides whether the job is live.
+    """
+    status: dict[str, Any] = msgspec.json.decode(job.status) or {}
+    return status.get("phase") in OVER and not is_piece(status.get("record") or "")
 
 
 def _key(job: Key, digest: str) -> Key:
-    return Key(job.namespace, object_names.code_name(digest))
+    return Key(job.namespace, object_names.code_config_map(digest))
 
 
-def _body(key: Key, content: Mapping[str, str]) -> Object:
-    return _object(key, immutable=True, binaryData=content)
+def _archive_object(key: Key, content: Mapping[str, str]) -> Object:
+    return _config_map(key, immutable=True, binaryData=content)
 
 
-def _object(key: Key, **content: Any) -> Object:
+def _config_map(key: Key, **content: Any) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": key._asdict(), **content}

@@ -1,7 +1,7 @@
-"""GangJobs as requests: one that somebody made is submitted, one that was changed or deleted asks for what that means.
+"""Reconciler of GangJobs: a new one is submitted, a changed or deleted one becomes the corresponding request.
 
-Called by `controller.assembly` with each change that the backend sees, on the event loop; what the loop and the service
-would have to be waited for happens on a thread. What is refused is told on the object, and tried again when it changes.
+Changes arrive on the event loop; whatever would wait for the scheduling loop or the service runs on a thread. The
+reason of a rejection is written to the object, and the submission is retried when the object changes.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.object_names import ASKED_BESIDE, NOBODY, gang_of, id_of
+from ganger.backends.kubernetes.object_names import CONTROL_FIELDS, DEFAULT_USER, gang_of, id_of
 from ganger.controller.jobs import conditions
 from ganger.controller.jobs.job_builder import MISSING, JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.core.state.gang import Gang
 from ganger.errors import RequestError
-from ganger.kubeapi.objects import Custom, Key, Meta
+from ganger.kubeapi.objects import CustomObject, Key, ObjectMeta
 from ganger.model.event import (
     Deleted,
     Event,
@@ -34,229 +34,237 @@ from ganger.model.job import GangState, Job, JobSpec
 from ganger.spec import spec_from_dict
 
 OVER: Final = ("Succeeded", "Failed", "Stopped")
-UNREAD: Final = "record_unreadable"
-LEFT_ALONE: Final = (
-    "its status.record cannot be read, so nobody knows how far it is: its pods run on, and nobody looks after them; "
-    "delete the GangJob to end them, or put the record back and restart the controller"
+UNREAD_REASON: Final = "record_unreadable"
+UNREAD_MESSAGE: Final = (
+    "its status.record cannot be read, so its progress is unknown: its pods run on without supervision; "
+    "delete the GangJob to end them, or restore the record and restart the controller"
 )
 
 _log = logging.getLogger(__name__)
 EventSink = Callable[[Key, dict[str, Any]], None]
 
 
-class GangJobs:
-    """`tell` writes fields of an object's status."""
+class GangJobReconciler:
+    """Reconciles GangJobs. `write_status` writes fields of an object's status.
 
-    def __init__(self, to_be: JobBuilder, tell: EventSink, known: Iterable[Gang], code: JobCode) -> None:
-        """known: what the state was put together from; code: brings what jobs are to run."""
-        self._to_be, self._loop, self._tell, self._code = to_be, to_be.loop, tell, code
-        self._was = {gang.array or gang.id: _asked_of(gang) for gang in known}
-        """What people had asked for of these, before anybody was there to hear what they ask for now."""
-        self._known = set(self._was)
-        self._submitting: dict[str, Custom | None] = {}
-        """Those that are being submitted, as they are by now."""
-        self._waiting: list[asyncio.Task[None]] = []
-        self._refused: dict[str, Custom] = {}
-        self._come_later: dict[str, set[str]] = {}
-        """Those that were refused as a job was not there that they come after: by id of that one."""
+    Attributes:
+        observed: by job, the generation of its object whose requests have been handled.
+    """
+
+    def __init__(self, builder: JobBuilder, write_status: EventSink, known: Iterable[Gang], code: JobCode) -> None:
+        """Create the reconciler. known: the gangs of the restored state; code: provides the code of jobs."""
+        self._builder, self._loop, self._write_status, self._code = builder, builder.loop, write_status, code
+        self._requested_before = {gang.array or gang.id: _requests_of(gang) for gang in known}
+        """What users had requested of restored jobs, to compare with what they request now."""
+        self._known = set(self._requested_before)
+        self._submitting: dict[str, CustomObject | None] = {}
+        """Current objects of jobs that are being submitted."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._refused: dict[str, CustomObject] = {}
+        self._waiting_for: dict[str, set[str]] = {}
+        """Jobs that were rejected because a dependency does not exist, by the dependency's id."""
         self.observed: dict[str, int] = {}
-        """By job: the generation of its object up to which what people ask for was answered."""
 
-    def changed(self, before: Custom | None, now: Custom | None) -> None:
-        """A GangJob came, changed, or is gone."""
-        found = now or before
-        name = id_of(found.metadata.key) if found is not None else ""
-        was = self._was.pop(name, None)
-        if now is None:
+    def changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
+        """Handle a GangJob that was added, changed or deleted."""
+        item = after or before
+        name = id_of(item.metadata.key) if item is not None else ""
+        requested_before = self._requested_before.pop(name, None)
+        if after is None:
             self.observed.pop(name, None)
         if name in self._submitting:
-            self._submitting[name] = now
-        elif now is None:
-            self._gone(name, before)
+            self._submitting[name] = after
+        elif after is None:
+            self._deleted(name, before)
         elif name not in self._known:
-            self._come(now)
-        elif now.metadata.deletion_timestamp is not None:
+            self._added(after)
+        elif after.metadata.deletion_timestamp is not None:
             if before is None or before.metadata.deletion_timestamp is None:
-                self._ask(StopRequested(gang=name))  # a finalizer of somebody's keeps the object: its pods would run on
-        elif was is not None:
-            self._differs(now, was, msgspec.json.decode(now.spec))
+                self._request(StopRequested(gang=name))  # a finalizer keeps the object: its pods would run on
+        elif requested_before is not None:
+            self._request_changes(after, requested_before, msgspec.json.decode(after.spec))
         elif before is None:
-            self._observe(now)
-        elif bytes(before.spec) != bytes(now.spec):
-            self._differs(now, msgspec.json.decode(before.spec), msgspec.json.decode(now.spec))
+            self._set_observed(after)
+        elif bytes(before.spec) != bytes(after.spec):
+            self._request_changes(after, msgspec.json.decode(before.spec), msgspec.json.decode(after.spec))
 
-    def again(self) -> None:
-        """Queues and limits are others now: who was refused may be taken."""
+    def retry_refused(self) -> None:
+        """Submit rejected jobs again after a change of queues or limits."""
         refused, self._refused = self._refused, {}
-        for found in refused.values():
-            self._begin(found)
+        for item in refused.values():
+            self._start_submission(item)
 
-    def _come(self, found: Custom) -> None:
-        key = found.metadata.key
-        status = msgspec.json.decode(found.status) or {}
-        if status.get("phase") in OVER or found.metadata.deletion_timestamp is not None:
+    def _added(self, item: CustomObject) -> None:
+        key = item.metadata.key
+        status = msgspec.json.decode(item.status) or {}
+        if status.get("phase") in OVER or item.metadata.deletion_timestamp is not None:
             return
-        if status.get("phase") == "Refused" and status.get("observedGeneration") == found.metadata.generation:
-            self._keep_refused(found, status.get("reason"))
+        if status.get("phase") == "Refused" and status.get("observedGeneration") == item.metadata.generation:
+            self._keep_refused(item, status.get("reason"))
             return
-        if status.get("record"):  # whoever could be read is known
-            self._leave_alone(key, status)
+        if status.get("record"):  # jobs with a readable record are known
+            self._report_unreadable(key, status)
             return
-        self._begin(found)
+        self._start_submission(item)
 
-    def _leave_alone(self, key: Key, status: Mapping[str, Any]) -> None:
-        """Nobody knows how far it is: to submit it would be to lose what it has done."""
-        if status.get("reason") != UNREAD:
-            self._tell(key, {"reason": UNREAD, "message": LEFT_ALONE})
+    def _report_unreadable(self, key: Key, status: Mapping[str, Any]) -> None:
+        """Report an unreadable record: submitting the job again would lose its progress."""
+        if status.get("reason") != UNREAD_REASON:
+            self._write_status(key, {"reason": UNREAD_REASON, "message": UNREAD_MESSAGE})
 
-    def _begin(self, found: Custom) -> None:
-        name = id_of(found.metadata.key)
+    def _start_submission(self, item: CustomObject) -> None:
+        name = id_of(item.metadata.key)
         self._refused.pop(name, None)
         self._known.add(name)
-        self._submitting[name] = found
-        task = asyncio.get_running_loop().create_task(self._submit(found))
-        self._waiting.append(task)
-        task.add_done_callback(self._waiting.remove)
+        self._submitting[name] = item
+        task = asyncio.get_running_loop().create_task(self._submit(item))
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
-    async def _submit(self, found: Custom) -> None:
-        key, refused = found.metadata.key, None
+    async def _submit(self, item: CustomObject) -> None:
+        key, refused = item.metadata.key, None
         try:
-            spec = msgspec.json.decode(found.spec)
-            job = await asyncio.to_thread(self._job, found.metadata, spec)
-            # Nothing is said of the job before the round that takes it, and that has read this generation.
-            self.observed[job.id] = found.metadata.generation
-            await self._put_in(job, spec)
-        except RequestError as why:
-            refused = why
+            spec = msgspec.json.decode(item.spec)
+            job = await asyncio.to_thread(self._job, item.metadata, spec)
+            # Nothing is written of the job before the cycle that accepts it, which has read this generation.
+            self.observed[job.id] = item.metadata.generation
+            await self._post(job, spec)
+        except RequestError as error:
+            refused = error
         finally:
-            now = self._submitting.pop(id_of(key))
+            current = self._submitting.pop(id_of(key))
         if refused is not None:
-            self._refuse(found, refused)  # perhaps to be submitted again at once
-        self._catch_up(found, now)
+            self._reject(item, refused)  # this may submit it again at once
+        self._catch_up(item, current)
         if id_of(key) in self._known:
-            for name in sorted(self._come_later.pop(id_of(key), ())):
+            for name in sorted(self._waiting_for.pop(id_of(key), ())):
                 if (later := self._refused.get(name)) is not None:
-                    self._begin(later)
+                    self._start_submission(later)
 
-    async def _put_in(self, job: Job, said: Mapping[str, Any]) -> None:
-        """Into the log, with what is asked of it from the beginning. Refused says why not."""
+    async def _post(self, job: Job, spec_fields: Mapping[str, Any]) -> None:
+        """Post the submission with the requests that the object has from the beginning. Raises RequestError."""
         while True:
-            asked: list[Event] = [Submitted(job=job)]
-            if said.get("suspend"):
-                asked.append(SuspendRequested(gang=job.id, by=job.user))
-            if said.get("stop"):
-                asked.append(StopRequested(gang=job.id, by=job.user))
+            events: list[Event] = [Submitted(job=job)]
+            if spec_fields.get("suspend"):
+                events.append(SuspendRequested(gang=job.id, by=job.user))
+            if spec_fields.get("stop"):
+                events.append(StopRequested(gang=job.id, by=job.user))
             try:
-                # No thread waits for the answer: what comes by the thousand is to be planned together.
-                await asyncio.wrap_future(self._loop.post_all(asked)[0])
+                # No thread waits for the result: thousands of submissions are to be planned together.
+                await asyncio.wrap_future(self._loop.post_all(events)[0])
             except RequestError:
-                awaits = await asyncio.to_thread(self._to_be.awaited, job.spec)
+                awaits = await asyncio.to_thread(self._builder.awaited, job.spec)
                 if awaits == job.awaits:
                     raise
-                job = replace(job, awaits=awaits)  # one that it comes after ended at just that moment
+                job = replace(job, awaits=awaits)  # a dependency ended in this moment
             else:
                 return
 
-    def _refuse(self, found: Custom, refused: RequestError) -> None:
-        key, generation = found.metadata.key, found.metadata.generation
+    def _reject(self, item: CustomObject, refused: RequestError) -> None:
+        key, generation = item.metadata.key, item.metadata.generation
         self.observed.pop(id_of(key), None)
         self._known.discard(id_of(key))
-        said = {"reason": refused.code, "message": f"{refused.detail}; {refused.next}"}
-        told = conditions.refused(refused, self._loop.now_ms(), generation)
-        self._tell(key, {"phase": "Refused", "observedGeneration": generation, "conditions": told, **said})
-        self._keep_refused(found, refused.code)
+        status = {
+            "phase": "Refused",
+            "observedGeneration": generation,
+            "conditions": conditions.refused(refused, self._loop.now_ms(), generation),
+            "reason": refused.code,
+            "message": f"{refused.detail}; {refused.next}",
+        }
+        self._write_status(key, status)
+        self._keep_refused(item, refused.code)
 
-    def _keep_refused(self, found: Custom, code: str | None) -> None:
-        """Until it may be taken: where another job is missing, until that one comes."""
-        key = found.metadata.key
-        self._refused[id_of(key)] = found
+    def _keep_refused(self, item: CustomObject, code: str | None) -> None:
+        """Keep a rejected job until it may be submitted again; one that lacks a dependency, until that is created."""
+        key = item.metadata.key
+        self._refused[id_of(key)] = item
         if code != MISSING:
             return
-        awaited = [gang_of(each["job"], key.namespace) for each in msgspec.json.decode(found.spec)["after"]]
-        for each in awaited:
-            self._come_later.setdefault(each.partition("[")[0], set()).add(id_of(key))
-        if all(self._to_be.state_of(each) for each in awaited):
-            self._begin(found)  # it came while this one was being refused
+        dependencies = [gang_of(after["job"], key.namespace) for after in msgspec.json.decode(item.spec)["after"]]
+        for job in dependencies:
+            self._waiting_for.setdefault(job.partition("[")[0], set()).add(id_of(key))
+        if all(self._builder.state_of(job) for job in dependencies):
+            self._start_submission(item)  # the dependency was created while this job was being rejected
 
-    def _catch_up(self, found: Custom, now: Custom | None) -> None:
-        """What became of an object while it was being submitted."""
-        if now is None or now.metadata.uid != found.metadata.uid:
-            self.changed(found, None)
-            if now is not None:
-                self.changed(None, now)
-        elif now.metadata.generation != found.metadata.generation or now.metadata.deletion_timestamp is not None:
-            self.changed(found, now)
+    def _catch_up(self, item: CustomObject, current: CustomObject | None) -> None:
+        """Handle what happened to an object while it was being submitted."""
+        if current is None or current.metadata.uid != item.metadata.uid:
+            self.changed(item, None)
+            if current is not None:
+                self.changed(None, current)
+        elif current.metadata.generation != item.metadata.generation or current.metadata.deletion_timestamp is not None:
+            self.changed(item, current)
 
-    def _job(self, about: Meta, said: Mapping[str, Any]) -> Job:
-        """What is to be submitted. Refused says why it cannot be."""
-        spec = spec_of(about.key, said)
-        job = self._to_be.job(about.key, said.get("user", NOBODY), spec)
-        return replace(job, uid=about.uid, origin=self._code.brought(job.spec, about, job.origin))
+    def _job(self, metadata: ObjectMeta, spec_fields: Mapping[str, Any]) -> Job:
+        """Return the job to submit. Raises RequestError."""
+        spec = spec_of(metadata.key, spec_fields)
+        job = self._builder.job(metadata.key, spec_fields.get("user", DEFAULT_USER), spec)
+        return replace(job, uid=metadata.uid, origin=self._code.provide(job.spec, metadata, job.origin))
 
-    def _differs(self, now: Custom, was: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-        name, by = id_of(now.metadata.key), str(said.get("user", NOBODY))
-        asked = list[Event]()
-        if bool(was.get("suspend")) != bool(said.get("suspend")):
-            suspends = bool(said.get("suspend"))
-            asked.append(SuspendRequested(gang=name, by=by) if suspends else ResumeRequested(gang=name, by=by))
-        if said.get("stop") and not was.get("stop"):
-            asked.append(StopRequested(gang=name, by=by))
-        if (priority := _priority(said)) != _priority(was):
-            asked.append(PriorityChanged(gang=name, priority=priority, by=by))
-        if not asked:
-            self._observe(now)
+    def _request_changes(self, item: CustomObject, before: Mapping[str, Any], spec_fields: Mapping[str, Any]) -> None:
+        name, by = id_of(item.metadata.key), str(spec_fields.get("user", DEFAULT_USER))
+        events = list[Event]()
+        if bool(before.get("suspend")) != bool(spec_fields.get("suspend")):
+            suspends = bool(spec_fields.get("suspend"))
+            events.append(SuspendRequested(gang=name, by=by) if suspends else ResumeRequested(gang=name, by=by))
+        if spec_fields.get("stop") and not before.get("stop"):
+            events.append(StopRequested(gang=name, by=by))
+        if (priority := _priority(spec_fields)) != _priority(before):
+            events.append(PriorityChanged(gang=name, priority=priority, by=by))
+        if not events:
+            self._set_observed(item)
             return
         event_loop = asyncio.get_running_loop()
 
-        def answered(done: "Future[int]") -> None:
-            # On the core's thread, and before this round is told to objects: they say what it was the answer to.
-            _complain(done)
-            self.observed[name] = now.metadata.generation
+        def observe(done: "Future[int]") -> None:
+            # On the core's thread, and before this cycle is written to objects, which then have the generation.
+            _log_refusal(done)
+            self.observed[name] = item.metadata.generation
             with suppress(RuntimeError):  # the event loop has ended
-                event_loop.call_soon_threadsafe(self._observe, now)
+                event_loop.call_soon_threadsafe(self._set_observed, item)
 
-        *others, last = self._loop.post_all(asked)
-        for each in others:
-            each.add_done_callback(_complain)
-        last.add_done_callback(answered)
+        *others, last = self._loop.post_all(events)
+        for future in others:
+            future.add_done_callback(_log_refusal)
+        last.add_done_callback(observe)
 
-    def _observe(self, now: Custom) -> None:
-        """All that this generation of an object asks for was answered."""
-        generation = now.metadata.generation
-        self.observed[id_of(now.metadata.key)] = generation
-        if (msgspec.json.decode(now.status) or {}).get("observedGeneration") != generation:
-            self._tell(now.metadata.key, {"observedGeneration": generation})
+    def _set_observed(self, item: CustomObject) -> None:
+        """Note that all requests of this generation of an object have been handled."""
+        generation = item.metadata.generation
+        self.observed[id_of(item.metadata.key)] = generation
+        if (msgspec.json.decode(item.status) or {}).get("observedGeneration") != generation:
+            self._write_status(item.metadata.key, {"observedGeneration": generation})
 
-    def _gone(self, name: str, before: Custom | None) -> None:
+    def _deleted(self, name: str, before: CustomObject | None) -> None:
         self._refused.pop(name, None)
         if before is not None and (msgspec.json.decode(before.status) or {}).get("phase") in OVER:
             self._known.discard(name)
-            self._ask(Deleted(gang=name))  # no listing shows it any more
+            self._request(Deleted(gang=name))  # listings do not show it any more
         elif name in self._known:
             self._known.discard(name)
-            self._ask(StopRequested(gang=name))
+            self._request(StopRequested(gang=name))
 
-    def _ask(self, event: Event) -> None:
-        self._loop.post(event).add_done_callback(_complain)
-
-
-def spec_of(key: Key, said: Mapping[str, Any]) -> JobSpec:
-    """The job's spec that the spec of that GangJob is. Refused: it is none."""
-    rest = {name: value for name, value in said.items() if name not in ASKED_BESIDE}
-    return replace(spec_from_dict(rest, f"GangJob {key.name}"), name=key.name)
+    def _request(self, event: Event) -> None:
+        self._loop.post(event).add_done_callback(_log_refusal)
 
 
-def _asked_of(gang: Gang) -> dict[str, Any]:
-    """What people have asked for, as a GangJob's spec has it."""
+def spec_of(key: Key, spec_fields: Mapping[str, Any]) -> JobSpec:
+    """Return the job spec of a GangJob's spec. Raises RequestError."""
+    fields = {name: value for name, value in spec_fields.items() if name not in CONTROL_FIELDS}
+    return replace(spec_from_dict(fields, f"GangJob {key.name}"), name=key.name)
+
+
+def _requests_of(gang: Gang) -> dict[str, Any]:
+    """Return what users have requested of a gang, as fields of a GangJob's spec."""
     suspend = gang.suspends or gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
     return {"suspend": suspend, "priority": gang.job.spec.priority}
 
 
-def _priority(said: Mapping[str, Any]) -> int:
-    """What a spec says of it, as a number."""
-    return spec_from_dict({"run": "true", "priority": said.get("priority", "normal")}, "GangJob").priority
+def _priority(spec_fields: Mapping[str, Any]) -> int:
+    """Return a spec's priority as a number."""
+    return spec_from_dict({"run": "true", "priority": spec_fields.get("priority", "normal")}, "GangJob").priority
 
 
-def _complain(done: "Future[int]") -> None:
-    if (why := done.exception()) is not None:
-        _log.info("%s", why)
+def _log_refusal(done: "Future[int]") -> None:
+    if (error := done.exception()) is not None:
+        _log.info("%s", error)

@@ -1,7 +1,7 @@
-"""The job that a GangJob is to become: checked against the cluster as it is, and with the ids of those it comes after.
+"""The job of a GangJob: checked against the cluster, with the ids of its dependencies.
 
-For a GangJob that was created, and for a dry run of one. `after` names
-GangJobs of the same namespace: nobody learns here of what there is in another one.
+It serves created GangJobs and dry runs. `after` names GangJobs of the same namespace: what exists in another one is not
+disclosed.
 """
 
 from collections.abc import Callable
@@ -19,33 +19,37 @@ from ganger.model.job import After, GangState, Job, JobSpec, Origin
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MISSING: Final = "no_such_dependency"
-"""The code of the refusal that the other job's coming makes void."""
+"""Error code that is void once the dependency is created."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobBuilder:
-    """state_of: how a job is, by id; None of one that nobody knows."""
+    """Builds jobs. `state_of` returns the state of a job by id; None if it does not exist."""
 
     loop: Loop
     state_of: Callable[[str], GangState | None]
 
     def job(self, key: Key, user: str, spec: JobSpec) -> Job:
-        """Of that GangJob; its code is not looked at. Refused says why it cannot be."""
+        """Return the job of a GangJob; its code is not checked. Raises RequestError."""
         if any(spec.role(name).resources.gpu.is_share for name in spec.order):
-            raise RequestError("bad_spec", "a share of a GPU cannot be had on Kubernetes yet", "ask for whole GPUs")
+            raise RequestError("bad_spec", "a share of a GPU is not supported on Kubernetes yet", "ask for whole GPUs")
         with self.loop.view() as state:
             spec = limited(spec, state, user)
-        spec = replace(spec, after=tuple(replace(each, job=gang_of(each.job, key.namespace)) for each in spec.after))
+        after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
+        spec = replace(spec, after=after)
         job = Job(id=id_of(key), user=user, spec=spec, origin=Origin(directory=WORK, environment={"PATH": PATH}))
         return replace(job, awaits=self.awaited(spec))
 
     def awaited(self, spec: JobSpec) -> tuple[After, ...]:
-        """Those of `after`, as ids, that have not ended. Refused (no_such_dependency, cannot_come_true)."""
-        for each in spec.after:
-            if self.state_of(each.job) is None:
-                why = f"after: there is no job {each.job}"
-                raise RequestError(MISSING, why, "make its GangJob, of that name and in this namespace: this one waits")
+        """Return the dependencies, as ids, that have not ended.
+
+        Raises RequestError (no_such_dependency, cannot_come_true).
+        """
+        for after in spec.after:
+            if self.state_of(after.job) is None:
+                next_step = "create its GangJob, of that name and in this namespace: this one waits"
+                raise RequestError(MISSING, f"after: there is no job {after.job}", next_step)
         try:
             return awaited(spec.after, self.state_of)
-        except RequestError as refused:
-            raise RequestError(refused.code, refused.detail, "make a new one that does not come after it") from None
+        except RequestError as error:
+            raise RequestError(error.code, error.detail, "create a new one that does not come after it") from None

@@ -1,8 +1,8 @@
-"""Queue objects and the SchedulingPolicy as one policy document: put in force as far as it holds, and told on each.
+"""Reconciler of the Queue and SchedulingPolicy objects: they form the policy document, as far as it is valid.
 
-Run by `controller.assembly`. What is in force is kept on the objects, `status.record`, so that a restarted controller
-begins with it, and not with what somebody has written since and was refused. An object that cannot be in force beside
-the others stays out until it, they or the nodes change; the rest is put in force without it.
+What is in force is kept in `status.record` of the objects, so that a restarted controller begins with it, and not with
+later edits that were refused. An object that is not valid beside the others stays out until it, they or the nodes
+change; the rest is put in force without it.
 """
 
 import asyncio
@@ -24,236 +24,240 @@ from ganger.engine.policy_doc.policy_text import check_fits, policy_from_dict
 from ganger.engine.policy_doc.trial_run import stranded
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import RequestError
-from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.informer import Informer
-from ganger.kubeapi.objects import Custom
+from ganger.kubeapi.objects import CustomObject
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import DEFAULT, ROOT
 
-CALM_S: Final = 0.2
-"""How long changes are gathered: whoever applies a file changes many at once."""
-AGAIN_S: Final = 30.0
-"""When what was refused is looked at again: nodes of its type of GPU may have come, jobs in its way may have ended."""
+COLLECT_S: Final = 0.2
+"""How long changes are collected: `kubectl apply` changes many objects at once."""
+RETRY_S: Final = 30.0
+"""When a refused object is checked again: nodes with its GPU type may have come, or jobs in its way ended."""
 POLICY: Final = ""
-"""In place of a queue's name: the policy itself."""
+"""Key of the policy itself, in place of a queue's name."""
 ACCEPTED: Final = "Accepted"
 USAGE_READ: Final = "UsageRead"
-LOST: Final = "its status.usage cannot be read: what was used before this controller began counts for nobody"
-MOST_SAID: Final = 1000
+USAGE_LOST: Final = "its status.usage cannot be read: usage from before this controller started is not counted"
+MAX_MESSAGE: Final = 1000
 
 _log = logging.getLogger(__name__)
 Specs = dict[str, Any]
-"""What objects ask for, by queue, and POLICY."""
+"""Specs of objects by queue, and the policy's."""
 
 
-class PolicyObjects:
-    """`may_act`: whether we lead; without it nothing is written. `run` must run for anything to be known."""
+class PolicyReconciler:
+    """Reconciles the objects while `run` runs. Without `may_act` nothing is written."""
 
-    def __init__(self, api: Api, may_act: Callable[[], bool]) -> None:
+    def __init__(self, api: ApiClient, may_act: Callable[[], bool]) -> None:
         self._queues = Informer(api, QUEUES, self._changed)
         self._policies = Informer(api, POLICIES, self._changed)
-        self._statuses = {
-            each: StatusWriter(api, each, objects, may_act)
-            for each, objects in ((QUEUES, self._queues.objects), (POLICIES, self._policies.objects))
+        self._writers = {
+            resource: StatusWriter(api, resource, informer.objects, may_act)
+            for resource, informer in ((QUEUES, self._queues), (POLICIES, self._policies))
         }
         self._in_force: Specs = {}
-        self._unread: dict[str, str] = {}
-        """Of which queues what was used could not be read, and why."""
-        self._news = asyncio.Event()
-        self.regrouped: Callable[[], None] = lambda: None
-        """Called when what was used of a queue may belong to another object: one is gone, or another policy holds."""
+        self._unreadable_usage: dict[str, str] = {}
+        """Queues whose usage could not be read, and why."""
+        self._wakeup = asyncio.Event()
+        self.on_regrouped: Callable[[], None] = lambda: None
+        """Called when a queue's usage may belong to another object: one was deleted, or another policy is in force."""
         self._api, self._may_act = api, may_act
 
     async def run(self) -> None:
-        """Follow the objects and write to them, until cancelled."""
+        """Follow the objects and write to them until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for work in (self._queues.run, self._policies.run, *(each.run for each in self._statuses.values())):
-                group.create_task(work())
+            for run in (self._queues.run, self._policies.run, *(writer.run for writer in self._writers.values())):
+                group.create_task(run())
 
-    async def kept(self) -> PolicyDocument:
-        """What the controller before this one had put in force, once all objects are known; what anybody begins with
-        where there was none. Called before `follow`."""
-        for each in (self._queues, self._policies):
-            await each.synced.wait()
+    async def policy_in_force(self) -> PolicyDocument:
+        """Return the policy that the previous controller had put in force; without one, the default.
+
+        Waits until all objects are listed. Called before `reconcile`.
+        """
+        for informer in (self._queues, self._policies):
+            await informer.synced.wait()
         self._in_force = {
-            name: record["spec"] for name, found in self._objects().items() if (record := _record(found)) is not None
+            name: record["spec"] for name, item in self._objects().items() if (record := _record(item)) is not None
         }
         try:
-            return _read(self._in_force)
-        except RequestError as refused:
-            _log.error("what was in force cannot be read from the objects any more: %s", refused.detail)
+            return _document(self._in_force)
+        except RequestError as error:
+            _log.error("the policy in force cannot be read from the objects any more: %s", error.detail)
             self._in_force = {}
-            return _read({})
+            return _document({})
 
-    def used(self) -> dict[str, Usage]:
-        """What had been used of each queue, as the controller before this one kept it. Called after `kept`."""
-        found, now_ms = dict[str, Usage](), WallClock(0).now_ms()
-        for key, each in self._queues.objects.items():
-            text = (msgspec.json.decode(each.status) or {}).get("usage")
+    def usage(self) -> dict[str, Usage]:
+        """Return the usage of each queue as the previous controller recorded it. Called after `policy_in_force`."""
+        usage, now_ms = dict[str, Usage](), WallClock(0).now_ms()
+        for key, queue in self._queues.objects.items():
+            text = (msgspec.json.decode(queue.status) or {}).get("usage")
             try:
                 if text is not None:
-                    found[key.name] = queue_usage.decode(text, key.name, now_ms)
+                    usage[key.name] = queue_usage.decode(text, key.name, now_ms)
             except ValueError as error:
-                self._unread[key.name] = " ".join(str(error).split())
-                _log.error("%s: what was used cannot be read: %s", key.name, error)
-        return found
+                self._unreadable_usage[key.name] = " ".join(str(error).split())
+                _log.error("%s: its usage cannot be read: %s", key.name, error)
+        return usage
 
-    def shown(self) -> frozenset[str]:
-        """The queues of which something can be shown: those that are always there are given an object."""
+    def queues_with_status(self) -> frozenset[str]:
+        """Return the queues with a status: those with an object, and those that always exist."""
         return frozenset((ROOT, DEFAULT, *(key.name for key in self._queues.objects)))
 
-    async def show(self, told: Mapping[str, Mapping[str, Any]]) -> None:
-        """Have these figures in the status of each queue. A queue that is always there is given an object once there is
-        something to say of it; of others that have none any more nothing is said."""
-        there = {key.name: each for key, each in self._queues.objects.items()}
-        for name, figures in told.items():
-            found = there.get(name)
-            if found is None and name in (ROOT, DEFAULT) and any(figures.values()) and self._may_act():
-                with suppress(ApiError):  # the next change tries again
-                    found = await self._api.create(QUEUES, _built_in(name))
-            if found is None:
+    async def write(self, statuses: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write figures to the status of queues.
+
+        A queue that always exists is given an object once there is something to write; others without an object are
+        skipped.
+        """
+        queues = {key.name: queue for key, queue in self._queues.objects.items()}
+        for name, figures in statuses.items():
+            queue = queues.get(name)
+            if queue is None and name in (ROOT, DEFAULT) and any(figures.values()) and self._may_act():
+                with suppress(ApiError):  # the next change retries
+                    queue = await self._api.create(QUEUES, _built_in(name))
+            if queue is None:
                 continue
-            status = msgspec.json.decode(found.status) or {}
+            status = msgspec.json.decode(queue.status) or {}
             if any(status.get(key) != value for key, value in figures.items()):
-                self._statuses[QUEUES].want(found.metadata.key, dict(figures))
+                self._writers[QUEUES].update(queue.metadata.key, dict(figures))
 
     async def flush(self) -> None:
-        """Come back when all that is to be told of queues is written. Raises ApiError."""
-        await self._statuses[QUEUES].flush()
+        """Write all pending statuses of queues. Raises ApiError."""
+        await self._writers[QUEUES].flush()
 
-    async def follow(self, loop: Loop, taken: Callable[[PolicyDocument], None]) -> None:
-        """Have the loop's policy be what the objects say, until cancelled. `taken` is told when it became another."""
-        with loop.view() as state:  # one whose object went while nobody looked is there for those who are in it
-            kept: Specs = {name: {} for name in state.queues if name not in (ROOT, DEFAULT)}
-        self._in_force = {**kept, **self._in_force}
+    async def reconcile(self, loop: Loop, changed: Callable[[PolicyDocument], None]) -> None:
+        """Keep the loop's policy in line with the objects until cancelled. `changed` is called with a new policy."""
+        with loop.view() as state:  # a queue whose object was deleted while no controller ran stays for its jobs
+            without_object: Specs = {name: {} for name in state.queues if name not in (ROOT, DEFAULT)}
+        self._in_force = {**without_object, **self._in_force}
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             with loop.view() as state:
-                may_be_held_against_nodes = state.ready
-            again_s = await self._turn(loop, taken) if may_be_held_against_nodes else CALM_S
+                nodes_are_known = state.ready
+            retry_s = await self._reconcile_once(loop, changed) if nodes_are_known else COLLECT_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), again_s)
-                await asyncio.sleep(CALM_S)
+                await asyncio.wait_for(self._wakeup.wait(), retry_s)
+                await asyncio.sleep(COLLECT_S)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _changed(self, before: Custom | None, now: Custom | None) -> None:
+    def _changed(self, before: CustomObject | None, now: CustomObject | None) -> None:
         if before is None or now is None or bytes(before.spec) != bytes(now.spec):
-            self._news.set()
+            self._wakeup.set()
         if now is None:
-            self.regrouped()
+            self.on_regrouped()
 
-    def _objects(self) -> dict[str, Custom]:
-        found = {key.name: each for key, each in self._queues.objects.items()}
-        for policy in self._policies.objects.values():  # the API server takes one, of one name
-            found[POLICY] = policy
-        return found
+    def _objects(self) -> dict[str, CustomObject]:
+        objects = {key.name: queue for key, queue in self._queues.objects.items()}
+        for policy in self._policies.objects.values():  # the API server accepts only one, of one name
+            objects[POLICY] = policy
+        return objects
 
-    async def _turn(self, loop: Loop, taken: Callable[[PolicyDocument], None]) -> float | None:
-        """Put in force what can be, and say so. Gives after how many seconds it is to be tried again; None: when
-        something changes."""
+    async def _reconcile_once(self, loop: Loop, changed: Callable[[PolicyDocument], None]) -> float | None:
+        """Put in force what is valid, and write the result. Return when to retry, in seconds; None: after a change."""
         objects, before = self._objects(), self._in_force
         try:
-            refused = await asyncio.to_thread(self._settle, loop, {name: _spec(each) for name, each in objects.items()})
-        except RequestError as why:
-            _log.warning("the policy of the objects could not be put in force: %s", why.detail)
-            return AGAIN_S
-        for name, found in objects.items():
-            self._tell(name, found, refused.get(name))
+            specs = {name: _spec(item) for name, item in objects.items()}
+            refused = await asyncio.to_thread(self._put_in_force, loop, specs)
+        except RequestError as error:
+            _log.warning("the policy of the objects could not be put in force: %s", error.detail)
+            return RETRY_S
+        for name, item in objects.items():
+            self._write_status(name, item, refused.get(name))
         if before != self._in_force:
-            self.regrouped()
-            taken(_read(self._in_force))
-        return AGAIN_S if refused else None
+            self.on_regrouped()
+            changed(_document(self._in_force))
+        return RETRY_S if refused else None
 
-    def _settle(self, loop: Loop, wanted: Specs) -> dict[str, RequestError]:
-        """Put in force what can be; gives the others, and why not."""
+    def _put_in_force(self, loop: Loop, specs: Specs) -> dict[str, RequestError]:
+        """Put in force what is valid; return the errors of the rest."""
         refused: dict[str, RequestError] = {}
         try:
-            document = _checked(wanted, loop)
+            document = _checked_document(specs, loop)
         except RequestError:
-            wanted, refused = self._most(loop, wanted)
-            document = _checked(wanted, loop)
+            specs, refused = self._accept_valid(loop, specs)
+            document = _checked_document(specs, loop)
         with loop.view() as state:
-            version, now = state.policy_version, document_of(state.rules, state.queues)
-        if document != now:
+            version, current = state.policy_version, document_of(state.rules, state.queues)
+        if document != current:
             loop.ask(PolicySet(document=document, version=version + 1, by="objects"))
-        self._in_force = wanted
+        self._in_force = specs
         return refused
 
-    def _most(self, loop: Loop, wanted: Specs) -> tuple[Specs, dict[str, RequestError]]:
-        """What is in force with each change that holds beside it, tried until no more do: a queue may come before the
-        one above it."""
-        taken, refused = dict(self._in_force), dict[str, RequestError]()
-        left = [name for name in {**wanted, **taken} if wanted.get(name) != taken.get(name)]
+    def _accept_valid(self, loop: Loop, specs: Specs) -> tuple[Specs, dict[str, RequestError]]:
+        """Add each valid change to what is in force, until no more are valid: a queue may come before its parent."""
+        accepted, refused = dict(self._in_force), dict[str, RequestError]()
+        left = [name for name in {**specs, **accepted} if specs.get(name) != accepted.get(name)]
         while left:
-            still = []
+            still_refused = []
             for name in left:
-                tried = {each: spec for each, spec in taken.items() if each != name}
-                tried |= {name: wanted[name]} if name in wanted else {}
+                proposed = {other: spec for other, spec in accepted.items() if other != name}
+                proposed |= {name: specs[name]} if name in specs else {}
                 try:
-                    _checked(tried, loop)
-                except RequestError as why:
-                    refused[name] = why
-                    still.append(name)
+                    _checked_document(proposed, loop)
+                except RequestError as error:
+                    refused[name] = error
+                    still_refused.append(name)
                 else:
-                    taken = tried
+                    accepted = proposed
                     refused.pop(name, None)
-            if len(still) == len(left):
+            if len(still_refused) == len(left):
                 break
-            left = still
+            left = still_refused
         for name in left:
-            if name not in wanted:
-                what = "the policy" if name == POLICY else f"the queue {name}"
-                _log.warning("%s was deleted, and stays until jobs that need it have ended", what)
-        return taken, refused
+            if name not in specs:
+                title = "the policy" if name == POLICY else f"the queue {name}"
+                _log.warning("%s was deleted, and stays until jobs that need it have ended", title)
+        return accepted, refused
 
-    def _tell(self, name: str, found: Custom, why: RequestError | None) -> None:
-        """Say on an object whether it is in force."""
-        status = msgspec.json.decode(found.status) or {}
-        generation = found.metadata.generation
-        told: dict[str, Any] = {"conditions": [_condition(status, generation, why)]}
-        if name in self._unread:
-            told["conditions"].append(_lost(status, generation, self._unread[name]))
+    def _write_status(self, name: str, item: CustomObject, error: RequestError | None) -> None:
+        """Write to an object whether it is in force."""
+        status = msgspec.json.decode(item.status) or {}
+        generation = item.metadata.generation
+        fields: dict[str, Any] = {"conditions": [_condition(status, generation, error)]}
+        if name in self._unreadable_usage:
+            fields["conditions"].append(_usage_condition(status, generation, self._unreadable_usage[name]))
         if name in self._in_force:
-            told["record"] = json.dumps({"spec": self._in_force[name]}, sort_keys=True)
-        if why is None:
-            told["observedGeneration"] = generation
-        if any(status.get(key) != value for key, value in told.items()):
-            self._statuses[POLICIES if name == POLICY else QUEUES].want(found.metadata.key, told)
+            fields["record"] = json.dumps({"spec": self._in_force[name]}, sort_keys=True)
+        if error is None:
+            fields["observedGeneration"] = generation
+        if any(status.get(key) != value for key, value in fields.items()):
+            self._writers[POLICIES if name == POLICY else QUEUES].update(item.metadata.key, fields)
 
 
-def _read(specs: Specs) -> PolicyDocument:
-    """The document that these make by themselves. Refused."""
-    return policy_from_dict(_data(specs), "objects").document
+def _document(specs: Specs) -> PolicyDocument:
+    """Return the document of these specs. Raises RequestError."""
+    return policy_from_dict(_document_data(specs), "objects").document
 
 
-def _checked(specs: Specs, loop: Loop) -> PolicyDocument:
-    """The same, held against the nodes and the jobs there are. Refused."""
-    draft = policy_from_dict(_data(specs), "objects")
+def _checked_document(specs: Specs, loop: Loop) -> PolicyDocument:
+    """Return the document after checking it against nodes and jobs. Raises RequestError."""
+    draft = policy_from_dict(_document_data(specs), "objects")
     with loop.view() as state:
         document = check_fits(draft, state)
         lost = stranded(state, document)
     if lost:
-        named = ", ".join(each.job for each in lost[:3])
+        jobs = ", ".join(job.job for job in lost[:3])
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        raise RequestError("strands_jobs", f"{named}{more} could not go on: {lost[0].why}", "stop or move them first")
+        raise RequestError("strands_jobs", f"{jobs}{more} could not continue: {lost[0].why}", "stop or move them first")
     return document
 
 
-def _data(specs: Specs) -> dict[str, Any]:
+def _document_data(specs: Specs) -> dict[str, Any]:
     queues = {name: spec for name, spec in specs.items() if name != POLICY}
     return {**specs.get(POLICY, {}), "queues": queues}
 
 
-def _spec(found: Custom) -> Any:
-    return msgspec.json.decode(found.spec) or {}
+def _spec(item: CustomObject) -> Any:
+    return msgspec.json.decode(item.spec) or {}
 
 
-def _record(found: Custom) -> Mapping[str, Any] | None:
-    """What was in force of an object; None of one that never was."""
-    status = msgspec.json.decode(found.status) or {}
+def _record(item: CustomObject) -> Mapping[str, Any] | None:
+    """Return the record of what was in force; None if there is none."""
+    status = msgspec.json.decode(item.status) or {}
     try:
         record = json.loads(status.get("record") or "null")
     except ValueError:
@@ -265,30 +269,30 @@ def _built_in(name: str) -> dict[str, Any]:
     return {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": {}}
 
 
-def _condition(status: Mapping[str, Any], generation: int, why: RequestError | None) -> dict[str, Any]:
-    said = {
+def _condition(status: Mapping[str, Any], generation: int, error: RequestError | None) -> dict[str, Any]:
+    condition = {
         "type": ACCEPTED,
-        "status": "True" if why is None else "False",
-        "reason": "InForce" if why is None else "".join(word.capitalize() for word in why.code.split("_")),
-        "message": "" if why is None else f"{why.detail}: what was in force before still is",
+        "status": "True" if error is None else "False",
+        "reason": "InForce" if error is None else "".join(word.capitalize() for word in error.code.split("_")),
+        "message": "" if error is None else f"{error.detail}: what was in force before still is",
         "observedGeneration": generation,
     }
-    return _since(status, said)
+    return _with_transition_time(status, condition)
 
 
-def _lost(status: Mapping[str, Any], generation: int, why: str) -> dict[str, Any]:
-    said = {
+def _usage_condition(status: Mapping[str, Any], generation: int, error: str) -> dict[str, Any]:
+    condition = {
         "type": USAGE_READ,
         "status": "False",
         "reason": "UsageUnreadable",
-        "message": f"{LOST} ({why})"[:MOST_SAID],
+        "message": f"{USAGE_LOST} ({error})"[:MAX_MESSAGE],
         "observedGeneration": generation,
     }
-    return _since(status, said)
+    return _with_transition_time(status, condition)
 
 
-def _since(status: Mapping[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    told: list[dict[str, Any]] = status.get("conditions", [])
-    known = next((each for each in told if each.get("type") == said["type"]), {})
-    since = known.get("lastTransitionTime") if known.get("status") == said["status"] else None
-    return said | {"lastTransitionTime": since or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+def _with_transition_time(status: Mapping[str, Any], condition: dict[str, Any]) -> dict[str, Any]:
+    conditions: list[dict[str, Any]] = status.get("conditions", [])
+    known = next((known for known in conditions if known.get("type") == condition["type"]), {})
+    since = known.get("lastTransitionTime") if known.get("status") == condition["status"] else None
+    return condition | {"lastTransitionTime": since or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}

@@ -1,12 +1,10 @@
-"""How each queue is used, on its object: who waits and runs, the GPUs in use and its share of them, and what a
-successor needs to go on (`usage`).
+"""Status of queues: jobs, GPUs in use, the fair share, and the recorded usage (`usage`) for a successor.
 
-Run by `controller.assembly`; the log says when something happened, and without that nothing is looked at. What is
-written does not go by how many jobs there are: figures of a queue at most every 10 s, what was used at most once a
-minute, and once more at the end.
+Nothing is read while nothing happens, and the amount written does not depend on the number of jobs: figures of a queue
+at most every 10 s, its usage at most once a minute, and once more at the end.
 
-What was used is written only when the objects of all jobs say what it was counted from: of one whose object still said
-that it runs, a successor would count the end again.
+Usage is written only when the objects of all jobs have the events that it was counted from: for a job whose object
+still says that it runs, a successor would count the end again.
 """
 
 import asyncio
@@ -19,114 +17,124 @@ from ganger.engine.loop import Loop
 from ganger.engine.query.listing_rows import queue_rows
 from ganger.kubeapi.api_error import ApiError
 
-GATHER_S: Final = 1.0
-"""What happens together is told together."""
-CALM_S: Final = 10.0
-"""Between two looks."""
-USAGE_S: Final = 60.0
-"""Between two writes of what was used of a queue."""
-END_S: Final = 5.0
-LOOK_S: Final = 0.1
-"""Between two looks whether jobs' objects say all."""
+COLLECT_S: Final = 1.0
+"""How long events are collected before they are written."""
+REPORT_INTERVAL_S: Final = 10.0
+"""Minimum time between two reports."""
+USAGE_INTERVAL_S: Final = 60.0
+"""Minimum time between two writes of a queue's usage."""
+END_TIMEOUT_S: Final = 5.0
+POLL_INTERVAL_S: Final = 0.1
+"""How often to check whether jobs' objects are up to date."""
 
 Figures = dict[str, Any]
 
 
 class QueueStatusWriter(Protocol):
-    """Where the figures go: `PolicyObjects`."""
+    """Writes the status of queues: `PolicyReconciler`."""
 
-    async def show(self, told: Mapping[str, Figures]) -> None:
-        """Have these in the status of each queue."""
+    async def write(self, statuses: Mapping[str, Figures]) -> None:
+        """Set fields in the status of each queue."""
         ...
 
-    def shown(self) -> frozenset[str]:
-        """The queues of which something can be shown."""
+    def queues_with_status(self) -> frozenset[str]:
+        """Return the queues with a status."""
         ...
 
     async def flush(self) -> None:
-        """Come back when all of it is written."""
+        """Wait until everything is written."""
         ...
 
 
-class QueueFigures:
-    """`kept`: what the state began with, by queue; owes: whether of an event up to one something is still to be written
-    to the object of a job."""
+class QueueStatusReporter:
+    """Writes the figures and usage of queues.
+
+    Args:
+        loop: the scheduling loop.
+        writer: where the figures are written.
+        recorded: the usage with which the state began, by queue.
+        has_unwritten: returns whether something of an event up to one is not written yet to the object of a job.
+    """
 
     def __init__(
-        self, loop: Loop, shows: QueueStatusWriter, kept: Mapping[str, Usage], owes: Callable[[int], bool]
+        self,
+        loop: Loop,
+        writer: QueueStatusWriter,
+        recorded: Mapping[str, Usage],
+        has_unwritten: Callable[[int], bool],
     ) -> None:
-        self._loop, self._shows, self._owes, self._told = loop, shows, owes, 0
-        self._kept = {name: each.figures for name, each in kept.items()}
-        self._kept_s: dict[str, float] = {}
-        self._news = asyncio.Event()
+        self._loop, self._writer, self._has_unwritten, self._written_seq = loop, writer, has_unwritten, 0
+        self._recorded = {name: usage.figures for name, usage in recorded.items()}
+        self._recorded_s: dict[str, float] = {}
+        self._wakeup = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
 
-    def told(self, seq: int, is_news: bool) -> None:  # noqa: FBT001 - as the log says it
-        """Jobs' objects were told of all up to an event, and whether that was anything; from any thread."""
-        self._event_loop.call_soon_threadsafe(self._hear, seq, is_news)
+    def on_written(self, seq: int, has_jobs: bool) -> None:  # noqa: FBT001 - the log's callback
+        """Note that objects have everything up to an event, and whether a job had changed; from any thread."""
+        self._event_loop.call_soon_threadsafe(self._on_written, seq, has_jobs)
 
-    def look_again(self) -> None:
-        """What was used of a queue may be kept elsewhere from now on."""
-        self._news.set()
+    def notify(self) -> None:
+        """Report soon: the usage of a queue may be kept on another object from now on."""
+        self._wakeup.set()
 
-    def _hear(self, seq: int, is_news: bool) -> None:  # noqa: FBT001
-        self._told = seq
-        if is_news:
-            self._news.set()
+    def _on_written(self, seq: int, has_jobs: bool) -> None:  # noqa: FBT001
+        self._written_seq = seq
+        if has_jobs:
+            self._wakeup.set()
 
     async def end(self) -> None:
-        """Tell what is so now, and come back when it is written, or nobody can write it. Called after `run`."""
+        """Report the current state and wait until it is written, or cannot be. Called after `run`."""
         with suppress(TimeoutError, ApiError):
-            async with asyncio.timeout(END_S):
-                await self._tell(usage_s=0.0, within_s=END_S / 2)
-                await self._shows.flush()
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await self._report(usage_s=0.0, within_s=END_TIMEOUT_S / 2)
+                await self._writer.flush()
 
     async def run(self) -> None:
-        """Tell what changes, until cancelled."""
-        is_owed = False
+        """Report changes until cancelled."""
+        has_delayed = False
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), CALM_S if is_owed else None)
-            await asyncio.sleep(GATHER_S)
-            self._news.clear()
-            is_owed = await self._tell(USAGE_S, CALM_S)
-            await asyncio.sleep(CALM_S)
+                await asyncio.wait_for(self._wakeup.wait(), REPORT_INTERVAL_S if has_delayed else None)
+            await asyncio.sleep(COLLECT_S)
+            self._wakeup.clear()
+            has_delayed = await self._report(USAGE_INTERVAL_S, REPORT_INTERVAL_S)
+            await asyncio.sleep(REPORT_INTERVAL_S)
 
-    async def _tell(self, usage_s: float, within_s: float) -> bool:
-        """Tell what is so now; whether what was used is still to be told."""
-        figures, usage, seq = await asyncio.to_thread(self._look, self._shows.shown())
-        await self._shows.show(figures)
-        now_s, is_owed = self._event_loop.time(), False
-        if self._kept.keys() - usage.keys():
-            usage_s = 0.0  # what was used of a queue that is gone is with the one above it, and nowhere else
+    async def _report(self, usage_s: float, within_s: float) -> bool:
+        """Report the current state. Return whether usage is still to be written."""
+        figures, usage, seq = await asyncio.to_thread(self._collect, self._writer.queues_with_status())
+        await self._writer.write(figures)
+        now_s, has_delayed = self._event_loop.time(), False
+        if self._recorded.keys() - usage.keys():
+            usage_s = 0.0  # the usage of a deleted queue is recorded only with its parent's
         due = dict[str, Usage]()
-        for name, each in usage.items():
-            if self._kept.get(name) == each.figures:
+        for name, of_queue in usage.items():
+            if self._recorded.get(name) == of_queue.figures:
                 continue
-            if now_s - self._kept_s.get(name, -usage_s) >= usage_s:
-                due[name] = each
+            if now_s - self._recorded_s.get(name, -usage_s) >= usage_s:
+                due[name] = of_queue
             else:
-                is_owed = True
-        if not due or not await self._is_settled(seq, within_s):
-            return is_owed or bool(due)
-        await self._shows.show({name: {"usage": encode(each)} for name, each in due.items()})
-        self._kept = {name: each for name, each in self._kept.items() if name in usage}
-        for name, each in due.items():
-            self._kept[name], self._kept_s[name] = each.figures, now_s
-        return is_owed
+                has_delayed = True
+        if not due or not await self._wait_until_written(seq, within_s):
+            return has_delayed or bool(due)
+        await self._writer.write({name: {"usage": encode(of_queue)} for name, of_queue in due.items()})
+        self._recorded = {name: figures for name, figures in self._recorded.items() if name in usage}
+        for name, of_queue in due.items():
+            self._recorded[name], self._recorded_s[name] = of_queue.figures, now_s
+        return has_delayed
 
-    async def _is_settled(self, seq: int, within_s: float) -> bool:
-        """Whether jobs' objects come to say all up to an event."""
+    async def _wait_until_written(self, seq: int, within_s: float) -> bool:
+        """Return whether jobs' objects have everything up to an event, within some seconds."""
         until_s = self._event_loop.time() + within_s
-        while self._told < seq or self._owes(seq):
+        while self._written_seq < seq or self._has_unwritten(seq):
             if self._event_loop.time() > until_s:
                 return False
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         return True
 
-    def _look(self, shown: frozenset[str]) -> tuple[dict[str, Figures], dict[str, Usage], int]:
+    def _collect(self, queues: frozenset[str]) -> tuple[dict[str, Figures], dict[str, Usage], int]:
         with self._loop.view() as state:
-            rows, usage, seq = queue_rows(state), usage_of(state, shown), state.seq
+            rows, usage, seq = queue_rows(state), usage_of(state, queues), state.seq
         figures: dict[str, Figures] = {
             row.name: {
                 "waiting": row.pending,

@@ -1,1 +1,1 @@
-"""Pods that were created by others and are scheduled by ganger."""
+"""Foreign pods: created by other programs, and scheduled by ganger."""

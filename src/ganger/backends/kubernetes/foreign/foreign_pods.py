@@ -1,10 +1,9 @@
-"""Pods that somebody else made for ganger to place: bare ones, those of batch Jobs, and those of upstream PodGroups.
+"""Foreign pods that ganger places: bare ones, those of batch Jobs, and those of upstream PodGroups.
 
-Fed by `backend` with changes of pods and PodGroups, on the event loop. A pod alone is a gang of one; those of a group
-are one gang as soon as `minCount` of them are there without gates. No GangJob is made for them, and no launcher runs in
-them: they are bound as they are, and end when their pods do. Nothing is kept but what pods say themselves, from which a
-restarted controller knows those that are bound (`taken_over`; docs/explanation/decisions/kubernetes.md, "Foreign pods
-as gangs")."""
+A single pod is a gang of one; the pods of a group are one gang as soon as `minCount` of them exist without gates. They
+have no GangJob and no launcher: they are bound as they are, and end when their pods do. Their only persistent state is
+the pods, from which a restarted controller recovers the bound ones (`find_bound_gangs`;
+docs/explanation/decisions/kubernetes.md, "Foreign pods as gangs")."""
 
 import asyncio
 import itertools
@@ -16,20 +15,27 @@ from typing import Final
 
 from ganger.backends.kubernetes.binding import Binder, NotLeadingError, is_over
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
-from ganger.backends.kubernetes.foreign.foreign_job import NotExpressible, Unit, is_of_others, job_of, unit_of, waits
+from ganger.backends.kubernetes.foreign.foreign_job import (
+    SchedulingUnit,
+    UnsupportedPodError,
+    build_job,
+    is_bindable,
+    is_foreign,
+    unit_of,
+)
 from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
-from ganger.backends.kubernetes.nodes.node_inventory import Inventory, slots_of
-from ganger.kubeapi.backoff import pause_s
+from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory, slots_of
+from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished, Started, StopRequested, Submitted
 from ganger.ports import Report
 
-MARK: Final = "~"
-"""In the id of every gang of others, and of no job: objects cannot be called so."""
-FIRST_PAUSE_S: Final = 0.5
-MOST_PAUSE_S: Final = 30.0
-"""Before what could not be bound is a gang again."""
+FOREIGN_MARK: Final = "~"
+"""Part of the id of every foreign gang, and of no job: names of objects cannot contain it."""
+INITIAL_BACKOFF_S: Final = 0.5
+MAX_BACKOFF_S: Final = 30.0
+"""Backoff before pods that could not be bound form a gang again."""
 
 _log = logging.getLogger(__name__)
 Explain = Callable[[Key, str], None]
@@ -37,12 +43,22 @@ Explain = Callable[[Key, str], None]
 
 @dataclass(slots=True)
 class _Gang:
-    """pods: in rank order; nodes: where each is, or is being bound to, by UID; slots: which it gets there; left: which
-    there are on each node; missing: which could not be bound, on nodes where others of it are; meanwhile: what came
-    while some were being bound; has_failed: the core was told so."""
+    """A gang of foreign pods.
+
+    Attributes:
+        pods: in rank order.
+        nodes: the node on which each pod is or is being bound, by UID.
+        left: UIDs of the bound pods, by node.
+        slots: the device slots of each pod, by UID.
+        missing: pods that could not be bound, on nodes with others of the gang.
+        failed: why a pod failed, by node.
+        deferred: events that arrived while pods were being bound.
+        has_failed: a failure was reported to the core.
+        is_broken: the gang is not complete any more and ends.
+    """
 
     id: str
-    unit: Unit
+    unit: SchedulingUnit
     pods: list[Pod]
     generation: int = 0
     nodes: dict[str, str] = field(default_factory=dict)
@@ -50,7 +66,7 @@ class _Gang:
     slots: dict[str, tuple[int, ...]] = field(default_factory=dict)
     missing: list[Pod] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    meanwhile: list[Callable[[], None]] = field(default_factory=list)
+    deferred: list[Callable[[], None]] = field(default_factory=list)
     has_failed: bool = False
     is_placing: bool = False
     is_broken: bool = False
@@ -58,21 +74,28 @@ class _Gang:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its pods are to be bound. What is bound of one that failed stays, and so what is missing comes."""
+        """True while its pods are to be bound. Bound pods of a failed gang stay, so its missing pods are bound too."""
         stays = self.stopping is None or (self.stopping.cause in FAILURES and bool(self.left))
         return stays and not self.is_broken
 
 
 class ForeignPods:
-    """pods, groups: as they are followed; inventory: what nodes there are, which is told of those that are placed
-    here; explain: told of a pod why it waits."""
+    """The gangs of foreign pods.
+
+    Args:
+        binder: binds and deletes pods.
+        pods: live view of the pods.
+        groups: live view of the PodGroups.
+        inventory: the nodes; it is told which pods are placed here.
+        explain: called with a pod and why it waits.
+    """
 
     def __init__(
         self,
         binder: Binder,
         pods: Mapping[Key, Pod],
         groups: Mapping[Key, PodGroup],
-        inventory: Inventory,
+        inventory: NodeInventory,
         explain: Explain,
     ) -> None:
         self._binder, self._pods, self._groups, self._explain = binder, pods, groups, explain
@@ -81,107 +104,107 @@ class ForeignPods:
         self._report: Report | None = None
         self._gangs: dict[str, _Gang] = {}
         self._gang_of: dict[str, _Gang] = {}
-        self._waiting: dict[Unit, dict[str, Pod]] = {}
-        self._bound: dict[Unit, set[str]] = {}
-        self._failures: dict[Unit, int] = {}
-        self._unbound: dict[Unit, str] = {}
-        """Why what is missing of a unit could not be bound, when it was tried last."""
-        self._soon: set[Unit] = set()
-        self._numbers = itertools.count(1)
-        self._work: set[asyncio.Task[None]] = set()
+        self._pending: dict[SchedulingUnit, dict[str, Pod]] = {}
+        self._bound: dict[SchedulingUnit, set[str]] = {}
+        self._failures: dict[SchedulingUnit, int] = {}
+        self._unbound: dict[SchedulingUnit, str] = {}
+        """Why the missing pods of a unit could not be bound in the last attempt."""
+        self._scheduled: set[SchedulingUnit] = set()
+        self._ids = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def take_over(self, found: Iterable[AdoptedGang]) -> None:
-        """Know these as gangs that run. Called before `open`."""
-        for each in found:
-            gang = _Gang(each.job.id, each.unit, list(each.pods), generation=each.start.generation)
-            gang.nodes = {pod.metadata.uid: pod.spec.node_name for pod in each.pods}
+    def adopt(self, gangs: Iterable[AdoptedGang]) -> None:
+        """Add gangs that run already. Called before `open`."""
+        for adopted in gangs:
+            gang = _Gang(adopted.job.id, adopted.unit, list(adopted.pods), generation=adopted.start.generation)
+            gang.nodes = {pod.metadata.uid: pod.spec.node_name for pod in adopted.pods}
             for uid, node in gang.nodes.items():
                 gang.left.setdefault(node, set()).add(uid)
                 self._gang_of[uid] = gang
             self._gangs[gang.id] = gang
 
-    def name(self, unit: Unit) -> str:
-        """An id that no gang has."""
-        return f"{unit.key.name}{MARK}{next(self._numbers)}.{unit.key.namespace}"
+    def new_id(self, unit: SchedulingUnit) -> str:
+        """Return a new gang id."""
+        return f"{unit.key.name}{FOREIGN_MARK}{next(self._ids)}.{unit.key.namespace}"
 
     def open(self, report: Report) -> None:
-        """Begin with what is there. Of those that run already it is said again that they do."""
+        """Start with the existing pods. Gangs that run already are reported as started."""
         self._report = report
         for gang in list(self._gangs.values()):
-            self._tell(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
+            self._report_events(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
         for pod in list(self._pods.values()):
             self.pod_changed(None, pod)
 
     def close(self) -> None:
-        """Break off; pods stay as they are."""
+        """Stop; pods stay as they are."""
         self._report = None
-        for task in self._work:
+        for task in self._tasks:
             task.cancel()
 
-    # -- what there is ------------------------------------------------------------------------------------------------
+    # -- changes in the cluster ----------------------------------------------------------------------------------------
 
-    def pod_changed(self, before: Pod | None, now: Pod | None) -> None:
-        """A pod came, changed, or is gone."""
-        pod = now or before
-        if pod is None or self._report is None or not is_of_others(pod):
+    def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        """Handle a pod that was added, changed or deleted."""
+        pod = after or before
+        if pod is None or self._report is None or not is_foreign(pod):
             return
         uid, unit = pod.metadata.uid, unit_of(pod)
-        ended = now is None or is_over(now)
+        ended = after is None or is_over(after)
         if pod.spec.node_name and not ended:
             self._bound.setdefault(unit, set()).add(uid)
         elif uid in self._bound.get(unit, ()):
             self._bound[unit].discard(uid)
         if (gang := self._gang_of.get(uid)) is not None:
-            if ended or (pod.spec.node_name and not gang.generation):  # whoever led before us may have bound it
-                self._ended(gang, pod)
-        elif now is not None and waits(now):
-            self._waiting.setdefault(unit, {})[uid] = now
+            if ended or (pod.spec.node_name and not gang.generation):  # a previous leader may have bound it
+                self._pod_ended(gang, pod)
+        elif after is not None and is_bindable(after):
+            self._pending.setdefault(unit, {})[uid] = after
             self._consider_soon(unit)
-        elif unit in self._waiting:
-            self._waiting[unit].pop(uid, None)
+        elif unit in self._pending:
+            self._pending[unit].pop(uid, None)
             self._tidy(unit)
 
-    def group_changed(self, before: PodGroup | None, now: PodGroup | None) -> None:
-        """A PodGroup came, or needs another number of pods."""
-        if now is not None and self._report is not None:
-            self._consider_soon(Unit(is_group=True, key=now.metadata.key))
+    def group_changed(self, before: PodGroup | None, after: PodGroup | None) -> None:
+        """Handle a PodGroup that was added, or whose minimum changed."""
+        if after is not None and self._report is not None:
+            self._consider_soon(SchedulingUnit(is_group=True, key=after.metadata.key))
 
-    def again(self) -> None:
-        """The levels of the network are other ones: what could not be said before may be said now."""
-        for unit in self._waiting:
+    def reconsider_all(self) -> None:
+        """Reconsider all pending units after a change of the topology levels."""
+        for unit in self._pending:
             self._consider_soon(unit)
 
-    def _consider_soon(self, unit: Unit) -> None:
-        """Once everything has been told that came together."""
-        if unit not in self._soon:
-            self._soon.add(unit)
+    def _consider_soon(self, unit: SchedulingUnit) -> None:
+        """Consider a unit once all changes of this moment have been handled."""
+        if unit not in self._scheduled:
+            self._scheduled.add(unit)
             self._loop.call_soon(self._consider, unit)
 
-    def _consider(self, unit: Unit) -> None:
-        """Make a gang of what waits, if it is enough."""
-        self._soon.discard(unit)
-        pods = list(self._waiting.get(unit, {}).values())
+    def _consider(self, unit: SchedulingUnit) -> None:
+        """Submit a gang of the pending pods if there are enough."""
+        self._scheduled.discard(unit)
+        pods = list(self._pending.get(unit, {}).values())
         if not pods or self._report is None:
             return
         group = self._groups.get(unit.key) if unit.is_group else None
         if unit.is_group and group is None:
-            self._say(pods, f"the PodGroup {unit.key.name} is not there")
+            self._explain_all(pods, f"the PodGroup {unit.key.name} does not exist")
             return
-        least = group.least if group is not None else 1
-        there = len(pods) + len(self._bound.get(unit, ())) + self._under_way(unit)
-        if there < least:
-            self._say(
-                pods, f"{there} of at least {least} pods of the PodGroup {unit.key.name} are there, without gates"
+        min_pods = group.min_pods if group is not None else 1
+        count = len(pods) + len(self._bound.get(unit, ())) + self._count_unbound(unit)
+        if count < min_pods:
+            self._explain_all(
+                pods, f"the PodGroup {unit.key.name} has {count} of at least {min_pods} pods, without gates"
             )
             return
-        name = self.name(unit)
+        id = self.new_id(unit)  # noqa: A001
         try:
-            job, ordered = job_of(name, unit.key.name, pods, group, self._inventory.level_of)
-        except NotExpressible as why:
-            self._say(pods, str(why))
+            job, ordered = build_job(id, unit.key.name, pods, group, self._inventory.level_of)
+        except UnsupportedPodError as error:
+            self._explain_all(pods, str(error))
             return
-        del self._waiting[unit]
-        gang = self._gangs[name] = _Gang(name, unit, ordered)
+        del self._pending[unit]
+        gang = self._gangs[id] = _Gang(id, unit, ordered)
         self._gang_of |= {pod.metadata.uid: gang for pod in ordered}
         if self._report is not None:
             self._report(Submitted(job=job)).add_done_callback(
@@ -189,46 +212,50 @@ class ForeignPods:
             )
 
     def _submitted(self, gang: _Gang, done: Future[int]) -> None:
-        """The answer to a submission. What is refused waits here, and is tried again: its queue may yet be made."""
-        why = done.exception()
-        if why is None or self._gangs.pop(gang.id, None) is None:
+        """Handle the result of a submission. Rejected pods wait and are retried: their queue may be created later."""
+        error = done.exception()
+        if error is None or self._gangs.pop(gang.id, None) is None:
             return
-        self._say(gang.pods, f"{why}")
+        self._explain_all(gang.pods, f"{error}")
         self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
-        self._give_back(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
+        self._release(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
 
-    def _under_way(self, unit: Unit) -> int:
+    def _count_unbound(self, unit: SchedulingUnit) -> int:
         gangs = [gang for gang in self._gangs.values() if gang.unit == unit] if unit.is_group else []
         bound = self._bound.get(unit, set())
         return sum(pod.metadata.uid not in bound for gang in gangs for pod in gang.pods)
 
     def explain(self, id: str, message: str) -> None:
-        """Why a gang waits, for those who look at its pods."""
+        """Show why a gang waits on its pods."""
         if (gang := self._gangs.get(id)) is not None and not gang.generation:
-            self._say(gang.pods, message)
+            self._explain_all(gang.pods, message)
 
-    def _say(self, pods: Iterable[Pod], message: str) -> None:
+    def _explain_all(self, pods: Iterable[Pod], message: str) -> None:
         for pod in pods:
             unit = unit_of(pod)
-            failed = self._unbound.get(unit)
-            bound = f"{len(self._bound.get(unit, ()))} of its pods are bound and stay; " if failed else ""
-            self._explain(pod.metadata.key, f"{bound}the rest could not be: {failed}; {message}" if bound else message)
+            if (error := self._unbound.get(unit)) is not None:
+                count = len(self._bound.get(unit, ()))
+                message = f"{count} of its pods are bound and stay; the rest could not be: {error}; {message}"
+            self._explain(pod.metadata.key, message)
 
-    # -- what the core decides ----------------------------------------------------------------------------------------
+    # -- decisions of the core -----------------------------------------------------------------------------------------
 
     def start(self, start: Start) -> None:
-        """Bind a gang where it was decided that it goes."""
+        """Bind a gang to its nodes."""
         if (gang := self._gangs.get(start.gang)) is None:
             return
-        if gang.generation:  # decided before it was known that it has lost a node, and is to stop
-            self._tell(Cleared(gang=gang.id, generation=start.generation, nodes=start.nodes))
+        if gang.generation:  # decided before the loss of a node was known
+            self._report_events(Cleared(gang=gang.id, generation=start.generation, nodes=start.nodes))
             return
         gang.generation = start.generation
         self._place(gang, start)
 
     def stop(self, stop: Stop) -> None:
-        """A gang has to go. Its pods are deleted, as by kube-scheduler's preemption; not because one of them failed,
-        which is for their owner to answer."""
+        """Stop a gang.
+
+        Its pods are deleted, as in kube-scheduler's preemption, except after a failure of one of them, which their
+        owner handles.
+        """
         gang = self._gangs.get(stop.gang)
         if gang is not None and gang.generation == stop.generation:
             gang.stopping = stop
@@ -236,220 +263,231 @@ class ForeignPods:
                 self._end(gang, stop)
 
     def forget(self, id: str) -> None:
-        """A gang has ended: what of it was never bound waits again."""
+        """Forget a gang that has ended: its unbound pods wait again."""
         if (gang := self._gangs.pop(id, None)) is not None:
-            self._give_back(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
+            self._release(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
 
     def _end(self, gang: _Gang, stop: Stop) -> None:
         if stop.cause in FAILURES or gang.is_broken:
             return
-        uids = {uid for there in gang.left.values() for uid in there}
+        uids = {uid for bound in gang.left.values() for uid in bound}
         pods = [pod for pod in gang.pods if pod.metadata.uid in uids]
-        self._keep(self._loop.create_task(self._delete(pods)))
+        self._track(self._loop.create_task(self._delete(pods)))
 
     async def _delete(self, pods: list[Pod]) -> None:
-        found = [self._pods[pod.metadata.key] for pod in pods if pod.metadata.key in self._pods]
-        await self._binder.delete(found)
+        await self._binder.delete([self._pods[pod.metadata.key] for pod in pods if pod.metadata.key in self._pods])
 
-    # -- binding ------------------------------------------------------------------------------------------------------
+    # -- binding -------------------------------------------------------------------------------------------------------
 
     def _place(self, gang: _Gang, start: Start) -> None:
-        places = _places(start)
+        places = _places_by_rank(start)
         for rank, pod in enumerate(gang.pods):
             gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid] = places[rank]
-        self._inventory.adopt(filter(None, map(self._waiting_now, gang.pods)))
-        self._go_on(gang, gang.pods)
+        self._inventory.adopt(filter(None, map(self._bindable, gang.pods)))
+        self._bind_in_background(gang, gang.pods)
 
-    def _go_on(self, gang: _Gang, pods: list[Pod]) -> None:
+    def _bind_in_background(self, gang: _Gang, pods: list[Pod]) -> None:
         gang.is_placing = True
-        self._keep(self._loop.create_task(self._bind(gang, pods)))
+        self._track(self._loop.create_task(self._bind(gang, pods)))
 
     async def _bind(self, gang: _Gang, pods: list[Pod]) -> None:
-        """Bind these to what was decided for them, and heed what came meanwhile."""
-        places = {at: (gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid]) for at, pod in enumerate(pods)}
-        at, why = await self._binder.bind(pods, places, lambda: gang.is_wanted)
+        """Bind pods to their nodes, then handle the events that arrived meanwhile."""
+        places = {index: (gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid]) for index, pod in enumerate(pods)}
+        bound, error = await self._binder.bind(pods, places, lambda: gang.is_wanted)
         gang.is_placing = False
-        for index in at:
-            self._is_bound(gang, pods[index].metadata.uid)
-        gang.missing = [pod for index, pod in enumerate(pods) if index not in at]
+        for index in bound:
+            self._note_bound(gang, pods[index].metadata.uid)
+        gang.missing = [pod for index, pod in enumerate(pods) if index not in bound]
         if gang.missing:
-            self._placed_in_part(gang, why)
+            self._handle_partial_binding(gang, error)
         else:
             self._failures.pop(gang.unit, None)
             self._unbound.pop(gang.unit, None)
             if not gang.has_failed:
-                self._tell(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
-        meanwhile, gang.meanwhile = gang.meanwhile, []
-        for each in meanwhile:
-            each()
+                self._report_events(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
+        deferred, gang.deferred = gang.deferred, []
+        for handle in deferred:
+            handle()
         if gang.stopping is not None:
             self._end(gang, gang.stopping)
 
-    def _is_bound(self, gang: _Gang, uid: str) -> None:
+    def _note_bound(self, gang: _Gang, uid: str) -> None:
         gang.left.setdefault(gang.nodes[uid], set()).add(uid)
         self._bound.setdefault(gang.unit, set()).add(uid)
 
-    def _placed_in_part(self, gang: _Gang, why: str) -> None:
-        """What is bound is its owner's, and may run by now: it stays, and holds its nodes. What is missing of these is
-        tried again there: nobody else is given its slots. The rest waits anew."""
-        _log.warning("%s: %d of %d pods could not be bound: %s", gang.id, len(gang.missing), len(gang.pods), why)
-        self._unbound[gang.unit] = why
+    def _handle_partial_binding(self, gang: _Gang, error: str) -> None:
+        """Handle a partial binding.
+
+        Bound pods belong to their owner and may run by now: they stay on their nodes. Missing pods on these nodes are
+        retried there, where their slots stay allocated. The others wait again.
+        """
+        _log.warning("%s: %d of %d pods could not be bound: %s", gang.id, len(gang.missing), len(gang.pods), error)
+        self._unbound[gang.unit] = error
         self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
         rest = [pod for pod in gang.missing if not gang.left.get(gang.nodes[pod.metadata.uid])]
         gang.missing = [pod for pod in gang.missing if pod not in rest]
         if rest:
-            self._let_go(gang, rest, why)
+            self._release_nodes(gang, rest, error)
         if gang.missing and gang.is_wanted:
-            self._say(gang.missing, "tried again where its slots are kept")
-            after_s = pause_s(self._failures[gang.unit], FIRST_PAUSE_S, MOST_PAUSE_S)
+            self._explain_all(gang.missing, "binding is retried on the same node, where its slots stay allocated")
+            after_s = backoff_s(self._failures[gang.unit], INITIAL_BACKOFF_S, MAX_BACKOFF_S)
             self._loop.call_later(after_s, self._try_missing, gang)
 
-    def _let_go(self, gang: _Gang, rest: list[Pod], why: str) -> None:
-        """Of nodes where nothing of it is bound. One of `rest` may be bound elsewhere, by whoever led before us."""
-        told: list[Event] = []
+    def _release_nodes(self, gang: _Gang, rest: list[Pod], error: str) -> None:
+        """Release nodes without a bound pod. One of `rest` may be bound elsewhere, by a previous leader."""
+        events: list[Event] = []
         if gang.stopping is None and not gang.is_broken:
             gang.has_failed = True
-            told.append(_failure(gang, gang.nodes[rest[0].metadata.uid], why))
+            events.append(_failure(gang, gang.nodes[rest[0].metadata.uid], error))
         nodes = dict.fromkeys(node for node in gang.nodes.values() if not gang.left.get(node))
-        told += [Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)) for node in nodes]
-        self._give_back(gang, rest)
-        self._tell(*told)
+        events += [Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)) for node in nodes]
+        self._release(gang, rest)
+        self._report_events(*events)
 
     def _try_missing(self, gang: _Gang) -> None:
         if self._report is None or gang.is_placing or self._gangs.get(gang.id) is not gang or not gang.is_wanted:
             return
         missing, gang.missing = gang.missing, []
         for pod in missing:
-            uid, now = pod.metadata.uid, self._pods.get(pod.metadata.key)
-            if self._waiting_now(pod) is not None:
+            uid, current = pod.metadata.uid, self._pods.get(pod.metadata.key)
+            if self._bindable(pod) is not None:
                 gang.missing.append(pod)
-            elif now is not None and now.metadata.uid == uid and _is_at(now, gang.nodes[uid], gang.slots[uid]):
-                self._is_bound(gang, uid)  # by a request that had no answer
+            elif (
+                current is not None
+                and current.metadata.uid == uid
+                and _is_bound_at(current, gang.nodes[uid], gang.slots[uid])
+            ):
+                self._note_bound(gang, uid)  # by a request without a response
             else:
-                self._give_back(gang, [pod])
-        self._go_on(gang, gang.missing)
+                self._release(gang, [pod])
+        self._bind_in_background(gang, gang.missing)
 
-    def _waiting_now(self, pod: Pod) -> Pod | None:
-        """The pod as it is now, if it is there and may be bound."""
-        now = self._pods.get(pod.metadata.key)
-        return now if now is not None and now.metadata.uid == pod.metadata.uid and waits(now) else None
+    def _bindable(self, pod: Pod) -> Pod | None:
+        """Return the pod's current state if it exists and may be bound."""
+        current = self._pods.get(pod.metadata.key)
+        if current is None or current.metadata.uid != pod.metadata.uid or not is_bindable(current):
+            return None
+        return current
 
     def lose(self, node: str) -> None:
-        """A node is gone, and the core has taken it from all gangs. What stands there all the same counts as use by
-        others, should the node come back; what was to be bound there waits anew."""
+        """Handle the loss of a node, which the core has removed from all gangs.
+
+        Pods that are still there count as foreign usage if the node returns; unbound ones wait again.
+        """
         for gang in list(self._gangs.values()):
             self._lose(gang, node)
 
     def _lose(self, gang: _Gang, node: str) -> None:
         if gang.is_placing:
-            gang.meanwhile.append(lambda: self._lose(gang, node))
+            gang.deferred.append(lambda: self._lose(gang, node))
             return
         if node not in gang.nodes.values():
             return
         gang.left.pop(node, None)
-        self._give_back_on(gang, node)
+        self._release_on_node(gang, node)
         missing, gang.missing = gang.missing, []
-        self._give_back(gang, missing)
+        self._release(gang, missing)
         if not gang.is_broken:
-            gang.is_broken = True  # nobody makes these pods again: it does not wait for other nodes
-            self._tell(StopRequested(gang=gang.id))
+            gang.is_broken = True  # these pods are not recreated: the gang does not wait for other nodes
+            self._report_events(StopRequested(gang=gang.id))
 
-    def _give_back_on(self, gang: _Gang, node: str) -> None:
-        there = [pod for pod in gang.pods if gang.nodes.get(pod.metadata.uid) == node]
-        gang.missing = [pod for pod in gang.missing if pod not in there]
-        self._give_back(gang, [pod for pod in there if self._gang_of.get(pod.metadata.uid) is gang])
+    def _release_on_node(self, gang: _Gang, node: str) -> None:
+        on_node = [pod for pod in gang.pods if gang.nodes.get(pod.metadata.uid) == node]
+        gang.missing = [pod for pod in gang.missing if pod not in on_node]
+        self._release(gang, [pod for pod in on_node if self._gang_of.get(pod.metadata.uid) is gang])
 
-    def _give_back(self, gang: _Gang, pods: list[Pod]) -> None:
-        """These are of no gang any more. Those that are there, and not bound, wait."""
-        now = {pod.metadata.uid: pod for each in pods if (pod := self._pods.get(each.metadata.key)) is not None}
+    def _release(self, gang: _Gang, pods: list[Pod]) -> None:
+        """Remove pods from their gang. Those that exist unbound wait again."""
+        current = [self._pods[pod.metadata.key] for pod in pods if pod.metadata.key in self._pods]
+        by_uid = {pod.metadata.uid: pod for pod in current}
         uids = [pod.metadata.uid for pod in pods]
-        self._inventory.abandon(now[uid] for uid in uids if uid in now)
+        self._inventory.abandon(by_uid[uid] for uid in uids if uid in by_uid)
         self._inventory.adopted.difference_update(uids)
         gang.pods = [pod for pod in gang.pods if pod.metadata.uid not in uids]
         for pod in pods:
             del self._gang_of[pod.metadata.uid]
-            if (found := self._waiting_now(pod)) is not None:
-                self._waiting.setdefault(gang.unit, {})[found.metadata.uid] = found
-        if gang.unit in self._waiting and gang.unit not in self._soon:
+            if (pending := self._bindable(pod)) is not None:
+                self._pending.setdefault(gang.unit, {})[pending.metadata.uid] = pending
+        if gang.unit in self._pending and gang.unit not in self._scheduled:
             failures = self._failures.get(gang.unit, 0)
-            self._soon.add(gang.unit)
-            after_s = pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S) if failures else 0.0
+            self._scheduled.add(gang.unit)
+            after_s = backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S) if failures else 0.0
             self._loop.call_later(after_s, self._consider, gang.unit)
 
-    def _ended(self, gang: _Gang, pod: Pod) -> None:
-        """A pod of a gang is over, or gone."""
+    def _pod_ended(self, gang: _Gang, pod: Pod) -> None:
+        """Handle the end of a pod of a gang."""
         uid = pod.metadata.uid
         if gang.is_placing:
-            gang.meanwhile.append(lambda: self._ended(gang, pod))
+            gang.deferred.append(lambda: self._pod_ended(gang, pod))
             return
         node = gang.nodes.get(uid, "")
-        there = gang.left.get(node, set())
+        bound_here = gang.left.get(node, set())
         if not gang.generation and not gang.is_broken:
-            gang.is_broken = True  # it is not what was submitted: the others wait anew
-            self._tell(StopRequested(gang=gang.id))
-        elif uid in there:
-            there.discard(uid)
+            gang.is_broken = True  # it is not what was submitted: the other pods wait again
+            self._report_events(StopRequested(gang=gang.id))
+        elif uid in bound_here:
+            bound_here.discard(uid)
             if pod.status.phase == "Failed":
                 gang.failed[node] = f"the pod {pod.metadata.name} failed: {pod.status.message or pod.status.reason}"
-            if not there:
+            if not bound_here:
                 self._clear(gang, node)
 
     def _clear(self, gang: _Gang, node: str) -> None:
-        """All its pods on a node have ended."""
-        told: list[Event] = []
-        if (why := gang.failed.get(node)) is not None:
-            told.append(_failure(gang, node, why.rstrip(": ")))
+        """Report that all pods of a gang on a node have ended."""
+        events: list[Event] = []
+        if (error := gang.failed.get(node)) is not None:
+            events.append(_failure(gang, node, error.rstrip(": ")))
         elif gang.stopping is None:
-            told.append(Finished(gang=gang.id, generation=gang.generation, nodes=(node,)))
+            events.append(Finished(gang=gang.id, generation=gang.generation, nodes=(node,)))
         gang.left.pop(node, None)
-        self._give_back_on(gang, node)
-        self._tell(*told, Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
+        self._release_on_node(gang, node)
+        self._report_events(*events, Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
         self._tidy(gang.unit)
 
-    # -- its own ------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
-    def _tidy(self, unit: Unit) -> None:
-        for kept in (self._waiting, self._bound):
-            if unit in kept and not kept[unit]:
-                del kept[unit]
-        if unit not in self._waiting and unit not in self._bound:
+    def _tidy(self, unit: SchedulingUnit) -> None:
+        for by_unit in (self._pending, self._bound):
+            if unit in by_unit and not by_unit[unit]:
+                del by_unit[unit]
+        if unit not in self._pending and unit not in self._bound:
             self._unbound.pop(unit, None)
 
-    def _tell(self, event: Event, *beside: Event) -> None:
+    def _report_events(self, event: Event, *more: Event) -> None:
         if self._report is not None:
-            self._report(event, *beside)
+            self._report(event, *more)
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._work.add(task)
-        task.add_done_callback(self._over_with)
+    def _track(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
 
-    def _over_with(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, NotLeadingError):
-            _log.error("the pods of others: what was begun broke off", exc_info=error)
+            _log.error("foreign pods: a task failed", exc_info=error)
 
 
-def is_gang_of_others(id: str) -> bool:
-    """Whether a gang is pods that somebody else made, by its id."""
-    return MARK in id
+def is_foreign_gang(id: str) -> bool:
+    """Return whether an id is of a gang of foreign pods."""
+    return FOREIGN_MARK in id
 
 
-def _places(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:
-    """The node of each rank, and its slots there: of a share all ranks ask for as many."""
-    found = {}
+def _places_by_rank(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:
+    """Return the node and slots of each rank; all ranks of a share have as many slots."""
+    places = {}
     for share in start.shares:
-        each = len(share.devices) // max(1, len(share.ranks))
-        for at, rank in enumerate(share.ranks):
-            found[rank] = share.node, tuple(share.devices[at * each : (at + 1) * each])
-    return found
+        count = len(share.devices) // max(1, len(share.ranks))
+        for index, rank in enumerate(share.ranks):
+            places[rank] = share.node, tuple(share.devices[index * count : (index + 1) * count])
+    return places
 
 
-def _is_at(pod: Pod, node: str, slots: tuple[int, ...]) -> bool:
-    """Whether it is where it was to be, and uses it."""
+def _is_bound_at(pod: Pod, node: str, slots: tuple[int, ...]) -> bool:
+    """Return whether a pod is bound as planned, and has not ended."""
     return pod.spec.node_name == node and slots_of(pod) == slots and not is_over(pod)
 
 
-def _failure(gang: _Gang, node: str, why: str) -> Failed:
+def _failure(gang: _Gang, node: str, detail: str) -> Failed:
     cause = Cause.START_FAILED if not gang.left else Cause.LAUNCHER_LOST
-    return Failed(gang=gang.id, generation=gang.generation, node=node, cause=cause, detail=why)
+    return Failed(gang=gang.id, generation=gang.generation, node=node, cause=cause, detail=detail)

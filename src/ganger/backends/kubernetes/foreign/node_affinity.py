@@ -1,90 +1,95 @@
-"""The node affinity of a pod, as the model says it, operator for operator. Pure; called by `derived`.
+"""Node affinity of a pod in the model's form.
 
-What the model does not have (affinity between pods, terms by the fields of a node) is refused, and never passed over.
+What the model does not have (affinity between pods, terms on fields of a node) is rejected, and never ignored.
 """
 
 from typing import Final
 
 import msgspec
 
-from ganger.kubeapi.objects import Fields
+from ganger.kubeapi.objects import ApiStruct
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 
-_NUMBERS: Final = (Operator.GT, Operator.LT)
-_WHEN: Final = "DuringSchedulingIgnoredDuringExecution"
-_WORDS: Final = (Operator.IN, Operator.NOT_IN)
+_NUMERIC: Final = (Operator.GT, Operator.LT)
+_PHASE: Final = "DuringSchedulingIgnoredDuringExecution"
+_SET_OPERATORS: Final = (Operator.IN, Operator.NOT_IN)
 
 
-class Unreadable(Exception):
-    """What of an affinity the model cannot say, and what to do."""
+class UnsupportedAffinityError(Exception):
+    """The model cannot express an affinity. The message says why, and what to do."""
 
 
-class _Requirement(Fields, frozen=True):
+class _Requirement(ApiStruct, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
 
-class _Term(Fields, frozen=True):
+class _Term(ApiStruct, frozen=True):
     match_expressions: tuple[_Requirement, ...] = ()
     match_fields: tuple[_Requirement, ...] = ()
 
 
-class _Selector(Fields, frozen=True):
+class _Selector(ApiStruct, frozen=True):
     node_selector_terms: tuple[_Term, ...] = ()
 
 
-class _Preferred(Fields, frozen=True):
+class _Preferred(ApiStruct, frozen=True):
     weight: int = 1
     preference: _Term = _Term()
 
 
-class _NodeAffinity(Fields, frozen=True):
-    required: _Selector | None = msgspec.field(default=None, name=f"required{_WHEN}")
-    preferred: tuple[_Preferred, ...] = msgspec.field(default=(), name=f"preferred{_WHEN}")
+class _NodeAffinity(ApiStruct, frozen=True):
+    required: _Selector | None = msgspec.field(default=None, name=f"required{_PHASE}")
+    preferred: tuple[_Preferred, ...] = msgspec.field(default=(), name=f"preferred{_PHASE}")
 
 
-class _Affinity(Fields, frozen=True):
+class _Affinity(ApiStruct, frozen=True):
     node_affinity: _NodeAffinity | None = None
     pod_affinity: dict[str, object] | None = None
     pod_anti_affinity: dict[str, object] | None = None
 
 
-def read(affinity: msgspec.Raw) -> Affinity:
-    """The same in the model. Raises Unreadable."""
+def parse_affinity(affinity: msgspec.Raw) -> Affinity:
+    """Return the affinity in the model's form. Raises UnsupportedAffinityError."""
     if not affinity:
         return Affinity()
     try:
-        said = msgspec.json.decode(affinity, type=_Affinity)
+        parsed = msgspec.json.decode(affinity, type=_Affinity)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"its affinity cannot be read: {error}") from None
-    if said.pod_affinity or said.pod_anti_affinity:
-        raise Unreadable("ganger does not heed podAffinity or podAntiAffinity; use nodeAffinity or nodeSelector")
-    nodes = said.node_affinity or _NodeAffinity()
+        raise UnsupportedAffinityError(f"its affinity cannot be read: {error}") from None
+    if parsed.pod_affinity or parsed.pod_anti_affinity:
+        message = "ganger does not support podAffinity or podAntiAffinity; use nodeAffinity or nodeSelector"
+        raise UnsupportedAffinityError(message)
+    nodes = parsed.node_affinity or _NodeAffinity()
     required: tuple[Term, ...] = ()
     if nodes.required is not None:
-        required = tuple(term for each in nodes.required.node_selector_terms if (term := _term(each)).expressions)
+        terms = map(_term, nodes.required.node_selector_terms)
+        required = tuple(term for term in terms if term.expressions)
         if not required:
-            raise Unreadable("its nodeAffinity has no term that any node fits; give it matchExpressions")
-    # A preference without expressions is for every node, which is for none.
-    preferred = [Preference(match=_term(each.preference), weight=each.weight) for each in nodes.preferred]
-    return Affinity(required=required, preferred=tuple(each for each in preferred if each.match.expressions))
+            raise UnsupportedAffinityError("its nodeAffinity has no term that matches a node; give it matchExpressions")
+    # A preference without expressions prefers every node, which has no effect.
+    preferred = [Preference(match=_term(term.preference), weight=term.weight) for term in nodes.preferred]
+    return Affinity(required=required, preferred=tuple(term for term in preferred if term.match.expressions))
 
 
-def _term(said: _Term) -> Term:
-    if said.match_fields:
-        raise Unreadable("ganger does not heed matchFields of nodeAffinity; match the label kubernetes.io/hostname")
-    return Term(tuple(map(_expression, said.match_expressions)))
+def _term(term: _Term) -> Term:
+    if term.match_fields:
+        message = "ganger does not support matchFields of nodeAffinity; match the label kubernetes.io/hostname"
+        raise UnsupportedAffinityError(message)
+    return Term(tuple(map(_expression, term.match_expressions)))
 
 
-def _expression(said: _Requirement) -> Expression:
+def _expression(requirement: _Requirement) -> Expression:
     try:
-        operator = Operator(said.operator)
+        operator = Operator(requirement.operator)
     except ValueError:
-        why = f"ganger does not know the operator {said.operator} of nodeAffinity; it knows {', '.join(Operator)}"
-        raise Unreadable(why) from None
-    if operator in _NUMBERS and not (len(said.values) == 1 and said.values[0].lstrip("-").isdecimal()):
-        raise Unreadable(f"{operator} of nodeAffinity compares {said.key} with one whole number")
-    if operator in _WORDS and not said.values:
-        raise Unreadable(f"{operator} of nodeAffinity compares {said.key} with at least one value")
-    return Expression(said.key, operator, tuple(sorted(set(said.values))))
+        message = (
+            f"ganger does not know the operator {requirement.operator} of nodeAffinity; it knows {', '.join(Operator)}"
+        )
+        raise UnsupportedAffinityError(message) from None
+    if operator in _NUMERIC and not (len(requirement.values) == 1 and requirement.values[0].lstrip("-").isdecimal()):
+        raise UnsupportedAffinityError(f"{operator} of nodeAffinity compares {requirement.key} with one whole number")
+    if operator in _SET_OPERATORS and not requirement.values:
+        raise UnsupportedAffinityError(f"{operator} of nodeAffinity compares {requirement.key} with at least one value")
+    return Expression(requirement.key, operator, tuple(sorted(set(requirement.values))))

@@ -1,51 +1,51 @@
-"""Upstream PodGroups (scheduling.k8s.io), with the fields that are read: pods of others that are placed together."""
+"""Upstream PodGroups (scheduling.k8s.io) with the fields that are read: foreign pods that are placed together."""
 
 from typing import Final
 
-from ganger.kubeapi.objects import Fields, Meta
+from ganger.kubeapi.objects import ApiStruct, ObjectMeta
 from ganger.kubeapi.resources import Resource
 
 
-class GangPolicy(Fields, frozen=True):
-    """Fewer pods than that are not placed."""
+class GangPolicy(ApiStruct, frozen=True):
+    """Minimum number of pods to place."""
 
     min_count: int = 1
 
 
-class SchedulingPolicy(Fields, frozen=True):
-    """gang: None where each pod is placed by itself."""
+class SchedulingPolicy(ApiStruct, frozen=True):
+    """Policy of a PodGroup. gang: None if each pod is placed by itself."""
 
     gang: GangPolicy | None = None
 
 
-class TopologyConstraint(Fields, frozen=True):
-    """All pods of a group are on nodes that have one value of the label `key`."""
+class TopologyConstraint(ApiStruct, frozen=True):
+    """All pods of a group are on nodes with the same value of the label `key`."""
 
     key: str = ""
 
 
-class SchedulingConstraints(Fields, frozen=True):
-    """Where the pods of a group are to each other."""
+class SchedulingConstraints(ApiStruct, frozen=True):
+    """Constraints on the nodes of a group's pods."""
 
     topology: tuple[TopologyConstraint, ...] = ()
 
 
-class PodGroupSpec(Fields, frozen=True):
-    """How the pods of a group are placed."""
+class PodGroupSpec(ApiStruct, frozen=True):
+    """Spec of a PodGroup."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
 
 
-class PodGroup(Fields, frozen=True):
+class PodGroup(ApiStruct, frozen=True):
     """Pods that are placed together."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: PodGroupSpec = PodGroupSpec()
 
     @property
-    def least(self) -> int:
-        """So many pods must be there before any is placed."""
+    def min_pods(self) -> int:
+        """Number of pods that must exist before any is placed."""
         gang = self.spec.scheduling_policy.gang
         return 1 if gang is None else gang.min_count
 

@@ -1,7 +1,7 @@
-"""GPUs that ResourceClaims have been given, by node. Pure; called by `nodes`.
+"""GPUs allocated to ResourceClaims, by node.
 
 A device that several pods share through one claim is one device, and so are slices of one GPU. A claim that the
-scheduler made for a pod's `nvidia.com/gpu` is not counted at all: the pod's request counts it already.
+scheduler created for a pod's `nvidia.com/gpu` is not counted: the pod's request counts already.
 """
 
 from collections.abc import Collection
@@ -10,38 +10,38 @@ from typing import Final, NamedTuple
 from ganger.kubeapi.objects import ClaimedDevice, ResourceClaim
 
 DRIVERS: Final = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
-"""Drivers whose devices are GPUs."""
+"""DRA drivers of GPUs."""
 
-_MADE_FOR_A_REQUEST: Final = "resource.kubernetes.io/extended-resource-claim"
-_SLICE: Final = "-mig-"
-_NAME: Final = "metadata.name"
+_EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+_SLICE_INFIX: Final = "-mig-"
+_NAME_FIELD: Final = "metadata.name"
 
 
 class Device(NamedTuple):
-    """One GPU, as its driver calls it."""
+    """One GPU, by its driver's name for it."""
 
     driver: str
     pool: str
     name: str
 
 
-def claimed(claim: ResourceClaim) -> tuple[str, frozenset[Device]]:
-    """On which node, and which GPUs, a claim holds. Without any the node is of no account."""
+def allocated_gpus(claim: ResourceClaim) -> tuple[str, frozenset[Device]]:
+    """Return the node of a claim, and its GPUs. Without GPUs the node does not matter."""
     allocation = claim.status.allocation
-    if allocation is None or claim.metadata.annotations.get(_MADE_FOR_A_REQUEST) == "true":
+    if allocation is None or claim.metadata.annotations.get(_EXTENDED_RESOURCE_CLAIM) == "true":
         return "", frozenset()
-    held = [each for each in allocation.devices.results if each.driver in DRIVERS and not each.admin_access]
+    gpus = [device for device in allocation.devices.results if device.driver in DRIVERS and not device.admin_access]
     terms = allocation.node_selector.node_selector_terms
-    named = [field.values for term in terms for field in term.match_fields if field.key == _NAME and field.values]
-    # What a node's own driver publishes is in a pool of the node's name.
-    node = named[0][0] if named else next((each.pool for each in held), "")
-    return node, frozenset(map(_device, held))
+    names = [field.values for term in terms for field in term.match_fields if field.key == _NAME_FIELD and field.values]
+    # A node's own driver publishes its devices in a pool with the node's name.
+    node = names[0][0] if names else next((gpu.pool for gpu in gpus), "")
+    return node, frozenset(map(_device, gpus))
 
 
-def is_of(claim: ResourceClaim, uids: Collection[str]) -> bool:
-    """Whether one of these pods uses it."""
+def is_used_by(claim: ResourceClaim, uids: Collection[str]) -> bool:
+    """Return whether one of these pods uses the claim."""
     return any(consumer.uid in uids for consumer in claim.status.reserved_for)
 
 
 def _device(result: ClaimedDevice) -> Device:
-    return Device(result.driver, result.pool, result.device.partition(_SLICE)[0])
+    return Device(result.driver, result.pool, result.device.partition(_SLICE_INFIX)[0])

@@ -1,7 +1,6 @@
-"""Nodes that are not ready: told to the inventory with a sentence, and as lost when `node_patience` says so.
+"""Health of nodes: reports nodes that are not ready to the inventory, and as lost when `node_patience` decides so.
 
-Run by `backend` on the event loop, which tells it of every change of a Node. It looks once a second while a node is not
-ready, and not at all otherwise.
+Checks once a second while a node is not ready, and not at all otherwise.
 """
 
 import asyncio
@@ -10,80 +9,90 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from ganger.backends.kubernetes.nodes.node_capacity import is_out_of_service, silence
-from ganger.backends.kubernetes.nodes.node_inventory import Inventory
-from ganger.backends.kubernetes.nodes.node_patience import UNHEARD, Launchers, NodePatience
+from ganger.backends.kubernetes.nodes.node_capacity import is_out_of_service, not_ready_reason
+from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory
+from ganger.backends.kubernetes.nodes.node_patience import NO_EVIDENCE, LauncherEvidence, NodePatience
 from ganger.kubeapi.objects import Node
 
-LOOK_S: Final = 1.0
+CHECK_INTERVAL_S: Final = 1.0
 
 
 class NodeHealth:
-    """launchers: the evidence about nodes at present; answers: whether the API server does, and this controller leads;
-    changed: called when the inventory was told something new."""
+    """Health of the nodes of a cluster.
+
+    Args:
+        inventory: the nodes.
+        patience: the rules.
+        launchers: returns the current evidence about nodes.
+        answers: returns whether the API server responds and this controller leads.
+        changed: called when the inventory has something new.
+    """
 
     def __init__(
         self,
-        inventory: Inventory,
+        inventory: NodeInventory,
         patience: NodePatience,
-        launchers: Callable[[], Mapping[str, Launchers]],
-        answers: Callable[[], bool],
+        launchers: Callable[[], Mapping[str, LauncherEvidence]],
+        api_responds: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
         self._inventory, self._patience = inventory, patience
-        self._launchers, self._answers, self._changed = launchers, answers, changed
+        self._launchers, self._api_responds, self._changed = launchers, api_responds, changed
         self._loop = asyncio.get_running_loop()
-        self._wall_s = time.time() - self._loop.time()
-        self._why: dict[str, str] = {}
+        self._wall_offset_s = time.time() - self._loop.time()
+        self._reasons: dict[str, str] = {}
         self._next: asyncio.Handle | None = None
 
-    def node_changed(self, before: Node | None, now: Node | None) -> None:
-        """Take in a change of a Node, after the inventory."""
-        if now is None:
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """Handle a change of a Node, after the inventory."""
+        if after is None:
             if before is not None:
-                self._why.pop(before.metadata.name, None)
+                self._reasons.pop(before.metadata.name, None)
                 self._patience.removed(before.metadata.name)
             return
-        name, why = now.metadata.name, silence(now)
-        if why is None:
-            self._why.pop(name, None)
+        name, reason = after.metadata.name, not_ready_reason(after)
+        if reason is None:
+            self._reasons.pop(name, None)
             self._patience.ready(name)
             return
-        self._why[name] = why.rstrip(".")
-        self._patience.unready(name, self._loop.time(), certain=is_out_of_service(now))
+        self._reasons[name] = reason.rstrip(".")
+        self._patience.unready(name, self._loop.time(), certain=is_out_of_service(after))
         if self._next is None:
-            self._next = self._loop.call_soon(self._look)
+            self._next = self._loop.call_soon(self._check)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._next is not None:
             self._next.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._next = None
         now_s, launchers = self._loop.time(), self._launchers()
-        self._patience.api(now_s, answers=self._answers())
-        lost = self._patience.judge(now_s, launchers)
+        self._patience.api_responds(now_s, responds=self._api_responds())
+        lost = self._patience.find_lost(now_s, launchers)
         for name in lost:
             self._inventory.lose(name, self._sentence(name, "its jobs start again elsewhere"))
         suspects = self._patience.suspects
-        news = [self._inventory.doubt(name, self._sentence(name, self._fate(name, launchers))) for name in suspects]
-        if lost or any(news):
+        changes = [
+            self._inventory.set_unready_reason(name, self._sentence(name, self._fate(name, launchers)))
+            for name in suspects
+        ]
+        if lost or any(changes):
             self._changed()
         if suspects:
-            self._next = self._loop.call_later(LOOK_S, self._look)
+            self._next = self._loop.call_later(CHECK_INTERVAL_S, self._check)
 
-    def _fate(self, name: str, launchers: Mapping[str, Launchers]) -> str:
-        found = launchers.get(name, UNHEARD)
-        if found.connected:
-            return "a launcher there is connected, so its jobs go on"
-        until_s = self._patience.until_s(name, found)
+    def _fate(self, name: str, launchers: Mapping[str, LauncherEvidence]) -> str:
+        evidence = launchers.get(name, NO_EVIDENCE)
+        if evidence.connected:
+            return "a launcher there is connected, so its jobs continue"
+        until_s = self._patience.lost_at_s(name, evidence)
         if until_s is None:
-            return "its jobs go on until more is known"
-        return f"its jobs are given until {self._clock(until_s)}, then they start again elsewhere"
+            return "its jobs continue until more is known"
+        return f"its jobs have until {self._clock_text(until_s)}, then they start again elsewhere"
 
     def _sentence(self, name: str, fate: str) -> str:
-        return f"not ready since {self._clock(self._patience.since_s(name))} ({self._why[name]}); {fate}"
+        return f"not ready since {self._clock_text(self._patience.since_s(name))} ({self._reasons[name]}); {fate}"
 
-    def _clock(self, at_s: float) -> str:
-        return f"{datetime.fromtimestamp(self._wall_s + at_s, UTC):%H:%M:%S} UTC"
+    def _clock_text(self, time_s: float) -> str:
+        return f"{datetime.fromtimestamp(self._wall_offset_s + time_s, UTC):%H:%M:%S} UTC"

@@ -1,13 +1,11 @@
-"""The core's view of a cluster's nodes: what each offers less what others use, and the events of changes.
+"""The core's view of a cluster's nodes: capacity less foreign usage, and the events of changes.
 
-Kept by the backend, which tells it of every change of a Node, Pod and ResourceClaim, and hands on the events. Others'
-are all pods that ganger does not place: those bound to a node count there until they have ended. What is looked at
-again is what changed: a heartbeat costs the look at one node.
+Foreign usage is what pods use that ganger does not place, from their binding until they have ended. Only changed nodes
+are computed again: a heartbeat costs one node. A node that is not ready takes nothing new; it is lost when
+`node_health` decides so.
 
-A node that is not ready takes nothing new; it is lost when `node_health` says so.
-
-The kubelet picks devices, so that here the indices of GPUs are only slots. Our pods have those that were decided, as
-their annotations say; others, and devices out of order, have the last of the rest.
+The kubelet picks devices, so GPU indices here are only slots. ganger's pods have the slots in their annotations;
+foreign pods, and unhealthy devices, have the last of the rest.
 """
 
 from collections import defaultdict
@@ -18,19 +16,19 @@ from typing import Final
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.nodes import topology_labels as network
-from ganger.backends.kubernetes.nodes.dra import Device, claimed, is_of
-from ganger.backends.kubernetes.nodes.node_capacity import offer, silence, usable_gpus
-from ganger.backends.kubernetes.nodes.pod_requests import NOTHING, Requested, requested
+from ganger.backends.kubernetes.nodes.dra import Device, allocated_gpus, is_used_by
+from ganger.backends.kubernetes.nodes.node_capacity import capacity_of, not_ready_reason, usable_gpus
+from ganger.backends.kubernetes.nodes.pod_requests import ZERO, PodResources, pod_request
 from ganger.backends.kubernetes.nodes.topology_labels import LEVELS
 from ganger.kubeapi import objects
 from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node
 from ganger.model.policy import Level
 
-BY: Final = "kubernetes"
-"""Who cordoned a node, where ganger was not asked to."""
-_DIGITS: Final = 4
-"""No node has that many."""
+CORDONED_BY: Final = "kubernetes"
+"""Who cordoned a node, if not through ganger."""
+_MAX_SLOT_DIGITS: Final = 4
+"""No slot index has that many digits."""
 
 
 def cluster(
@@ -38,8 +36,8 @@ def cluster(
     pods: Iterable[objects.Pod],
     claims: Iterable[objects.ResourceClaim] = (),
 ) -> Cluster:
-    """The cluster that these make, for whoever looks once."""
-    inventory = Inventory()
+    """Return the cluster of these objects, for a single look."""
+    inventory = NodeInventory()
     for pod in pods:
         inventory.pod_changed(None, pod)
     for claim in claims:
@@ -49,109 +47,121 @@ def cluster(
     return inventory.cluster()
 
 
-class Inventory:
-    """The nodes of a cluster. `node_changed`, `pod_changed` and `claim_changed` are told what an object was and is, as
-    a `Informer` tells it; `events` is asked when all of that has been told."""
+class NodeInventory:
+    """The nodes of a cluster.
+
+    `node_changed`, `pod_changed` and `claim_changed` receive an object before and after a change, as an `Informer`
+    reports it; then `events` returns what follows.
+    """
 
     def __init__(self) -> None:
-        """Nothing is there yet."""
         self.topology: tuple[Level, ...] = ()
-        """Levels of the policy, which count instead of those that nodes are listed with."""
+        """Levels of the policy, which take precedence over those that nodes are listed with."""
         self._nodes: dict[str, objects.Node] = {}
-        self._others: dict[str, Requested] = {}
-        self._ours: set[str] = set()
-        self._disowned: frozenset[str] = frozenset()
+        self._foreign_usage: dict[str, PodResources] = {}
+        self._own_uids: set[str] = set()
+        self._ignored_jobs: frozenset[str] = frozenset()
         self._stale: dict[str, objects.Pod] = {}
-        """By UID, our pods of which the core knows nothing."""
+        """Pods of ganger's that the core does not know, by UID."""
         self.adopted: set[str] = set()
-        """UIDs of pods that others made and the core places, from before they are bound until they have ended."""
+        """UIDs of foreign pods that the core places, from before they are bound until they have ended."""
         self._slots: dict[str, dict[str, tuple[int, ...]]] = {}
-        """Of our pods that hold something, by node and UID."""
+        """Slots of ganger's pods, by node and UID."""
         self._claims: dict[objects.Key, objects.ResourceClaim] = {}
         self._present: tuple[Level, ...] = ()
-        self._seen: dict[str, Node] = {}
+        self._computed: dict[str, Node] = {}
         self._changed: set[str] = set()
-        """Nodes to be looked at again; `_restated` are those whose state may be another one."""
-        self._restated: set[str] = set()
-        self._relabelled = True
+        """Nodes to be computed again."""
+        self._state_changed: set[str] = set()
+        """Nodes whose state may have changed."""
+        self._labels_changed = True
         self._cluster: Cluster | None = None
-        self._shown: Cluster | None = None
-        self._doubts: dict[str, str] = {}
-        """Sentences on nodes that are not ready."""
+        self._reported: Cluster | None = None
+        self._unready_reasons: dict[str, str] = {}
+        """Messages about nodes that are not ready."""
         self._lost: set[str] = set()
-        self._losing: set[str] = set()
-        """Nodes that count as lost; `_lost` are those of which the core was told so."""
+        self._counted_lost: set[str] = set()
+        """Nodes that count as lost; `_lost` are those reported to the core."""
         self._cordoned: set[str] = set()
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
-    def node_changed(self, was: objects.Node | None, now: objects.Node | None) -> None:
-        """A Node was that, and is this."""
-        if now is not None:
-            self._nodes[now.metadata.name] = now
-        elif was is not None:
-            self._nodes.pop(was.metadata.name, None)
-        self._relabelled |= was is None or now is None or was.metadata.labels.keys() != now.metadata.labels.keys()
-        changed = [each.metadata.name for each in (was, now) if each is not None]
-        if now is None or silence(now) is None:
+    def node_changed(self, before: objects.Node | None, after: objects.Node | None) -> None:
+        """Handle a change of a Node."""
+        if after is not None:
+            self._nodes[after.metadata.name] = after
+        elif before is not None:
+            self._nodes.pop(before.metadata.name, None)
+        self._labels_changed |= (
+            before is None or after is None or before.metadata.labels.keys() != after.metadata.labels.keys()
+        )
+        changed = [node.metadata.name for node in (before, after) if node is not None]
+        if after is None or not_ready_reason(after) is None:
             for name in changed:
-                self._doubts.pop(name, None)
-                self._losing.discard(name)
+                self._unready_reasons.pop(name, None)
+                self._counted_lost.discard(name)
         self._changed.update(changed)
-        self._restated.update(changed)
+        self._state_changed.update(changed)
 
-    def doubt(self, node: str, sentence: str) -> bool:
-        """Keep a sentence on a node that is not ready. Return whether it is news."""
-        is_news = self._doubts.get(node) != sentence
-        if is_news:
-            self._doubts[node] = sentence
+    def set_unready_reason(self, node: str, reason: str) -> bool:
+        """Set the message about a node that is not ready. Return whether it changed."""
+        is_new = self._unready_reasons.get(node) != reason
+        if is_new:
+            self._unready_reasons[node] = reason
             self._changed.add(node)
-        return is_news
+        return is_new
 
-    def lose(self, node: str, sentence: str) -> None:
-        """Take a node that is not ready for lost, until it is ready again."""
-        self.doubt(node, sentence)
-        self._losing.add(node)
-        self._restated.add(node)
+    def lose(self, node: str, reason: str) -> None:
+        """Count a node that is not ready as lost, until it is ready again."""
+        self.set_unready_reason(node, reason)
+        self._counted_lost.add(node)
+        self._state_changed.add(node)
 
-    def pod_changed(self, was: objects.Pod | None, now: objects.Pod | None) -> None:
-        """A Pod was that, and is this."""
-        if was is not None and now is not None and was.spec == now.spec and _counts(was) == _counts(now):
-            return  # by far most changes: of its status
-        for pod, sign in ((was, -1), (now, +1)):
+    def pod_changed(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
+        """Handle a change of a Pod."""
+        if (
+            before is not None
+            and after is not None
+            and before.spec == after.spec
+            and _uses_node(before) == _uses_node(after)
+        ):
+            return  # the most frequent change: its status
+        for pod, sign in ((before, -1), (after, +1)):
             if pod is None:
                 continue
-            if self._is_ours(pod):
-                self._ours_changed(pod, is_there=pod is now)
-            elif _counts(pod):
+            if self._is_own(pod):
+                self._own_pod_changed(pod, exists=pod is after)
+            elif _uses_node(pod):
                 node = pod.spec.node_name
-                self._others[node] = self._others.get(node, NOTHING).plus(requested(pod), sign)
+                self._foreign_usage[node] = self._foreign_usage.get(node, ZERO).plus(pod_request(pod), sign)
                 self._changed.add(node)
-        if was is not None and was.metadata.uid in self._stale:
-            if now is None:
-                del self._stale[was.metadata.uid]
+        if before is not None and before.metadata.uid in self._stale:
+            if after is None:
+                del self._stale[before.metadata.uid]
             else:
-                self._stale[was.metadata.uid] = now
+                self._stale[before.metadata.uid] = after
 
-    def disown(self, jobs: frozenset[str], pods: Iterable[objects.Pod]) -> None:
-        """The core knows nothing of these jobs: what their `pods` have is used as if they were others'."""
-        theirs = [pod for pod in pods if _job_of(pod) in jobs]
-        for pod in theirs:
+    def ignore_jobs(self, jobs: frozenset[str], pods: Iterable[objects.Pod]) -> None:
+        """Count what the `pods` of these jobs use as foreign usage: the core does not know the jobs."""
+        ignored = [pod for pod in pods if _job_of(pod) in jobs]
+        for pod in ignored:
             self.pod_changed(pod, None)
-        self._disowned |= jobs
-        for pod in theirs:
+        self._ignored_jobs |= jobs
+        for pod in ignored:
             self.pod_changed(None, pod)
 
-    def outlive(self, pods: Iterable[objects.Pod]) -> None:
-        """The core knows nothing of these, which are to go: until they have, what they have is used as if they were
-        others'."""
+    def mark_stale(self, pods: Iterable[objects.Pod]) -> None:
+        """Count what these pods use as foreign usage until they are gone.
+
+        The core does not know them, and they are being deleted.
+        """
         for pod in list(pods):
             self.pod_changed(pod, None)
             self._stale[pod.metadata.uid] = pod
             self.pod_changed(None, pod)
 
-    def know(self, gang: str, generation: int) -> None:
-        """The core knows from now on what pods of this generation have, if there are any already."""
+    def claim_generation(self, gang: str, generation: int) -> None:
+        """Count existing pods of this generation as ganger's: the core knows it from now on."""
         for pod in list(self._stale.values()):
             mark = object_names.mark(pod)
             if mark is None or (mark.gang, mark.generation) != (gang, generation):
@@ -160,7 +170,7 @@ class Inventory:
             self.pod_changed(None, pod)
 
     def adopt(self, pods: Iterable[objects.Pod]) -> None:
-        """The core knows from now on what these pods have, which counted as use by others."""
+        """Count these foreign pods as ganger's: the core knows from now on what they have."""
         pods = list(pods)
         for pod in pods:
             self.pod_changed(pod, None)
@@ -168,152 +178,156 @@ class Inventory:
         for pod in pods:
             self.pod_changed(None, pod)
 
-    def freed(self, nodes: Iterable[str]) -> None:
-        """A gang lets go of these. What others use there is told again: of what a gang has the core did not heed it."""
-        if any(self._seen[name].foreign for name in nodes if name in self._seen):
-            self._shown = None
+    def note_freed(self, nodes: Iterable[str]) -> None:
+        """Report foreign usage on these nodes again: while a gang held them, the core ignored it."""
+        if any(self._computed[name].foreign for name in nodes if name in self._computed):
+            self._reported = None
 
     def abandon(self, pods: Iterable[objects.Pod]) -> None:
-        """The core knows no more what these pods have: where they are bound, it counts as use by others."""
-        theirs = [pod for pod in pods if pod.metadata.uid in self.adopted]
-        for pod in theirs:
+        """Count what these adopted pods use as foreign usage again."""
+        abandoned = [pod for pod in pods if pod.metadata.uid in self.adopted]
+        for pod in abandoned:
             self.pod_changed(pod, None)
-        self.adopted.difference_update(pod.metadata.uid for pod in theirs)
-        for pod in theirs:
+        self.adopted.difference_update(pod.metadata.uid for pod in abandoned)
+        for pod in abandoned:
             self.pod_changed(None, pod)
 
-    def _is_ours(self, pod: objects.Pod) -> bool:
-        """Whether the core knows what it has."""
+    def _is_own(self, pod: objects.Pod) -> bool:
+        """Return whether the core knows what the pod has."""
         known = object_names.GANG in pod.metadata.annotations or pod.metadata.uid in self.adopted
-        known = known and (not self._disowned or _job_of(pod) not in self._disowned)
+        known = known and (not self._ignored_jobs or _job_of(pod) not in self._ignored_jobs)
         known = known and pod.metadata.uid not in self._stale
         return known and pod.spec.scheduler_name == SCHEDULER
 
-    def _ours_changed(self, pod: objects.Pod, *, is_there: bool) -> None:
-        uid, there = pod.metadata.uid, self._slots.setdefault(pod.spec.node_name, {})
-        (self._ours.add if is_there else self._ours.discard)(uid)
-        there.pop(uid, None)
-        if is_there and _counts(pod):
-            there[uid] = slots_of(pod)
-        if not there:
+    def _own_pod_changed(self, pod: objects.Pod, *, exists: bool) -> None:
+        uid, slots = pod.metadata.uid, self._slots.setdefault(pod.spec.node_name, {})
+        (self._own_uids.add if exists else self._own_uids.discard)(uid)
+        slots.pop(uid, None)
+        if exists and _uses_node(pod):
+            slots[uid] = slots_of(pod)
+        if not slots:
             del self._slots[pod.spec.node_name]
         self._changed.add(pod.spec.node_name)
         if pod.spec.resource_claims:
-            self._changed.update(claimed(claim)[0] for claim in self._claims.values())
+            self._changed.update(allocated_gpus(claim)[0] for claim in self._claims.values())
 
-    def claim_changed(self, was: objects.ResourceClaim | None, now: objects.ResourceClaim | None) -> None:
-        """A ResourceClaim was that, and is this."""
-        if was is not None:
-            self._claims.pop(was.metadata.key, None)
-        if now is not None:
-            self._claims[now.metadata.key] = now
-        self._changed.update(claimed(each)[0] for each in (was, now) if each is not None)
+    def claim_changed(self, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None) -> None:
+        """Handle a change of a ResourceClaim."""
+        if before is not None:
+            self._claims.pop(before.metadata.key, None)
+        if after is not None:
+            self._claims[after.metadata.key] = after
+        self._changed.update(allocated_gpus(claim)[0] for claim in (before, after) if claim is not None)
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def cluster(self) -> Cluster:
-        """The nodes as they are now, in order of their names; the same object for as long as nothing of it changes."""
-        if self._relabelled:
-            self._relabel()
+        """Return the current nodes, sorted by name; the same object as long as nothing changes."""
+        if self._labels_changed:
+            self._update_levels()
         differs = self._cluster is None
-        used = self._claimed() if self._changed else defaultdict(frozenset)
+        used = self._foreign_claims() if self._changed else defaultdict(frozenset)
         for name in self._changed:
-            before = self._seen.pop(name, None)
-            now = self._look(name, used[name]) if name in self._nodes else None
-            if now is not None:
-                self._seen[name] = now
-            differs |= now != before
+            before = self._computed.pop(name, None)
+            after = self._compute(name, used[name]) if name in self._nodes else None
+            if after is not None:
+                self._computed[name] = after
+            differs |= after != before
         self._changed.clear()
         if self._cluster is None or differs or self._cluster.levels != network.names(self._present):
-            nodes = tuple(self._seen[name] for name in sorted(self._seen))
+            nodes = tuple(self._computed[name] for name in sorted(self._computed))
             self._cluster = Cluster(nodes, network.names(self._present))
         return self._cluster
 
     def level_of(self, label: str) -> str:
-        """The level of the network that this label of nodes says; empty for one that says none here."""
+        """Return the topology level of a node label; empty for other labels."""
         return next((level.name for level in self.topology or self._present if label in level.labels), "")
 
     def events(self) -> list[e.Event]:
-        """What happened since this was asked before; the first time, all there is. They belong into one turn of the
-        loop. A node that ganger itself has cordoned is said to be cordoned again, which the loop drops as stale."""
-        found, happened = self.cluster(), list[e.Event]()
-        if found is not self._shown:
-            self._shown = found
+        """Return what happened since the last call; the first time, everything that exists.
+
+        The events belong into one turn of the loop. A node that ganger itself has cordoned is reported as cordoned
+        again, which the loop drops as stale.
+        """
+        current, events = self.cluster(), list[e.Event]()
+        if current is not self._reported:
+            self._reported = current
             self._lost &= self._nodes.keys()
             self._cordoned &= self._nodes.keys()
-            happened.append(e.NodesListed(nodes=found.nodes, levels=found.levels, lost=tuple(sorted(self._lost))))
-        for name in sorted(self._restated & self._nodes.keys()):
-            happened += self._states(self._nodes[name])
-        self._restated.clear()
-        return happened
+            events.append(e.NodesListed(nodes=current.nodes, levels=current.levels, lost=tuple(sorted(self._lost))))
+        for name in sorted(self._state_changed & self._nodes.keys()):
+            events += self._state_events(self._nodes[name])
+        self._state_changed.clear()
+        return events
 
-    def _relabel(self) -> None:
-        """Which levels there are; nodes are looked at again where that changes."""
+    def _update_levels(self) -> None:
+        """Determine the levels that exist; compute all nodes again if they changed."""
         keys = {key for node in self._nodes.values() for key in node.metadata.labels}
         present = network.present(LEVELS, keys)
         if present != self._present:
             self._present = present
             self._changed.update(self._nodes)
-        self._relabelled = False
+        self._labels_changed = False
 
-    def _claimed(self) -> defaultdict[str, frozenset[Device]]:
-        """GPUs that claims of others hold, by node."""
+    def _foreign_claims(self) -> defaultdict[str, frozenset[Device]]:
+        """Return the GPUs of foreign claims by node."""
         used: defaultdict[str, frozenset[Device]] = defaultdict(frozenset)
         for claim in self._claims.values():
-            if not is_of(claim, self._ours):
-                node, devices = claimed(claim)
+            if not is_used_by(claim, self._own_uids):
+                node, devices = allocated_gpus(claim)
                 used[node] |= devices
         return used
 
-    def _look(self, name: str, devices: frozenset[Device]) -> Node:
-        node, others = self._nodes[name], self._others.get(name, NOTHING)
-        has = offer(node, self._present)
+    def _compute(self, name: str, devices: frozenset[Device]) -> Node:
+        node, foreign = self._nodes[name], self._foreign_usage.get(name, ZERO)
+        capacity = capacity_of(node, self._present)
         ours = {slot for slots in self._slots.get(name, {}).values() for slot in slots}
-        # A device plugin that starts anew has no devices for a while: what our pods have of it they keep.
-        gpus = max(has.gpus, 1 + max(ours, default=-1))
+        # A restarting device plugin reports no devices for a while: ganger's pods keep theirs.
+        gpus = max(capacity.gpus, 1 + max(ours, default=-1))
         rest = [slot for slot in range(gpus) if slot not in ours]
-        free = max(0, usable_gpus(node) - others.gpus - len(devices) - len(ours))
+        free = max(0, usable_gpus(node) - foreign.gpus - len(devices) - len(ours))
+        reason = not_ready_reason(node)
         return replace(
-            has,
+            capacity,
             gpus=gpus,
             foreign=tuple(rest[free:]),
-            cpu_milli=max(0, has.cpu_milli - others.cpu_milli),
-            memory_bytes=max(0, has.memory_bytes - others.memory_bytes),
-            unready="" if (why := silence(node)) is None else self._doubts.get(name, f"not ready ({why})"),
+            cpu_milli=max(0, capacity.cpu_milli - foreign.cpu_milli),
+            memory_bytes=max(0, capacity.memory_bytes - foreign.memory_bytes),
+            unready="" if reason is None else self._unready_reasons.get(name, f"not ready ({reason})"),
         )
 
-    def _states(self, node: objects.Node) -> Iterator[e.Event]:
-        name, why = node.metadata.name, silence(node)
-        if why is None and name in self._lost:
+    def _state_events(self, node: objects.Node) -> Iterator[e.Event]:
+        name, reason = node.metadata.name, not_ready_reason(node)
+        if reason is None and name in self._lost:
             self._lost.remove(name)
             yield e.NodeReturned(node=name)
-        elif why is not None and name in self._losing and name not in self._lost:
+        elif reason is not None and name in self._counted_lost and name not in self._lost:
             self._lost.add(name)
-            yield e.NodeLost(node=name, detail=why)
+            yield e.NodeLost(node=name, detail=reason)
         if node.spec.unschedulable and name not in self._cordoned:
             self._cordoned.add(name)
-            yield e.NodeCordoned(node=name, by=BY, why="it is marked unschedulable")
+            yield e.NodeCordoned(node=name, by=CORDONED_BY, why="it is marked unschedulable")
         elif not node.spec.unschedulable and name in self._cordoned:
             self._cordoned.remove(name)
-            yield e.NodeUncordoned(node=name, by=BY)
+            yield e.NodeUncordoned(node=name, by=CORDONED_BY)
 
 
 def _job_of(pod: objects.Pod) -> str:
-    """The id of the job that it is of; empty for one of others."""
+    """Return the id of a pod's job; empty for a foreign pod."""
     return object_names.job_of(pod.metadata.annotations.get(object_names.GANG, ""))
 
 
-def _counts(pod: objects.Pod) -> bool:
-    """Whether it uses something of a node: one that is being deleted does until it is gone."""
+def _uses_node(pod: objects.Pod) -> bool:
+    """Return whether the pod uses its node; one that is being deleted does until it is gone."""
     return bool(pod.spec.node_name) and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def slots_of(pod: objects.Pod) -> tuple[int, ...]:
-    """The slots that one of our pods has. What somebody wrote there by hand is passed over."""
+    """Return the device slots of one of ganger's pods; invalid ones in a hand-written annotation are ignored."""
     return tuple(
         int(slot) for slot in pod.metadata.annotations.get(object_names.DEVICES, "").split(",") if _is_slot(slot)
     )
 
 
 def _is_slot(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < _DIGITS
+    return text.isascii() and text.isdecimal() and len(text) < _MAX_SLOT_DIGITS

@@ -1,7 +1,7 @@
-"""Which labels of nodes say where in the network they are, outermost level first. Pure; called by `nodes`.
+"""Topology labels of nodes, outermost level first.
 
-A level may be under another label on another node, as in a cluster half of which a newer tool has labelled. Only levels
-that some node is in are shown; a node that has none of a level's labels is in no domain of it.
+A level may have different labels on different nodes, as in a cluster half of which a newer tool has labelled. Only
+levels in which some node is are included; a node without a level's labels is in no domain of it.
 """
 
 import re
@@ -27,32 +27,36 @@ LEVELS: Final = (
     Level(name="nvlink", labels=("accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator")),
     Level(name="clique", labels=("accelerator.topograph.run/sub-domain", "nvidia.com/gpu.clique")),
 )
-"""Those of a cluster whose policy says none: topograph's labels of release 1.0 and of before, Kubernetes' own, and
-NVIDIA's GPU feature discovery. A key that ends in `*` stands for as many levels as there are numbers in its place, the
-highest outermost; `*` in the name is that number."""
+"""Default levels: labels of topograph 1.0 and before, of Kubernetes, and of NVIDIA's GPU feature discovery.
+
+A key that ends in `*` stands for as many levels as there are numbers in its place, the highest outermost; `*` in the
+name is that number.
+"""
 
 
 def present(levels: Sequence[Level], keys: Iterable[str]) -> tuple[Level, ...]:
-    """Of these levels those that nodes with labels under these keys are in, each with its number."""
-    there = set(keys)
-    return tuple(level for said in levels for level in _each(said, there) if not there.isdisjoint(level.labels))
+    """Return the levels that nodes with these label keys are in, numbered levels expanded."""
+    key_set = set(keys)
+    expanded = (numbered for level in levels for numbered in _expand(level, key_set))
+    return tuple(level for level in expanded if not key_set.isdisjoint(level.labels))
 
 
 def names(levels: Sequence[Level]) -> tuple[str, ...]:
-    """What a cluster calls them."""
+    """Return the names of the levels."""
     return tuple(level.name for level in levels) or RACK
 
 
 def domains(labels: Labels, levels: Sequence[Level]) -> tuple[str, ...]:
-    """In which domain of each level a node with these labels is, parallel to `levels`; empty where it is in none."""
+    """Return a node's domain in each of `levels`; empty where it is in none."""
     return tuple(level.domain(labels) for level in levels)
 
 
-def _each(level: Level, there: set[str]) -> list[Level]:
+def _expand(level: Level, keys: set[str]) -> list[Level]:
     patterns = [key for key in level.labels if key.endswith(ANY_NUMBER)]
     if not patterns:
         return [level]
-    numbers = {int(key[len(stem) :]) for stem in _stems(patterns) for key in there if _is_numbered(key, stem)}
+    stems = [pattern.removesuffix(ANY_NUMBER) for pattern in patterns]
+    numbers = {int(key[len(stem) :]) for stem in stems for key in keys if _is_numbered(key, stem)}
     return [
         Level(
             name=level.name.replace(ANY_NUMBER, str(number)),
@@ -60,10 +64,6 @@ def _each(level: Level, there: set[str]) -> list[Level]:
         )
         for number in sorted(numbers, reverse=True)
     ]
-
-
-def _stems(patterns: Iterable[str]) -> list[str]:
-    return [pattern.removesuffix(ANY_NUMBER) for pattern in patterns]
 
 
 def _is_numbered(key: str, stem: str) -> bool:

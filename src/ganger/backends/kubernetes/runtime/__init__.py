@@ -1,0 +1,1 @@
+"""Runtime of gangs in a cluster: pods, launchers, and the ends of generations."""
