@@ -70,7 +70,7 @@ def save(step: int, rank: int, value: int) -> None:
 
 def partial(root: Path, ranks: int) -> int:
     """Checkpoints to be seen that are not whole, or that do not have the shards of all ranks."""
-    found = complete_checkpoints.found_in(str(root))
+    found = complete_checkpoints.list_checkpoints(str(root))
     flawed = [step for step, directory in found if complete_checkpoints.examine(directory, step)[1]]
     short = [step for step, directory in found if len(list(Path(directory).iterdir())) != 2 * ranks + 1]
     return len({*flawed, *short})

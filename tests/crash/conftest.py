@@ -1,4 +1,4 @@
-"""Where days are lived, and what the witnesses assert told with its figures."""
+"""A directory for the logs of simulated days, and assertion details for the checks in `mortal`."""
 
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +13,6 @@ IN_MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A place for log files that nothing is synced to: a server dies here, never the machine."""
+    """Return a directory in memory for log files: a server is killed here, never the machine."""
     with tempfile.TemporaryDirectory(prefix="ganger-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as name:
         yield Path(name)

@@ -19,7 +19,7 @@ W = TypeVar("W", bound=VirtualCluster)
 
 @dataclass(frozen=True)
 class Script:
-    """A day: under which policy, on which nodes, and what happens."""
+    """A day: the policy, the nodes, and what happens."""
 
     name: str
     policy: str
@@ -31,7 +31,7 @@ class Script:
 
 
 def _busy_day(world: VirtualCluster) -> None:
-    """20 jobs, each with its own trouble."""
+    """Submit 20 jobs, each with a problem of its own."""
     for number in range(6):
         world.at(number * 700, submit(f"plain-{number}", 1, 1 + number % 3, user="ada" if number % 2 else "bob"))
     world.at(900, submit("wide-0", 4, 4, checkpoint=Checkpoint(), priority=100))
@@ -55,21 +55,13 @@ def _busy_day(world: VirtualCluster) -> None:
 
 
 _BUSY_ACTS = {
-    "wide-0": Behaviour(
-        steps=30, checkpoint_every=10, failures=(ScriptedFailure(generation=1, after_ms=14_400, node=2),)
-    ),
+    "wide-0": Behaviour(steps=30, checkpoint_every=10, failures=(ScriptedFailure(generation=1, after_ms=14_400, node=2),)),
     "wide-1": Behaviour(steps=5, stagger_ms=300),
     "dies-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, after_ms=3_300) for g in (1, 2, 3))),
     "dies-1": Behaviour(failures=(ScriptedFailure(generation=1, after_ms=3_300, exit_code=7),)),
-    "broken-0": Behaviour(
-        failures=tuple(ScriptedFailure(generation=g, cause=Cause.START_FAILED, after_ms=130) for g in range(5))
-    ),
-    "port-0": Behaviour(
-        failures=tuple(ScriptedFailure(generation=g, cause=Cause.PORT_BUSY, after_ms=110) for g in (1, 2))
-    ),
-    "launcher-0": Behaviour(
-        failures=(ScriptedFailure(generation=1, cause=Cause.LAUNCHER_LOST, after_ms=2_600, node=1),)
-    ),
+    "broken-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, cause=Cause.START_FAILED, after_ms=130) for g in range(5))),
+    "port-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, cause=Cause.PORT_BUSY, after_ms=110) for g in (1, 2))),
+    "launcher-0": Behaviour(failures=(ScriptedFailure(generation=1, cause=Cause.LAUNCHER_LOST, after_ms=2_600, node=1),)),
     "silent-0": Behaviour(failures=(ScriptedFailure(generation=1, cause=None, after_ms=2_700),)),
     "signal-0": Behaviour(
         steps=40,
@@ -83,7 +75,7 @@ _BUSY_ACTS = {
 
 
 def _falling_nodes(world: VirtualCluster) -> None:
-    """Nodes go and come back, in racks and alone; people cordon them; a gang never obeys until its node is gone."""
+    """Lose and restore nodes, in racks and alone; cordon some; one gang never obeys until its node is gone."""
     for number in range(4):
         world.at(number * 300, submit(f"wide-{number}", 2, 2, checkpoint=Checkpoint()))
     for number in range(6):
@@ -98,9 +90,9 @@ def _falling_nodes(world: VirtualCluster) -> None:
     world.restore(24_010, "n2")
     world.at(26_000, e.NodeUncordoned(node="n5", by="ada"))
     world.restore(31_030, "n5")
-    for at in range(1, 7):
-        world.lose(60_000 + at * 170, f"n{at}")
-        world.restore(66_000 + at * 230, f"n{at}")
+    for index in range(1, 7):
+        world.lose(60_000 + index * 170, f"n{index}")
+        world.restore(66_000 + index * 230, f"n{index}")
     world.at(70_000, submit("after-0", 6, 2))
 
 
@@ -112,7 +104,7 @@ _FALLING_ACTS = {
 
 
 def _divided_cluster(world: VirtualCluster) -> None:
-    """Queues with quotas are made, changed and taken away while jobs wait in them."""
+    """Create, change and delete queues with quotas while jobs wait in them."""
     world.at(10, e.QueueSet(queue=Queue(name="lab", nominal=Amount(gpus=8))))
     world.at(11, e.QueueSet(queue=Queue(name="vision", parent="lab", nominal=Amount(gpus=4), lending=Amount(gpus=2))))
     world.at(12, e.QueueSet(queue=Queue(name="speech", parent="lab", borrowing=Amount(gpus=4))))
@@ -140,7 +132,7 @@ _DIVIDED_ACTS = {
 
 
 def _young_and_old(world: VirtualCluster) -> None:
-    """Running gangs give way to younger ones, save their work within their notice, or fail to."""
+    """Preempt running gangs for younger ones; some save their work within their notice."""
     for number in range(4):
         world.at(number * 20 * S, submit(f"old-{number}", 1, 4, checkpoint=Checkpoint(grace_ms=20 * S)))
     for number in range(5):
@@ -160,7 +152,7 @@ _YOUNG_ACTS = {
 
 
 def _short_day(world: VirtualCluster) -> None:
-    """A little of everything, so short that every moment of it can be tried every time."""
+    """Do a little of everything, short enough to try every point every time."""
     world.at(0, submit("dies-0", 2, 2, checkpoint=Checkpoint()))
     world.at(100, submit("waits-0", 2, 2))
     world.at(200, submit("stops-0", 1, 1))
@@ -173,9 +165,7 @@ def _short_day(world: VirtualCluster) -> None:
 
 
 _SHORT_ACTS = {
-    "dies-0": Behaviour(
-        steps=4, checkpoint_every=2, failures=(ScriptedFailure(generation=1, after_ms=2_500, node=1, signal=9),)
-    ),
+    "dies-0": Behaviour(steps=4, checkpoint_every=2, failures=(ScriptedFailure(generation=1, after_ms=2_500, node=1, signal=9),)),
     "stops-0": Behaviour(steps=None, stop_ms=1_500),
 }
 
@@ -190,12 +180,12 @@ SCRIPTS = (
 
 
 def world_of(script: Script) -> VirtualCluster:
-    """The day, written down, at its beginning."""
+    """Return the world of the day at its beginning."""
     return written(script, VirtualCluster)
 
 
 def written(script: Script, kind: type[W]) -> W:
-    """The day, in a world of that kind."""
+    """Return the day in a world of that kind."""
     world = kind(nodes(script.nodes, script.gpus), dict(script.acts))
     script.write(world)
     return world

@@ -1,4 +1,4 @@
-"""Somebody deletes files of a server that runs, one after the other, or all of them. Jobs run on, and are found."""
+"""Deletion of a running server's files, one after the other, or all of them: jobs continue, and are found."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ FILES = ("server.sock", "launcher.sock", "ganger.db")
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
-    """Jobs in a yard."""
+    """Start jobs in a yard."""
     with Yard(tmp_path_factory.mktemp("deleted")) as yard, worked(yard) as jobs:
         yield jobs
 
 
-def test_what_a_server_needs_comes_back_and_nothing_is_lost(jobs: Worked) -> None:
+def test_deleted_files_are_recreated_and_nothing_is_lost(jobs: Worked) -> None:
     yard, pid = jobs.yard, jobs.yard.pid
     for name in FILES:
         for path in yard.home.path.glob(f"{name}*"):
             path.unlink()
-    wait_for(lambda: all((yard.home.path / name).exists() for name in FILES), "they are there again")
+    wait_for(lambda: all((yard.home.path / name).exists() for name in FILES), "they exist again")
     new = yard.fine("submit", "ok.py")
     yard.until(new, "succeeded")
     assert yard.pid == pid, "it is the same process"
@@ -36,31 +36,31 @@ def test_what_a_server_needs_comes_back_and_nothing_is_lost(jobs: Worked) -> Non
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_is_missed(name: str, tmp_path: Path) -> None:
+def test_each_missing_file_is_detected(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
-    for each in FILES:
-        (tmp_path / each).touch()
+    for file in FILES:
+        (tmp_path / file).touch()
     assert lost_files(home) is None
     (tmp_path / name).unlink()
     assert lost_files(home) == tmp_path / name
 
 
-def test_where_nothing_may_be_written_nothing_new_is_taken(jobs: Worked) -> None:
+def test_read_only_directory_refuses_new_jobs(jobs: Worked) -> None:
     jobs.yard.home.jobs.chmod(0o500)
     jobs.yard.ganger("submit", "ok.py").refuses(4, "Permission denied", f"ls -ld {jobs.yard.home.jobs}")
     jobs.yard.home.jobs.chmod(0o700)
     jobs.are_safe()
 
 
-def test_where_all_of_it_is_deleted_nothing_is_left_running(tmp_path: Path) -> None:
+def test_nothing_runs_after_everything_was_deleted(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
-    runs = yard.fine("submit", "wait.py", "never")
-    yard.until(runs, "running")
+    job = yard.fine("submit", "wait.py", "never")
+    yard.until(job, "running")
     server = psutil.Process(yard.pid)
-    place = str(yard.home.path)
+    directory = str(yard.home.path)
     shutil.rmtree(yard.home.path)
     server.wait(60)
-    wait_for(lambda: not any(place in word for word in _commands()), "its launcher is gone")
+    wait_for(lambda: not any(directory in word for word in _commands()), "its launcher is gone")
     assert not yard.home.path.exists()
 
 

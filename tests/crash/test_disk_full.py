@@ -1,4 +1,4 @@
-"""The disk fills up at any append of a rich day, and has room again later.
+"""A disk that fills up at any append of a rich day, and has room again later.
 
 SQLite itself refuses to grow the file (`PRAGMA max_page_count`), as it does on a full disk: SQLITE_FULL, in the middle
 of a transaction.
@@ -24,7 +24,7 @@ S = 1_000
 
 
 class FillingLog(EventLog):
-    """From append number `at` on, no page can be added until `clear`."""
+    """An event log to which no page can be added from append number `at` on, until `clear`."""
 
     def __init__(self, path: Path, at: int) -> None:
         super().__init__(path)
@@ -42,8 +42,8 @@ class FillingLog(EventLog):
             self.fill()
         try:
             super().append(batch, projections, shows, encoded)
-        except RequestError as refused:
-            self.failures.append(refused.code)
+        except RequestError as error:
+            self.failures.append(error.code)
             raise
 
     def fill(self) -> None:
@@ -54,10 +54,10 @@ class FillingLog(EventLog):
         self._writer.execute(f"PRAGMA max_page_count = {ROOM}")
 
 
-def lived_with_little_room(script: Script, log: FillingLog) -> tuple[Day, bool]:
-    """The day with a disk that is full for a while; who was refused for that asks again afterwards.
+def live_with_full_disk(script: Script, log: FillingLog) -> tuple[Day, bool]:
+    """Simulate the day with a disk that is full for a while; refused requests are repeated afterwards.
 
-    Also whether somebody was: a request that comes later than on a day with room may find another world.
+    Also returns whether any was refused: a later request may meet another world.
     """
     world = world_of(script)
     loop = serve(world, log, script.policy)
@@ -67,11 +67,11 @@ def lived_with_little_room(script: Script, log: FillingLog) -> tuple[Day, bool]:
     log.clear()
     late = False
     for event, answer in world.asked:
-        assert answer.done(), "a request is answered at once, whatever the disk says"
-        refused = answer.exception()
-        if isinstance(refused, RequestError) and refused.code == "no_room":
-            assert refused.status == 507
-            assert "df -h" in refused.next
+        assert answer.done(), "a request is answered at once even on a full disk"
+        error = answer.exception()
+        if isinstance(error, RequestError) and error.code == "no_room":
+            assert error.status == 507
+            assert "df -h" in error.next
             world.at(world.elapsed_ms() + RETRY_MS, event)
             late = True
     world.run(loop, script.until_ms + late * FULL_MS)
@@ -87,7 +87,7 @@ def test_a_full_disk_loses_nothing(script: Script, part: int, folder: Path) -> N
     failures = list[str]()
     for at in range(2 + part * STRIDE, quiet.appends, STRIDE * PARTS):
         log = FillingLog(folder / f"{at}.db", at)
-        day, late = lived_with_little_room(script, log)
+        day, late = live_with_full_disk(script, log)
         if late:
             check_sound(day)
         else:
@@ -99,7 +99,7 @@ def test_a_full_disk_loses_nothing(script: Script, part: int, folder: Path) -> N
     assert failures or part
 
 
-def test_what_runs_goes_on_and_nothing_new_is_taken(folder: Path) -> None:
+def test_running_jobs_continue_and_new_ones_are_refused(folder: Path) -> None:
     script = SCRIPTS[0]
     world, log = world_of(script), FillingLog(folder / "g.db", 0)
     loop = serve(world, log, script.policy)
@@ -113,9 +113,9 @@ def test_what_runs_goes_on_and_nothing_new_is_taken(folder: Path) -> None:
     assert log.last_seq() == before
     assert "big-0" not in loop.copy().gangs
     assert "no room" in loop.health()
-    refused = next(answer for event, answer in world.asked if event is big).exception()
-    assert isinstance(refused, RequestError)
-    assert refused.code == "no_room"
+    error = next(answer for event, answer in world.asked if event is big).exception()
+    assert isinstance(error, RequestError)
+    assert error.code == "no_room"
     log.clear()
     world.at(6 * S, big)
     world.run(loop, 8 * S)

@@ -1,6 +1,6 @@
-"""The server is killed at every moment of several rich days, and the next one finishes what it began.
+"""The server is killed at every point of several rich days, and the next one finishes its work.
 
-By default a part of the moments is taken, another part of them with each downtime; GANGER_TEST_LONG=1 takes all.
+By default only some of the points are tried, others with each downtime; GANGER_TEST_LONG=1 tries all.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.mortal import check, lived
+from tests.crash.mortal import check, live_day
 from tests.crash.scripts import SCRIPTS, SHORT, Script
 from tests.engine.scenes import ends
 
@@ -18,45 +18,45 @@ LONG = bool(os.environ.get("GANGER_TEST_LONG"))
 STRIDE = 1 if LONG else 127
 PARTS = 16 if LONG else 1
 DOWN_MS = (0, 300, 4_000, 40_000)
-"""How long the server is away: not at all, while ranks start, while they work, longer than most pauses."""
+"""Downtime of the server: none, while ranks start, while they work, longer than most pauses."""
 
 every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 every_part = pytest.mark.parametrize("part", range(PARTS))
 
 
-def killed_at(script: Script, moments: Iterable[int], path: Path) -> None:
-    """The day once for each of these moments, the server away for a while that depends on which."""
-    quiet = lived(script, path / "quiet.db")
+def check_killed_at(script: Script, points: Iterable[int], path: Path) -> None:
+    """Simulate the day once for each of these points, with a downtime that depends on the point."""
+    quiet = live_day(script, path / "quiet.db")
     ended_as = ends(quiet.log)
     check(quiet, ended_as)
-    for moment in moments:
-        if moment > len(quiet.moments):
+    for point in points:
+        if point > len(quiet.points):
             return
-        down_ms = DOWN_MS[moment % len(DOWN_MS)]
-        day = lived(script, path / f"{moment}.db", (moment,), down_ms)
+        down_ms = DOWN_MS[point % len(DOWN_MS)]
+        day = live_day(script, path / f"{point}.db", (point,), down_ms)
         try:
             check(day, ended_as)
         except AssertionError as error:
-            error.add_note(f"killed at moment {moment} ({quiet.moments[moment - 1]}), away for {down_ms} ms")
+            error.add_note(f"killed at moment {point} ({quiet.points[point - 1]}), away for {down_ms} ms")
             raise
         day.log.close()
-        (path / f"{moment}.db").unlink()
+        (path / f"{point}.db").unlink()
 
 
-def test_killed_at_every_moment_of_a_short_day(folder: Path) -> None:
-    killed_at(SHORT, count(1), folder)
+def test_killed_at_every_point_of_a_short_day(folder: Path) -> None:
+    check_killed_at(SHORT, count(1), folder)
 
 
 @every_script
 @every_part
-def test_killed_at_any_moment(script: Script, part: int, folder: Path) -> None:
-    killed_at(script, count(1 + part * STRIDE, STRIDE * PARTS), folder)
+def test_killed_at_some_points(script: Script, part: int, folder: Path) -> None:
+    check_killed_at(script, count(1 + part * STRIDE, STRIDE * PARTS), folder)
 
 
 @every_script
-def test_killed_again_and_again(script: Script, folder: Path) -> None:
-    """Also while it finds out what runs."""
-    ended_as = ends(lived(script, folder / "quiet.db").log)
-    for every in range(3, 40) if LONG else (19,):
-        day = lived(script, folder / f"{every}.db", tuple(range(every, 600, every)), 100)
+def test_killed_repeatedly(script: Script, folder: Path) -> None:
+    """Kill it also while it finds out what runs."""
+    ended_as = ends(live_day(script, folder / "quiet.db").log)
+    for interval in range(3, 40) if LONG else (19,):
+        day = live_day(script, folder / f"{interval}.db", tuple(range(interval, 600, interval)), 100)
         check(day, ended_as)

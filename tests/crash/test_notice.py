@@ -1,4 +1,4 @@
-"""A server dies within a notice. The next one keeps to it: it cuts nobody's time short, and takes the node away."""
+"""A server killed during a notice: the next one keeps the deadline, shortens no job's time, and removes the node."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.model import event as e
 from ganger.model.job import Checkpoint
 from ganger.model.units import HOUR_MS
-from tests.crash.mortal import Life, MortalWorld, check_sound, survived
+from tests.crash.mortal import Life, MortalWorld, check_sound, survive
 from tests.engine.scenes import ends, nodes, submit
 from tests.rest.serving import Place, wait_until
 
@@ -28,7 +28,7 @@ while not train.should_checkpoint():
     if pathlib.Path("go").exists():
         sys.exit(0)
     time.sleep(0.01)
-pathlib.Path("told").touch()
+pathlib.Path("saving").touch()
 for step, word in ((1, "probe"), (2, "go")):
     while not pathlib.Path(word).exists():
         time.sleep(0.01)
@@ -38,34 +38,34 @@ for step, word in ((1, "probe"), (2, "go")):
 
 
 def _day() -> MortalWorld:
-    """A gang on a node that is taken away within 10 s, in which it cannot save its work."""
+    """Return a day in which a gang's node is preempted within 10 s, in which it cannot save its work."""
     world = MortalWorld(nodes(2, 1), {"a-0": Behaviour(steps=30, checkpoint_every=100, save_ms=20 * S)})
     world.at(0, submit("a-0", 1, 1, checkpoint=Checkpoint(grace_ms=60 * S)))
     world.at(4 * S, e.NodePreempted(node="n1", notice_ms=NOTICE_MS))
     return world
 
 
-def test_a_server_killed_at_any_moment_of_a_notice_takes_the_node_away(folder: Path) -> None:
-    moments = len(survived(_day(), Life(folder / "quiet.db", "priority", HOUR_MS, (), 0)).moments)
-    for moment in range(1, moments + 1):
-        down_ms = (0, 4 * S, 40 * S)[moment % 3]
-        day = survived(_day(), Life(folder / f"{moment}.db", "priority", HOUR_MS, (moment,), down_ms))
+def test_node_is_removed_if_the_server_is_killed_during_a_notice(folder: Path) -> None:
+    points = len(survive(_day(), Life(folder / "quiet.db", "priority", HOUR_MS, (), 0)).points)
+    for point in range(1, points + 1):
+        down_ms = (0, 4 * S, 40 * S)[point % 3]
+        day = survive(_day(), Life(folder / f"{point}.db", "priority", HOUR_MS, (point,), down_ms))
         check_sound(day)
         assert ends(day.log) == {"a-0": "succeeded"}
         rows = day.log.rows(limit=10_000)
-        # Who had no answer asks again; the earlier deadline holds.
+        # Unanswered requests are repeated; the earlier deadline holds.
         due_ms = next(row.at_ms for row in rows if isinstance(row.event, e.NodePreempted)) + NOTICE_MS
         started_ms = [row.at_ms for row in rows if isinstance(row.event, e.ServerStarted) and row.at_ms >= due_ms]
         gone_ms = [row.at_ms for row in rows if _is_without(row.event, "n1")]
-        assert gone_ms[0] in (due_ms, *started_ms[:1]), f"killed at {moment}, away for {down_ms} ms"
+        assert gone_ms[0] in (due_ms, *started_ms[:1]), f"killed at {point}, away for {down_ms} ms"
         assert day.loop.copy().leaving == {}
         day.log.close()
 
 
 def _is_without(event: e.Event, node: str) -> bool:
-    """Whether it says that the node is gone: one that went while nobody was there is in no listing."""
-    listed = isinstance(event, e.NodesListed) and node not in [each.name for each in event.nodes]
-    return listed or (isinstance(event, e.NodeLost) and event.node == node)
+    """Return True if the event says that the node is gone: a node lost while the server was down is in no listing."""
+    is_unlisted = isinstance(event, e.NodesListed) and node not in [listed.name for listed in event.nodes]
+    return is_unlisted or (isinstance(event, e.NodeLost) and event.node == node)
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
-def _stepping(place: Place) -> tuple[str, str]:
-    """A job that steps, and its node."""
+def _start_stepping_job(place: Place) -> tuple[str, str]:
+    """Start a job that makes steps; return it and its node."""
     saves = {"dir": "saved", "grace": "60s"}
     job = place.submit([sys.executable, "train.py"], checkpoint=saves, nproc_per_node=1, resources={"gpu": 1})
     wait_until(lambda: place.client.job(job)["progress"], "it steps")
     return job, place.client.job(job)["row"]["nodes"][0]
 
 
-def _killed_server(place: Place) -> None:
+def _kill_server(place: Place) -> None:
     os.kill(place.pid, signal.SIGKILL)
     place.client.connect()
 
@@ -94,10 +94,10 @@ def _state(place: Place, node: str) -> str:
     return next(row["state"] for row in place.client.nodes() if row["name"] == node)
 
 
-def test_the_next_server_takes_a_real_node_away(place: Place) -> None:
-    job, node = _stepping(place)
+def test_the_next_server_removes_a_real_node(place: Place) -> None:
+    job, node = _start_stepping_job(place)
     place.client.preempt_node(node, 2_000)
-    _killed_server(place)
+    _kill_server(place)
     wait_until(lambda: _state(place, node) == "lost_cordoned", "the node is gone")
     (place.home.path / "go").touch()
     ended = place.until(job, "succeeded")
@@ -106,13 +106,13 @@ def test_the_next_server_takes_a_real_node_away(place: Place) -> None:
     assert place.client.return_node(node)["state"] == "cordoned"
 
 
-def test_the_next_server_leaves_a_job_the_rest_of_its_time(place: Place) -> None:
-    job, node = _stepping(place)
+def test_the_next_server_grants_a_job_the_rest_of_its_time(place: Place) -> None:
+    job, node = _start_stepping_job(place)
     place.client.drain(node)
-    wait_until((place.home.path / "told").exists, "it is told")
-    _killed_server(place)
+    wait_until((place.home.path / "saving").exists, "it is to save")
+    _kill_server(place)
     (place.home.path / "probe").touch()
-    wait_until(lambda: place.client.job(job)["checkpoint_step"] == 1, "its launcher has come to the new server")
+    wait_until(lambda: place.client.job(job)["checkpoint_step"] == 1, "its launcher has connected to the new server")
     assert not (place.home.path / "terminated").exists()
     (place.home.path / "go").touch()
     ended = place.until(job, "succeeded")

@@ -1,4 +1,4 @@
-"""Random days with a server that is killed at random moments: whatever happens, what is left is sound."""
+"""Random days with a server that is killed at random points: the result is always sound."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ganger.model.job import ENDED, GangState
 from ganger.model.units import HOUR_MS
-from tests.crash.mortal import Life, MortalWorld, check_sound, survived
+from tests.crash.mortal import Life, MortalWorld, check_sound, survive
 from tests.crash.test_killed import LONG
 from tests.engine.days import Day, days
 from tests.engine.scenes import ends
@@ -26,9 +26,9 @@ UNTIL_MS = 48 * HOUR_MS
 )
 def test_any_day_is_survived(day: Day, kills: tuple[int, ...], down_ms: int, folder: Path) -> None:
     path = folder / "g.db"
-    lived = survived(day.written(MortalWorld), Life(path, day.policy, UNTIL_MS, kills, down_ms))
-    check_sound(lived)
-    assert {*ends(lived.log).values()} <= {*ENDED, GangState.PENDING}, "whoever can end has ended"
-    lived.log.close()
+    result = survive(day.written(MortalWorld), Life(path, day.policy, UNTIL_MS, kills, down_ms))
+    check_sound(result)
+    assert {*ends(result.log).values()} <= {*ENDED, GangState.PENDING}, "every job that can end has ended"
+    result.log.close()
     for part in folder.iterdir():
         part.unlink()

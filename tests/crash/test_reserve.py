@@ -1,4 +1,4 @@
-"""On a full disk what frees something is taken, with what was held in reserve for it, wherever the server is killed."""
+"""Requests that free something are accepted on a full disk, from the disk reserve, wherever the server is killed."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ FREES = (e.StopRequested(gang="a-0"), e.Deleted(gang="early-0"))
 
 @dataclass
 class Disk:
-    """How many more rows of a log it has room for, and whether some are held back: it outlives servers."""
+    """A disk that counts the rows of a log it has room for, and whether some are reserved; it outlives servers."""
 
     rows: int = ROOM
     reserved: bool = False
@@ -35,7 +35,7 @@ class Disk:
 
 
 class SimulatedReserve(DiskReserve):
-    """What a disk that only counts holds back."""
+    """The reserve of a disk that only counts."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(None)
@@ -55,7 +55,7 @@ class SimulatedReserve(DiskReserve):
 
 
 class CrampedLog(MortalLog):
-    """On a disk that may be full; its server may be killed."""
+    """An event log on a disk that may be full; its server may be killed."""
 
     def __init__(self, path: Path, fuse: Fuse, disk: Disk) -> None:
         super().__init__(path, fuse)
@@ -74,13 +74,13 @@ class CrampedLog(MortalLog):
         super().append(batch, projections, shows, encoded)
 
 
-def begun(folder: Path, fuse: Fuse, disk: Disk) -> tuple[MortalWorld, CrampedLog, Loop]:
-    """Two jobs hold all nodes, two wait, one was stopped; then the disk is full."""
+def start_on_full_disk(folder: Path, fuse: Fuse, disk: Disk) -> tuple[MortalWorld, CrampedLog, Loop]:
+    """Start a server: two jobs hold all nodes, two wait, one was stopped; then the disk is full."""
     world = MortalWorld(nodes(2, gpus=4), dict.fromkeys(JOBS, Behaviour(steps=None)))
     world.fuse = fuse
     log = CrampedLog(folder / "g.db", fuse, disk)
-    for at, name in enumerate(JOBS):
-        world.at(at * 10, submit(name, 1, 4))
+    for index, name in enumerate(JOBS):
+        world.at(index * 10, submit(name, 1, 4))
     world.at(2 * S, e.StopRequested(gang="early-0"))
     loop = serve(world, log)
     world.run(loop, 10 * S)
@@ -88,51 +88,51 @@ def begun(folder: Path, fuse: Fuse, disk: Disk) -> tuple[MortalWorld, CrampedLog
     return world, log, loop
 
 
-def answer(world: VirtualCluster, event: e.Event) -> BaseException | None:
-    """What was answered to it last."""
-    return [done for asked, done in world.asked if asked is event][-1].exception()
+def last_error(world: VirtualCluster, event: e.Event) -> BaseException | None:
+    """Return the error of the last answer to the event, or None."""
+    return [answer for request, answer in world.asked if request is event][-1].exception()
 
 
 def states(log: EventLog) -> dict[str, str]:
     return {row["id"]: state for _, state, row in log.jobs()}
 
 
-def test_a_stop_and_a_delete_are_taken_on_a_full_disk_and_nothing_new_is(folder: Path) -> None:
+def test_stop_and_delete_are_accepted_on_a_full_disk_but_no_new_job(folder: Path) -> None:
     disk = Disk()
-    world, log, loop = begun(folder, Fuse(), disk)
+    world, log, loop = start_on_full_disk(folder, Fuse(), disk)
     new, stop, delete, later = submit("new-0"), *FREES, submit("late-0")
-    for at, event in enumerate((new, stop, delete, later)):
-        world.at(10 * S + at * S, event)
+    for index, event in enumerate((new, stop, delete, later)):
+        world.at(10 * S + index * S, event)
     world.run(loop, 60 * S)
-    refused = answer(world, new)
-    assert isinstance(refused, RequestError)
-    assert refused.code == "no_room"
-    assert answer(world, stop) is answer(world, delete) is None
-    refused = answer(world, later)
-    assert isinstance(refused, RequestError)
-    assert (refused.code, refused.status, disk.gave) == ("no_room", 507, 1)
-    assert "only what frees something is taken: stop, suspend, delete" in refused.detail
-    assert refused.detail == loop.health()
+    error = last_error(world, new)
+    assert isinstance(error, RequestError)
+    assert error.code == "no_room"
+    assert last_error(world, stop) is last_error(world, delete) is None
+    error = last_error(world, later)
+    assert isinstance(error, RequestError)
+    assert (error.code, error.status, disk.gave) == ("no_room", 507, 1)
+    assert "only what frees something is taken: stop, suspend, delete" in error.detail
+    assert error.detail == loop.health()
     assert states(log) == {"a-0": "stopped", "b-0": "running", "c-0": "running", "d-0": "pending"}
     assert {*world.processes()} == {"b-0", "c-0"}
     disk.rows = ROOM
     again = submit("again-0")
     world.at(61 * S, again)
     world.run(loop, 70 * S)
-    assert answer(world, again) is None
+    assert last_error(world, again) is None
     assert (loop.health(), disk.reserved) == ("ok", True)
     check_sound(Day(log, loop, world, []))
 
 
-def test_a_server_killed_at_any_moment_of_it_has_stopped_the_job_in_the_end(folder: Path) -> None:
-    whole = Fuse()
-    begun(folder, whole, Disk())
-    first = whole.passed + 1
-    for moment in range(first, first + 100):
+def test_job_is_stopped_even_if_the_server_is_killed_meanwhile(folder: Path) -> None:
+    undisturbed = Fuse()
+    start_on_full_disk(folder, undisturbed, Disk())
+    first = undisturbed.passed + 1
+    for point in range(first, first + 100):
         for part in folder.iterdir():
             part.unlink()
-        fuse, disk = Fuse(at=(moment,)), Disk()
-        world, log, loop = begun(folder, fuse, disk)
+        fuse, disk = Fuse(at=(point,)), Disk()
+        world, log, loop = start_on_full_disk(folder, fuse, disk)
         world.at(10 * S, FREES[0])
         try:
             world.run(loop, 12 * S)
@@ -143,24 +143,24 @@ def test_a_server_killed_at_any_moment_of_it_has_stopped_the_job_in_the_end(fold
             loop = serve(world, log)
             world.at(world.elapsed_ms() + S, e.StopRequested(gang="a-0"))
             world.run(loop, world.elapsed_ms() + 3 * S)
-        over, fuse.at = fuse.passed < moment, ()
+        is_over, fuse.at = fuse.passed < point, ()
         assert states(log)["a-0"] == "stopped", fuse.names[-3:]
         assert "a-0" not in world.processes()
         disk.rows = ROOM
         world.at(world.elapsed_ms(), submit("again-0"))
         world.run(loop, world.elapsed_ms() + 2 * S)
         assert loop.health() == "ok"
-        world.asked = [(event, done) for event, done in world.asked if done.done()]
+        world.asked = [(event, answer) for event, answer in world.asked if answer.done()]
         check_sound(Day(log, loop, world, []))
         log.close()
-        if over:
+        if is_over:
             break
     else:
         pytest.fail("it has no end")
-    assert moment > first + 2, "it was killed in the middle of it"
+    assert point > first + 2, "it was killed in the middle of it"
 
 
-def test_a_reserve_is_room_on_the_disk_and_is_found_again(tmp_path: Path) -> None:
+def test_a_reserve_occupies_disk_space_and_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "g.db-reserve"
     reserve = DiskReserve(path)
     assert not reserve.held
@@ -173,8 +173,8 @@ def test_a_reserve_is_room_on_the_disk_and_is_found_again(tmp_path: Path) -> Non
     assert DiskReserve(None).held
 
 
-def test_what_is_not_there_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: int, at: int, length: int) -> None:
+def test_a_reserve_that_cannot_be_allocated_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, offset: int, length: int) -> None:
         raise OSError(28, os.strerror(28))
 
     reserve = DiskReserve(tmp_path / "g.db-reserve")

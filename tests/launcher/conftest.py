@@ -1,4 +1,4 @@
-"""A task directory and a server for each test; whatever a test started is ended with it."""
+"""A task directory and a server for each test, and the processes it starts, which end with it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.build_archive import build
-from tests.launcher.afar import HOST, Authority, Controller, Listens, Pod, Starts
 from tests.launcher.harness import Server, Task
+from tests.launcher.remote_launchers import HOST, Authority, Controller, ListenFixture, Pod, StartFixture
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +36,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-def listens(authority: Authority) -> Iterator[Listens]:
-    """Opens a controller; under TLS unless it is told otherwise."""
+def listens(authority: Authority) -> Iterator[ListenFixture]:
+    """Return a function that opens a controller, with TLS by default."""
     opened: list[Controller] = []
 
     def listen(**options: Any) -> Controller:
@@ -51,17 +51,17 @@ def listens(authority: Authority) -> Iterator[Listens]:
 
 
 @pytest.fixture
-def starts(tmp_path: Path, archive: Path, authority: Authority) -> Iterator[Starts]:
-    """Makes a pod and starts it, for the given controller."""
-    made: list[Pod] = []
+def starts(tmp_path: Path, archive: Path, authority: Authority) -> Iterator[StartFixture]:
+    """Return a function that makes a pod and starts it for a controller."""
+    pods: list[Pod] = []
 
     def start(controller: Controller, node: str = "n1", ca: Path | None = authority.ca, **options: Any) -> Pod:
-        made.append(Pod(tmp_path / f"pod-{len(made)}", archive, node))
+        pods.append(Pod(tmp_path / f"pod-{len(pods)}", archive, node))
         if ca is not None:
-            made[-1].ca.write_bytes(ca.read_bytes())
-        made[-1].start(options.pop("server", f"tcp:{HOST}:{controller.port}"), **options)
-        return made[-1]
+            pods[-1].ca.write_bytes(ca.read_bytes())
+        pods[-1].start(options.pop("server", f"tcp:{HOST}:{controller.port}"), **options)
+        return pods[-1]
 
     yield start
-    for pod in made:
+    for pod in pods:
         pod.end()

@@ -1,4 +1,4 @@
-"""Any JSON, and messages in which some of it stands in place of a field: what a forged launcher could send."""
+"""Any JSON, and messages with some fields replaced by any JSON: what a forged launcher could send."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 MANY = 100_000 if os.environ.get("GANGER_TEST_LONG") else 2_000
-"""Examples of each property test."""
+"""Examples per property test."""
 HEAD = {"v": 1, "gang": "job", "node": "n1", "generation": 1}
 ENDING = {"rank": 0, "exit_code": 3, "at_ms": 5, "step": 7, "out_of_memory": False, "words": "x"}
 ERROR = {"type": "E", "message": "m", "file": "f", "line": 3, "source": "s", "led_to": "l"}
@@ -59,38 +59,38 @@ SCALARS: tuple[Any, ...] = (
     *(0.0, 1.5, -0.0, 1e308, float("nan"), float("inf"), float("-inf")),
     *("", "x", "0", "-1", "job", "n2", "stopped", "\ud800", "\x00", "1e3", "é" * 700, "x" * 20_000, "x" * 200_000),
 )
-"""Also what JSON does not have and Python writes all the same: NaN, lone surrogates."""
+"""Includes values that JSON does not have but Python writes: NaN, lone surrogates."""
 NAMES = (*{name for fields in MESSAGES.values() for name in fields}, "v", "type", "gang", "", "0", "\ud800")
 DEEPEST = 5_000
-"""Arrays in arrays: what a parser that calls itself does not survive."""
+"""Nesting of arrays that a recursive parser does not survive."""
 
 
 def anything(random: Random, leaves: int = 6) -> Any:
-    """Make any JSON, of at most so many values."""
+    """Make any JSON of at most `leaves` values."""
     kind = random.randrange(4) if leaves > 1 else 0
     if kind < 2:
         return random.choice(SCALARS) if random.random() < 0.8 else random.randrange(-1 << 70, 1 << 70)
     inner = [anything(random, leaves // 2) for _ in range(random.randrange(4))]
-    return inner if kind == 2 else {random.choice(NAMES): each for each in inner}
+    return inner if kind == 2 else {random.choice(NAMES): item for item in inner}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of every value in a document."""
+    """Return the paths of all values in a document."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, each in inner for found in places(each, (*path, key)))]
+    return [path, *(nested for key, item in inner for nested in places(item, (*path, key)))]
 
 
 def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """Return a document with another value at a path."""
+    """Return a copy of a document with another value at a path."""
     if not path:
         return new
-    changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[path[0]] = put(value[path[0]], path[1:], new)
-    return changed
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put(value[path[0]], path[1:], new)
+    return copy
 
 
 def changed(random: Random, document: Any) -> Any:
-    """Make a document in which up to three values are any JSON, or are left out."""
+    """Return a document in which up to three values are replaced by any JSON, or removed."""
     for _ in range(random.randint(1, 3)):
         path = random.choice(places(document))
         if len(path) == 1 and isinstance(document, dict) and random.random() < 0.3:
@@ -106,7 +106,7 @@ def written(value: Any) -> bytes:
 
 
 def forged(random: Random, document: dict[str, Any]) -> bytes:
-    """Make something to send in place of a document."""
+    """Make bytes to send in place of a document."""
     match random.randrange(10):
         case 0:
             return written(anything(random))
@@ -119,11 +119,10 @@ def forged(random: Random, document: dict[str, Any]) -> bytes:
 
 
 def forged_message(random: Random) -> bytes:
-    """Make something to send in place of a message."""
+    """Make bytes to send in place of a message."""
     kind = random.choice([*MESSAGES])
     return forged(random, {**HEAD, "type": kind, "n": 1, **MESSAGES[kind]})
 
 
 SEEDS = st.integers(0, (1 << 64) - 1)
-"""Seeds of what to send. Drawing each part of a document by Hypothesis takes fifty times as long, and so does a
-description of long ones."""
+"""Seeds of forged documents: drawing each part with Hypothesis takes fifty times as long."""

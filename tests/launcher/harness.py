@@ -1,4 +1,4 @@
-"""A real launcher in a task directory, and a server that speaks its protocol, for the tests of this folder."""
+"""A real launcher in a task directory, and a server that speaks its protocol."""
 
 import fcntl
 import json
@@ -17,17 +17,19 @@ from typing import Any
 from ganger.launcher.protocol.messages import FROM_LAUNCHER, VERSION
 
 DEADLINE_S = 10.0
+SH = ["/bin/sh", "-c"]
+UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
 GANG, NODE, TOKEN = "bert-7f3", "n1", "s3cret"
 
 
-def eventually(look: Callable[[], Any], what: str) -> Any:
-    """The first true answer of `look`; AssertionError when none comes."""
-    give_up_at = time.monotonic() + DEADLINE_S
+def eventually(condition: Callable[[], Any], description: str, within_s: float = DEADLINE_S) -> Any:
+    """Return the first true result of `condition`; raise AssertionError if there is none in time."""
+    give_up_at = time.monotonic() + within_s
     while time.monotonic() < give_up_at:
-        if found := look():
-            return found
+        if result := condition():
+            return result
         time.sleep(0.005)
-    raise AssertionError(f"never happened: {what}")
+    raise AssertionError(f"never happened: {description}")
 
 
 def is_alive(pid: int) -> bool:
@@ -39,33 +41,33 @@ def is_alive(pid: int) -> bool:
 
 
 class Server:
-    """Accepts one launcher at a time, keeps what it says, acknowledges it unless told not to."""
+    """A server that accepts one launcher at a time, records its messages, and acknowledges them by default."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.heard: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.acknowledges = True
         self.welcomes = True
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self._changed = threading.Condition()
-        self._listening: socket.socket | None = None
+        self._listener: socket.socket | None = None
         self._connection: socket.socket | None = None
         self._threads: list[threading.Thread] = []
 
     def open(self) -> "Server":
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(self.path))
-        self._listening.listen()
-        self._threads = [threading.Thread(target=self._serve, args=(self._listening,))]
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        self._threads = [threading.Thread(target=self._serve, args=(self._listener,))]
         self._threads[0].start()
         return self
 
     def close(self) -> None:
-        """As if killed: the socket file stays, nobody answers."""
-        if self._listening is not None:
-            self._listening.shutdown(socket.SHUT_RDWR)
-            self._listening.close()
-            self._listening = None
+        """Close as if killed: the launcher gets no answer any more."""
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
@@ -90,19 +92,19 @@ class Server:
         self.send("stop", generation=generation, cause=cause, notice_ms=notice_ms, kill_after_ms=kill_after_ms)
 
     def wait(self, kind: str, count: int = 1, **fields: Any) -> dict[str, Any]:
-        """The message of that kind with those fields, the `count`-th of them."""
+        """Return the `count`-th message of that kind with those fields."""
 
         def matching() -> list[dict[str, Any]]:
-            return [m for m in self.heard if m["type"] == kind and all(m.get(k) == v for k, v in fields.items())]
+            return [m for m in self.messages if m["type"] == kind and all(m.get(k) == v for k, v in fields.items())]
 
         with self._changed:
-            came = self._changed.wait_for(lambda: len(matching()) >= count, DEADLINE_S)
-            assert came, f"no {kind} {fields}: heard {self.kinds()}"
+            arrived = self._changed.wait_for(lambda: len(matching()) >= count, DEADLINE_S)
+            assert arrived, f"no {kind} {fields}: received {self.kinds()}"
             return matching()[count - 1]
 
     def kinds(self) -> list[str]:
-        """The facts in the order they came."""
-        return [message["type"] for message in self.heard if "n" in message]
+        """Return the kinds of the numbered messages in the order of arrival."""
+        return [message["type"] for message in self.messages if "n" in message]
 
     def _serve(self, listening: socket.socket) -> None:
         while True:
@@ -114,15 +116,15 @@ class Server:
             with connection, connection.makefile("rb") as lines, suppress(OSError):  # the launcher may be killed
                 for line in lines:
                     if line.endswith(b"\n"):
-                        self._take(connection, json.loads(line))
+                        self._handle(connection, json.loads(line))
             self._connection = None
 
-    def _take(self, connection: socket.socket, message: dict[str, Any]) -> None:
-        about = {"v", "type"} | (set() if message["type"] == "hello" else {"gang", "node", "generation", "n"})
-        assert set(message) <= about | set(FROM_LAUNCHER[message["type"]])
+    def _handle(self, connection: socket.socket, message: dict[str, Any]) -> None:
+        common = {"v", "type"} | (set() if message["type"] == "hello" else {"gang", "node", "generation", "n"})
+        assert set(message) <= common | set(FROM_LAUNCHER[message["type"]])
         self.on_message(message)
         with self._changed:
-            self.heard.append(message)
+            self.messages.append(message)
             self._changed.notify_all()
         answer = {"v": VERSION, "type": "welcome"} if message["type"] == "hello" and self.welcomes else None
         if "n" in message and self.acknowledges:
@@ -132,7 +134,7 @@ class Server:
 
 
 class Task:
-    """A task directory, and the launchers that were started in it."""
+    """A task directory, and the launchers started in it."""
 
     def __init__(self, path: Path, archive: Path, socket_path: Path, node: str = NODE) -> None:
         self.path = path
@@ -146,7 +148,7 @@ class Task:
         self.work.mkdir(exist_ok=True)
 
     def plan(self, argv: list[str], generation: int = 1, ranks: int | list[dict[str, Any]] = 1, **fields: Any) -> None:
-        each = range(ranks) if isinstance(ranks, int) else ()
+        numbers = range(ranks) if isinstance(ranks, int) else ()
         plan = {
             "v": 1,
             "gang": GANG,
@@ -156,7 +158,7 @@ class Task:
             "setup": None,
             "argv": argv,
             "environment": {"PATH": os.environ["PATH"], "WORK": str(self.work), "PYTHONUNBUFFERED": "1"},
-            "ranks": [{"rank": r, "environment": {"GANGER_RANK": str(r)}} for r in each] or ranks,
+            "ranks": [{"rank": r, "environment": {"GANGER_RANK": str(r)}} for r in numbers] or ranks,
             "checkpoint_directory": None,
             "signal": None,
             **fields,
@@ -187,11 +189,11 @@ class Task:
         return path
 
     def records(self, name: str = "rank-0.log", generation: int = 1) -> list[tuple[int, str, str]]:
-        """(unix ms, stream, text) of a log."""
+        """Return (unix ms, stream, text) of each record of a log."""
         *lines, last = self.file(name, generation).read_bytes().decode().split("\n")
         assert last == ""
-        found = [line.split(" ", 2) for line in lines]
-        return [(int(stamp), stream, text) for stamp, stream, text in found]
+        records = [line.split(" ", 2) for line in lines]
+        return [(int(stamp), stream, text) for stamp, stream, text in records]
 
     def texts(self, stream: str, name: str = "rank-0.log", generation: int = 1) -> list[str]:
         return [text for _, letter, text in self.records(name, generation) if letter == stream]
@@ -201,7 +203,7 @@ class Task:
         return {rank: pid for rank, (pid, _) in self.json("started", generation)["pids"].items()}
 
     def pid_in(self, name: str) -> int:
-        """The number that a rank wrote into a file of its directory."""
+        """Return the number that a rank wrote into a file of its directory."""
         path = self.work / name
         return int(eventually(lambda: path.exists() and path.read_text().strip(), f"{path} is written"))
 
@@ -209,7 +211,7 @@ class Task:
         return (self.path / "launcher.log").read_text()
 
     def wait_until_unlocked(self) -> None:
-        """The launcher and its guard are gone, and by that what they started."""
+        """Wait until the launcher and its reaper have ended, and so what they started."""
         with (self.path / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 

@@ -1,4 +1,4 @@
-"""The remote-start agent: what mpirun runs in place of ssh, and who it lets in."""
+"""The remote-start agent, which mpirun runs in place of ssh, and its authentication."""
 
 import json
 import os
@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.harness import NODE, Server, Task, eventually, is_alive
+from tests.launcher.harness import NODE, SH, Server, Task, eventually, is_alive
 
-SH = ["/bin/sh", "-c"]
 AGENT_TOKEN = "4gent"
 FIELDS = {"agent": True, "agent_address": "127.0.0.1", "agent_token": AGENT_TOKEN, "stages": 2}
 
 
 def begin(task: Task, server: Server, *ranks: str, **fields: Any) -> int:
-    """A launcher whose agent answers; gives its port. `ranks` are shell lines."""
+    """Start a launcher whose agent answers; return its port. `ranks` are shell commands."""
     plans = [{"rank": n, "environment": {}, "argv": [*SH, line], "stage": 1} for n, line in enumerate(ranks)]
     task.run([*SH, "exit 0"], ranks=plans, **{**FIELDS, **fields})
     return int(server.wait("ready")["agent_port"])
@@ -36,28 +35,28 @@ def proceed(server: Server, agents: dict[str, tuple[str, int]]) -> None:
 
 @pytest.fixture
 def port(task: Task, server: Server) -> int:
-    """The agent of a node that has no ranks; it knows of itself alone."""
+    """Return the port of the agent of a node without ranks, which knows only itself."""
     port = begin(task, server)
     proceed(server, {NODE: ("127.0.0.1", port)})
     return port
 
 
 def client(task: Task, *words: str, **options: Any) -> "subprocess.Popen[bytes]":
-    """As a rank would run it, but outside of the generation."""
+    """Start the agent's client as a rank would, but outside of the generation."""
     program = [sys.executable, "-I", "-S", str(task.archive), "agent", *words]
     environment = {"PATH": os.environ["PATH"], "GANGER_TASK_DIR": str(task.path / "1")}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(program, env=environment, **{**pipes, **options})
 
 
-def ran(task: Task, *words: str, **options: Any) -> tuple[int, bytes, bytes]:
+def run_client(task: Task, *words: str, **options: Any) -> tuple[int, bytes, bytes]:
     with client(task, *words, **options) as process:
-        out, err = process.communicate()
-    return process.returncode, out, err
+        stdout, stderr = process.communicate()
+    return process.returncode, stdout, stderr
 
 
 def request(port: int, line: bytes) -> bytes:
-    """What the agent answers to bytes on a connection, until it closes it."""
+    """Send bytes to the agent and return its answer until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(line)
         answer = b""
@@ -69,7 +68,7 @@ def request(port: int, line: bytes) -> bytes:
 def test_node_without_ranks_starts_and_never_finishes_by_itself(task: Task, server: Server, port: int) -> None:
     assert server.wait("started")["pids"] == {}
     assert task.json("agents.json") == {NODE: ["127.0.0.1", port]}
-    assert ran(task, NODE, "exit 0")[0] == 0
+    assert run_client(task, NODE, "exit 0")[0] == 0
     assert server.kinds() == ["started"]
     server.stop(1)
     server.wait("cleared")
@@ -77,31 +76,31 @@ def test_node_without_ranks_starts_and_never_finishes_by_itself(task: Task, serv
 
 
 def test_command_gives_its_output_and_exit_code(task: Task, port: int) -> None:
-    assert ran(task, NODE, "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
+    assert run_client(task, NODE, "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
 
 
 def test_words_are_one_line_for_the_shell(task: Task, port: int) -> None:
-    assert ran(task, NODE, "echo", "'a b'", "$((1 + 1))")[1] == b"a b 2\n"
+    assert run_client(task, NODE, "echo", "'a b'", "$((1 + 1))")[1] == b"a b 2\n"
 
 
 def test_death_by_signal_is_128_and_the_signal(task: Task, port: int) -> None:
-    assert ran(task, NODE, "kill -TERM $$")[0] == 128 + signal.SIGTERM
+    assert run_client(task, NODE, "kill -TERM $$")[0] == 128 + signal.SIGTERM
 
 
 def test_output_of_many_megabytes_arrives_whole(task: Task, port: int) -> None:
-    code, out, err = ran(task, NODE, "seq 400000; seq 3 >&2")
+    code, out, err = run_client(task, NODE, "seq 400000; seq 3 >&2")
     assert (code, err) == (0, b"1\n2\n3\n")
     assert out == b"".join(b"%d\n" % number for number in range(1, 400_001))
 
 
-def test_input_goes_there_and_ends(task: Task, port: int) -> None:
+def test_input_is_passed_on_and_ends(task: Task, port: int) -> None:
     data = b"".join(b"%d\n" % number for number in range(200_000))
     with client(task, NODE, "cat", stdin=subprocess.PIPE) as process:
         out, _ = process.communicate(data)
     assert out == data
 
 
-def test_input_that_nobody_reads_harms_nobody(task: Task, port: int) -> None:
+def test_unread_input_does_no_harm(task: Task, port: int) -> None:
     with client(task, NODE, "exec <&-; echo done", stdin=subprocess.PIPE) as process:
         out, _ = process.communicate(b"x" * 1_000_000)
     assert (process.returncode, out) == (0, b"done\n")
@@ -114,40 +113,42 @@ def test_command_runs_as_the_nodes_setup_would(task: Task, server: Server) -> No
     port = begin(task, server, environment=variables, secrets=str(secrets))
     proceed(server, {NODE: ("127.0.0.1", port)})
     code = "import json, os; print(json.dumps([dict(os.environ), os.getcwd(), os.getsid(0) == os.getppid()]))"
-    found, directory, leads = json.loads(ran(task, NODE, f"{sys.executable} -S -c '{code}'; true")[1])
-    here = str(task.path / "1")
-    assert {name: found[name] for name in ("A", "IN", "PASS", "GANGER_TASK_DIR")} == {
+    variables_seen, directory, is_leader = json.loads(
+        run_client(task, NODE, f"{sys.executable} -S -c '{code}'; true")[1]
+    )
+    directory_expected = str(task.path / "1")
+    assert {name: variables_seen[name] for name in ("A", "IN", "PASS", "GANGER_TASK_DIR")} == {
         "A": "1",
-        "IN": here,
+        "IN": directory_expected,
         "PASS": "hunter2",
-        "GANGER_TASK_DIR": here,
+        "GANGER_TASK_DIR": directory_expected,
     }
-    assert "GANGER_RANK" not in found
-    assert (directory, leads) == (str(task.work), True)
+    assert "GANGER_RANK" not in variables_seen
+    assert (directory, is_leader) == (str(task.work), True)
 
 
-def test_unknown_node_is_named_with_those_there_are(task: Task, port: int) -> None:
-    code, _, err = ran(task, "n7", "true")
+def test_unknown_node_is_reported_with_the_known_ones(task: Task, port: int) -> None:
+    code, _, err = run_client(task, "n7", "true")
     assert (code, err) == (255, b"ganger agent: no node 'n7' in this job; it has n1\n")
 
 
-def test_agent_that_does_not_answer_is_named(task: Task, server: Server) -> None:
+def test_agent_that_does_not_answer_is_reported(task: Task, server: Server) -> None:
     port = begin(task, server)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         proceed(server, {NODE: ("127.0.0.1", port), "n2": ("127.0.0.1", closed.getsockname()[1])})
-        code, _, err = ran(task, "n2", "true")
+        code, _, err = run_client(task, "n2", "true")
     assert code == 255
-    assert err.startswith(b"ganger agent: the agent of n2 at 127.0.0.1:")
+    assert err.startswith(b"ganger agent: cannot connect to the agent of n2 at 127.0.0.1:")
 
 
 def test_wrong_token_is_refused(task: Task, port: int) -> None:
     task.file("agent-token").write_text("wrong")
-    code, out, err = ran(task, NODE, "touch run")
+    code, out, err = run_client(task, NODE, "touch run")
     assert (code, out) == (255, b"")
     assert err.startswith(b"ganger agent: the agent of n1 closed the connection: is the token")
     assert not (task.work / "run").exists()
-    assert "the agent refused a connection that did not show this generation's token" in task.own_log()
+    assert "the agent refused a connection without this generation's token" in task.own_log()
 
 
 @pytest.mark.parametrize(
@@ -164,14 +165,14 @@ def test_wrong_token_is_refused(task: Task, port: int) -> None:
         b"x" * (1 << 20) + b"y",
     ],
 )
-def test_stranger_hears_nothing(line: bytes, task: Task, port: int) -> None:
-    with suppress(ConnectionResetError):  # it closed while we were still speaking
+def test_client_without_token_gets_no_answer(line: bytes, task: Task, port: int) -> None:
+    with suppress(ConnectionResetError):  # it closed while we were still sending
         assert request(port, line) == b""
-    assert ran(task, NODE, "exit 3")[0] == 3
+    assert run_client(task, NODE, "exit 3")[0] == 3
     assert not (task.work / "run").exists()
 
 
-def test_command_that_is_no_text_is_refused(task: Task, port: int) -> None:
+def test_command_that_is_not_text_is_refused(task: Task, port: int) -> None:
     shown = b'{"v": 1, "token": "4gent", "command": "echo \\ud800\\u0000"}\n'
     assert request(port, shown).endswith(b"126")
 
@@ -186,16 +187,16 @@ def test_frame_that_is_too_long_ends_the_command(task: Task, port: int) -> None:
     eventually(lambda: not is_alive(pid), "the command is ended")
 
 
-def test_many_strangers_keep_nobody_out_who_comes_after_them(task: Task, port: int) -> None:
-    with ExitStack() as strangers, selectors.DefaultSelector() as selector:
+def test_unauthenticated_connections_keep_no_later_client_out(task: Task, port: int) -> None:
+    with ExitStack() as peers, selectors.DefaultSelector() as selector:
         for _ in range(80):
-            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", port), 10))
-            selector.register(stranger, selectors.EVENT_READ)
-        eventually(lambda: len(selector.select(0)) == 80 - 64, "those that are too many are turned away")
-    eventually(lambda: ran(task, NODE, "exit 3")[0] == 3, "the agent answers again")
+            peer = peers.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            selector.register(peer, selectors.EVENT_READ)
+        eventually(lambda: len(selector.select(0)) == 80 - 64, "the excess connections are dropped")
+    eventually(lambda: run_client(task, NODE, "exit 3")[0] == 3, "the agent answers again")
 
 
-def test_command_ends_when_nobody_waits_for_it(task: Task, port: int) -> None:
+def test_command_ends_with_its_client(task: Task, port: int) -> None:
     with client(task, NODE, "echo $$ > pid; exec sleep 60") as process:
         pid = task.pid_in("pid")
         process.kill()
@@ -227,7 +228,7 @@ def test_command_gets_notice_and_signal_and_its_time(task: Task, server: Server)
     assert not is_alive(pid)
 
 
-def test_nothing_is_begun_once_the_job_is_being_stopped(task: Task, server: Server, port: int) -> None:
+def test_no_command_starts_while_the_job_is_being_stopped(task: Task, server: Server, port: int) -> None:
     with client(task, NODE, "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done") as process:
         task.pid_in("pid")
         server.stop(1, kill_after_ms=60_000)
@@ -240,7 +241,7 @@ def test_nothing_is_begun_once_the_job_is_being_stopped(task: Task, server: Serv
         assert process.wait(10) != 0
 
 
-def test_agent_at_an_address_that_is_not_here_starts_nobody(task: Task, server: Server) -> None:
+def test_agent_at_a_foreign_address_fails_the_start(task: Task, server: Server) -> None:
     task.run([*SH, "exit 0"], ranks=[], **{**FIELDS, "agent_address": "192.0.2.1"})
     detail = server.wait("start_failed")["detail"]
     assert detail.startswith("the remote-start agent cannot listen at 192.0.2.1: ")
@@ -249,7 +250,7 @@ def test_agent_at_an_address_that_is_not_here_starts_nobody(task: Task, server: 
 
 @pytest.fixture
 def second(tmp_path: Path, archive: Path) -> Iterator[tuple[Task, Server]]:
-    """Another node of the gang."""
+    """Return the task and server of another node of the gang."""
     server = Server(tmp_path / "s2").open()
     task = Task(tmp_path / "task2", archive, tmp_path / "s2", node="n2")
     yield task, server
@@ -258,15 +259,15 @@ def second(tmp_path: Path, archive: Path) -> Iterator[tuple[Task, Server]]:
 
 
 def test_rank_starts_a_command_on_another_node(task: Task, server: Server, second: tuple[Task, Server]) -> None:
-    other, its_server = second
-    other.run([*SH, "exit 0"], ranks=[], **FIELDS)
-    agents = {"n2": ("127.0.0.1", int(its_server.wait("ready")["agent_port"]))}
+    other_task, other_server = second
+    other_task.run([*SH, "exit 0"], ranks=[], **FIELDS)
+    agents = {"n2": ("127.0.0.1", int(other_server.wait("ready")["agent_port"]))}
     line = "\"$GANGER_TASK_DIR/agent\" n2 'echo $GANGER_TASK_DIR; touch there'; echo $?"
     agents[NODE] = ("127.0.0.1", begin(task, server, line))
-    its_server.send("proceed", generation=1, stage=0, agents=agents)
+    other_server.send("proceed", generation=1, stage=0, agents=agents)
     proceed(server, agents)
     server.wait("cleared")
-    assert task.texts("o") == [str(other.path / "1"), "0"]
+    assert task.texts("o") == [str(other_task.path / "1"), "0"]
     assert server.kinds() == ["started", "finished", "cleared"]
     assert [oct(task.file(name).stat().st_mode & 0o777) for name in ("agent", "agent-token", "agents.json")] == [
         "0o700",

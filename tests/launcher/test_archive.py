@@ -1,4 +1,4 @@
-"""The zipapp holds what a task needs, works alone, and lends itself to an installed ganger."""
+"""Content of the zipapp: all that a task needs, usable without and with an installed ganger."""
 
 import ast
 import os
@@ -28,7 +28,7 @@ def test_build_is_named_by_its_content_and_made_once(tmp_path: Path, monkeypatch
     made = first.stat()
     assert build(tmp_path) == first
     assert first.stat() == made
-    monkeypatch.setattr(archive_module, "ELSEWHERE", "# another text")
+    monkeypatch.setattr(archive_module, "EXTEND_PATH", "# another text")
     second = build(tmp_path)
     assert second != first
     assert sorted(tmp_path.iterdir()) == sorted([first, second])
@@ -85,10 +85,10 @@ def test_source_is_python_3_8_and_imports_the_standard_library_only(path: Path) 
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     own = [name for name in imported if name.split(".")[0] == "ganger"]
-    # What a checkpoint looks like is said once, by who makes it; a script needs nothing of the launcher.
-    rooms = {"launcher": ("ganger.launcher", "ganger.train"), "train": ("ganger.train",)}[
+    # The launcher uses the checkpoint format of ganger.train; a script needs nothing of the launcher.
+    allowed = {"launcher": ("ganger.launcher", "ganger.train"), "train": ("ganger.train",)}[
         path.relative_to(SOURCE).parts[0]
     ]
-    assert [name for name in own if name != "ganger" and not name.startswith(rooms)] == []
+    assert [name for name in own if name != "ganger" and not name.startswith(allowed)] == []
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names | {"ganger"}
     assert "from __future__ import annotations" in path.read_text() or path.read_text().count("\n") < 8

@@ -1,5 +1,6 @@
-"""Ranks of a gang never answer `should_checkpoint` otherwise at the same count, whatever is lost meanwhile; and while
-nothing is, they are told to save.
+"""Ranks of a gang never answer `should_checkpoint` differently at the same count, whatever is lost meanwhile.
+
+While nothing is lost, they are told to save.
 """
 
 import json
@@ -17,7 +18,7 @@ from ganger.launcher_server import message_schema
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Counts
 from tests.launcher.gang_model import AWAY_S, Gang
 
-TURNS = 1_500
+ACTIONS = 1_500
 PERIOD_S = 0.5
 
 
@@ -31,19 +32,19 @@ def gang_of(seed: int, *, lockstep: bool, reports: bool, period_s: float | None 
             gang.close()
 
 
-def go_on(gang: Gang, turns: int) -> None:
-    """Everything is there, and goes on."""
-    for _ in range(turns):
+def run_undisturbed(gang: Gang, actions: int) -> None:
+    """Run the gang with everything connected."""
+    for _ in range(actions):
         gang.reconnect(after_s=0)
         gang.act()
         for _ in range(2 * len(gang.nodes)):
             gang.deliver()
 
 
-def with_faults(gang: Gang, turns: int) -> None:
-    """Connections break, servers are killed, ranks begin anew, a notice comes; nothing is away for long."""
+def run_with_faults(gang: Gang, actions: int) -> None:
+    """Run the gang with broken connections, killed servers, restarted ranks and a notice; nothing is away for long."""
     chance = gang.chance
-    for _ in range(turns):
+    for _ in range(actions):
         fault = chance.random() * (0.1 if gang.is_torn else 1)
         if fault < 0.004:
             gang.start_server()
@@ -61,28 +62,28 @@ def with_faults(gang: Gang, turns: int) -> None:
 
 @given(seed=st.integers(0, 2**32), lockstep=st.booleans(), reports=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_ranks_agree_whatever_is_lost_and_save_when_all_is_back(seed: int, lockstep: bool, reports: bool) -> None:
+def test_ranks_agree_despite_faults_and_save_after_recovery(seed: int, lockstep: bool, reports: bool) -> None:
     with gang_of(seed, lockstep=lockstep, reports=reports) as gang:
-        with_faults(gang, TURNS)
+        run_with_faults(gang, ACTIONS)
         gang.check_agreement()
         before, saves = [rank.step for rank in gang.ranks], gang.saves()
         had_notice = gang.has_notice
-        go_on(gang, TURNS)
+        run_undisturbed(gang, ACTIONS)
         gang.check_agreement()
-        assert all(rank.step > step for rank, step in zip(gang.ranks, before, strict=True)), "a rank stands still"
+        assert all(rank.step > step for rank, step in zip(gang.ranks, before, strict=True)), "a rank makes no steps"
         if not had_notice:
             saved = [len(new) > len(old) for new, old in zip(gang.saves(), saves, strict=True)]
-            assert (all if lockstep else any)(saved), "nothing is saved"  # a slow rank may yet have to come there
+            assert (all if lockstep else any)(saved), "nothing is saved"  # a slow rank may not be there yet
 
 
 @given(seed=st.integers(0, 2**32), lockstep=st.booleans(), reports=st.booleans())
 @settings(max_examples=20, deadline=None)
-def test_a_notice_has_every_rank_save_once_more(seed: int, lockstep: bool, reports: bool) -> None:
+def test_a_notice_makes_every_rank_save_once_more(seed: int, lockstep: bool, reports: bool) -> None:
     with gang_of(seed, lockstep=lockstep, reports=reports, period_s=None) as gang:
-        go_on(gang, 200)
+        run_undisturbed(gang, 200)
         assert not any(gang.saves())
         gang.notify()
-        go_on(gang, TURNS)
+        run_undisturbed(gang, ACTIONS)
         gang.check_agreement()
         assert len({tuple(saves) for saves in gang.saves()}) == 1
         assert len(gang.saves()[0]) == 1
@@ -90,7 +91,7 @@ def test_a_notice_has_every_rank_save_once_more(seed: int, lockstep: bool, repor
 
 def test_saves_keep_to_the_period() -> None:
     with gang_of(3, lockstep=True, reports=True) as gang:
-        go_on(gang, 10 * TURNS)
+        run_undisturbed(gang, 10 * ACTIONS)
         saves = gang.saves()[0][2:]
         steps_each_s = gang.ranks[0].step / (gang.now_s - 100)
         each_s = (saves[-1] - saves[0]) / (len(saves) - 1) / steps_each_s
@@ -128,7 +129,7 @@ GOOD = {
         {"schedule": {"id": 1, "segments": {"step": 5}}},
     ],
 )
-def test_counts_that_are_none_are_refused(wrong: dict[str, object]) -> None:
-    assert Counts.of(message_schema.message(json.dumps(GOOD).encode())).count("step") == 7
+def test_invalid_counts_are_refused(wrong: dict[str, object]) -> None:
+    assert Counts.from_message(message_schema.message(json.dumps(GOOD).encode())).count("step") == 7
     with pytest.raises(message_schema.BadMessage, match="counted"):
         message_schema.message(json.dumps(GOOD | wrong).encode())

@@ -1,4 +1,4 @@
-"""What a launcher does with counts of calls, proposals and schedules: on the wire, and where disk or server fail it."""
+"""Counts of calls, proposals and schedules in the launcher: messages, and failures of disk or server."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ASKS = """
 import os, time
 from ganger import train
 
-with open("told", "a", buffering=1) as out:
+with open("answers", "a", buffering=1) as out:
     for step in range(int(os.environ["GANGER_RANK"]), 1_000_000):
         while not os.path.exists(f"may-{step}"):
             time.sleep(0.005)
@@ -36,27 +36,27 @@ print(before, os.stat(path).st_size, file=open("sizes", "w"))
 """
 
 
-class Heard:
-    """Stands for the link."""
+class RecordingSender:
+    """Stands for the message sender."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
 
-    def state(self, kind: str, **fields: Any) -> None:
+    def send_state(self, kind: str, **fields: Any) -> None:
         self.messages.append({"type": kind, **fields})
 
 
-def counts_in(directory: Path, heard: Heard, *, polls: bool = False) -> CheckpointCounts:
-    return CheckpointCounts(str(directory), heard, polls=polls, now=0.0)  # type: ignore[arg-type]  # it has `state`
+def counts_in(directory: Path, sender: RecordingSender, *, polls: bool = False) -> CheckpointCounts:
+    return CheckpointCounts(str(directory), sender, polls=polls, now=0.0)  # type: ignore[arg-type]  # it has `send_state`
 
 
 def schedule_in(directory: Path) -> dict[str, Any]:
-    found = json.loads((directory / "schedule.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    schedule = json.loads((directory / "schedule.json").read_text())
+    assert isinstance(schedule, dict)
+    return schedule
 
 
-def test_a_rank_waits_for_what_becomes_of_a_proposal(server: Server, task: Task) -> None:
+def test_a_rank_waits_until_a_proposal_is_decided(server: Server, task: Task) -> None:
     every = {"GANGER_CHECKPOINT_EVERY_S": "60"}
     task.plan([sys.executable, "-c", ASKS])
     plan = json.loads((task.path / "plan-1.json").read_text())
@@ -64,36 +64,36 @@ def test_a_rank_waits_for_what_becomes_of_a_proposal(server: Server, task: Task)
     (task.path / "plan-1.json").write_text(json.dumps(plan))
     task.start()
 
-    def may(step: int) -> None:
+    def allow(step: int) -> None:
         (task.work / f"may-{step}").touch()
 
-    def told() -> list[str]:
-        return (task.work / "told").read_text().splitlines()
+    def answers() -> list[str]:
+        return (task.work / "answers").read_text().splitlines()
 
     server.wait("counted", callers=0, schedule={"id": 0, "segments": []})
-    may(0)
+    allow(0)
     server.wait("counted", callers=1, stepping=1, step=0, call=1, answers=0)
     server.send("propose", generation=1, id=7, unit="step", begin=1)
     server.wait("counted", answers=7, pending=7, step=0)
-    may(1)
+    allow(1)
     eventually(
-        lambda: server.send("count", generation=1, id=8) or server.heard[-1].get("step") == 1, "it has come there"
+        lambda: server.send("count", generation=1, id=8) or server.messages[-1].get("step") == 1, "it gets there"
     )
-    assert told() == ["0 False"]
+    assert answers() == ["0 False"]
     server.send("agree", generation=1, id=7, segments=[["step", 1, 1, 0]])
-    eventually(lambda: told() == ["0 False", "1 True"], "it is told to save")
+    eventually(lambda: answers() == ["0 False", "1 True"], "it is told to save")
     server.send("propose", generation=1, id=9, unit="call", begin=3)
     server.wait("counted", answers=9, pending=9)
-    may(2)
+    allow(2)
     server.send("withdraw", generation=1, id=9)
-    eventually(lambda: told() == ["0 False", "1 True", "2 False"], "it goes on")
+    eventually(lambda: answers() == ["0 False", "1 True", "2 False"], "it goes on")
     server.hang_up()
     server.wait("counted", pending=0, call=3, schedule={"id": 7, "segments": [["step", 1, 1, 0]]}, answers=0)
     server.stop(1)
     server.wait("cleared")
 
 
-def test_the_counts_of_a_rank_have_their_room_before_it_runs(server: Server, task: Task) -> None:
+def test_the_counts_of_a_rank_have_disk_space_before_it_runs(server: Server, task: Task) -> None:
     task.plan([sys.executable, "-c", RESERVED])
     task.start()
     server.wait("counted", callers=0)
@@ -101,9 +101,9 @@ def test_the_counts_of_a_rank_have_their_room_before_it_runs(server: Server, tas
     assert (task.work / "sizes").read_text() == "16 16\n"
 
 
-def test_a_proposal_that_nobody_decides_is_withdrawn(tmp_path: Path) -> None:
-    counts = counts_in(tmp_path, Heard())
-    counts.take({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 100.0)
+def test_an_undecided_proposal_is_withdrawn(tmp_path: Path) -> None:
+    counts = counts_in(tmp_path, RecordingSender())
+    counts.handle({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 100.0)
     assert schedule_in(tmp_path)["pending"] == ["step", 5]
     assert counts.due == 100.0 + OPEN_S
     counts.tick(100.0 + OPEN_S)
@@ -111,58 +111,58 @@ def test_a_proposal_that_nobody_decides_is_withdrawn(tmp_path: Path) -> None:
     assert counts.due == float("inf")
 
 
-def test_a_proposal_that_the_disk_does_not_take_is_not_said_to_be_open(tmp_path: Path) -> None:
-    heard = Heard()
+def test_a_proposal_is_not_reported_open_on_a_full_disk(tmp_path: Path) -> None:
+    sender = RecordingSender()
     (tmp_path / "schedule.json.tmp").symlink_to("/dev/full")
-    counts_in(tmp_path, heard).take({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 0.0)
-    assert (heard.messages[-1]["answers"], heard.messages[-1]["pending"]) == (3, 0)
+    counts_in(tmp_path, sender).handle({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 0.0)
+    assert (sender.messages[-1]["answers"], sender.messages[-1]["pending"]) == (3, 0)
 
 
-def test_a_schedule_that_the_disk_does_not_take_is_written_later(tmp_path: Path) -> None:
+def test_a_schedule_is_written_once_the_disk_has_space(tmp_path: Path) -> None:
     (tmp_path / "schedule.json.tmp").symlink_to("/dev/full")
-    counts = counts_in(tmp_path, Heard())
-    counts.take({"type": "agree", "id": 3, "segments": [["call", 5, 6, 7]]}, 0.0)
+    counts = counts_in(tmp_path, RecordingSender())
+    counts.handle({"type": "agree", "id": 3, "segments": [["call", 5, 6, 7]]}, 0.0)
     assert not (tmp_path / "schedule.json").exists()
     (tmp_path / "schedule.json.tmp").unlink()
     counts.tick(counts.due)
     assert schedule_in(tmp_path)["segments"] == [["call", 5, 6, 7]]
 
 
-def test_ranks_that_begin_to_call_are_told_of_after_a_notice_too(tmp_path: Path) -> None:
-    heard = Heard()
-    counts = counts_in(tmp_path, heard)
+def test_ranks_that_begin_to_call_after_a_notice_are_reported(tmp_path: Path) -> None:
+    sender = RecordingSender()
+    counts = counts_in(tmp_path, sender)
     rank = CheckpointSchedule(str(tmp_path), 0)
     rank.count(4)
     counts.tick(10.0)
-    assert [message["callers"] for message in heard.messages] == [0]
+    assert [message["callers"] for message in sender.messages] == [0]
     counts.notice(10.0)
-    assert [message["callers"] for message in heard.messages] == [0, 1]
+    assert [message["callers"] for message in sender.messages] == [0, 1]
     another = CheckpointSchedule(str(tmp_path), 1)
     another.count(4)
     counts.tick(counts.due)
-    assert [message["callers"] for message in heard.messages] == [0, 1, 2]
+    assert [message["callers"] for message in sender.messages] == [0, 1, 2]
     rank.close()
     another.close()
 
 
-def test_counts_of_a_program_that_has_ended_hold_nothing_up(tmp_path: Path) -> None:
+def test_counts_of_an_ended_program_are_ignored(tmp_path: Path) -> None:
     ended, runs = CheckpointSchedule(str(tmp_path), 7), CheckpointSchedule(str(tmp_path), 0)
     ended.count(10_000)
     runs.count(4)
-    heard = Heard()
-    counts = counts_in(tmp_path, heard)
+    sender = RecordingSender()
+    counts = counts_in(tmp_path, sender)
     ended.close()
     counts.announce()
-    assert [(message["callers"], message["step"]) for message in heard.messages] == [(2, 10_000), (1, 4)]
+    assert [(message["callers"], message["step"]) for message in sender.messages] == [(2, 10_000), (1, 4)]
     again = CheckpointSchedule(str(tmp_path), 7)
     again.count(5)
     counts.announce()
-    assert (heard.messages[-1]["callers"], heard.messages[-1]["step"]) == (2, 5)
+    assert (sender.messages[-1]["callers"], sender.messages[-1]["step"]) == (2, 5)
     runs.close()
     again.close()
 
 
-def test_what_ranks_leave_there_instead_of_counts_is_passed_over(tmp_path: Path) -> None:
+def test_invalid_count_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "rank-0.calls").write_bytes(b"\xff" * 16)
     (tmp_path / "rank-1.calls").write_bytes(b"short")
     (tmp_path / "rank-2.calls").mkdir()
@@ -170,9 +170,9 @@ def test_what_ranks_leave_there_instead_of_counts_is_passed_over(tmp_path: Path)
     os.mkfifo(tmp_path / "rank-4.calls")
     rank = CheckpointSchedule(str(tmp_path), 5)
     rank.count(4)
-    heard = Heard()
-    counts_in(tmp_path, heard).close()
-    assert [(message["callers"], message["step"], message["call"]) for message in heard.messages] == [(1, 4, 1)]
+    sender = RecordingSender()
+    counts_in(tmp_path, sender).close()
+    assert [(message["callers"], message["step"], message["call"]) for message in sender.messages] == [(1, 4, 1)]
     rank.close()
 
 
@@ -187,8 +187,8 @@ def test_what_ranks_leave_there_instead_of_counts_is_passed_over(tmp_path: Path)
         {"type": "agree", "id": 1, "segments": [["step", 1, 2, 1.5]]},
     ],
 )
-def test_what_is_not_of_the_protocol_changes_nothing(wrong: dict[str, Any], tmp_path: Path) -> None:
-    counts = counts_in(tmp_path, Heard())
-    with pytest.raises(ValueError, match="is no"):
-        counts.take(wrong, 0.0)
+def test_invalid_messages_change_nothing(wrong: dict[str, Any], tmp_path: Path) -> None:
+    counts = counts_in(tmp_path, RecordingSender())
+    with pytest.raises(ValueError, match="is not a"):
+        counts.handle(wrong, 0.0)
     assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
-"""Any JSON or bytes from the server, from ranks and at the agent: the launcher lives, and passes nothing on that the
-server refuses."""
+"""Any JSON or bytes from the server, from ranks and at the agent: the launcher survives.
+
+It passes nothing on that the server refuses.
+"""
 
 import json
 import os
@@ -13,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 
 from ganger.launcher.health.stall import Attention, Pauses, RankWatch
-from ganger.launcher.protocol.link import LONGEST_MESSAGE_BYTES, Link
+from ganger.launcher.protocol.link import MAX_MESSAGE_BYTES, Link
 from ganger.launcher.protocol.messages import TO_LAUNCHER
 from ganger.launcher.protocol.server_address import Server
-from ganger.launcher.ranks.rank_reports import checked
+from ganger.launcher.ranks.rank_reports import valid_fields
 from ganger.launcher.remote_exec import agent_client, frames
 from ganger.launcher.remote_exec.agent import Agent
 from ganger.launcher.runtime import Launcher
@@ -64,48 +66,50 @@ def test_every_message_of_the_server_is_forged() -> None:
 def test_the_launcher_survives_any_message(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     line = from_server(Random(seed))
     task = tmp_path_factory.getbasetemp() / "task"
-    said: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     launcher = object.__new__(Launcher)
     for name in ("_run", "_stop", "_leave", "_take_stacks", "_proceed", "_read"):
-        setattr(launcher, name, lambda *arguments: said.append(arguments))
+        setattr(launcher, name, lambda *arguments: calls.append(arguments))
     launcher._current = None
     with selectors.DefaultSelector() as selector:
         link = Link(Server(str(task)), selector, dict, launcher._receive)
-        for each in line.split(b"\n"):
-            link._take(each)
-    assert all(0 <= arguments[0] < 1 << 53 for arguments in said if arguments)
+        for message in line.split(b"\n"):
+            link._handle(message)
+    assert all(0 <= arguments[0] < 1 << 53 for arguments in calls if arguments)
 
 
 @given(seed=SEEDS)
-def test_what_ranks_report_is_never_refused_by_the_server(seed: int) -> None:
+def test_reports_of_ranks_are_never_refused_by_the_server(seed: int) -> None:
     record = changed(Random(seed), REPORT)
-    known = checked(json.loads(json.dumps(record))) if isinstance(record, dict) else {}
+    fields_known = valid_fields(json.loads(json.dumps(record))) if isinstance(record, dict) else {}
     watch = RankWatch(Pauses(record if isinstance(record, dict) else {}))
-    watch.heard(known, Attention(0.0).look(1.0))
-    told: list[dict[str, Any]] = []
-    if "step" in known:
-        told.append({"type": "progressed", "step": known["step"], "metrics": known.get("metrics", {})})
-    if "checkpoint" in known:
-        told.append({"type": "checkpointed", "step": known["checkpoint"]})
-    if "resumed" in known:
-        told.append({"type": "resumed", "step": known["resumed"], "passed": known["passed"]})
-    lines = [json.dumps({**HEAD, **fields}, ensure_ascii=False).encode("utf-8", "replace") for fields in told]
-    assert [message_schema.message(line)["type"] for line in lines] == [fields["type"] for fields in told]
+    watch.report_received(fields_known, Attention(0.0).advance(1.0))
+    messages: list[dict[str, Any]] = []
+    if "step" in fields_known:
+        messages.append(
+            {"type": "progressed", "step": fields_known["step"], "metrics": fields_known.get("metrics", {})}
+        )
+    if "checkpoint" in fields_known:
+        messages.append({"type": "checkpointed", "step": fields_known["checkpoint"]})
+    if "resumed" in fields_known:
+        messages.append({"type": "resumed", "step": fields_known["resumed"], "passed": fields_known["passed"]})
+    lines = [json.dumps({**HEAD, **fields}, ensure_ascii=False).encode("utf-8", "replace") for fields in messages]
+    assert [message_schema.message(line)["type"] for line in lines] == [fields["type"] for fields in messages]
 
 
-def test_a_message_that_is_too_long_is_left_out(tmp_path: Path) -> None:
+def test_a_message_that_is_too_long_is_dropped(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
         link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
         link.is_up = True
-        link.fact("start_failed", gang="g", node="n", generation=1, detail="x" * LONGEST_MESSAGE_BYTES)
+        link.send_fact("start_failed", gang="g", node="n", generation=1, detail="x" * MAX_MESSAGE_BYTES)
         assert not link.has_unacknowledged
-        link.fact("start_failed", gang="g", node="n", generation=1, detail="caf\udce9")
+        link.send_fact("start_failed", gang="g", node="n", generation=1, detail="caf\udce9")
         assert link.has_unacknowledged
         assert b'"detail": "caf?"' in link._outgoing
 
 
 class Piped:
-    """What an agent starts, without a process: it takes its input, and prints nothing."""
+    """The process that an agent starts, without a process: it takes its input, and prints nothing."""
 
     pid = 1 << 30
     code = None
@@ -114,22 +118,22 @@ class Piped:
         self.pipes = [os.pipe(), os.pipe(), os.pipe()]
 
     def take_pipes(self) -> tuple[int, int, int]:
-        (read, write), (out, out_end), (err, err_end) = self.pipes
-        for end in (read, out_end, err_end):
+        (read, write), (stdout, stdout_end), (stderr, stderr_end) = self.pipes
+        for end in (read, stdout_end, stderr_end):
             os.close(end)
-        return write, out, err
+        return write, stdout, stderr
 
     def send(self, number: int) -> None:
-        """It is gone already."""
+        """Ignore the signal: the process has ended."""
 
 
 def to_agent(random: Random) -> bytes:
-    """A request, right or forged, and frames of which some are forged."""
+    """Return a request, valid or forged, and frames of which some are forged."""
     request = {"v": 1, "token": "t0ken", "command": "cat"}
     line = written(request) if random.random() < 0.7 else forged(random, request)
-    sent = [frames.frame(random.choice([b"i", b"o", b"x", b"\x00"]), random.randbytes(random.randrange(9)))]
-    sent.append(random.randbytes(random.randrange(12)))
-    return line + b"\n" + b"".join(random.choices(sent, k=random.randrange(4)))
+    pieces = [frames.frame(random.choice([b"i", b"o", b"x", b"\x00"]), random.randbytes(random.randrange(9)))]
+    pieces.append(random.randbytes(random.randrange(12)))
+    return line + b"\n" + b"".join(random.choices(pieces, k=random.randrange(4)))
 
 
 @settings(max_examples=MANY)
@@ -141,9 +145,9 @@ def test_the_agent_survives_any_bytes(seed: int) -> None:
         with socket.create_connection(("127.0.0.1", agent.port)) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
-            turns = 0
-            while turns < 100 and (events := selector.select(0.0 if turns else 1.0)):
-                turns += 1
+            polls = 0
+            while polls < 100 and (events := selector.select(0.0 if polls else 1.0)):
+                polls += 1
                 for key, _ in events:
                     key.data()
             agent.tick(0.0)
@@ -156,13 +160,13 @@ def test_the_agent_survives_any_bytes(seed: int) -> None:
 @given(seed=SEEDS)
 def test_the_agents_client_survives_any_bytes(seed: int) -> None:
     data = to_agent(Random(seed)).partition(b"\n")[2]
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(data)
-        theirs.shutdown(socket.SHUT_WR)
+    client_end, agent_end = socket.socketpair()
+    with client_end, agent_end:
+        agent_end.sendall(data)
+        agent_end.shutdown(socket.SHUT_WR)
         try:
-            code = agent_client._run(ours, "n1", "t0ken", "cat")
-        except agent_client._Refusal:
+            code = agent_client._run(client_end, "n1", "t0ken", "cat")
+        except agent_client._AgentError:
             code = agent_client.NO_CONNECTION
     assert 0 <= code <= 255
 

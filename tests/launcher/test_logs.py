@@ -1,4 +1,4 @@
-"""What ranks print is kept whole and in order, whatever it is, and never makes a rank wait or fail."""
+"""Output of ranks is logged completely and in order, whatever it is, and never makes a rank wait or fail."""
 
 import os
 import resource
@@ -16,9 +16,8 @@ import pytest
 from ganger.launcher.logs.log_file import LogFile
 from ganger.launcher.logs.log_records import Stream
 from ganger.launcher.logs.redaction import Redaction
-from tests.launcher.harness import Server, Task, eventually
+from tests.launcher.harness import SH, Server, Task, eventually
 
-SH = ["/bin/sh", "-c"]
 PIECE = 16 * 1024
 
 
@@ -27,8 +26,8 @@ def _run_python(task: Task, server: Server, code: str) -> None:
     server.wait("cleared")
 
 
-def _joined(task: Task) -> list[tuple[str, str]]:
-    """(stream, line) with pieces put together, as a reader does."""
+def _join_pieces(task: Task) -> list[tuple[str, str]]:
+    """Return (stream, line) with pieces joined, as a reader does."""
     lines, open_lines = [], {"o": "", "e": ""}
     for _, stream, text in task.records():
         open_lines[stream.lower()] += text
@@ -39,7 +38,7 @@ def _joined(task: Task) -> list[tuple[str, str]]:
     return lines
 
 
-def test_each_line_is_stamped_when_it_came(task: Task, server: Server) -> None:
+def test_each_line_has_the_time_it_was_read(task: Task, server: Server) -> None:
     before_ms = time.time_ns() // 1_000_000
     task.run([*SH, "echo one; echo; echo '  three  '; printf 'four\\r\\n'"])
     server.wait("cleared")
@@ -55,9 +54,9 @@ def test_each_line_is_stamped_when_it_came(task: Task, server: Server) -> None:
     assert before_ms <= stamps[0] <= stamps[-1] <= after_ms
 
 
-def test_line_of_a_megabyte_comes_in_pieces(task: Task, server: Server) -> None:
+def test_line_of_a_megabyte_is_logged_in_pieces(task: Task, server: Server) -> None:
     _run_python(task, server, "print('x' * 1_000_000 + 'end'); print('next')")
-    assert _joined(task) == [("o", "x" * 1_000_000 + "end"), ("o", "next")]
+    assert _join_pieces(task) == [("o", "x" * 1_000_000 + "end"), ("o", "next")]
     assert max(len(text) for _, _, text in task.records()) == PIECE
     assert [stream for _, stream, _ in task.records()] == ["O"] * (1_000_003 // PIECE) + ["o", "o"]
 
@@ -73,35 +72,35 @@ os.write(2, b"\n")
     _run_python(task, server, code)
     for stream, parity in (("o", 0), ("e", 1)):
         expected = "".join(f"{n}" * 200 + "-" for n in range(parity, 300, 2))
-        assert [text for letter, text in _joined(task) if letter == stream] == [expected]
+        assert [text for letter, text in _join_pieces(task) if letter == stream] == [expected]
 
 
-def test_prompt_without_an_end_is_there_after_a_moment(task: Task, server: Server) -> None:
+def test_incomplete_line_is_logged_after_a_moment(task: Task, server: Server) -> None:
     task.run([*SH, "printf 'is it on? '; while [ ! -e go ]; do sleep 0.01; done; echo yes"])
-    eventually(lambda: task.file("rank-0.log").exists() and task.texts("O") == ["is it on? "], "the prompt is there")
+    eventually(lambda: task.file("rank-0.log").exists() and task.texts("O") == ["is it on? "], "the prompt is logged")
     (task.work / "go").touch()
     server.wait("cleared")
-    assert _joined(task) == [("o", "is it on? yes")]
+    assert _join_pieces(task) == [("o", "is it on? yes")]
 
 
 @pytest.mark.parametrize("pause", ["", "while [ ! -s $GANGER_TASK_DIR/rank-0.log ]; do sleep 0.01; done"])
-def test_last_line_needs_no_end(pause: str, task: Task, server: Server) -> None:
+def test_last_line_needs_no_line_feed(pause: str, task: Task, server: Server) -> None:
     task.run([*SH, f"printf 'no end'; {pause}"])
     server.wait("cleared")
-    assert _joined(task) == [("o", "no end")]
+    assert _join_pieces(task) == [("o", "no end")]
 
 
 def test_progress_bar_is_one_line(task: Task, server: Server) -> None:
     _run_python(task, server, r"print('10%\r20%\r30%')")
-    assert _joined(task) == [("o", "10%\r20%\r30%")]
+    assert _join_pieces(task) == [("o", "10%\r20%\r30%")]
 
 
-def test_bytes_that_are_no_text_are_replaced(task: Task, server: Server) -> None:
+def test_invalid_utf_8_is_replaced(task: Task, server: Server) -> None:
     _run_python(task, server, r"import os; os.write(1, b'a\xff\xfe\x00b\n\xe2\x82\n')")
-    assert _joined(task) == [("o", "a\ufffd\ufffd\0b"), ("o", "\ufffd")]
+    assert _join_pieces(task) == [("o", "a\ufffd\ufffd\0b"), ("o", "\ufffd")]
 
 
-def test_character_that_comes_in_two_halves_is_whole(task: Task, server: Server) -> None:
+def test_character_in_two_halves_is_joined(task: Task, server: Server) -> None:
     code = r"""
 import os, time
 os.write(1, b"\xe2\x82")
@@ -113,7 +112,7 @@ os.write(1, b"\xac!\n")
     task.wait_for("started")
     (task.work / "go").touch()
     server.wait("cleared")
-    assert _joined(task) == [("o", "€!")]
+    assert _join_pieces(task) == [("o", "€!")]
 
 
 def test_tail_shows_whole_lines_of_pieces(task: Task, server: Server) -> None:
@@ -122,18 +121,18 @@ def test_tail_shows_whole_lines_of_pieces(task: Task, server: Server) -> None:
     assert server.wait("exited")["tail"] == ["half whole"]
 
 
-def test_tail_cuts_endless_lines(task: Task, server: Server) -> None:
+def test_tail_cuts_long_lines(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", "import sys; sys.exit('x' * 100_000)"])
     assert server.wait("exited")["tail"] == ["x" * 1000]
 
 
-def test_child_that_keeps_the_pipe_does_not_hold_the_end_up(task: Task, server: Server) -> None:
+def test_child_that_keeps_the_pipe_does_not_delay_the_exit(task: Task, server: Server) -> None:
     task.run([*SH, "setsid sleep 600 & echo said; exit 3"])
     assert server.wait("exited")["tail"] == ["said"]
     server.wait("cleared")
 
 
-def test_flood_is_kept(task: Task, server: Server) -> None:
+def test_large_output_is_complete(task: Task, server: Server) -> None:
     _run_python(task, server, "for n in range(200_000): print('line', n)")
     assert task.texts("o") == [f"line {n}" for n in range(200_000)]
 
@@ -143,7 +142,7 @@ def test_flood_is_kept(task: Task, server: Server) -> None:
 
 @dataclass
 class Disk:
-    """A directory on a disk that can be full, and how to make it so and not."""
+    """A directory on a disk that can be filled and freed."""
 
     path: Path
     fill: Callable[[], None]
@@ -152,7 +151,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A small file system where this user may mount one; else a limit on the size of files, which fails alike."""
+    """Return a small file system if this user may mount one, else a limit on file sizes, which fails alike."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(path)]
@@ -166,7 +165,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def _limit_files(limits: tuple[int, int]) -> None:
-    """For this process and the launchers that it started, not for their ranks."""
+    """Limit this process and the launchers that it started, but not their ranks."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     for pid in [os.getpid(), *map(int, children)]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
@@ -182,23 +181,23 @@ def _records(path: Path) -> list[str]:
     return [line.split(" ", 2)[2] for line in path.read_text().splitlines() if line.count(" ") >= 2]
 
 
-def test_what_a_full_disk_did_not_take_is_counted(disk: Disk) -> None:
+def test_bytes_lost_on_a_full_disk_are_counted(disk: Disk) -> None:
     log = LogFile(str(disk.path / "log"))
     log.write("1 o first\n")
     disk.fill()
     lost = ["2 o " + "x" * 8000 + "\n", "3 o " + "y" * 500 + "\n"]
     for record in lost:
         log.write(record)
-    kept = (disk.path / "log").stat().st_size - len("1 o first\n")
+    kept_bytes = (disk.path / "log").stat().st_size - len("1 o first\n")
     disk.free()
     log.write("4 o last\n")
     log.close()
-    first, *_, said, last = _records(disk.path / "log")
+    first, *_, notice, last = _records(disk.path / "log")
     assert (first, last) == ("first", "last")
-    assert said.startswith(f"ganger: {sum(map(len, lost)) - kept} bytes of output were lost here: ")
+    assert notice.startswith(f"ganger: {sum(map(len, lost)) - kept_bytes} bytes of output were lost here: ")
 
 
-def test_loss_is_said_when_the_log_closes(disk: Disk) -> None:
+def test_lost_bytes_are_reported_when_the_log_closes(disk: Disk) -> None:
     log = LogFile(str(disk.path / "log"))
     disk.fill()
     log.write("2 o " + "x" * 8000 + "\n")
@@ -207,7 +206,7 @@ def test_loss_is_said_when_the_log_closes(disk: Disk) -> None:
     assert "bytes of output were lost here" in _records(disk.path / "log")[-1]
 
 
-def test_rank_runs_on_while_the_disk_is_full(disk: Disk, archive: Path, server: Server) -> None:
+def test_rank_continues_while_the_disk_is_full(disk: Disk, archive: Path, server: Server) -> None:
     task = Task(disk.path / "task", archive, server.path)
     task.work = disk.path.parent
     code = """
@@ -241,7 +240,7 @@ print("after")
         task.end()
 
 
-def test_everything_is_reported_though_nothing_can_be_written(disk: Disk, archive: Path, server: Server) -> None:
+def test_everything_is_reported_on_a_full_disk(disk: Disk, archive: Path, server: Server) -> None:
     task = Task(disk.path / "task", archive, server.path)
     task.work = disk.path.parent
     try:

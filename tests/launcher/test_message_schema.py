@@ -1,4 +1,4 @@
-"""What comes from a launcher is of the types and ranges that the server counts on, or it is refused."""
+"""Messages of launchers have the types and ranges that the server relies on, or are refused."""
 
 from collections.abc import Callable
 from random import Random
@@ -81,8 +81,8 @@ def test_wrong_type_or_range_is_refused(kind: str, wrong: dict[str, Any]) -> Non
 @settings(max_examples=MANY)
 @given(seed=SEEDS)
 def test_any_json_is_a_message_or_refused(seed: int) -> None:
-    message, why = taken(message_schema.message, forged_message(Random(seed)))
-    assert (0 < len(why) <= message_schema.REASON_CHARACTERS) != (message is not None)
+    message, reason = parse_or_reason(message_schema.message, forged_message(Random(seed)))
+    assert (0 < len(reason) <= message_schema.REASON_CHARACTERS) != (message is not None)
     if message is not None and message["type"] in (
         "exited",
         "start_failed",
@@ -98,13 +98,13 @@ def test_any_json_is_a_message_or_refused(seed: int) -> None:
 @settings(max_examples=MANY)
 @given(seed=SEEDS)
 def test_any_json_is_an_exit_record_or_refused(seed: int) -> None:
-    found, why = taken(message_schema.exit_record, forged(Random(seed), EXIT_RECORD))
-    end = None if found is None else message_events.rank_end(found, "n1")
-    assert why or (end is not None and (end.exit_code is None) != (end.signal is None))
+    record, reason = parse_or_reason(message_schema.exit_record, forged(Random(seed), EXIT_RECORD))
+    end = None if record is None else message_events.rank_end(record, "n1")
+    assert reason or (end is not None and (end.exit_code is None) != (end.signal is None))
 
 
-def taken(parse: Callable[[bytes], dict[str, Any]], text: bytes) -> tuple[dict[str, Any] | None, str]:
-    """What is made of a text; or None, and why it is refused."""
+def parse_or_reason(parse: Callable[[bytes], dict[str, Any]], text: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the parsed text; or None, and the reason why it is refused."""
     try:
         return parse(text), ""
     except BadMessage as error:
@@ -112,11 +112,11 @@ def taken(parse: Callable[[bytes], dict[str, Any]], text: bytes) -> tuple[dict[s
 
 
 def _as_json(message: dict[str, Any]) -> dict[str, Any]:
-    """As the launcher writes it: with lists for tuples."""
+    """Return a message as the launcher writes it: with lists for tuples."""
     return {name: _listed(value) for name, value in message.items()}
 
 
 def _listed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _listed(each) for name, each in value.items()}
-    return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: _listed(item) for name, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""docs/reference/launcher-protocol.md names every message and field that the launcher sends or accepts, and no
+"""docs/reference/launcher-protocol.md lists every message and field that the launcher sends or accepts, and no
 others."""
 
 import itertools
@@ -15,11 +15,11 @@ from ganger.launcher.protocol import messages
 from ganger.launcher.protocol.link import Link
 from ganger.launcher.protocol.server_address import Server
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "launcher-protocol.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "launcher-protocol.md").read_text()
 
 
 def _table(title: str) -> dict[str, tuple[str, ...]]:
-    """Type -> fields of the table under a heading."""
+    """Return the fields by type of the table under a heading."""
     section = PAGE.partition(f"### {title}\n")[2].partition("\n#")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `")
@@ -56,7 +56,7 @@ def test_link_sends_nothing_that_the_page_does_not_list(kind: str, fields: dict[
     with selectors.DefaultSelector() as selector:
         link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
         with pytest.raises((KeyError, ValueError)):
-            link.fact(kind, gang="g", node="n", generation=1, **fields)
+            link.send_fact(kind, gang="g", node="n", generation=1, **fields)
 
 
 def test_link_backs_off_from_a_tenth_of_a_second_to_one(tmp_path: Path) -> None:
@@ -70,15 +70,15 @@ def test_link_backs_off_from_a_tenth_of_a_second_to_one(tmp_path: Path) -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1, 1]
 
 
-def test_link_says_nothing_unnumbered_while_nobody_listens(tmp_path: Path) -> None:
-    with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "s"))
-        listening.listen()
+def test_link_sends_no_updates_while_not_welcomed(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
         link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
-        link.say("progressed", gang="g", node="n", generation=1, step=1, metrics={}, milestone=False)
+        link.send_update("progressed", gang="g", node="n", generation=1, step=1, metrics={}, milestone=False)
         assert not link.has_unacknowledged
         link.tick(0)
-        link.say("progressed", gang="g", node="n", generation=1, step=2, metrics={}, milestone=False)
-        with listening.accept()[0] as connection:
+        link.send_update("progressed", gang="g", node="n", generation=1, step=2, metrics={}, milestone=False)
+        with listener.accept()[0] as connection:
             assert connection.recv(4096) == b'{"v": 1, "type": "hello"}\n'
         link.close()

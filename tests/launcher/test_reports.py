@@ -1,4 +1,4 @@
-"""From the reports of ranks to facts: the slowest rank's step, the newest checkpoint, and not too many of either."""
+"""Facts from the reports of ranks: the slowest rank's step, the newest checkpoint, at a limited rate."""
 
 import json
 import sys
@@ -25,39 +25,39 @@ PLAN = {
 
 
 class Board:
-    """Report files of some ranks, and what `Reports` makes of them as time goes on."""
+    """Report files of some ranks, and the messages that `Reports` sends about them over time."""
 
     def __init__(self, directory: Path, ranks: int) -> None:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
-        self.told: list[tuple[Any, ...]] = []
+        self.sent: list[tuple[Any, ...]] = []
         self.took_ms = 0
-        lookout = Monitor(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
+        monitor = Monitor(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # stands for a MessageSender
         resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
-        self.reports = Reports(str(directory), self, lookout, resumption, 0.0)  # type: ignore[arg-type]
+        self.reports = Reports(str(directory), self, monitor, resumption, 0.0)  # type: ignore[arg-type]
 
-    def fact(self, kind: str, step: int, **fields: Any) -> None:
+    def send_fact(self, kind: str, step: int, **fields: Any) -> None:
         assert fields.get("milestone", True)
         self.took_ms = fields.get("took_ms", 0)
-        self.told.append(("fact", kind, step))
+        self.sent.append(("fact", kind, step))
 
-    def say(self, kind: str, step: int, **fields: Any) -> None:
+    def send_update(self, kind: str, step: int, **fields: Any) -> None:
         assert not fields["milestone"]
-        self.told.append(("say", kind, step))
+        self.sent.append(("update", kind, step))
 
     def write(self, rank: int, *records: dict[str, Any]) -> None:
         with self.paths[rank].open("a") as file:
             file.writelines(json.dumps({"t": 1, **record}) + "\n" for record in records)
 
-    def at(self, now: float) -> list[tuple[Any, ...]]:
-        """What is told at that time."""
-        self.told.clear()
+    def messages_at(self, now: float) -> list[tuple[Any, ...]]:
+        """Return the messages sent at that time."""
+        self.sent.clear()
         self.reports.tick(now)
-        return list(self.told)
+        return list(self.sent)
 
-    def at_the_end(self, now: float) -> list[tuple[Any, ...]]:
-        self.told.clear()
+    def final_messages(self, now: float) -> list[tuple[Any, ...]]:
+        self.sent.clear()
         self.reports.flush(now)
-        return list(self.told)
+        return list(self.sent)
 
 
 @pytest.fixture
@@ -66,109 +66,109 @@ def board(tmp_path: Path) -> Board:
 
 
 def test_first_step_is_a_milestone_at_once(board: Board) -> None:
-    assert board.at(0.25) == []
+    assert board.messages_at(0.25) == []
     board.write(0, {"step": 0})
-    assert board.at(0.5) == [("fact", "progressed", 0)]
+    assert board.messages_at(0.5) == [("fact", "progressed", 0)]
 
 
-def test_steps_are_told_each_half_second_and_kept_each_ten(board: Board) -> None:
-    told = []
+def test_steps_are_sent_each_half_second_and_as_facts_each_ten(board: Board) -> None:
+    sent = []
     for quarter in range(1, 121):
         board.write(0, {"step": quarter})
-        told += board.at(quarter / 4)
-    assert [step for how, _, step in told if how == "fact"] == [1, 41, 81]
-    assert [step for how, _, step in told] == list(range(1, 121, 2))
+        sent += board.messages_at(quarter / 4)
+    assert [step for method, _, step in sent if method == "fact"] == [1, 41, 81]
+    assert [step for method, _, step in sent] == list(range(1, 121, 2))
 
 
 def test_slowest_rank_counts(board: Board) -> None:
     board.write(0, {"step": 9})
-    assert board.at(1) == [("fact", "progressed", 9)]
+    assert board.messages_at(1) == [("fact", "progressed", 9)]
     board.write(1, {"step": 3})
-    assert board.at(2) == [("say", "progressed", 3)]
+    assert board.messages_at(2) == [("update", "progressed", 3)]
     board.write(1, {"step": 11})
-    assert board.at(3) == [("say", "progressed", 9)]
+    assert board.messages_at(3) == [("update", "progressed", 9)]
 
 
-def test_nothing_new_is_nothing_told(board: Board) -> None:
+def test_nothing_new_is_not_sent(board: Board) -> None:
     board.write(0, {"step": 1})
-    board.at(1)
-    assert [board.at(now) for now in (2, 12, 22)] == [[], [], []]
-    assert board.at_the_end(23) == []
+    board.messages_at(1)
+    assert [board.messages_at(now) for now in (2, 12, 22)] == [[], [], []]
+    assert board.final_messages(23) == []
 
 
 def test_last_step_is_always_a_milestone(board: Board) -> None:
     board.write(0, {"step": 1})
-    board.at(1)
+    board.messages_at(1)
     board.write(0, {"step": 2})
-    assert board.at_the_end(1.1) == [("fact", "progressed", 2)]
+    assert board.final_messages(1.1) == [("fact", "progressed", 2)]
 
 
-def test_time_of_many_checkpoints_is_at_most_what_the_server_takes(board: Board) -> None:
+def test_total_checkpoint_time_is_limited_to_the_servers_maximum(board: Board) -> None:
     board.write(0, *({"checkpoint": step, "took_ms": (1 << 53) - 1} for step in range(3)))
-    assert board.at(1) == [("fact", "checkpointed", 2)]
+    assert board.messages_at(1) == [("fact", "checkpointed", 2)]
     assert board.took_ms == (1 << 53) - 1
 
 
-def test_report_of_more_digits_than_a_rank_has_is_none(board: Board) -> None:
+def test_report_with_too_many_rank_digits_is_ignored(board: Board) -> None:
     board.paths[0] = board.paths[0].with_name("rank-1000000.report")
     board.write(0, {"step": 1})
-    assert board.at(1) == []
+    assert board.messages_at(1) == []
 
 
-def test_checkpoints_are_told_once_a_second_at_most(board: Board) -> None:
-    told = []
+def test_checkpoints_are_sent_at_most_once_a_second(board: Board) -> None:
+    sent = []
     for quarter in range(1, 13):
         board.write(0, {"checkpoint": quarter, "directory": "/d"})
-        told += board.at(quarter / 4)
-    assert told == [("fact", "checkpointed", step) for step in (1, 5, 9)]
-    assert board.at_the_end(3.1) == [("fact", "checkpointed", 12)]
+        sent += board.messages_at(quarter / 4)
+    assert sent == [("fact", "checkpointed", step) for step in (1, 5, 9)]
+    assert board.final_messages(3.1) == [("fact", "checkpointed", 12)]
 
 
-def test_older_checkpoint_is_no_news(board: Board) -> None:
+def test_older_checkpoint_is_not_sent(board: Board) -> None:
     board.write(0, {"checkpoint": 5})
-    board.at(1)
+    board.messages_at(1)
     board.write(1, {"checkpoint": 4})
-    assert board.at(3) == []
+    assert board.messages_at(3) == []
 
 
-def test_what_a_rank_began_from_is_told_once(board: Board) -> None:
+def test_the_checkpoint_a_rank_resumed_from_is_sent_once(board: Board) -> None:
     flaws = [{"step": 9, "flaw": "its manifest is broken"}]
     board.write(1, {"resumed": 7, "passed": []})
-    assert board.at(1) == [("fact", "resumed", 7)]
+    assert board.messages_at(1) == [("fact", "resumed", 7)]
     board.write(0, {"resumed": 7, "passed": flaws})
-    assert board.at(2) == [("fact", "resumed", 7)]
+    assert board.messages_at(2) == [("fact", "resumed", 7)]
     board.write(0, {"resumed": 7, "passed": flaws})
     board.write(1, {"resumed": 8, "passed": []})
-    assert board.at(3) == [], "the lowest rank is right"
+    assert board.messages_at(3) == [], "the lowest rank is decisive"
     board.write(0, {"step": 8}, {"resumed": 8, "passed": []})
-    assert board.at(4) == [("fact", "progressed", 8)], "it looks something up, and goes on"
+    assert board.messages_at(4) == [("fact", "progressed", 8)], "a later lookup is not where it resumed"
 
 
 def test_polls_four_times_a_second(board: Board) -> None:
     board.write(0, {"step": 1})
-    assert board.at(0.2) == []
-    assert board.at(0.25) != []
+    assert board.messages_at(0.2) == []
+    assert board.messages_at(0.25) != []
     assert board.reports.due == 0.5
 
 
-def test_half_a_line_waits_for_its_other_half(board: Board) -> None:
+def test_incomplete_line_waits_for_its_end(board: Board) -> None:
     with board.paths[0].open("a") as file:
         file.write('{"t": 1, "st')
         file.flush()
-        assert board.at(1) == []
+        assert board.messages_at(1) == []
         file.write('ep": 7}\n')
-    assert board.at(2) == [("fact", "progressed", 7)]
+    assert board.messages_at(2) == [("fact", "progressed", 7)]
 
 
 @pytest.mark.parametrize("line", ["", "{", "[1]", "null", '{"step": "x"}', '{"phase": "eval"}', "\udcff"])
-def test_other_lines_are_passed_over(line: str, board: Board) -> None:
+def test_invalid_lines_are_ignored(line: str, board: Board) -> None:
     board.paths[0].write_bytes(line.encode(errors="surrogateescape") + b'\n{"t": 1, "step": 3}\n')
-    assert board.at(1) == [("fact", "progressed", 3)]
+    assert board.messages_at(1) == [("fact", "progressed", 3)]
 
 
-def test_report_of_many_megabytes_is_read_to_its_end(board: Board) -> None:
+def test_large_report_is_read_completely(board: Board) -> None:
     board.write(0, *({"step": step, "metrics": {"loss": 1.0}} for step in range(60_000)))
-    assert board.at_the_end(1) == [("fact", "progressed", 59_999)]
+    assert board.final_messages(1) == [("fact", "progressed", 59_999)]
 
 
 REPORTER = """
@@ -199,11 +199,11 @@ def test_last_progress_comes_before_the_outcome(code: int, outcome: str, task: T
 def test_slowest_rank_of_real_ones(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", REPORTER.format(code=0)], ranks=2)
     server.wait("cleared")
-    last = [message for message in server.heard if message["type"] == "progressed"][-1]
+    last = [message for message in server.messages if message["type"] == "progressed"][-1]
     assert (last["step"], last["metrics"]) == (2, {"loss": 1.5})
 
 
-def test_only_the_newest_progress_is_kept_while_the_server_is_away(task: Task, server: Server) -> None:
+def test_only_the_newest_progress_is_kept_while_disconnected(task: Task, server: Server) -> None:
     server.close()
     line = "echo '{\"step\": 1}' >> $R; while [ ! -e go ]; do sleep 0.01; done; echo '{\"step\": 2}' >> $R"
     report = str(task.path / "1" / "rank-0.report")

@@ -1,4 +1,4 @@
-"""Ranks are started as the plan says, and how they end is on the disk before it is told."""
+"""Ranks are started as the plan says, and how they end is on disk before it is reported."""
 
 import json
 import os
@@ -11,39 +11,38 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.harness import GANG, NODE, Server, Task, eventually, is_alive
+from tests.launcher.harness import GANG, NODE, SH, Server, Task, eventually, is_alive
 
 NO_MANIFEST = "ganger-checkpoint.json cannot be read (No such file or directory)"
-SH = ["/bin/sh", "-c"]
 
 
 def test_ranks_that_exit_with_0_are_finished_and_cleared(task: Task, server: Server) -> None:
     task.run([*SH, "echo rank $GANGER_RANK; echo oops >&2"], ranks=2)
     server.wait("cleared")
     assert server.kinds() == ["started", "finished", "cleared"]
-    assert [message["n"] for message in server.heard if "n" in message] == [1, 2, 3]
+    assert [message["n"] for message in server.messages if "n" in message] == [1, 2, 3]
     assert task.texts("o", "rank-1.log") == ["rank 1"]
     assert task.texts("e", "rank-1.log") == ["oops"]
     assert task.file("cleared").exists()
     assert task.json("rank-0.exit")["exit_code"] == 0
 
 
-def test_messages_say_what_they_are_about(task: Task, server: Server) -> None:
+def test_messages_name_gang_node_and_generation(task: Task, server: Server) -> None:
     task.run([*SH, "exit 0"])
     cleared = server.wait("cleared")
     assert (cleared["gang"], cleared["node"], cleared["generation"]) == (GANG, NODE, 1)
 
 
-def test_started_names_the_processes(task: Task, server: Server) -> None:
+def test_started_lists_the_processes(task: Task, server: Server) -> None:
     task.run([*SH, "echo $$; exec sleep 60"], ranks=2)
     started = server.wait("started")
     assert started["pids"] == task.json("started")["pids"]
     pid, ticks = started["pids"]["1"]
-    eventually(lambda: task.texts("o", "rank-1.log") == [str(pid)], "rank 1 says its pid")
+    eventually(lambda: task.texts("o", "rank-1.log") == [str(pid)], "rank 1 prints its pid")
     assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19] == str(ticks)
 
 
-def test_environment_is_the_plans_and_nothing_else(task: Task, server: Server) -> None:
+def test_environment_is_exactly_that_of_the_plan(task: Task, server: Server) -> None:
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     task.plan(
         [sys.executable, "-S", "-c", code],
@@ -63,33 +62,40 @@ def test_environment_is_the_plans_and_nothing_else(task: Task, server: Server) -
     }
 
 
+def _make_checkpoint(root: Path, step: int, text: str = "abc", size: int | None = 3, **owner: str) -> None:
+    """Write a checkpoint whose manifest has that size and the CRC-32 of "abc"; none if the size is None."""
+    directory = root / f"step-{step:09}"
+    directory.mkdir(parents=True)
+    (directory / "model.pt").write_text(text)
+    if size is not None:
+        manifest = {"step": step, **owner, "files": {"model.pt": {"bytes": size, "crc32": zlib.crc32(b"abc")}}}
+        (directory / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+
+
 @pytest.mark.parametrize(
-    ("resume", "uid", "found"),
+    ("resume", "uid", "expected"),
     [("auto", "other", "step-000000012"), ("never", "other", ""), ("never", GANG, "step-000000012")],
 )
-def test_the_newest_whole_checkpoint_is_named(task: Task, server: Server, resume: str, uid: str, found: str) -> None:
+def test_the_newest_complete_checkpoint_is_used(
+    task: Task, server: Server, resume: str, uid: str, expected: str
+) -> None:
     root = task.work / "checkpoints"
     for step, size in ((7, 3), (12, 3), (20, 4), (30, None)):
-        place = root / f"step-{step:09}"
-        place.mkdir(parents=True)
-        (place / "model.pt").write_text("abc")
-        if size is not None:
-            manifest = {"step": step, "uid": uid, "files": {"model.pt": {"bytes": size, "crc32": zlib.crc32(b"abc")}}}
-            (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+        _make_checkpoint(root, step, size=size, uid=uid)
     (root / ".step-000000040.draft").mkdir()
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root), "GANGER_RESUME": resume}
     environment |= {"GANGER_JOB_ID": GANG, "GANGER_JOB_UID": GANG}
     task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
     server.wait("cleared")
-    assert task.texts("o") == [f"from {root / found if found else ''}"]
+    assert task.texts("o") == [f"from {root / expected if expected else ''}"]
     flaws = [{"step": 30, "flaw": NO_MANIFEST}, {"step": 20, "flaw": "model.pt has 3 bytes instead of 4"}]
-    flaws = flaws if found else flaws[:1]  # those of other jobs are no matter
-    told = server.wait("resumed")
-    assert (told["step"], told["passed"]) == (12 if found else None, flaws)
+    flaws = flaws if expected else flaws[:1]  # those of other jobs are not reported
+    resumed = server.wait("resumed")
+    assert (resumed["step"], resumed["passed"]) == (12 if expected else None, flaws)
     assert server.kinds().index("resumed") < server.kinds().index("started")
 
 
-def test_the_attempt_has_come_before_its_ranks_look_for_checkpoints(task: Task, server: Server) -> None:
+def test_the_fence_is_claimed_before_ranks_start(task: Task, server: Server) -> None:
     root = task.work / "checkpoints"
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)}
     environment |= {"GANGER_JOB_ID": GANG, "GANGER_JOB_UID": "8f1c"}
@@ -100,47 +106,39 @@ def test_the_attempt_has_come_before_its_ranks_look_for_checkpoints(task: Task, 
     assert task.texts("o") == [f".attempt~000001~000001~{GANG}~8f1c", f"{draft.name}.superseded"]
 
 
-def test_small_checkpoint_is_read_before_it_is_named(task: Task, server: Server) -> None:
+def test_small_checkpoint_is_read_before_it_is_used(task: Task, server: Server) -> None:
     root = task.work / "checkpoints"
     for step, text in ((7, "abc"), (12, "xyz")):
-        place = root / f"step-{step:09}"
-        place.mkdir(parents=True)
-        (place / "model.pt").write_text(text)
-        manifest = {"step": step, "files": {"model.pt": {"bytes": 3, "crc32": zlib.crc32(b"abc")}}}
-        (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+        _make_checkpoint(root, step, text)
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)}
     task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
     server.wait("cleared")
     assert task.texts("o") == [f"from {root / 'step-000000007'}"]
 
 
-def test_one_that_an_attempt_failed_on_is_named_where_no_other_is_whole(task: Task, server: Server) -> None:
+def test_checkpoint_that_an_attempt_failed_on_is_used_as_a_last_resort(task: Task, server: Server) -> None:
     root = task.work / "checkpoints"
     for step, text in ((7, "xyz"), (12, "abc")):
-        place = root / f"step-{step:09}"
-        place.mkdir(parents=True)
-        (place / "model.pt").write_text(text)
-        manifest = {"step": step, "files": {"model.pt": {"bytes": 3, "crc32": zlib.crc32(b"abc")}}}
-        (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+        _make_checkpoint(root, step, text)
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root), "GANGER_RESUME_SKIP": "12"}
     task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
     server.wait("cleared")
     assert task.texts("o") == [f"from {root / 'step-000000012'}"]
-    told = server.wait("resumed")
-    assert (told["step"], [each["step"] for each in told["passed"]]) == (12, [7])
+    resumed = server.wait("resumed")
+    assert (resumed["step"], [flaw["step"] for flaw in resumed["passed"]]) == (12, [7])
 
 
-def test_no_more_passed_over_checkpoints_are_told_than_the_server_takes(task: Task, server: Server) -> None:
+def test_number_of_reported_skipped_checkpoints_is_limited(task: Task, server: Server) -> None:
     root = task.work / "checkpoints"
     for step in range(1_001):
         (root / f"step-{step:09}").mkdir(parents=True)
     task.run(["/bin/true"], environment={"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)})
     server.wait("cleared")
-    told = server.wait("resumed")
-    assert [each["step"] for each in told["passed"]] == list(range(1_000, 500, -1))
+    resumed = server.wait("resumed")
+    assert [flaw["step"] for flaw in resumed["passed"]] == list(range(1_000, 500, -1))
 
 
-def test_only_the_launcher_of_rank_0_tells_of_checkpoints(task: Task, server: Server) -> None:
+def test_only_the_launcher_of_rank_0_reports_checkpoints(task: Task, server: Server) -> None:
     (task.work / "checkpoints" / "step-000000007").mkdir(parents=True)
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(task.work / "checkpoints")}
     task.run(["/bin/true"], environment=environment, ranks=[{"rank": 1, "environment": {}}])
@@ -171,19 +169,19 @@ def test_rank_inherits_no_ignored_signal_and_no_open_file(task: Task, server: Se
     assert task.texts("o") == ["True 4"]  # stdin, stdout, stderr, and the listing itself
 
 
-def test_limits_are_left_alone(task: Task, server: Server) -> None:
+def test_resource_limits_are_unchanged(task: Task, server: Server) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     task.run([*SH, "ulimit -n"])
     server.wait("cleared")
     assert task.texts("o") == [str(soft)]
 
 
-def test_launcher_says_who_it_is_before_a_rank_runs(task: Task, server: Server) -> None:
+def test_launcher_writes_its_identity_before_a_rank_runs(task: Task, server: Server) -> None:
     launcher = task.run([*SH, "cat $GANGER_TASK_DIR/../launcher.json"])
     server.wait("cleared")
-    who = json.loads(task.texts("o")[0])
-    assert who["pid"] == launcher.pid
-    assert Path(f"/proc/{launcher.pid}/stat").read_text().rpartition(")")[2].split()[19] == str(who["start_ticks"])
+    identity = json.loads(task.texts("o")[0])
+    assert identity["pid"] == launcher.pid
+    assert Path(f"/proc/{launcher.pid}/stat").read_text().rpartition(")")[2].split()[19] == str(identity["start_ticks"])
 
 
 def test_runs_before_there_is_a_server(task: Task) -> None:
@@ -191,7 +189,7 @@ def test_runs_before_there_is_a_server(task: Task) -> None:
     task.wait_for("cleared")
 
 
-def test_first_failure_is_told_once_with_its_last_words(task: Task, server: Server) -> None:
+def test_first_failure_is_reported_once_with_its_last_lines(task: Task, server: Server) -> None:
     line = "seq 100 >&2; echo stdout; test $GANGER_RANK = 1 && exit 3; while [ ! -e go ]; do sleep 0.01; done; exit 4"
     seen_on_disk: list[Any] = []
     server.on_message = lambda m: seen_on_disk.append(task.json("rank-1.exit")) if m["type"] == "exited" else None
@@ -207,7 +205,7 @@ def test_first_failure_is_told_once_with_its_last_words(task: Task, server: Serv
     assert task.json("rank-0.exit")["exit_code"] == 4
 
 
-def test_failure_leaves_the_other_ranks_alone(task: Task, server: Server) -> None:
+def test_failure_does_not_affect_other_ranks(task: Task, server: Server) -> None:
     task.run([*SH, "test $GANGER_RANK = 1 && exit 3; while [ ! -e go ]; do sleep 0.01; done; echo on"], ranks=2)
     server.wait("exited")
     assert not task.file("rank-0.exit").exists()
@@ -216,7 +214,7 @@ def test_failure_leaves_the_other_ranks_alone(task: Task, server: Server) -> Non
     assert task.texts("o") == ["on"]
 
 
-def test_death_by_signal_is_told_as_such(task: Task, server: Server) -> None:
+def test_death_by_signal_is_reported_as_such(task: Task, server: Server) -> None:
     task.run([*SH, "echo last words; kill -SEGV $$"])
     exited = server.wait("exited")
     assert (exited["signal"], "exit_code" in exited, exited["tail"]) == (11, False, ["last words"])
@@ -242,7 +240,7 @@ def test_setup_that_fails_starts_no_rank(task: Task, server: Server) -> None:
     assert not (task.work / "started").exists()
 
 
-def test_what_setup_left_running_lives_as_long_as_the_ranks(task: Task, server: Server) -> None:
+def test_background_process_of_setup_lives_as_long_as_the_ranks(task: Task, server: Server) -> None:
     task.run([*SH, "kill -0 $(cat daemon) && echo served"], setup="sleep 60 & echo $! > daemon")
     server.wait("cleared")
     assert task.texts("o") == ["served"]
@@ -264,14 +262,18 @@ CANNOT_START = {
     "program not in PATH": (lambda d: {"argv": ["trian"]}, 127, "there is no program 'trian' in PATH ("),
     "program file missing": (lambda d: {"argv": [f"{d}/trian"]}, 127, "there is no program {d}/trian"),
     "no such relative path": (lambda d: {"argv": ["./trian"]}, 127, "there is no program {w}/./trian"),
-    "not executable": (lambda d: {"argv": [_plain_file(d / "x")]}, 126, "the program '{d}/x' may not be executed"),
+    "not executable": (lambda d: {"argv": [_plain_file(d / "x")]}, 126, "the program '{d}/x' is not executable"),
     "interpreter missing": (
         lambda d: {"argv": [_script(d / "x", "#!/no/such", 0o755)]},
         127,
         "the interpreter that the first line of {d}/x names does not exist",
     ),
-    "no executable": (lambda d: {"argv": [_script(d / "x", "\0", 0o755)]}, 126, "the program '{d}/x' is no executable"),
-    "a directory": (lambda d: {"argv": [str(d)]}, 126, "the program '{d}' may not be executed"),
+    "no executable": (
+        lambda d: {"argv": [_script(d / "x", "\0", 0o755)]},
+        126,
+        "the program '{d}/x' has no executable format",
+    ),
+    "a directory": (lambda d: {"argv": [str(d)]}, 126, "the program '{d}' is not executable"),
     "zero byte": (lambda d: {"argv": ["a\0b"]}, 126, "the program 'a\\x00b' cannot be started"),
     "directory missing": (lambda d: {"directory": f"{d}/gone"}, 127, "the directory {d}/gone does not exist"),
     "directory is a file": (
@@ -283,7 +285,7 @@ CANNOT_START = {
 
 
 @pytest.mark.parametrize(("fields", "exit_code", "detail"), CANNOT_START.values(), ids=CANNOT_START)
-def test_what_cannot_start_says_why(fields: Any, exit_code: int, detail: str, task: Task, server: Server) -> None:
+def test_start_failure_has_a_reason(fields: Any, exit_code: int, detail: str, task: Task, server: Server) -> None:
     task.run(**{"argv": [*SH, "exit 0"], "ranks": 2, **fields(task.path.parent)})
     server.wait("cleared")
     assert server.kinds() == ["start_failed", "cleared"]
@@ -294,7 +296,7 @@ def test_what_cannot_start_says_why(fields: Any, exit_code: int, detail: str, ta
 
 
 def _without_override() -> None:
-    """Even root may not read what its mode forbids, from here on."""
+    """Enforce file modes on root too, from here on."""
     import ctypes
 
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -302,7 +304,7 @@ def _without_override() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o300, 0o600])
-def test_unreadable_directory_says_so(mode: int, task: Task, server: Server) -> None:
+def test_unreadable_directory_is_reported(mode: int, task: Task, server: Server) -> None:
     forbidden = task.work / "forbidden"
     forbidden.mkdir()
     task.plan([*SH, "exit 0"], directory=str(forbidden))
@@ -310,11 +312,11 @@ def test_unreadable_directory_says_so(mode: int, task: Task, server: Server) -> 
     task.start(preexec_fn=_without_override)
     failed = server.wait("start_failed")
     forbidden.chmod(0o700)
-    assert failed["detail"].startswith(f"the directory {forbidden} may not be read by user {os.geteuid()}")
+    assert failed["detail"].startswith(f"the directory {forbidden} is not readable by user {os.geteuid()}")
     assert failed["exit_code"] == 126
 
 
-def test_more_ranks_than_the_launcher_can_hold_pipes_of(task: Task, server: Server) -> None:
+def test_more_ranks_than_the_launcher_can_open_pipes_for(task: Task, server: Server) -> None:
     task.plan(["sleep", "600"], ranks=8)
     task.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20)))
     server.wait("cleared")
@@ -324,7 +326,7 @@ def test_more_ranks_than_the_launcher_can_hold_pipes_of(task: Task, server: Serv
     assert failed["exit_code"] == 126
 
 
-def test_rank_that_cannot_start_takes_the_started_ones_with_it(task: Task, server: Server) -> None:
+def test_rank_that_cannot_start_ends_the_started_ones(task: Task, server: Server) -> None:
     tried = [{"rank": 0, "environment": {"PATH": "/bin"}}, {"rank": 1, "environment": {"PATH": "/no"}}]
     task.run(["sleep", "60"], ranks=tried)
     server.wait("cleared")
@@ -338,29 +340,29 @@ def _exit_of(task: Task, *arguments: object) -> int:
     return subprocess.run(command, check=False, capture_output=True).returncode
 
 
-def test_second_launcher_of_a_directory_leaves(task: Task, server: Server) -> None:
+def test_second_launcher_of_a_directory_exits(task: Task, server: Server) -> None:
     task.run([*SH, "sleep 60"])
     server.wait("started")
     assert _exit_of(task, task.path, task.socket_path, 1) == 75
     assert server.kinds() == ["started"]
 
 
-def test_launcher_that_is_used_wrongly_says_so(task: Task, tmp_path: Path) -> None:
+def test_usage_errors(task: Task, tmp_path: Path) -> None:
     assert _exit_of(task, task.path) == 64
     assert _exit_of(task, task.path, task.socket_path, "first") == 64
     assert _exit_of(task, task.path, task.socket_path, 7) == 66
-    assert "plan-7.json cannot be read: No such file or directory" in task.own_log()
+    assert "plan-7.json: No such file or directory" in task.own_log()
     assert _exit_of(task, tmp_path / "nowhere", task.socket_path, 1) == 73
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gang": "g"}', '{"gang": 7}'])
-def test_broken_first_plan_ends_the_launcher(text: str, task: Task) -> None:
+def test_invalid_first_plan_ends_the_launcher(text: str, task: Task) -> None:
     (task.path / "plan-1.json").write_text(text)
     assert _exit_of(task, task.path, task.socket_path, 1) == 66
-    assert "plan-1.json is broken" in task.own_log()
+    assert "plan-1.json is invalid" in task.own_log()
 
 
-def test_files_are_for_this_user_alone(task: Task, server: Server) -> None:
+def test_files_are_private(task: Task, server: Server) -> None:
     task.run([*SH, "exit 1"], setup="true")
     server.wait("cleared")
     written = [

@@ -1,4 +1,4 @@
-"""The values of secrets reach the ranks, and nothing that the launcher writes or says."""
+"""Values of secrets reach the ranks, but nothing that the launcher writes or sends."""
 
 import json
 import os
@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.logs.redaction import Redaction
-from tests.launcher.harness import Server, Task, eventually
+from tests.launcher.harness import SH, Server, Task, eventually
 
-SH = ["/bin/sh", "-c"]
 VALUE = "hunter2-swordfish"
 TOKEN = "tok-0123456789"
 
@@ -22,7 +21,7 @@ def run(task: Task, line: str, secrets: dict[str, Any] | str, **fields: Any) -> 
 
 
 def written(task: Task) -> str:
-    """All that lies in the task directory."""
+    """Return the content of all files in the task directory."""
     files = [path for path in task.path.rglob("*") if stat.S_ISREG(path.stat().st_mode)]
     return "".join(path.read_text(errors="replace") for path in files)
 
@@ -32,7 +31,7 @@ def test_ranks_and_setup_have_the_values(task: Task, server: Server) -> None:
     server.wait("finished")
 
 
-def test_values_stand_in_no_log_and_no_message(task: Task, server: Server) -> None:
+def test_values_are_in_no_log_and_no_message(task: Task, server: Server) -> None:
     line = "echo with $PASS and $TOKEN; echo $TOKEN$TOKEN; echo failed: $PASS >&2; exit 1"
     run(task, line, {"PASS": VALUE, "TOKEN": TOKEN}, setup="echo $PASS")
     exited = server.wait("exited")
@@ -40,11 +39,11 @@ def test_values_stand_in_no_log_and_no_message(task: Task, server: Server) -> No
     assert task.texts("o") == ["with *** and ***", "******"]
     assert task.texts("o", "setup.log") == ["***"]
     assert exited["tail"] == task.json("rank-0.exit")["tail"] == ["failed: ***"]
-    everything = written(task) + json.dumps(server.heard)
+    everything = written(task) + json.dumps(server.messages)
     assert [value for value in (VALUE, TOKEN) if value in everything] == []
 
 
-def test_what_cannot_start_names_no_value(task: Task, server: Server) -> None:
+def test_start_failure_contains_no_value(task: Task, server: Server) -> None:
     run(task, "", {"PASS": "no-such-program"}, environment={"PATH": "/bin"})
     server.wait("cleared")
     task.plan(["no-such-program"], generation=2, secrets=str(task.path.parent / "secrets.json"))
@@ -54,12 +53,12 @@ def test_what_cannot_start_names_no_value(task: Task, server: Server) -> None:
     assert task.json("rank-0.exit", 2)["tail"][0].startswith("there is no program '***'")
 
 
-def test_setup_that_fails_names_no_value(task: Task, server: Server) -> None:
+def test_failed_setup_shows_no_value(task: Task, server: Server) -> None:
     run(task, "", {"PASS": VALUE}, setup="echo bad $PASS >&2; exit 4")
     assert server.wait("start_failed")["tail"] == ["bad ***"]
 
 
-def test_value_that_comes_in_two_halves(task: Task, server: Server) -> None:
+def test_value_in_two_halves(task: Task, server: Server) -> None:
     line = "printf 'x hunter2-'; while [ ! -e go ]; do sleep 0.01; done; echo 'swordfish y'"
     run(task, line, {"PASS": VALUE})
     server.wait("started")
@@ -69,7 +68,7 @@ def test_value_that_comes_in_two_halves(task: Task, server: Server) -> None:
     assert [text for _, _, text in task.records()] == ["x ", "*** y"]
 
 
-def test_beginning_of_a_value_that_does_not_go_on_is_written_after_all(task: Task, server: Server) -> None:
+def test_incomplete_value_is_written_in_the_end(task: Task, server: Server) -> None:
     run(task, "printf 'hunter'", {"PASS": VALUE})
     server.wait("finished")
     assert [text for _, _, text in task.records()] == ["hunter"]
@@ -77,7 +76,7 @@ def test_beginning_of_a_value_that_does_not_go_on_is_written_after_all(task: Tas
 
 @pytest.mark.parametrize("before", range(16 * 1024 - len(VALUE) - 2, 16 * 1024 + 3))
 def test_value_at_the_end_of_a_piece(before: int) -> None:
-    """Every place of a value around the length at which a line is cut."""
+    """A value at every position around the length at which a line is cut."""
     import selectors
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -98,34 +97,34 @@ def test_value_at_the_end_of_a_piece(before: int) -> None:
     assert "".join(line.split(" ", 2)[2] for line in lines) == "x" * before + "***" + "y" * 20_000
 
 
-def test_each_line_of_a_value_is_one() -> None:
+def test_each_line_of_a_value_is_a_secret() -> None:
     key = Redaction(["-----BEGIN KEY-----\nMIIEowIBAAK\nabc\n-----END KEY-----\n"])
     assert key.mask("key=MIIEowIBAAK, abc, -----END KEY-----") == "key=***, abc, ***"
 
 
-def test_longer_value_goes_before_its_part() -> None:
+def test_longer_value_is_masked_before_its_part() -> None:
     assert Redaction(["abcd", "abcdefgh"]).mask("abcdefgh abcd") == "*** ***"
 
 
 @pytest.mark.parametrize("short", ["", "a", "abc"])
-def test_short_value_is_left_alone(short: str) -> None:
+def test_short_value_is_not_masked(short: str) -> None:
     assert Redaction([short]).mask("a cab abc") == "a cab abc"
     assert Redaction([short]).withheld("a cab abc") == 0
 
 
 @pytest.mark.parametrize(("text", "withheld"), [("", 0), ("x", 0), ("a", 1), ("xaba", 3), ("abac", 0), ("xab", 2)])
-def test_what_may_go_on_is_withheld(text: str, withheld: int) -> None:
+def test_possible_beginning_of_a_value_is_withheld(text: str, withheld: int) -> None:
     assert Redaction(["abad1", "zzzz"]).withheld(text) == withheld
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"A": 7}', '{"A": null}'])
-def test_broken_file_of_secrets_starts_nobody(text: str, task: Task, server: Server) -> None:
+def test_invalid_secrets_file_fails_the_start(text: str, task: Task, server: Server) -> None:
     run(task, "touch started", text)
     failed = server.wait("start_failed")
     assert failed["detail"].startswith(f"the secrets {task.path.parent}/secrets.json cannot be read: ")
     assert not (task.work / "started").exists()
 
 
-def test_missing_file_of_secrets_starts_nobody(task: Task, server: Server) -> None:
+def test_missing_secrets_file_fails_the_start(task: Task, server: Server) -> None:
     task.run([*SH, "exit 0"], secrets="/no/such/file")
     assert "No such file" in server.wait("start_failed")["detail"]

@@ -1,4 +1,4 @@
-"""The server may go and come as it likes: ranks run on, and no fact is lost."""
+"""Ranks continue while the server is away, and no fact is lost."""
 
 import json
 from contextlib import suppress
@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.harness import GANG, NODE, TOKEN, Server, Task
-
-SH = ["/bin/sh", "-c"]
-UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
+from tests.launcher.harness import GANG, NODE, SH, TOKEN, UNTIL_GO, Server, Task
 
 
-def test_hello_says_who_it_is_and_what_is_here(task: Task, server: Server) -> None:
+def test_hello_has_identity_and_generations(task: Task, server: Server) -> None:
     launcher = task.run([*SH, "exec sleep 600"])
     hello = server.wait("hello")
-    who = json.loads((task.path / "launcher.json").read_text())
+    identity = json.loads((task.path / "launcher.json").read_text())
     assert hello == {
         "v": 1,
         "type": "hello",
@@ -23,14 +20,14 @@ def test_hello_says_who_it_is_and_what_is_here(task: Task, server: Server) -> No
         "gang": GANG,
         "node": NODE,
         "pid": launcher.pid,
-        "start_ticks": who["start_ticks"],
+        "start_ticks": identity["start_ticks"],
         "generations": [1],
         "generation": 1,
         "address": None,
     }
 
 
-def test_hello_names_no_generation_that_is_over(task: Task, server: Server) -> None:
+def test_hello_lists_no_finished_generation(task: Task, server: Server) -> None:
     task.run([*SH, "exit 0"])
     server.wait("cleared")
     server.close()
@@ -38,7 +35,7 @@ def test_hello_names_no_generation_that_is_over(task: Task, server: Server) -> N
     assert server.wait("hello", count=2)["generations"] == []
 
 
-def test_nothing_is_told_before_the_welcome(task: Task, server: Server) -> None:
+def test_nothing_is_sent_before_the_welcome(task: Task, server: Server) -> None:
     server.welcomes = False
     task.run([*SH, "exit 0"])
     task.wait_for("cleared")
@@ -49,7 +46,7 @@ def test_nothing_is_told_before_the_welcome(task: Task, server: Server) -> None:
     assert server.kinds() == ["started", "finished", "cleared"]
 
 
-def test_what_was_not_acknowledged_is_told_again(task: Task, server: Server) -> None:
+def test_unacknowledged_facts_are_sent_again(task: Task, server: Server) -> None:
     server.acknowledges = False
     task.run([*SH, UNTIL_GO])
     server.wait("started")
@@ -59,7 +56,7 @@ def test_what_was_not_acknowledged_is_told_again(task: Task, server: Server) -> 
     server.acknowledges = True
     server.open()
     server.wait("cleared")
-    assert [(m["type"], m["n"]) for m in server.heard if "n" in m] == [
+    assert [(m["type"], m["n"]) for m in server.messages if "n" in m] == [
         ("started", 1),
         ("started", 1),
         ("finished", 2),
@@ -67,7 +64,7 @@ def test_what_was_not_acknowledged_is_told_again(task: Task, server: Server) -> 
     ]
 
 
-def test_what_was_acknowledged_is_not_told_again(task: Task, server: Server) -> None:
+def test_acknowledged_facts_are_not_sent_again(task: Task, server: Server) -> None:
     task.run([*SH, UNTIL_GO])
     server.wait("started")
     server.stop(7)  # its answer comes after the launcher has read the acknowledgement
@@ -80,7 +77,7 @@ def test_what_was_acknowledged_is_not_told_again(task: Task, server: Server) -> 
     assert server.kinds().count("started") == 1
 
 
-def test_acknowledgement_is_of_everything_up_to_it(task: Task, server: Server) -> None:
+def test_acknowledgement_covers_all_earlier_facts(task: Task, server: Server) -> None:
     server.acknowledges = False
     task.run([*SH, "exit 0"])
     server.wait("cleared")
@@ -90,10 +87,10 @@ def test_acknowledgement_is_of_everything_up_to_it(task: Task, server: Server) -
     server.close()
     server.open()
     server.wait("cleared", count=2, generation=7)
-    assert [m["n"] for m in server.heard if "n" in m] == [1, 2, 3, 4, 3, 4]
+    assert [m["n"] for m in server.messages if "n" in m] == [1, 2, 3, 4, 3, 4]
 
 
-def test_ranks_never_notice_that_the_server_is_gone(task: Task, server: Server) -> None:
+def test_ranks_continue_without_the_server(task: Task, server: Server) -> None:
     task.run([*SH, f"{UNTIL_GO}; echo on and on"])
     server.wait("started")
     server.close()
@@ -115,20 +112,20 @@ def test_server_that_hangs_up_at_hello_is_tried_again(task: Task, server: Server
 @pytest.mark.parametrize(
     ("sent", "noted"),
     [
-        (b"not json\n", "ignored what is no message: b'not json'"),
-        (b"[1, 2]\n", "ignored what is no message"),
-        (b'{"v": 1, "type": ["stop"]}\n', "ignored what is no message"),
+        (b"not json\n", "ignored an invalid message: b'not json'"),
+        (b"[1, 2]\n", "ignored an invalid message"),
+        (b'{"v": 1, "type": ["stop"]}\n', "ignored an invalid message"),
         (
             b'{"v": 2, "type": "leave"}\n',
             "ignored a message of version 2 of the protocol; this launcher speaks version 1",
         ),
-        (b'{"v": 1, "type": "stop", "generation": 1}\n', "ignored what is no message"),
+        (b'{"v": 1, "type": "stop", "generation": 1}\n', "ignored an invalid message"),
         (b'{"v": 1, "type": "run", "generation": "one"}\n', "'one' is not a whole number"),
         (b'{"v": 1, "type": "resize", "ranks": 4}\n', ""),
         (b'{"v": 1, "type": "ack", "n": "many"}\n', ""),
     ],
 )
-def test_what_the_launcher_does_not_understand_is_ignored(sent: bytes, noted: str, task: Task, server: Server) -> None:
+def test_invalid_messages_are_ignored(sent: bytes, noted: str, task: Task, server: Server) -> None:
     task.run(["sleep", "600"])
     server.wait("started")
     server.send_bytes(sent)
@@ -139,8 +136,8 @@ def test_what_the_launcher_does_not_understand_is_ignored(sent: bytes, noted: st
     assert server.kinds() == ["started", "cleared"]
 
 
-def test_message_may_come_in_pieces(task: Task, server: Server) -> None:
-    server.acknowledges = False  # nothing comes between the pieces
+def test_message_may_arrive_in_pieces(task: Task, server: Server) -> None:
+    server.acknowledges = False  # so that nothing is sent between the pieces
     task.run(["sleep", "600"])
     server.wait("started")
     stop: dict[str, Any] = {"generation": 1, "cause": "user", "notice_ms": 0, "kill_after_ms": 9000}
@@ -153,7 +150,7 @@ def test_message_may_come_in_pieces(task: Task, server: Server) -> None:
 def test_endless_message_ends_the_connection(task: Task, server: Server) -> None:
     task.run(["sleep", "600"])
     server.wait("started")
-    with suppress(OSError):  # it does not take all of it
+    with suppress(OSError):  # it does not read all of it
         server.send_bytes(b"x" * (2 << 20))
     server.wait("hello", count=2)
 
@@ -162,12 +159,12 @@ IMPATIENT = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 from ganger.launcher import main, runtime
-runtime.ALONE_S = 0.1
+runtime.IDLE_S = 0.1
 sys.exit(main.main(sys.argv))
 """
 
 
-def test_launcher_with_no_rank_and_no_server_leaves_but_not_before(task: Task) -> None:
+def test_launcher_exits_once_it_has_no_rank_and_no_server(task: Task) -> None:
     task.plan([*SH, "sleep 0.5; echo to the end"])
     launcher = task.start(program=["-c", IMPATIENT, str(task.archive)])
     assert launcher.wait() == 0

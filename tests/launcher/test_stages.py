@@ -1,10 +1,8 @@
-"""Ranks that are started in stages, each when every node is ready with the one before."""
+"""Ranks that are started in stages, each once every node is ready with the previous one."""
 
 from typing import Any
 
-from tests.launcher.harness import Server, Task, eventually
-
-SH = ["/bin/sh", "-c"]
+from tests.launcher.harness import SH, Server, Task, eventually
 
 
 def staged(task: Task, **fields: Any) -> None:
@@ -13,7 +11,7 @@ def staged(task: Task, **fields: Any) -> None:
     task.run(hold, ranks=ranks, stages=3, **fields)
 
 
-def begun(task: Task) -> list[str]:
+def started_ranks(task: Task) -> list[str]:
     return sorted(path.name for path in task.work.glob("pid-*"))
 
 
@@ -21,7 +19,7 @@ def proceed(server: Server, stage: int, generation: int = 1) -> None:
     server.send("proceed", generation=generation, stage=stage, agents={})
 
 
-def test_each_stage_waits_for_the_word(task: Task, server: Server) -> None:
+def test_each_stage_waits_for_proceed(task: Task, server: Server) -> None:
     staged(task, setup="touch prepared")
     ready = server.wait("ready", stage=0)
     assert ready["agent_port"] is None
@@ -31,14 +29,14 @@ def test_each_stage_waits_for_the_word(task: Task, server: Server) -> None:
     proceed(server, 0)
     server.wait("ready", stage=1)
     task.pid_in("pid-1")
-    assert begun(task) == ["pid-0", "pid-1"]
+    assert started_ranks(task) == ["pid-0", "pid-1"]
     assert not task.file("started").exists()
     proceed(server, 1)
     assert sorted(server.wait("started")["pids"]) == ["0", "1", "2"]
     assert server.kinds() == ["started"]
 
 
-def test_word_for_another_stage_is_ignored(task: Task, server: Server) -> None:
+def test_proceed_of_another_stage_is_ignored(task: Task, server: Server) -> None:
     staged(task)
     server.wait("ready", stage=0)
     proceed(server, 1)
@@ -47,11 +45,11 @@ def test_word_for_another_stage_is_ignored(task: Task, server: Server) -> None:
     server.wait("ready", stage=1)
     proceed(server, 0)
     server.hang_up()
-    server.wait("ready", 2, stage=1)  # after the words before it were read
-    assert begun(task) == ["pid-0", "pid-1"]
+    server.wait("ready", 2, stage=1)  # after the messages before it were read
+    assert started_ranks(task) == ["pid-0", "pid-1"]
 
 
-def test_ready_is_said_again_to_a_server_that_was_away(task: Task, server: Server) -> None:
+def test_ready_is_repeated_after_reconnecting(task: Task, server: Server) -> None:
     server.close()
     staged(task)
     task.pid_in("pid-0")
@@ -67,10 +65,10 @@ def test_ready_is_said_again_to_a_server_that_was_away(task: Task, server: Serve
     proceed(server, 1)
     server.wait("started")
     server.hang_up()
-    server.wait("ready", 3, stage=1)  # also when this node is past it: another may not be
+    server.wait("ready", 3, stage=1)  # also when this node is past it: others may not be
 
 
-def test_rank_that_fails_before_the_last_stage_is_told(task: Task, server: Server) -> None:
+def test_failure_before_the_last_stage_is_reported(task: Task, server: Server) -> None:
     ranks = [{"rank": 0, "environment": {}, "argv": [*SH, "exit 5"]}, {"rank": 1, "environment": {}, "stage": 1}]
     task.run(["sleep", "60"], ranks=ranks, stages=2)
     assert server.wait("exited")["exit_code"] == 5
@@ -83,7 +81,7 @@ def test_rank_that_ends_well_early_does_not_finish_the_node(task: Task, server: 
     ranks = [{"rank": 0, "environment": {}}, {"rank": 1, "environment": {}, "stage": 1}]
     task.run([*SH, "exit 0"], ranks=ranks, stages=2)
     task.wait_for("rank-0.exit")
-    server.wait("ready")  # it may be on its way while the rank has ended
+    server.wait("ready")  # it may arrive after the rank has ended
     server.hang_up()
     server.wait("ready", 2)
     assert server.kinds() == []
@@ -100,7 +98,7 @@ def test_stop_between_stages_clears(task: Task, server: Server) -> None:
     server.wait("cleared")
     proceed(server, 0)
     server.stop(7)
-    server.wait("cleared", generation=7)  # after the word before it was read
+    server.wait("cleared", generation=7)  # after the message before it was read
     assert server.kinds() == ["cleared", "cleared"]
     assert not (task.work / "started").exists()
 

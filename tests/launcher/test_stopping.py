@@ -1,4 +1,4 @@
-"""A stop gives notice, then asks, then kills; after it nothing of the generation is left, however it hid."""
+"""A stop gives notice, then sends SIGTERM, then SIGKILL; afterwards nothing of the generation is left."""
 
 import json
 import signal
@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.ranks.stop_signals import StopSignals
-from tests.launcher.harness import Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, Server, Task, eventually, is_alive
 
-SH = ["/bin/sh", "-c"]
 FOREVER = 3_600_000
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); time.sleep(600)"
@@ -50,8 +49,8 @@ time.sleep(600)
 """
 
 
-def _says(task: Task, text: str, stream: str = "o") -> None:
-    eventually(lambda: task.file("rank-0.log").exists() and text in task.texts(stream), f"rank 0 says {text}")
+def _wait_for_output(task: Task, text: str, stream: str = "o") -> None:
+    eventually(lambda: task.file("rank-0.log").exists() and text in task.texts(stream), f"rank 0 prints {text}")
 
 
 def test_without_notice_ranks_get_sigterm(task: Task, server: Server) -> None:
@@ -66,7 +65,7 @@ def test_without_notice_ranks_get_sigterm(task: Task, server: Server) -> None:
 
 def test_rank_that_ignores_sigterm_is_killed(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", DEAF])
-    _says(task, "deaf")
+    _wait_for_output(task, "deaf")
     server.stop(1, kill_after_ms=200)
     server.wait("cleared")
     assert task.json("rank-0.exit")["signal"] == 9
@@ -84,7 +83,7 @@ def test_notice_is_a_file_with_cause_and_deadline(task: Task, server: Server) ->
     assert not task.file("notice").exists()
 
 
-def test_rank_that_ends_well_under_notice_has_not_finished(task: Task, server: Server) -> None:
+def test_rank_that_exits_under_notice_has_not_finished(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", SAVES_ON_NOTICE])
     server.wait("started")
     server.stop(1, notice_ms=FOREVER)
@@ -93,7 +92,7 @@ def test_rank_that_ends_well_under_notice_has_not_finished(task: Task, server: S
     assert task.json("rank-0.exit")["exit_code"] == 0
 
 
-def test_when_the_notice_is_over_sigterm_follows(task: Task, server: Server) -> None:
+def test_sigterm_follows_the_notice(task: Task, server: Server) -> None:
     task.run(["sleep", "600"])
     server.wait("started")
     server.stop(1, notice_ms=100)
@@ -101,27 +100,27 @@ def test_when_the_notice_is_over_sigterm_follows(task: Task, server: Server) -> 
     assert task.json("rank-0.exit")["signal"] == 15
 
 
-def test_plans_signal_comes_with_the_notice(task: Task, server: Server) -> None:
+def test_signal_of_the_plan_is_sent_with_the_notice(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", SAVES_ON_SIGNAL.format(name="SIGUSR1")], signal="SIGUSR1")
-    _says(task, "ready")
+    _wait_for_output(task, "ready")
     server.stop(1, notice_ms=FOREVER)
     server.wait("cleared")
     assert task.texts("o") == ["ready", "saved on SIGUSR1"]
 
 
-def test_plans_signal_reaches_the_program_of_a_shell_line_and_spares_the_shell(task: Task, server: Server) -> None:
+def test_signal_of_the_plan_reaches_the_program_of_a_shell_line_but_not_the_shell(task: Task, server: Server) -> None:
     (task.work / "train.py").write_text(SAVES_ON_SIGNAL.format(name="SIGUSR1"))
     task.run([*SH, f"{sys.executable} train.py; echo the shell lives"], signal="SIGUSR1")
-    _says(task, "ready")
+    _wait_for_output(task, "ready")
     server.stop(1, notice_ms=FOREVER)
     server.wait("cleared")
     assert task.texts("o") == ["ready", "saved on SIGUSR1", "the shell lives"]
 
 
-def test_program_of_a_shell_line_has_its_grace_though_the_shell_dies_at_once(task: Task, server: Server) -> None:
+def test_program_of_a_shell_line_has_its_grace_period_without_the_shell(task: Task, server: Server) -> None:
     (task.work / "train.py").write_text(SAVES_ON_SIGNAL.format(name="SIGTERM"))
     task.run([*SH, f"{sys.executable} train.py; true"])
-    _says(task, "ready")
+    _wait_for_output(task, "ready")
     server.stop(1, kill_after_ms=FOREVER)
     server.wait("cleared")
     assert task.texts("o") == ["ready", "saved on SIGTERM"]
@@ -149,7 +148,7 @@ def test_daemon_that_left_its_session_is_killed(rank_s: int, task: Task, server:
     task.run([sys.executable, "-c", DAEMON.format(rank_s=rank_s)])
     daemon = task.pid_in("daemon")
     if rank_s:
-        _says(task, "left a daemon")
+        _wait_for_output(task, "left a daemon")
         server.stop(1)
     server.wait("cleared")
     assert not is_alive(daemon)
@@ -184,7 +183,7 @@ def test_stop_of_a_cleared_generation_is_answered_again(task: Task, server: Serv
     server.wait("cleared", count=2)
 
 
-def test_generation_stopped_before_it_came_is_never_run(task: Task, server: Server) -> None:
+def test_generation_stopped_before_its_run_message_never_runs(task: Task, server: Server) -> None:
     task.run(["sleep", "600"])
     task.plan([*SH, "echo ran"], generation=2)
     server.wait("started")
@@ -197,13 +196,13 @@ def test_generation_stopped_before_it_came_is_never_run(task: Task, server: Serv
     assert not task.file("cleared", 1).exists()
 
 
-def test_second_stop_shortens(task: Task, server: Server) -> None:
+def test_second_stop_shortens_the_notice(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", DEAF])
-    _says(task, "deaf")
+    _wait_for_output(task, "deaf")
     server.stop(1, notice_ms=FOREVER, kill_after_ms=FOREVER)
     task.wait_for("notice")
     server.stop(1, notice_ms=FOREVER // 2, kill_after_ms=FOREVER, cause="spot_reclaim")
-    eventually(lambda: task.json("notice")["cause"] == "spot_reclaim", "the notice says the nearer deadline")
+    eventually(lambda: task.json("notice")["cause"] == "spot_reclaim", "the notice has the earlier deadline")
     server.stop(1, kill_after_ms=0)
     server.wait("cleared")
     assert task.json("rank-0.exit")["signal"] == 9
@@ -219,7 +218,7 @@ def test_second_stop_shortens(task: Task, server: Server) -> None:
         ((10, 5), (11, 1), 10, 12, False),
     ],
 )
-def test_asking_again_only_brings_deadlines_nearer(
+def test_repeated_stop_only_brings_deadlines_forward(
     first: Any, second: Any, term_at: float, kill_at: float, earlier: bool
 ) -> None:
     stop = StopSignals(0, *first)
@@ -229,19 +228,17 @@ def test_asking_again_only_brings_deadlines_nearer(
 
 @pytest.mark.parametrize("line", [DEAF, f'exec {sys.executable} -c "{DEAF}" & wait'], ids=["rank", "behind a shell"])
 @pytest.mark.parametrize(("notice_ms", "kill_after_ms"), [(0, 300), (200, 100)])
-def test_who_had_to_be_killed_is_told(
-    task: Task, server: Server, line: str, notice_ms: int, kill_after_ms: int
-) -> None:
+def test_killed_ranks_are_reported(task: Task, server: Server, line: str, notice_ms: int, kill_after_ms: int) -> None:
     task.run([sys.executable, "-uc", line] if line == DEAF else [*SH, line])
     server.wait("started")
-    _says(task, "deaf")
+    _wait_for_output(task, "deaf")
     server.stop(1, notice_ms=notice_ms, kill_after_ms=kill_after_ms)
     cleared = server.wait("cleared")
     assert (cleared["killed"], cleared["grace_ms"]) == ([0], notice_ms)
 
 
 @pytest.mark.parametrize("kill_after_ms", [60_000, 0])
-def test_who_ends_in_time_or_had_none_was_not_overdue(task: Task, server: Server, kill_after_ms: int) -> None:
+def test_ranks_that_end_in_time_or_had_none_are_not_overdue(task: Task, server: Server, kill_after_ms: int) -> None:
     task.run(["sleep", "600"])
     server.wait("started")
     server.stop(1, kill_after_ms=kill_after_ms)
@@ -268,10 +265,10 @@ def test_run_of_the_running_generation_changes_nothing(task: Task, server: Serve
 def test_newer_generation_clears_the_older_one_first(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", DEAF])
     task.plan([*SH, f"test -e {task.path}/1/cleared && echo alone; exec sleep 600"], generation=2)
-    _says(task, "deaf")
+    _wait_for_output(task, "deaf")
     server.send("run", generation=2)
     server.wait("started", generation=2)
-    assert [(m["type"], m["generation"]) for m in server.heard if "n" in m] == [
+    assert [(m["type"], m["generation"]) for m in server.messages if "n" in m] == [
         ("started", 1),
         ("cleared", 1),
         ("started", 2),
@@ -290,7 +287,7 @@ def test_one_launcher_serves_successive_generations(task: Task, server: Server) 
     assert launcher.poll() is None
 
 
-def test_late_run_of_an_older_generation_is_not_begun(task: Task, server: Server) -> None:
+def test_late_run_of_an_older_generation_is_ignored(task: Task, server: Server) -> None:
     task.plan([*SH, "echo ran"], generation=1)
     task.plan(["sleep", "600"], generation=2)
     task.start(generation=2)
@@ -300,28 +297,28 @@ def test_late_run_of_an_older_generation_is_not_begun(task: Task, server: Server
     assert not task.file("rank-0.log", 1).exists()
 
 
-def test_later_plan_that_is_broken_fails_to_start(task: Task, server: Server) -> None:
+def test_invalid_later_plan_fails_to_start(task: Task, server: Server) -> None:
     task.run([*SH, "exit 0"])
     server.wait("cleared")
     server.send("run", generation=2)
     failed = server.wait("start_failed", generation=2)
-    assert failed["detail"] == f"the plan {task.path}/plan-2.json cannot be read: No such file or directory"
+    assert failed["detail"] == f"cannot read the plan {task.path}/plan-2.json: No such file or directory"
     task.plan([*SH, "exit 0"], generation=3, gang="another")
     server.send("run", generation=3)
     assert "the plan is of another on n1" in server.wait("start_failed", generation=3)["detail"]
     server.wait("cleared", generation=3)
 
 
-def test_sigterm_to_the_launcher_stops_the_ranks_and_it_leaves(task: Task, server: Server) -> None:
+def test_sigterm_to_the_launcher_stops_the_ranks(task: Task, server: Server) -> None:
     launcher = task.run([sys.executable, "-c", SAVES_ON_SIGNAL.format(name="SIGTERM")])
-    _says(task, "ready")
+    _wait_for_output(task, "ready")
     launcher.terminate()
     assert launcher.wait() == 0
     assert server.kinds() == ["started", "cleared"]
     assert task.texts("o") == ["ready", "saved on SIGTERM"]
 
 
-def test_sigterm_without_a_server_leaves_too(task: Task) -> None:
+def test_sigterm_without_a_server(task: Task) -> None:
     launcher = task.run(["sleep", "600"])
     pid = task.pids()["0"]
     launcher.terminate()
@@ -330,7 +327,7 @@ def test_sigterm_without_a_server_leaves_too(task: Task) -> None:
     assert task.file("cleared").exists()
 
 
-def test_leave_waits_for_what_runs(task: Task, server: Server) -> None:
+def test_leave_waits_for_running_ranks(task: Task, server: Server) -> None:
     launcher = task.run([*SH, "while [ ! -e go ]; do sleep 0.01; done; echo to the end"])
     server.wait("started")
     server.send("leave")
@@ -343,7 +340,7 @@ def test_leave_waits_for_what_runs(task: Task, server: Server) -> None:
     assert server.kinds() == ["started", "cleared", "finished", "cleared"]
 
 
-def test_leave_with_nothing_running_is_at_once(task: Task, server: Server) -> None:
+def test_leave_without_ranks_is_immediate(task: Task, server: Server) -> None:
     launcher = task.run([*SH, "exit 0"])
     server.wait("cleared")
     server.send("leave")

@@ -11,7 +11,7 @@ from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_records import LocalRecords
 from ganger.launcher_server import failure_events, message_schema
 from ganger.launcher_server.failure_events import ExitCollector
-from ganger.launcher_server.generation_state import begun
+from ganger.launcher_server.generation_state import new_generation
 from ganger.launcher_server.message_events import rank_failed
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
@@ -152,13 +152,13 @@ def test_what_counts_among_the_records(layout: JobFiles, tmp_path: Path) -> None
             record = {"rank": rank, "pid": 9, "at_ms": 100 - rank, "signal": 9, "out_of_memory": rank == 2}
             (task.generation(1) / f"rank-{rank}.exit").write_text(json.dumps(record))
     (layout.task(job.id, "n2").generation(1) / "rank-3.exit").write_text('{"rank": 3, "exit_')
-    generation = begun(start, job)
+    generation = new_generation(start, job)
     first = message_schema.exit_record(b'{"rank": 0, "signal": 9, "at_ms": 100}')
     failed = rank_failed(first, job.id, 1, "n1")
-    found = ExitCollector(LocalRecords(layout), {job.id: generation}.get).joined(failed)
+    found = ExitCollector(LocalRecords(layout), {job.id: generation}.get).join_ends(failed)
     assert [(end.rank, end.node, end.at_ms) for end in found.ends] == [(2, "n2", 98), (0, "n1", 100)]
     assert (found.rank, found.node, found.ranks, found.since_ms) == (0, "n1", 4, 98)
     assert found.cause is Cause.OUT_OF_MEMORY
     later = rank_failed(first, job.id, 2, "n1")
-    assert ExitCollector(LocalRecords(layout), {job.id: generation}.get).joined(later) == later
-    assert ExitCollector(LocalRecords(layout), {}.get).joined(failed) == failed
+    assert ExitCollector(LocalRecords(layout), {job.id: generation}.get).join_ends(later) == later
+    assert ExitCollector(LocalRecords(layout), {}.get).join_ends(failed) == failed

@@ -138,7 +138,7 @@ def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path
     wait_until(lambda: pid.exists() and pid.read_text().strip(), "the process runs")
     server.wait("started")
     hang = server.backend._supervisor._generations[job.id]
-    wait_until(lambda: any(standing.has_run for standing in hang.standings.values()), "the process was seen")
+    wait_until(lambda: any(report.has_run for report in hang.stall_reports.values()), "the process was seen")
     os.kill(int(pid.read_text()), signal.SIGKILL)
     failed = server.wait("failed")
     assert (failed.cause, failed.node, failed.rank, failed.exit_code) == (Cause.RANK_FAILED, "n1", 0, 1)

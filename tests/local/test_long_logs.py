@@ -10,12 +10,12 @@ from ganger.backends.local import log_reader
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import Source, parts_of
 from ganger.client.local.log_position import LogPosition
-from ganger.launcher.logs.log_file import PARTS, SMALLEST_PART_BYTES, LogFile
+from ganger.launcher.logs.log_file import MIN_PART_BYTES, PARTS, LogFile
 from ganger.launcher.logs.python_error import read_error
 from ganger.model.units import format_bytes
 from ganger.ports import LogLine, LogQuery
 
-LIMIT = PARTS * SMALLEST_PART_BYTES
+LIMIT = PARTS * MIN_PART_BYTES
 LINE = "x" * 80
 QUERY = LogQuery(job="job")
 
@@ -38,7 +38,7 @@ class Writer:
 
     def fill(self, parts: float) -> None:
         """So many times what one part has."""
-        self.write(int(parts * SMALLEST_PART_BYTES) // len(f"10000 o 10000 {LINE}\n"))
+        self.write(int(parts * MIN_PART_BYTES) // len(f"10000 o 10000 {LINE}\n"))
 
     def records(self, text: str) -> None:
         self._log.write(text)
@@ -77,7 +77,7 @@ def test_the_beginning_and_the_newest_stay_and_a_line_says_how_much_is_missing(w
     gap = found.index(0)
     after = found[gap + 1]
     assert found == [*range(1, gap + 1), 0, *range(after, writer.written + 1)]
-    assert LIMIT * (PARTS - 2) // PARTS < writer.bytes() < LIMIT + SMALLEST_PART_BYTES
+    assert LIMIT * (PARTS - 2) // PARTS < writer.bytes() < LIMIT + MIN_PART_BYTES
     missing = sum(len(f"{n} o {n} {LINE}\n") for n in range(gap + 1, after))
     first, *_, newest = sorted(int(path.suffix[1:]) for path in writer.directory.glob("rank-0.log.*"))
     assert first - writer.path.stat().st_size == missing
@@ -150,7 +150,7 @@ def test_what_ended_a_rank_is_found_over_the_border_of_two_parts(writer: Writer)
     writer.fill(2 * PARTS)
     parts = len(set(writer.directory.iterdir()))
     trace = ["Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "    step()"]
-    while parts_of(writer.path)[-1].path.stat().st_size < SMALLEST_PART_BYTES - 20:
+    while parts_of(writer.path)[-1].path.stat().st_size < MIN_PART_BYTES - 20:
         writer.write(1)
     newest = parts_of(writer.path)[-1]
     for text in [*trace, "ValueError: nan"]:
@@ -162,5 +162,5 @@ def test_what_ended_a_rank_is_found_over_the_border_of_two_parts(writer: Writer)
     newest = [line.text for line in log_reader.newest_lines(Source(writer.path, 1, 0, "oe"), 1000)]
     assert newest[-1] == "ValueError: nan"
     assert len(newest) < 20
-    larger = list(log_reader.newest_lines(Source(writer.path, 1, 0, "oe"), 2 * SMALLEST_PART_BYTES))
+    larger = list(log_reader.newest_lines(Source(writer.path, 1, 0, "oe"), 2 * MIN_PART_BYTES))
     assert numbers(larger[:2])[1] > 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher_server.generation_state import begun
+from ganger.launcher_server.generation_state import new_generation
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.job import Job, Role
 from ganger.ports import LiveGeneration
@@ -229,13 +229,13 @@ def test_secrets_that_are_gone_start_nobody(serve: Serve, tmp_path: Path) -> Non
 
 def test_gang_of_which_only_the_first_node_reports_is_told_of(tmp_path: Path) -> None:
     job = make_job(tmp_path, "true")
-    generation = begun(make_start(job), job)
+    generation = new_generation(make_start(job), job)
     told = [generation.progress(node, step) for node, step in [("n1", 1), ("n1", 9), ("n1", 9), ("n1", 12)]]
     assert told == [None, 9, None, 12]
 
 
 def test_gang_of_which_all_nodes_report_is_told_of_its_slowest(tmp_path: Path) -> None:
     job = make_job(tmp_path, "true")
-    generation = begun(make_start(job), job)
+    generation = new_generation(make_start(job), job)
     said = [("n1", 3), ("n2", 1), ("n2", 4), ("n1", 8), ("n1", 9), ("n2", 9), ("n1", 10)]
     assert [generation.progress(node, step) for node, step in said] == [None, 1, None, 4, None, None, 9]

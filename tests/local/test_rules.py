@@ -7,7 +7,7 @@ import pytest
 
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_records import LocalRecords
-from ganger.launcher_server.retry_rules import found_in_logs
+from ganger.launcher_server.retry_rules import search_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import Retry, Rule
@@ -109,5 +109,5 @@ def test_a_search_may_end_after_each_line(tmp_path: Path) -> None:
     log.write_text("1 o second\n2 o first\n")
     told = Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0)
     retry = Retry(rules=(Rule(log="first", do="fail"), Rule(log="second", do="retry")))
-    assert found_in_logs(LocalRecords(layout), retry, told, lambda: True) == {1: ("n1", 0, "second")}
-    assert found_in_logs(LocalRecords(layout), retry, told, lambda: False)[0] == ("n1", 0, "first")
+    assert search_logs(LocalRecords(layout), retry, told, lambda: True) == {1: ("n1", 0, "second")}
+    assert search_logs(LocalRecords(layout), retry, told, lambda: False)[0] == ("n1", 0, "first")

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.launcher_server.generation_state import begun
+from ganger.launcher_server.generation_state import new_generation
 from ganger.launcher_server.health.straggler import (
     BUSY_PERMILLE,
     FRESH_S,
     HELD_UP_PERMILLE,
     RESTS,
-    TIMES,
+    SLOW_FACTOR,
     StepPaces,
     StepShares,
-    slower,
-    waited_for,
+    awaited_ranks,
+    slow_ranks,
 )
 from ganger.model.decision import Start
 from ganger.model.event import Slow, StepWork
@@ -58,7 +58,7 @@ for step in range(1000000):
     ],
 )
 def test_slow_is_who_is_far_beyond_the_peers_and_their_spread(paces: list[int], slow: list[int]) -> None:
-    assert slower(dict(enumerate(paces))) == slow
+    assert slow_ranks(dict(enumerate(paces))) == slow
 
 
 def works(*shares: tuple[int, int, int], at_s: float = 0.0) -> dict[int, StepShares]:
@@ -95,12 +95,12 @@ WAITS, WORKS, SPINS, DOES_MORE = (300, 320, 250), (930, 980, 900), (990, 1000, 9
 def test_waited_for_is_who_works_all_the_time_while_the_others_do_not(
     shares: list[tuple[int, int, int]], waited: list[int]
 ) -> None:
-    assert waited_for(dict.fromkeys(range(len(shares)), 1000), works(*shares)) == waited
+    assert awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*shares)) == waited
 
 
 @pytest.mark.parametrize("step_ms", [600, 1300])
 def test_ranks_that_do_not_step_together_do_not_wait_for_each_other(step_ms: int) -> None:
-    assert waited_for({0: 1000, 1: 1000, 2: step_ms}, works(WAITS, WAITS, WORKS)) == []
+    assert awaited_ranks({0: 1000, 1: 1000, 2: step_ms}, works(WAITS, WAITS, WORKS)) == []
 
 
 SHARES = st.tuples(*[st.integers(0, 1000)] * 3).map(sorted).map(lambda each: (each[0], each[2], each[1]))
@@ -108,7 +108,7 @@ SHARES = st.tuples(*[st.integers(0, 1000)] * 3).map(sorted).map(lambda each: (ea
 
 @given(st.lists(SHARES, max_size=8), st.randoms())
 def test_whoever_is_named_works_and_most_of_its_peers_wait(shares: list[tuple[int, int, int]], chance: object) -> None:
-    found = waited_for(dict.fromkeys(range(len(shares)), 1000), works(*shares))
+    found = awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*shares))
     for rank in found:
         peers = sorted(busy for other, (_, busy, _) in enumerate(shares) if other != rank)
         usual = peers[(len(peers) - 1) // 2]
@@ -116,36 +116,36 @@ def test_whoever_is_named_works_and_most_of_its_peers_wait(shares: list[tuple[in
         assert usual <= HELD_UP_PERMILLE
         assert RESTS * (1000 - shares[rank][2]) <= 1000 - usual
     assert len(found) <= (len(shares) + 1) // 2
-    mirrored = waited_for(dict.fromkeys(range(len(shares)), 1000), works(*reversed(shares)))
+    mirrored = awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*reversed(shares)))
     assert sorted(len(shares) - 1 - rank for rank in mirrored) == found
 
 
 @given(SHARES, st.integers(1, 8), st.integers(0, 100))
 def test_ranks_that_are_about_equal_are_never_named(share: tuple[int, int, int], ranks: int, more: int) -> None:
-    other = tuple(min(1000, int(each * (1 + more / 100 * (TIMES - 1)))) for each in share)
-    assert waited_for(dict.fromkeys(range(ranks + 1), 1000), works(other, *[share] * ranks)) == []
+    other = tuple(min(1000, int(each * (1 + more / 100 * (SLOW_FACTOR - 1)))) for each in share)
+    assert awaited_ranks(dict.fromkeys(range(ranks + 1), 1000), works(other, *[share] * ranks)) == []
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Ranks 0 and 1 on n1, 2 and 3 on n2."""
     job = make_job(tmp_path, "true")
-    return begun(make_start(job), job).start
+    return new_generation(make_start(job), job).start
 
 
 def test_rank_with_longer_steps_is_told_once_it_was_seen_twice(start: Start) -> None:
     paces = StepPaces()
-    paces.heard("n1", {"0": 100, "1": 101}, {}, 0.0)
-    assert paces.news(start, 0.0) == []
+    paces.add_report("n1", {"0": 100, "1": 101}, {}, 0.0)
+    assert paces.find_slow(start, 0.0) == []
     for at_s in (0.0, 10.0):
-        paces.heard("n2", {"2": 99, "3": 400}, {}, at_s)
-        assert paces.news(start, at_s) == []
-    paces.heard("n1", {"0": 100, "1": 101}, {}, 10.0)
-    (slow,) = paces.news(start, 10.0)
+        paces.add_report("n2", {"2": 99, "3": 400}, {}, at_s)
+        assert paces.find_slow(start, at_s) == []
+    paces.add_report("n1", {"0": 100, "1": 101}, {}, 10.0)
+    (slow,) = paces.find_slow(start, 10.0)
     assert (slow.node, slow.rank, slow.step_ms, slow.peers_ms, slow.work) == ("n2", 3, 400, 100, None)
     for node, pace in {"n2": {"2": 99, "3": 500}, "n1": {"0": 100, "1": 101}}.items():
-        paces.heard(node, pace, {}, 20.0)
-        assert paces.news(start, 20.0) == []
+        paces.add_report(node, pace, {}, 20.0)
+        assert paces.find_slow(start, 20.0) == []
 
 
 def test_nobody_is_slow_when_the_steps_of_all_change(start: Start) -> None:
@@ -155,21 +155,21 @@ def test_nobody_is_slow_when_the_steps_of_all_change(start: Start) -> None:
         for late_s, (node, ranks) in enumerate({"n1": "01", "n2": "23"}.items()):
             at_s = 10.0 * turn + 5 * late_s
             share = (980, 990, 900) if step_ms > 500 else WAITS
-            paces.heard(node, dict.fromkeys(ranks, step_ms), dict.fromkeys(ranks, share), at_s)
-            assert paces.news(start, at_s) == []
+            paces.add_report(node, dict.fromkeys(ranks, step_ms), dict.fromkeys(ranks, share), at_s)
+            assert paces.find_slow(start, at_s) == []
 
 
-def heard(at_s: float = 0.0) -> StepPaces:
+def add_report(at_s: float = 0.0) -> StepPaces:
     """Of the ranks of `start`, of which the others wait for rank 3."""
     paces = StepPaces()
-    paces.heard("n1", {"0": 1000, "1": 1000}, {"0": WAITS, "1": WAITS}, at_s)
-    paces.heard("n2", {"2": 1000, "3": 1010}, {"2": WAITS, "3": WORKS}, at_s)
+    paces.add_report("n1", {"0": 1000, "1": 1000}, {"0": WAITS, "1": WAITS}, at_s)
+    paces.add_report("n2", {"2": 1000, "3": 1010}, {"2": WAITS, "3": WORKS}, at_s)
     return paces
 
 
 def test_rank_that_is_waited_for_is_told_with_what_it_does(start: Start) -> None:
-    paces = heard()
-    (slow,) = paces.news(start, 0.0)
+    paces = add_report()
+    (slow,) = paces.find_slow(start, 0.0)
     assert slow == Slow(
         gang=start.gang,
         generation=1,
@@ -180,44 +180,44 @@ def test_rank_that_is_waited_for_is_told_with_what_it_does(start: Start) -> None
         work=StepWork(ran_ms=939, queued_ms=50),
         peers_work=StepWork(ran_ms=300, queued_ms=20),
     )
-    assert paces.news(start, 0.0) == []
+    assert paces.find_slow(start, 0.0) == []
 
 
 def test_what_one_node_said_long_ago_is_no_comparison(start: Start) -> None:
-    paces = heard()
-    paces.heard("n2", {}, {"2": WAITS, "3": WORKS}, FRESH_S + 10)
-    assert paces.news(start, FRESH_S + 10) == []
-    paces.heard("n1", {}, {"0": WAITS, "1": WAITS}, FRESH_S + 11)
-    assert [slow.rank for slow in paces.news(start, FRESH_S + 11)] == [3]
+    paces = add_report()
+    paces.add_report("n2", {}, {"2": WAITS, "3": WORKS}, FRESH_S + 10)
+    assert paces.find_slow(start, FRESH_S + 10) == []
+    paces.add_report("n1", {}, {"0": WAITS, "1": WAITS}, FRESH_S + 11)
+    assert [slow.rank for slow in paces.find_slow(start, FRESH_S + 11)] == [3]
 
 
 def test_what_nodes_say_at_different_times_must_hold_for_longer(start: Start) -> None:
-    paces = heard()
-    paces.heard("n1", {}, {"0": WAITS, "1": WAITS}, 5.0)
-    assert paces.news(start, 5.0) == []
-    paces.heard("n2", {}, {"2": WAITS, "3": WORKS}, 10.0)
-    assert paces.news(start, 10.0) == []
-    paces.heard("n1", {}, {"0": WAITS, "1": WAITS}, 15.0)
-    assert [slow.rank for slow in paces.news(start, 15.0)] == [3]
+    paces = add_report()
+    paces.add_report("n1", {}, {"0": WAITS, "1": WAITS}, 5.0)
+    assert paces.find_slow(start, 5.0) == []
+    paces.add_report("n2", {}, {"2": WAITS, "3": WORKS}, 10.0)
+    assert paces.find_slow(start, 10.0) == []
+    paces.add_report("n1", {}, {"0": WAITS, "1": WAITS}, 15.0)
+    assert [slow.rank for slow in paces.find_slow(start, 15.0)] == [3]
 
 
 def test_nothing_is_said_before_all_are_known(start: Start) -> None:
     paces = StepPaces()
-    paces.heard("n1", {"0": 1000, "1": 1000}, {"1": WAITS}, 0.0)
-    paces.heard("n2", {"2": 1000, "3": 1000}, {"2": WAITS, "3": WORKS}, 0.0)
-    assert paces.news(start, 0.0) == []
+    paces.add_report("n1", {"0": 1000, "1": 1000}, {"1": WAITS}, 0.0)
+    paces.add_report("n2", {"2": 1000, "3": 1000}, {"2": WAITS, "3": WORKS}, 0.0)
+    assert paces.find_slow(start, 0.0) == []
 
 
 def test_roles_are_not_compared(start: Start) -> None:
     last, first = start.shares[1], start.shares[0]
     alone = replace(last, ranks=(3,), part=1)
     apart = replace(start, shares=(first, replace(last, ranks=(2,)), alone))
-    assert heard().news(apart, 0.0) == []
+    assert add_report().find_slow(apart, 0.0) == []
     paces = StepPaces()
     for at_s in (0.0, 10.0, 20.0):
-        paces.heard("n1", {"0": 100, "1": 100}, {}, at_s)
-        paces.heard("n2", {"2": 100, "3": 900}, {}, at_s)
-        assert paces.news(apart, at_s) == []
+        paces.add_report("n1", {"0": 100, "1": 100}, {}, at_s)
+        paces.add_report("n2", {"2": 100, "3": 900}, {}, at_s)
+        assert paces.find_slow(apart, at_s) == []
 
 
 def test_rank_that_others_wait_for_is_named_and_balanced_ones_are_not(

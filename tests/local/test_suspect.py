@@ -2,23 +2,23 @@
 
 import pytest
 
-from ganger.launcher_server.health.hang_suspect import suspect
-from ganger.launcher_server.health.stall_messages import Detail
+from ganger.launcher_server.health.hang_suspect import find_suspect
+from ganger.launcher_server.health.stall_messages import RankDetail
 
 WAITS = ("recv (net.py:9)", "reduce (net.py:4)", "<module> (train.py:3)")
 LEADS = ("recv (net.py:9)", "lead (net.py:7)", "<module> (train.py:3)")
 LOOPS = ("spin (data.py:2)", "<module> (train.py:2)")
 
 
-def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = (0, 0, 0, 0)) -> list[Detail]:
+def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = (0, 0, 0, 0)) -> list[RankDetail]:
     each = zip(range(4), steps, states, busy, strict=True)
     return [
-        Detail(rank=rank, node="n1", step=step, state=state, busy_permille=work) for rank, step, state, work in each
+        RankDetail(rank=rank, node="n1", step=step, state=state, busy_permille=work) for rank, step, state, work in each
     ]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "places", "named", "why"),
+    ("ranks", "places", "named", "reason"),
     [
         (gang([5, 5, 5, 5], "SSTS"), [WAITS] * 4, 2, "is stopped"),
         (gang([5, 4, 5, 5]), [LOOPS] + [WAITS] * 3, 1, "has done step 4"),
@@ -31,8 +31,8 @@ def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = 
     ],
 )
 def test_the_one_that_differs_is_named(
-    ranks: list[Detail], places: list[tuple[str, ...]], named: int | None, why: str
+    ranks: list[RankDetail], places: list[tuple[str, ...]], named: int | None, reason: str
 ) -> None:
-    found = suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
+    found = find_suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
     assert (found.detail.rank if found else None) == named
-    assert found is None or why in found.why
+    assert found is None or reason in found.reason

@@ -50,7 +50,7 @@ def test_a_rank_that_stood_still_while_its_job_went_on_elsewhere_saves_nothing(s
     assert checkpoints(tmp_path) == ["step-000000010", "step-000000020"]
     first, second = (said(server, generation) for generation in (1, 2))
     assert f"job {job.id} from None" in first
-    assert f"attempt 2 of {job.id} owns it, and this is 1: end this process" in first
+    assert f"attempt 2 of {job.id} owns it, and this is attempt 1: end this process" in first
     assert f"job {job.id} from 10" in second
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ganger.client.local.start_server import running
-from ganger.launcher_server.acceptor import MOST_SILENT_OF_ADDRESS
+from ganger.launcher_server.acceptor import MAX_SILENT_OF_ADDRESS
 from ganger.server.server_log import LINES_A_MINUTE
 from tests.rest.serving import DEADLINE_S, Place, wait_until
 from tests.rest.test_tcp import ask, bearer, url_of
@@ -83,7 +83,7 @@ def test_silent_connections_of_one_address_are_limited(open_place: Place) -> Non
         newest.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"401" in newest.recv(4096), "the newest has a place"
         assert there[0].recv(1) == b"", "the oldest has none"
-        wait_until(lambda: descriptors(open_place.pid) < before + MOST_SILENT_OF_ADDRESS + 10, "the others are gone")
+        wait_until(lambda: descriptors(open_place.pid) < before + MAX_SILENT_OF_ADDRESS + 10, "the others are gone")
     wait_until(lambda: descriptors(open_place.pid) < before + 10, "nothing of them stays")
 
 

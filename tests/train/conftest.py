@@ -1,4 +1,4 @@
-"""A rank's surroundings, without a launcher."""
+"""The environment of a rank, without a launcher."""
 
 import importlib
 import json
@@ -7,11 +7,26 @@ from typing import Any
 
 import pytest
 
+from ganger import train
 from ganger.train import checkpoints, fence, notices, progress_report
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def latest_step() -> int | None:
+    checkpoint = train.latest()
+    return checkpoint.step if checkpoint else None
+
+
+def save(step: int, text: str = "weights") -> None:
+    with train.checkpoint(step) as directory:
+        (directory / "model.pt").write_text(text)
+        (directory / "optimizer").mkdir()
+        (directory / "optimizer" / "state.pt").write_bytes(b"\0" * 3000)
 
 
 class Rank:
-    """What the launcher would have set up for rank 3 of bert-7f3, attempt 2."""
+    """The environment that the launcher would have set up for rank 3 of bert-7f3, attempt 2."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.task = path / "task"
@@ -41,29 +56,29 @@ class Rank:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def forget(self) -> None:
-        """As if nobody had reported yet."""
+        """Delete the reports."""
         (self.task / "rank-3.report").unlink(missing_ok=True)
 
     def reports(self) -> list[dict[str, Any]]:
-        """Without what tells who reports, and that it ended."""
-        told = [{name: value for name, value in line.items() if name != "pid"} for line in self.lines()]
-        return [report for report in told if "end" not in report]
+        """Return the reports without pids, and without the last lines."""
+        reports = [{name: value for name, value in line.items() if name != "pid"} for line in self.lines()]
+        return [report for report in reports if "end" not in report]
 
     def notify(self, cause: str = "preempted", deadline_ms: int = 1_700_000_000_500) -> None:
         (self.task / "notice").write_text(json.dumps({"cause": cause, "deadline_ms": deadline_ms}))
 
     def names(self) -> list[str]:
-        """What is in the directory besides the markers of attempts."""
+        """Return the names in the checkpoint directory except the markers of attempts."""
         return sorted(path.name for path in self.checkpoints.iterdir() if not path.name.startswith(fence.PREFIX))
 
-    def is_job(self, name: str, **variables: str) -> None:
-        """A rank of another job, whose id was never another's."""
+    def become_job(self, name: str, **variables: str) -> None:
+        """Make it a rank of another job, with an id that was never used before."""
         self.set(GANGER_JOB_ID=name, GANGER_JOB_UID=name, **variables)
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As in a process that has only just imported ganger.train, outside ganger."""
+    """Reset the state of the process to that after importing ganger.train, outside ganger."""
     for name in (
         "GANGER_TASK_DIR",
         "GANGER_RANK",
@@ -77,7 +92,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for module in (progress_report, notices):
         importlib.reload(module)
-    monkeypatch.setattr(checkpoints, "_said_empty", False)
+    monkeypatch.setattr(checkpoints, "_warned_empty", False)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
-"""Ranks as real processes that take turns: each waits before every call that changes or reads names in a directory,
-until the test lets it make that call. So any order of the calls of several ranks can be had, and had again.
+"""Ranks as real processes that take turns.
+
+Each waits before every call that changes or reads names in a directory until the test lets it make that call. So any
+order of the calls of several ranks can be produced, and reproduced.
 """
 
 import os
@@ -11,14 +13,15 @@ from ganger import train
 from ganger.train import complete_checkpoints
 
 CALLS = ("listdir", "mkdir", "open", "rename", "rmdir", "scandir", "unlink")
-BEGUN, SAVED, REFUSED, TURN = "begun", "saved", "refused", "turn"
+RESUMED, SAVED, REFUSED, TURN = "resumed", "saved", "refused", "turn"
 
 
 class Stepped:
-    """A rank of an attempt that asks for the newest checkpoint, if it `begins`, and then saves one at each of `steps`:
-    alone, or as one of `ranks` its shard.
+    """A rank of an attempt that calls `latest`, if it `resumes`, and then saves a checkpoint at each of `steps`.
 
-    told: what it has told so far: BEGUN, SAVED, or REFUSED with an errno; waits_for: the call that it makes next.
+    It saves alone, or as one of `ranks` its shard.
+    outcomes: what has happened so far: RESUMED, SAVED, or REFUSED with an errno
+    waits_for: the call that it makes next
     """
 
     def __init__(
@@ -29,51 +32,51 @@ class Stepped:
         attempt: int,
         steps: list[int],
         *,
-        begins: bool,
+        resumes: bool,
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
         self.owner = f"{uid} {attempt}"
-        self.told: list[str] = []
+        self.outcomes: list[str] = []
         self.waits_for = ""
         self.ended = False
-        go, self._go = os.pipe()
-        self._hear, tell = os.pipe()
+        permit, self._permit = os.pipe()
+        self._reader, writer = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(self._go)
+            os.close(self._permit)
             try:
                 names = {"GANGER_JOB_ID": job, "GANGER_JOB_UID": uid, "GANGER_ATTEMPT": str(attempt)}
                 os.environ.update(names, GANGER_CHECKPOINT_DIR=str(root), GANGER_RANK=str(rank), WORLD_SIZE=str(ranks))
-                _live(f"{uid} {attempt}", steps, go, tell, begins=begins)
+                _run_rank(f"{uid} {attempt}", steps, permit, writer, resumes=resumes)
             finally:
                 os._exit(0)
-        os.close(go)
-        os.close(tell)
-        self._lines = os.fdopen(self._hear)
+        os.close(permit)
+        os.close(writer)
+        self._lines = os.fdopen(self._reader)
         self._listen()
 
-    def go(self, calls: int) -> None:
+    def allow(self, calls: int) -> None:
         """Let it make so many calls, if it has as many left."""
         for _ in range(calls):
             if self.ended:
                 return
-            os.write(self._go, b".")
+            os.write(self._permit, b".")
             self._listen()
 
     def finish(self) -> None:
-        """Let it come to its end."""
+        """Let it run to its end."""
         while not self.ended:
-            self.go(1)
+            self.allow(1)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """It is killed where it is."""
+        """Kill it where it is."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
-        os.close(self._go)
+        os.close(self._permit)
         self._lines.close()
 
     def _listen(self) -> None:
@@ -82,54 +85,54 @@ class Stepped:
             if word == TURN:
                 self.waits_for = rest
                 return
-            self.told.append(line.rstrip("\n"))
+            self.outcomes.append(line.rstrip("\n"))
         self.ended = True
 
 
-def _live(owner: str, steps: list[int], go: int, tell: int, *, begins: bool) -> None:
-    def say(word: str) -> None:
-        os.write(tell, f"{word}\n".encode())
+def _run_rank(owner: str, steps: list[int], permit: int, writer: int, *, resumes: bool) -> None:
+    def report(word: str) -> None:
+        os.write(writer, f"{word}\n".encode())
 
     def in_turn(call: str) -> None:
         real = getattr(os, call)
 
         def waits(*args: object, **kwargs: object) -> object:
-            say(f"{TURN} {call}")
-            os.read(go, 1)
+            report(f"{TURN} {call}")
+            os.read(permit, 1)
             return real(*args, **kwargs)
 
         setattr(os, call, waits)
 
     for call in CALLS:
         in_turn(call)
-    os.fsync = lambda fd: None  # which name is there does not hang on it
-    if begins:
+    os.fsync = lambda fd: None  # does not affect names
+    if resumes:
         train.latest()
-        say(BEGUN)
+        report(RESUMED)
     for step in steps:
         try:
             name = "model.pt" if os.environ["WORLD_SIZE"] == "1" else f"rank-{os.environ['GANGER_RANK']}.pt"
             with train.checkpoint(step, sharded=name != "model.pt") as directory:
                 (directory / name).write_text(owner)
         except OSError as error:
-            say(f"{REFUSED} {error.errno}")
+            report(f"{REFUSED} {error.errno}")
         else:
-            say(SAVED)
+            report(SAVED)
 
 
 def hidden(root: Path) -> list[str]:
-    """What else there is: markers, and what is being written or removed."""
+    """Return the other names: markers, and what is being written or removed."""
     return sorted(path.name for path in root.iterdir() if path.name.startswith("."))
 
 
 def published(root: Path) -> set[tuple[int, str]]:
-    """The checkpoints that are to be seen: step, and the uid and attempt of the rank that saved it."""
-    found = complete_checkpoints.found_in(str(root))
-    assert all(not complete_checkpoints.examine(directory, step)[1] for step, directory in found), (
-        "one is seen that is not whole"
+    """Return the visible checkpoints: step, and the uid and attempt of the rank that saved it."""
+    checkpoints = complete_checkpoints.list_checkpoints(str(root))
+    assert all(not complete_checkpoints.examine(directory, step)[1] for step, directory in checkpoints), (
+        "an incomplete checkpoint is visible"
     )
     return {
         (step, saver)
-        for step, directory in found
+        for step, directory in checkpoints
         for saver in {file.read_text() for file in Path(directory).glob("*.pt")}
     }

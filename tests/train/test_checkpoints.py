@@ -1,4 +1,4 @@
-"""A checkpoint is seen only when it is whole, and `latest` finds the newest that still is."""
+"""A checkpoint is visible only when it is complete, and `latest` returns the newest that still is."""
 
 import errno
 import json
@@ -16,19 +16,10 @@ import pytest
 
 from ganger import train
 from ganger.train import complete_checkpoints
-from tests.train.conftest import Rank
-
-SOURCE = Path(__file__).parents[2] / "src"
+from tests.train.conftest import SOURCE, Rank, latest_step, save
 
 
-def save(step: int, text: str = "weights") -> None:
-    with train.checkpoint(step) as directory:
-        (directory / "model.pt").write_text(text)
-        (directory / "optimizer").mkdir()
-        (directory / "optimizer" / "state.pt").write_bytes(b"\0" * 3000)
-
-
-def half_saved(directory: Path) -> None:
+def save_half(directory: Path) -> None:
     (directory / "model.pt").write_text("half")
     (directory / "no such directory" / "optimizer.pt").write_text("")
 
@@ -37,12 +28,7 @@ def manifest(rank: Rank, step: int) -> Any:
     return json.loads((rank.checkpoints / f"step-{step:09d}" / "ganger-checkpoint.json").read_text())
 
 
-def latest_step() -> int | None:
-    found = train.latest()
-    return found.step if found else None
-
-
-def test_checkpoint_is_seen_when_it_is_whole(rank: Rank) -> None:
+def test_checkpoint_is_visible_when_it_is_complete(rank: Rank) -> None:
     with train.checkpoint(12) as directory:
         (directory / "model.pt").write_text("weights")
         assert train.latest() is None
@@ -50,7 +36,7 @@ def test_checkpoint_is_seen_when_it_is_whole(rank: Rank) -> None:
     assert rank.names() == ["step-000000012"]
 
 
-def test_manifest_tells_sizes_and_checksums(rank: Rank) -> None:
+def test_manifest_has_sizes_and_checksums(rank: Rank) -> None:
     save(12)
     assert manifest(rank, 12) == {
         "step": 12,
@@ -73,15 +59,15 @@ def test_checkpoint_is_reported(rank: Rank) -> None:
     assert record["took_ms"] >= 0
 
 
-def test_failure_leaves_nothing(rank: Rank) -> None:
+def test_failed_block_leaves_nothing(rank: Rank) -> None:
     save(1)
     with pytest.raises(FileNotFoundError), train.checkpoint(2) as directory:
-        half_saved(directory)
+        save_half(directory)
     assert rank.names() == ["step-000000001"]
     assert [record["checkpoint"] for record in rank.reports() if "checkpoint" in record] == [1]
 
 
-def test_whole_checkpoint_of_the_same_step_stays(rank: Rank) -> None:
+def test_complete_checkpoint_of_the_same_step_stays(rank: Rank) -> None:
     save(12, "first")
     save(12, "second")
     assert (rank.checkpoints / "step-000000012" / "model.pt").read_text() == "first"
@@ -97,7 +83,7 @@ def test_broken_checkpoint_of_the_same_step_is_replaced(rank: Rank) -> None:
     assert rank.names() == ["step-000000012"]
 
 
-def test_file_in_the_place_of_a_checkpoint_is_replaced(rank: Rank) -> None:
+def test_file_with_the_name_of_a_checkpoint_is_replaced(rank: Rank) -> None:
     rank.checkpoints.mkdir()
     (rank.checkpoints / "step-000000012").write_text("in the way")
     save(12)
@@ -139,10 +125,10 @@ def _wrong_step(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "flaw"),
     [
         (_shorten, "model.pt has 4 bytes instead of 7"),
-        (_flip, "optimizer/state.pt does not have the contents it was saved with (its CRC-32 differs)"),
+        (_flip, "optimizer/state.pt has other contents than when it was saved (its CRC-32 differs)"),
         (_lose, "model.pt cannot be read (No such file or directory)"),
         (_no_manifest, "ganger-checkpoint.json cannot be read (No such file or directory)"),
         (_broken_manifest, "its ganger-checkpoint.json is broken"),
@@ -150,19 +136,19 @@ def _wrong_step(directory: Path) -> None:
         (_wrong_step, "its ganger-checkpoint.json is of step 2"),
     ],
 )
-def test_damaged_newest_is_passed_over_and_said_so(
-    damage: Any, said: str, rank: Rank, capsys: pytest.CaptureFixture[str]
+def test_damaged_newest_is_skipped_with_a_warning(
+    damage: Any, flaw: str, rank: Rank, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(1)
     save(2)
     damage(rank.checkpoints / "step-000000002")
     assert latest_step() == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"ganger: the checkpoint {rank.checkpoints}/step-00000000")
-    assert line.endswith(f" is passed over: {said}")
+    assert line.startswith(f"ganger: skipped the checkpoint {rank.checkpoints}/step-00000000")
+    assert line.endswith(f": {flaw}")
 
 
-def test_no_checkpoint_is_none(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_checkpoints_latest_is_none(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     assert train.latest() is None
     for name in ("step-x", "step-", "other", ".step-000000001.a.1.b.2"):
         (rank.checkpoints / name).mkdir()
@@ -170,10 +156,10 @@ def test_no_checkpoint_is_none(rank: Rank, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == ""
 
 
-def test_resume_never_sees_only_its_own_job(rank: Rank) -> None:
-    rank.is_job("older", GANGER_ATTEMPT="1")
+def test_resume_never_uses_only_checkpoints_of_the_job(rank: Rank) -> None:
+    rank.become_job("older", GANGER_ATTEMPT="1")
     save(100)
-    rank.is_job("bert-7f3", GANGER_RESUME="never")
+    rank.become_job("bert-7f3", GANGER_RESUME="never")
     assert train.latest() is None
     save(5)
     rank.set(GANGER_ATTEMPT="2")
@@ -182,24 +168,22 @@ def test_resume_never_sees_only_its_own_job(rank: Rank) -> None:
     assert latest_step() == 100
 
 
-def test_resume_never_replaces_what_another_job_left_at_a_step(rank: Rank) -> None:
-    rank.is_job("older")
+def test_resume_never_replaces_another_jobs_checkpoint_of_the_step(rank: Rank) -> None:
+    rank.become_job("older")
     save(5, "old")
-    rank.is_job("bert-7f3", GANGER_RESUME="never")
+    rank.become_job("bert-7f3", GANGER_RESUME="never")
     save(5, "new")
     assert (rank.checkpoints / "step-000000005" / "model.pt").read_text() == "new"
     assert rank.names() == ["step-000000005"]
 
 
-def test_outside_ganger_checkpoints_lie_in_the_directory_at_hand(tmp_path: Path) -> None:
+def test_outside_ganger_checkpoints_are_in_the_current_directory(tmp_path: Path) -> None:
     save(3)
-    found = train.latest()
-    assert found == train.Checkpoint(3, tmp_path / "checkpoints" / "step-000000003")
+    checkpoint = train.latest()
+    assert checkpoint == train.Checkpoint(3, tmp_path / "checkpoints" / "step-000000003")
 
 
-def test_directory_is_the_one_at_entry_though_the_script_moves(
-    rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_is_fixed_at_entry(rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rank.set(GANGER_CHECKPOINT_DIR="relative")
     with train.checkpoint(3) as directory:
         (directory / "model.pt").write_text("weights")
@@ -219,7 +203,7 @@ with checkpoint(int(sys.argv[1])) as directory:
 """
 
 
-def _saver_in_the_middle(step: int) -> "subprocess.Popen[str]":
+def _start_saver(step: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", SAVER, str(step)]
     saver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, text=True)
     assert saver.stdout is not None
@@ -227,29 +211,29 @@ def _saver_in_the_middle(step: int) -> "subprocess.Popen[str]":
     return saver
 
 
-def _end(saver: "subprocess.Popen[str]") -> None:
+def _kill(saver: "subprocess.Popen[str]") -> None:
     saver.send_signal(signal.SIGKILL)
     saver.communicate()
 
 
-def test_killed_in_the_middle_nothing_is_seen_and_the_next_one_clears_up(rank: Rank) -> None:
-    _end(_saver_in_the_middle(7))
+def test_draft_of_a_killed_process_is_invisible_and_removed_by_the_next(rank: Rank) -> None:
+    _kill(_start_saver(7))
     assert train.latest() is None
     assert len(rank.names()) == 1
     save(8)
     assert rank.names() == ["step-000000008"]
 
 
-def test_draft_of_a_living_process_is_left_alone(rank: Rank) -> None:
-    saver = _saver_in_the_middle(7)
+def test_draft_of_a_live_process_is_kept(rank: Rank) -> None:
+    saver = _start_saver(7)
     try:
         save(8)
         assert len(rank.names()) == 2
     finally:
-        _end(saver)
+        _kill(saver)
 
 
-def test_draft_of_an_older_attempt_is_removed_wherever_it_ran(rank: Rank) -> None:
+def test_draft_of_an_older_attempt_is_removed_on_any_machine(rank: Rank) -> None:
     for name in (".step-000000007.bert-7f3.1.0badcafe.1", ".step-000000007.bert-7f3.1.0badcafe.1.replaced"):
         (rank.checkpoints / name).mkdir(parents=True)
     save(8)
@@ -266,13 +250,13 @@ def test_draft_of_an_older_attempt_is_removed_wherever_it_ran(rank: Rank) -> Non
         ".step-1.2.3",
     ],
 )
-def test_draft_that_may_be_alive_is_left_alone(name: str, rank: Rank) -> None:
+def test_draft_that_may_be_in_use_is_kept(name: str, rank: Rank) -> None:
     (rank.checkpoints / name).mkdir(parents=True)
     save(8)
     assert name in rank.names()
 
 
-def test_own_draft_of_the_same_step_is_begun_anew(rank: Rank) -> None:
+def test_own_draft_of_the_same_step_is_recreated(rank: Rank) -> None:
     saving = train.checkpoint(8)
     draft = saving.__enter__()
     (draft / "left").touch()
@@ -280,14 +264,14 @@ def test_own_draft_of_the_same_step_is_begun_anew(rank: Rank) -> None:
     assert sorted(manifest(rank, 8)["files"]) == ["model.pt", "optimizer/state.pt"]
 
 
-def test_disk_that_does_not_take_it_is_an_error(rank: Rank) -> None:
+def test_unusable_directory_is_an_error(rank: Rank) -> None:
     rank.checkpoints.write_text("a file")
     with pytest.raises(FileExistsError), train.checkpoint(1):
         pass
 
 
 @pytest.mark.parametrize(
-    ("call", "number", "why"),
+    ("call", "code", "reason"),
     [
         ("mkdir", errno.EROFS, "Read-only file system"),
         ("makedirs", errno.EACCES, "Permission denied"),
@@ -295,82 +279,80 @@ def test_disk_that_does_not_take_it_is_an_error(rank: Rank) -> None:
         ("rename", errno.EDQUOT, "Disk quota exceeded"),
     ],
 )
-def test_error_names_step_and_directory_and_older_checkpoints_stay(
-    call: str, number: int, why: str, rank: Rank, monkeypatch: pytest.MonkeyPatch
+def test_error_has_step_and_directory_and_older_checkpoints_stay(
+    call: str, code: int, reason: str, rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(1)
 
     def fails(*args: object, **kwargs: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as broken:
         broken.setattr(os, call, fails)
         with pytest.raises(
-            OSError, match=f"the checkpoint of step 2 cannot be saved in {rank.checkpoints}: {why}"
-        ) as told:
+            OSError, match=f"cannot save the checkpoint of step 2 in {rank.checkpoints}: {reason}"
+        ) as raised:
             save(2)
-    assert told.value.errno == number
+    assert raised.value.errno == code
     assert rank.names() == ["step-000000001"]
     save(3)
     assert latest_step() == 3
 
 
-def lost(directory: Path) -> None:
+def lose_directory(directory: Path) -> None:
     shutil.rmtree(directory.parent)
     (directory / "model.pt").write_text("")
 
 
-def test_directory_that_vanishes_while_it_is_written_is_named_and_comes_back(
-    rank: Rank, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_removed_directory_is_reported_and_recreated(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     save(1)
     with pytest.raises(FileNotFoundError), train.checkpoint(2) as directory:
-        lost(directory)
-    said = f"ganger: the checkpoint of step 2 is not saved: {rank.checkpoints} was removed meanwhile\n"
-    assert capsys.readouterr().err == said
-    with pytest.raises(FileNotFoundError, match="step 3 cannot be saved in"), train.checkpoint(3):
+        lose_directory(directory)
+    warning = f"ganger: the checkpoint of step 2 was not saved: {rank.checkpoints} was removed\n"
+    assert capsys.readouterr().err == warning
+    with pytest.raises(FileNotFoundError, match="cannot save the checkpoint of step 3 in"), train.checkpoint(3):
         shutil.rmtree(rank.checkpoints)
     save(4)
     assert latest_step() == 4
 
 
-def test_disk_that_is_full_is_named_whatever_the_script_raises(
+def test_full_disk_is_reported_whatever_the_script_raises(
     rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = os.statvfs_result((4096, 4096, 9, 9, 3, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(ZeroDivisionError), train.checkpoint(2):
         raise ZeroDivisionError
-    said = f"ganger: the checkpoint of step 2 is not saved: {rank.checkpoints} is full (12288 bytes are free)\n"
-    assert capsys.readouterr().err == said
+    warning = f"ganger: the checkpoint of step 2 was not saved: {rank.checkpoints} is full (12288 bytes are free)\n"
+    assert capsys.readouterr().err == warning
 
 
-def test_error_of_the_script_itself_says_nothing_of_the_disk(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_the_script_does_not_blame_the_disk(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), train.checkpoint(2):
         raise ZeroDivisionError
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_resumed_from_is_reported(rank: Rank) -> None:
+def test_resumed_checkpoint_is_reported(rank: Rank) -> None:
     train.latest()
     save(1)
     save(2)
     _shorten(rank.checkpoints / "step-000000002")
     train.latest()
-    told = [report for report in rank.reports() if "resumed" in report]
-    assert [(report["resumed"], report["passed"]) for report in told] == [
+    reports = [report for report in rank.reports() if "resumed" in report]
+    assert [(report["resumed"], report["passed"]) for report in reports] == [
         (None, []),
         (1, [{"step": 2, "flaw": "model.pt has 4 bytes instead of 7"}]),
     ]
 
 
-def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
+def test_latest_scans_again_if_a_checkpoint_is_removed_meanwhile(
     rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(1)
     examine = complete_checkpoints.examine
 
-    def another_is_saved(directory: str, step: int, most_bytes: float = complete_checkpoints.UNLIMITED) -> Any:
+    def save_another(directory: str, step: int, most_bytes: float = complete_checkpoints.UNLIMITED) -> Any:
         if step == 1:
             monkeypatch.undo()
             rank.set(GANGER_CHECKPOINT_DIR=str(rank.checkpoints))
@@ -378,7 +360,7 @@ def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
             save(2)
         return examine(directory, step, most_bytes)
 
-    monkeypatch.setattr(complete_checkpoints, "examine", another_is_saved)
+    monkeypatch.setattr(complete_checkpoints, "examine", save_another)
     assert latest_step() == 2
     assert capsys.readouterr().err == ""
 
@@ -388,7 +370,10 @@ def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
 
 @pytest.fixture
 def ranks(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
-    """Enter `checkpoint(12)` as a rank. All are this process, but their drafts are apart."""
+    """Return a function that enters `checkpoint(12)` as a rank.
+
+    All ranks are this process, but their drafts have different names.
+    """
     pid = os.getpid()
 
     def enter(number: int) -> Any:
@@ -399,9 +384,7 @@ def ranks(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
     return enter
 
 
-def test_block_that_writes_nothing_saves_nothing_and_says_so_once(
-    rank: Rank, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_block_that_writes_nothing_saves_nothing_and_warns_once(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     save(1)
     for step in (2, 3):
         with train.checkpoint(step) as directory:
@@ -411,13 +394,13 @@ def test_block_that_writes_nothing_saves_nothing_and_says_so_once(
     assert rank.names() == ["step-000000001"]
     assert [record["checkpoint"] for record in rank.reports() if "checkpoint" in record] == [1]
     assert capsys.readouterr().err == (
-        "ganger: nothing is saved at step 2: rank 3 left checkpoint() without having written anything into its "
-        "directory. Write the files into the directory that checkpoint() gives, before its block ends; where one rank "
-        "writes for all, only that one has to enter it\n"
+        "ganger: nothing was saved at step 2: rank 3 left checkpoint() without writing anything into its directory. "
+        "Write the files into the directory that checkpoint() returns, before its block ends; if one rank writes for "
+        "all, only that rank has to enter it\n"
     )
 
 
-def test_of_four_ranks_the_one_that_writes_is_not_hidden_by_the_others(rank: Rank, ranks: Callable[[int], Any]) -> None:
+def test_of_four_ranks_the_one_that_writes_is_published(rank: Rank, ranks: Callable[[int], Any]) -> None:
     for number in (3, 1, 0, 2):
         with ranks(number) as directory:
             if number == 0:
@@ -427,13 +410,13 @@ def test_of_four_ranks_the_one_that_writes_is_not_hidden_by_the_others(rank: Ran
     assert rank.names() == ["step-000000012"]
 
 
-def test_empty_checkpoint_that_is_there_already_does_not_count(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_empty_checkpoint_does_not_count(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     save(1)
     empty = rank.checkpoints / "step-000000002"
     empty.mkdir()
     (empty / "ganger-checkpoint.json").write_text(json.dumps({"step": 2, "uid": "bert-7f3", "files": {}}))
     assert latest_step() == 1
-    assert capsys.readouterr().err.endswith("is passed over: it has no file with anything in it\n")
+    assert capsys.readouterr().err.endswith(": it contains no data\n")
     save(2)
     assert latest_step() == 2
 
@@ -447,20 +430,20 @@ def test_ranks_that_all_write_the_same_save_it_once(rank: Rank, ranks: Callable[
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_ranks_that_each_write_a_part_save_none_and_are_told(
+def test_ranks_that_each_write_a_part_save_nothing_and_get_an_error(
     count: int, rank: Rank, ranks: Callable[[int], Any]
 ) -> None:
-    refused = []
+    errors = []
     for number in range(count):
         try:
             with ranks(number) as directory:
                 (directory / f"rank-{number}.pt").write_text("part")
         except ValueError as error:
-            refused.append(str(error))
-    assert len(refused) == count - 1
-    assert refused[0] == (
-        "the checkpoint of step 12 is not saved: rank 1 and rank 0 have written different files, so that each has a "
-        "part of it; enter checkpoint(step, sharded=True) on all ranks, which gives them one directory"
+            errors.append(str(error))
+    assert len(errors) == count - 1
+    assert errors[0] == (
+        "the checkpoint of step 12 was not saved: rank 1 and rank 0 wrote different files, so that each has only a "
+        "part; enter checkpoint(step, sharded=True) on all ranks, which gives them one common directory"
     )
     assert train.latest() is None
     rank.set(GANGER_ATTEMPT="3", GANGER_RANK="0")
@@ -471,17 +454,17 @@ def test_ranks_that_each_write_a_part_save_none_and_are_told(
 # -- checkpoints that an attempt failed on ---------------------------------------------------------------------------
 
 
-def test_checkpoint_that_an_attempt_failed_on_is_passed_over(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_that_an_attempt_failed_on_is_skipped(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (1, 2, 3):
         save(step)
     rank.set(GANGER_RESUME_SKIP="2,3", GANGER_ATTEMPT="3")
     assert latest_step() == 1
-    assert [line.partition(" is ")[2] for line in capsys.readouterr().err.splitlines()] == [
-        "passed over: an attempt that began from it failed"
+    assert [line.partition(": ")[2].partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "an attempt that resumed from it failed"
     ] * 2
 
 
-def test_step_that_an_attempt_failed_on_is_saved_anew(rank: Rank) -> None:
+def test_step_that_an_attempt_failed_on_is_saved_again(rank: Rank) -> None:
     save(1)
     save(2, "poisoned")
     rank.set(GANGER_RESUME_SKIP="2", GANGER_ATTEMPT="3")
@@ -492,9 +475,9 @@ def test_step_that_an_attempt_failed_on_is_saved_anew(rank: Rank) -> None:
     assert (rank.checkpoints / "step-000000002" / "model.pt").read_text() == "sound"
 
 
-def test_one_that_an_attempt_failed_on_is_better_than_none(rank: Rank) -> None:
+def test_checkpoint_that_an_attempt_failed_on_is_the_last_resort(rank: Rank) -> None:
     for step in (1, 3):
         save(step)
     (rank.checkpoints / "step-000000001" / "model.pt").unlink()
     rank.set(GANGER_RESUME_SKIP="3", GANGER_ATTEMPT="3")
-    assert (latest_step(), [each["step"] for each in rank.reports()[-1]["passed"]]) == (3, [1])
+    assert (latest_step(), [flaw["step"] for flaw in rank.reports()[-1]["passed"]]) == (3, [1])

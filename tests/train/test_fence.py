@@ -1,4 +1,4 @@
-"""What a rank saves that nobody could reach is refused once a newer attempt has come, in whatever order they act."""
+"""Checkpoints of an attempt that could not be reached are refused once a newer attempt has started, in any order."""
 
 import errno
 import os
@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from ganger import train
 from ganger.train import fence
-from tests.train.conftest import Rank
-from tests.train.lockstep import BEGUN, REFUSED, SAVED, Stepped, hidden, published
+from tests.train.conftest import SOURCE, Rank, latest_step
+from tests.train.lockstep import REFUSED, RESUMED, SAVED, Stepped, hidden, published
 
-SOURCE = Path(__file__).parents[2] / "src"
 STALE = f"{REFUSED} {errno.ESTALE}"
 
 
@@ -28,11 +27,11 @@ def save(step: int, text: str = "weights") -> None:
         (directory / "model.pt").write_text(text)
 
 
-def refused(step: int, meanwhile: Callable[[], object] = lambda: None) -> OSError:
-    """The error of a checkpoint of which files are still written after something has happened."""
-    with pytest.raises(OSError, match=f"the checkpoint of step {step} cannot be saved") as told:
+def refused_save(step: int, meanwhile: Callable[[], object] = lambda: None) -> OSError:
+    """Return the error of a checkpoint that is written while something happens."""
+    with pytest.raises(OSError, match=f"cannot save the checkpoint of step {step}") as raised:
         save_around(step, meanwhile)
-    return told.value
+    return raised.value
 
 
 def save_around(step: int, meanwhile: Callable[[], object]) -> None:
@@ -42,11 +41,6 @@ def save_around(step: int, meanwhile: Callable[[], object]) -> None:
         (directory / "optimizer.pt").write_text("rest")
 
 
-def latest_step() -> int | None:
-    found = train.latest()
-    return found.step if found else None
-
-
 def markers(rank: Rank) -> list[str]:
     return sorted(path.name for path in rank.checkpoints.iterdir() if path.name.startswith(fence.PREFIX))
 
@@ -54,38 +48,38 @@ def markers(rank: Rank) -> list[str]:
 # -- one after the other ---------------------------------------------------------------------------------------------
 
 
-def test_an_older_attempt_is_refused_and_told_what_to_do(rank: Rank) -> None:
+def test_an_older_attempt_is_refused_with_advice(rank: Rank) -> None:
     save(1)
     rank.set(GANGER_ATTEMPT="3")
     assert latest_step() == 1
     rank.set(GANGER_ATTEMPT="2")
-    refusal = refused(2)
-    assert refusal.errno == errno.ESTALE
-    assert refusal.strerror == (
-        f"the checkpoint of step 2 cannot be saved in {rank.checkpoints}: attempt 3 of bert-7f3 owns it, "
-        "and this is 2: end this process, which nobody could reach; should nothing else run of that job, remove "
+    error = refused_save(2)
+    assert error.errno == errno.ESTALE
+    assert error.strerror == (
+        f"cannot save the checkpoint of step 2 in {rank.checkpoints}: attempt 3 of bert-7f3 owns it, and this is "
+        "attempt 2: end this process, which could not be reached; if nothing else of that job runs, remove "
         f"{rank.checkpoints}/.attempt~000001~000003~bert-7f3~bert-7f3"
     )
     assert rank.names() == ["step-000000001"]
-    assert latest_step() == 1, "who may not save may read"
+    assert latest_step() == 1, "an older attempt may still read"
 
 
-def test_what_an_older_attempt_was_writing_is_taken_from_it(rank: Rank) -> None:
-    def another_comes() -> None:
+def test_draft_of_an_older_attempt_is_taken_away(rank: Rank) -> None:
+    def start_newer_attempt() -> None:
         rank.set(GANGER_ATTEMPT="3")
         assert train.latest() is None
         rank.set(GANGER_ATTEMPT="2")
 
-    refusal = refused(2, another_comes)
-    assert "attempt 3 of bert-7f3 owns it, and this is 2" in refusal.strerror
-    assert (refusal.errno, refusal.__suppress_context__) == (errno.ESTALE, True)
+    error = refused_save(2, start_newer_attempt)
+    assert "attempt 3 of bert-7f3 owns it, and this is attempt 2" in error.strerror
+    assert (error.errno, error.__suppress_context__) == (errno.ESTALE, True)
     rank.set(GANGER_ATTEMPT="3")
     save(3)
     assert rank.names() == ["step-000000003"]
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
-def test_what_the_script_raises_stays_its_own(kind: type[BaseException], rank: Rank) -> None:
+def test_error_of_the_script_is_not_replaced(kind: type[BaseException], rank: Rank) -> None:
     def fails() -> None:
         rank.set(GANGER_ATTEMPT="3")
         if kind is KeyboardInterrupt:
@@ -104,7 +98,7 @@ def test_each_attempt_has_one_marker_and_removes_older_ones(rank: Rank) -> None:
         assert markers(rank) == [f".attempt~000001~{int(attempt):06d}~bert-7f3~bert-7f3"]
 
 
-def test_the_first_attempt_makes_no_directory_to_look_into(rank: Rank) -> None:
+def test_the_first_attempt_does_not_create_the_directory_to_read_it(rank: Rank) -> None:
     rank.set(GANGER_ATTEMPT="1")
     assert train.latest() is None
     assert not rank.checkpoints.exists()
@@ -116,7 +110,7 @@ def test_outside_ganger_there_is_no_marker(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000003"]
 
 
-def test_a_directory_that_must_not_be_written_is_read(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_directory_is_read(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     save(1)
     rank.set(GANGER_ATTEMPT="3")
 
@@ -134,34 +128,34 @@ def test_an_older_attempt_removes_nothing(rank: Rank, capsys: pytest.CaptureFixt
     rank.set(GANGER_CHECKPOINT_KEEP="1")
     saving = train.checkpoint(2)
     (saving.__enter__() / "model.pt").write_text("weights")
-    told = saving._told
+    finish = saving._finish
 
-    def overtaken() -> None:
+    def be_overtaken() -> None:
         rank.set(GANGER_ATTEMPT="3")
         assert latest_step() == 2
         rank.set(GANGER_ATTEMPT="2")
-        told()
+        finish()
 
-    saving._told = overtaken  # type: ignore[method-assign]
+    saving._finish = be_overtaken  # type: ignore[method-assign]
     saving.__exit__(None, None, None)
     assert rank.names() == ["step-000000001", "step-000000002"]
-    said = f"ganger: older checkpoints in {rank.checkpoints} cannot be removed: attempt 3 of bert-7f3 owns it"
-    assert capsys.readouterr().err.startswith(said)
+    warning = f"ganger: older checkpoints in {rank.checkpoints} cannot be removed: attempt 3 of bert-7f3 owns it"
+    assert capsys.readouterr().err.startswith(warning)
 
 
 # -- jobs of one name, and of others ---------------------------------------------------------------------------------
 
 
-def test_a_new_job_of_a_name_is_not_kept_out_by_attempts_of_the_old_one(rank: Rank) -> None:
+def test_a_new_job_of_a_name_is_not_fenced_by_the_old_one(rank: Rank) -> None:
     rank.set(GANGER_JOB_ID="bert.lab", GANGER_JOB_UID="first", GANGER_ATTEMPT="7")
     save(1)
     rank.set(GANGER_JOB_UID="second", GANGER_ATTEMPT="1")
     assert latest_step() == 1
     save(2)
     rank.set(GANGER_JOB_UID="first", GANGER_ATTEMPT="8")
-    refusal = refused(3)
-    assert "another job of the name bert.lab has come since, and owns it: end this process" in refusal.strerror
-    assert refusal.errno == errno.ESTALE
+    error = refused_save(3)
+    assert "a later job named bert.lab owns it: end this process" in error.strerror
+    assert error.errno == errno.ESTALE
     assert rank.names() == ["step-000000001", "step-000000002"]
     rank.set(GANGER_JOB_UID="third", GANGER_ATTEMPT="1")
     save(4)
@@ -172,46 +166,46 @@ def test_a_new_job_of_a_name_is_not_kept_out_by_attempts_of_the_old_one(rank: Ra
     ]
 
 
-def test_what_the_old_job_of_a_name_was_writing_is_taken_from_it(rank: Rank) -> None:
+def test_draft_of_the_old_job_of_a_name_is_taken_away(rank: Rank) -> None:
     rank.set(GANGER_JOB_ID="bert.lab", GANGER_JOB_UID="first", GANGER_ATTEMPT="7")
 
-    def another_comes() -> None:
+    def start_newer_job() -> None:
         rank.set(GANGER_JOB_UID="second", GANGER_ATTEMPT="1")
         save(1)
         rank.set(GANGER_JOB_UID="first", GANGER_ATTEMPT="7")
 
-    assert "another job of the name bert.lab" in refused(2, another_comes).strerror
+    assert "a later job named bert.lab" in refused_save(2, start_newer_job).strerror
     assert rank.names()[-1] == "step-000000001"
 
 
-def test_resume_never_of_a_new_job_of_a_name_does_not_begin_from_the_old_ones(rank: Rank) -> None:
+def test_resume_never_does_not_use_checkpoints_of_an_old_job_of_the_name(rank: Rank) -> None:
     rank.set(GANGER_JOB_ID="bert.lab", GANGER_JOB_UID="first")
     save(9)
     rank.set(GANGER_JOB_UID="second", GANGER_RESUME="never", GANGER_ATTEMPT="1")
     assert train.latest() is None
 
 
-def test_jobs_of_other_names_do_not_keep_each_other_out(rank: Rank) -> None:
+def test_jobs_of_other_names_do_not_fence_each_other(rank: Rank) -> None:
     for step in range(3):
         for attempt, job in enumerate(("one", "two", "three"), start=1):
-            rank.is_job(job, GANGER_ATTEMPT=str(attempt))
+            rank.become_job(job, GANGER_ATTEMPT=str(attempt))
             save(10 * attempt + step)
     assert len(rank.names()) == 9
 
 
-def test_markers_of_jobs_that_are_long_over_go(rank: Rank) -> None:
+def test_old_markers_are_removed(rank: Rank) -> None:
     for job in ("old", "recent"):
-        rank.is_job(job)
+        rank.become_job(job)
         save(1)
     old = rank.checkpoints / ".attempt~000001~000002~old~old"
-    came_s = old.stat().st_mtime - fence.KEPT_S - 60
-    os.utime(old, (came_s, came_s))
-    rank.is_job("new")
+    created_s = old.stat().st_mtime - fence.KEPT_S - 60
+    os.utime(old, (created_s, created_s))
+    rank.become_job("new")
     save(2)
     assert [name.split("~")[3] for name in markers(rank)] == ["new", "recent"]
-    rank.is_job("old")
+    rank.become_job("old")
     save(3)
-    assert old.exists(), "who is not over comes again"
+    assert old.exists(), "a job that still runs creates it again"
 
 
 # -- at the same time ------------------------------------------------------------------------------------------------
@@ -224,72 +218,75 @@ def directory() -> Iterator[Path]:
 
 
 class Together:
-    """Ranks from the oldest attempt to the newest, and what of older ones was published when a newer one had begun."""
+    """Ranks from the oldest attempt to the newest, with a check after each call.
+
+    The check compares the checkpoints of older attempts with those visible when a newer attempt had resumed.
+    """
 
     def __init__(self, root: Path, stepped: list[Stepped]) -> None:
         self._root, self._stepped = root, stepped
-        self._begun: dict[int, set[tuple[int, str]]] = {}
+        self._visible_before: dict[int, set[tuple[int, str]]] = {}
 
-    def go(self, index: int, calls: int) -> None:
+    def allow(self, index: int, calls: int) -> None:
         for _ in range(calls):
-            self._stepped[index].go(1)
+            self._stepped[index].allow(1)
             self._check(index)
 
     def finish(self, index: int) -> None:
         while not self._stepped[index].ended:
-            self.go(index, 1)
+            self.allow(index, 1)
 
-    def _check(self, went: int) -> None:
-        is_new = went not in self._begun and BEGUN in self._stepped[went].told
-        if not is_new and not self._begun:
+    def _check(self, index: int) -> None:
+        is_new = index not in self._visible_before and RESUMED in self._stepped[index].outcomes
+        if not is_new and not self._visible_before:
             return
-        seen = published(self._root)
-        for newer, before in [*self._begun.items(), *([(went, seen)] if is_new else [])]:
+        visible = published(self._root)
+        for newer, before in [*self._visible_before.items(), *([(index, visible)] if is_new else [])]:
             older = {rank.owner for rank in self._stepped[:newer]}
-            self._begun[newer] = {each for each in seen if each[1] in older}
-            assert self._begun[newer] <= before, "an older attempt has published after a newer one had begun"
+            self._visible_before[newer] = {entry for entry in visible if entry[1] in older}
+            assert self._visible_before[newer] <= before, "an older attempt has published after a newer one started"
 
 
-def outcomes(rank: Stepped) -> list[str]:
-    return [word for word in rank.told if word != BEGUN]
+def save_outcomes(rank: Stepped) -> list[str]:
+    return [outcome for outcome in rank.outcomes if outcome != RESUMED]
 
 
-def is_in_order(told: list[str]) -> bool:
-    """What was saved comes first, then what was refused."""
-    return told == [SAVED] * told.count(SAVED) + [STALE] * told.count(STALE)
+def is_in_order(outcomes: list[str]) -> bool:
+    """Return True if what was saved comes before what was refused."""
+    return outcomes == [SAVED] * outcomes.count(SAVED) + [STALE] * outcomes.count(STALE)
 
 
 @pytest.mark.parametrize("uids", [("a", "a"), ("a", "b")], ids=["same job", "same name"])
-def test_stopped_at_any_two_of_its_calls_it_publishes_nothing_after_a_newer_one_has_begun(
+def test_attempt_stopped_at_any_two_calls_publishes_nothing_after_a_newer_one_started(
     uids: tuple[str, str],
 ) -> None:
-    """Before any of them, while a newer one makes some of its own; again before it renames, until that has begun."""
+    """Stop it before any call while a newer one makes some calls, and again before its rename."""
     number = calls = 0
     both_ended = (False, False)
-    seen = set[bool]()
+    observed = set[bool]()
     while not all(both_ended):
         with directory() as root, ExitStack() as stack:
             if uids[0] != uids[1]:
-                fence.Fence(str(root), "job", uids[0], 1).claim()  # it came before there was another
+                fence.Fence(str(root), "job", uids[0], 1).claim()  # it started before the other job existed
             older, newer = (
-                stack.enter_context(Stepped(root, "job", uid, attempt, steps, begins=not steps))
+                stack.enter_context(Stepped(root, "job", uid, attempt, steps, resumes=not steps))
                 for uid, attempt, steps in zip(uids, (1, 2), ([5], []), strict=True)
             )
-            older.go(number)
-            where = older.waits_for
-            newer.go(calls)
+            older.allow(number)
+            next_call = older.waits_for
+            newer.allow(calls)
             both_ended = older.ended, newer.ended
             while not older.ended and older.waits_for != "rename":
-                older.go(1)
+                older.allow(1)
             newer.finish()
             was_seen = bool(published(root))
             older.finish()
-            at = f"stopped before call {number}, {where}, and by {calls} of a newer one"
-            assert bool(published(root)) == was_seen, at
-            assert older.told == [SAVED if was_seen else STALE], at
-        seen.add(was_seen)
+            situation = f"stopped before call {number}, {next_call}, and by {calls} of a newer one"
+            assert bool(published(root)) == was_seen, situation
+            assert older.outcomes == [SAVED if was_seen else STALE], situation
+        observed.add(was_seen)
         number, calls = (number + 1, 0) if both_ended[1] else (number, calls + 1)
-    assert seen == {False, True}
+    assert observed == {False, True}
 
 
 TURNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=25)
@@ -303,7 +300,7 @@ STEPS = st.lists(st.integers(1, 4), min_size=1, max_size=2)
     killed=st.sets(st.integers(0, 2)),
     is_new_job=st.booleans(),
 )
-def test_no_older_attempt_publishes_after_a_newer_one_has_begun(
+def test_no_older_attempt_publishes_after_a_newer_one_started(
     turns: list[tuple[int, int]],
     steps: tuple[list[int], ...],
     last: list[int],
@@ -312,24 +309,24 @@ def test_no_older_attempt_publishes_after_a_newer_one_has_begun(
 ) -> None:
     with directory() as root, ExitStack() as stack:
         uid = "uid-b" if is_new_job else "uid-a"
-        fence.Fence(str(root), "job", "uid-a", 7).claim()  # as its launcher has, before there was another job
+        fence.Fence(str(root), "job", "uid-a", 7).claim()  # by its launcher, before the other job existed
         attempts = [("uid-a", 7), (uid, 8), (uid, 9)]
         ranks = [
-            stack.enter_context(Stepped(root, "job", *attempt, own, begins=attempt != attempts[0]))
-            for attempt, own in zip(attempts, steps, strict=True)
+            stack.enter_context(Stepped(root, "job", *attempt, rank_steps, resumes=attempt != attempts[0]))
+            for attempt, rank_steps in zip(attempts, steps, strict=True)
         ]
         together = Together(root, ranks)
         for index, calls in turns:
-            together.go(index, calls)
+            together.allow(index, calls)
         for index in last:
             if index not in killed:
                 together.finish(index)
-        assert all(is_in_order(outcomes(rank)) for rank in ranks)
-        assert STALE not in outcomes(ranks[2]), "the newest is never refused"
+        assert all(is_in_order(save_outcomes(rank)) for rank in ranks)
+        assert STALE not in save_outcomes(ranks[2]), "the newest is never refused"
         stack.pop_all().close()
-        with Stepped(root, "job", uid, 10, [9], begins=True) as after:
+        with Stepped(root, "job", uid, 10, [9], resumes=True) as after:
             after.finish()
-            assert outcomes(after) == [SAVED]
+            assert save_outcomes(after) == [SAVED]
         assert [name for name in hidden(root) if not name.startswith(fence.PREFIX)] == []
 
 
@@ -343,12 +340,12 @@ with checkpoint(70) as directory:
     print("in the middle", flush=True)
     sys.stdin.readline()
 """
-COMES = """
+NEWER = """
 from ganger.train import checkpoint, latest
-begins = latest()
-with checkpoint(begins.step + 10) as directory:
+resumed = latest()
+with checkpoint(resumed.step + 10) as directory:
     (directory / "model.pt").write_text("new")
-print(begins.step)
+print(resumed.step)
 """
 
 
@@ -359,21 +356,21 @@ def process(code: str, attempt: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_process_that_was_stopped_meanwhile_ends_with_the_refusal(rank: Rank) -> None:
+def test_a_stopped_process_that_continues_ends_with_the_error(rank: Rank) -> None:
     save(50)
     older = process(SAVER, 2)
     assert older.stdout is not None
     assert older.stdout.readline() == "in the middle\n"
     older.send_signal(signal.SIGSTOP)
-    newer = process(COMES, 3)
+    newer = process(NEWER, 3)
     assert newer.communicate() == ("50\n", "")
     older.send_signal(signal.SIGCONT)
-    _, said = older.communicate("go on\n")
+    _, stderr = older.communicate("continue\n")
     assert older.returncode == 1
-    last = said.splitlines()[-1]
-    assert last.startswith(f"OSError: [Errno {errno.ESTALE}] the checkpoint of step 70 cannot be saved in")
-    assert "attempt 3 of bert-7f3 owns it, and this is 2" in last
-    assert "FileNotFoundError" not in said, "one error, and not how it was found"
+    last = stderr.splitlines()[-1]
+    assert last.startswith(f"OSError: [Errno {errno.ESTALE}] cannot save the checkpoint of step 70 in")
+    assert "attempt 3 of bert-7f3 owns it, and this is attempt 2" in last
+    assert "FileNotFoundError" not in stderr, "only the cause is shown"
     assert latest_step() == 60
     rank.set(GANGER_ATTEMPT="3")
     save(61)

@@ -35,36 +35,34 @@ def test_report_is_one_line_with_its_time(rank: Rank) -> None:
     assert record == {"step": 12, "metrics": {"loss": 2.5, "lr": 1.0}}
 
 
-def test_what_float_takes_is_a_number(rank: Rank) -> None:
+def test_anything_float_accepts_is_a_number(rank: Rank) -> None:
     train.report(step=OneElement(), loss=OneElement(), text="1e-3", flag=True)  # type: ignore[arg-type]
     assert rank.reports()[0]["step"] == 7
     assert rank.reports()[0]["metrics"] == {"loss": 0.25, "text": 0.001, "flag": 1.0}
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_null(number: float, rank: Rank) -> None:
+def test_number_that_is_not_finite_is_null(number: float, rank: Rank) -> None:
     train.report(step=1, loss=number)
     assert rank.reports()[0]["metrics"] == {"loss": None}
 
 
 @pytest.mark.parametrize("bad", ["high", None, [1, 2], object()])
-def test_what_is_no_number_never_raises_and_is_said_once(
-    bad: Any, rank: Rank, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_metric_never_raises_and_warns(bad: Any, rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     train.report(step=1, loss=bad)
     train.report(step=bad)
     train.report(step=2)
     assert [record["step"] for record in rank.reports()] == [2]
-    assert capsys.readouterr().err.startswith("ganger: a report is left out: ")
+    assert capsys.readouterr().err.startswith("ganger: a report was dropped: ")
 
 
-def test_warning_is_said_once(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_is_printed_once(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         train.report(step=1, loss=None)
     assert capsys.readouterr().err.count("ganger:") == 1
 
 
-def test_report_survives_a_directory_that_is_gone(rank: Rank) -> None:
+def test_report_survives_a_removed_directory(rank: Rank) -> None:
     rank.task.rmdir()
     train.report(step=1)
     train.phase("eval")
@@ -99,7 +97,7 @@ def test_forked_child_reports_too(rank: Rank) -> None:
     assert [record["step"] for record in rank.reports()] == [1, 2]
 
 
-def test_phase_as_a_block_and_as_a_call(rank: Rank) -> None:
+def test_phase_as_block_and_as_call(rank: Rank) -> None:
     train.phase("warmup")
     with train.phase("eval"), train.phase("save"):
         train.report(step=1)
@@ -112,7 +110,7 @@ def test_first_phase_ends_in_none(rank: Rank) -> None:
     assert [record["phase"] for record in rank.reports()] == ["eval", None]
 
 
-def test_notice_gives_cause_and_deadline(rank: Rank) -> None:
+def test_notice_has_cause_and_deadline(rank: Rank) -> None:
     assert train.notice() is None
     rank.notify("spot_reclaim", 1_700_000_000_500)
     assert train.notice() == ("spot_reclaim", 1_700_000_000.5)
@@ -142,19 +140,19 @@ def test_outside_ganger_nothing_happens(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("", "")
 
 
-def test_outside_ganger_torchrun_says_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_ganger_torchrun_sets_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert (train.world().rank, train.world().world_size) == (5, 8)
 
 
-def test_names_are_these_and_no_others() -> None:
+def test_public_names() -> None:
     assert {name: getattr(train, name) is not None for name in train.__all__} == dict.fromkeys(train.__all__, True)
     with pytest.raises(AttributeError, match="no attribute 'resport'"):
         _ = train.resport  # type: ignore[attr-defined]
 
 
-def test_report_never_holds_another_ranks_file(rank: Rank) -> None:
+def test_report_of_another_rank_has_its_own_file(rank: Rank) -> None:
     train.report(step=1)
     rank.set(GANGER_RANK="4")
     train.report(step=2)
@@ -163,7 +161,7 @@ def test_report_never_holds_another_ranks_file(rank: Rank) -> None:
     assert progress_report.report is train.report
 
 
-def test_first_line_of_a_process_tells_who_it_is_and_the_last_that_it_ended(rank: Rank) -> None:
+def test_first_line_has_the_pid_and_the_last_the_exit(rank: Rank) -> None:
     code = """
 import multiprocessing
 from ganger import train
@@ -174,11 +172,11 @@ child.start()
 child.join()
 train.report(step=2)
 """
-    for ends, more in ((2, ""), (1, "import os; os._exit(0)")):
+    for exit_count, last_line in ((2, ""), (1, "import os; os._exit(0)")):
         rank.forget()
-        subprocess.run([sys.executable, "-c", code + more], check=True)
+        subprocess.run([sys.executable, "-c", code + last_line], check=True)
         lines = rank.lines()
         assert [line["step"] for line in lines if "step" in line] == [0, 1, 2]
         assert ["pid" in line for line in lines if "step" in line] == [True, True, False]
-        told = [line["pid"] for line in lines if "pid" in line]
-        assert [line["end"] for line in lines if "end" in line] == [told[1], told[0]][:ends]
+        pids = [line["pid"] for line in lines if "pid" in line]
+        assert [line["end"] for line in lines if "end" in line] == [pids[1], pids[0]][:exit_count]

@@ -1,7 +1,6 @@
-"""Builds the zipapp that starts inside every task: the launcher, `ganger.train`, and nothing else of ganger.
+"""Build of the zipapp that starts inside every task: the launcher, `ganger.train`, and nothing else of ganger.
 
-Called by backends. It is named by its content, so it is made once for each version and interpreter and never changes
-under a launcher that runs from it.
+It is named by its content, so it is built once per version and interpreter and never changes under a running launcher.
 """
 
 from __future__ import annotations
@@ -26,20 +25,23 @@ from ganger.launcher.main import main
 sys.exit(main(sys.argv))
 """
 
-# This is the part of ganger that is in every task; the rest is found where ganger is installed. As
-# pkgutil.extend_path, which takes 8 ms to import.
-ELSEWHERE = """
+# Makes the rest of ganger importable where it is installed. Does what pkgutil.extend_path does, which takes 8 ms to
+# import.
+EXTEND_PATH = """
 import os
 import sys
 
-_elsewhere = [os.path.join(entry, __name__) for entry in sys.path]
-__path__ += [path for path in _elsewhere if os.path.isfile(os.path.join(path, "__init__.py"))]
+_entries = [os.path.join(entry, __name__) for entry in sys.path]
+__path__ += [path for path in _entries if os.path.isfile(os.path.join(path, "__init__.py"))]
 """
 
 
 def build(directory: Path, *, packed: bool = False) -> Path:
-    """The zipapp in `directory`, made unless it is there. `packed`: three times smaller, for where it must travel, and
-    some milliseconds slower to start. Raises OSError, also when this runs from a zipapp itself."""
+    """Build the zipapp in `directory` unless it exists, and return its path.
+
+    With `packed` it is three times smaller, to be sent over a network, and starts some milliseconds slower. Raises
+    OSError, also if this code itself runs from a zipapp.
+    """
     if not SOURCES.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "ganger is not installed as files", str(SOURCES))
     members = _members()
@@ -53,7 +55,7 @@ def build(directory: Path, *, packed: bool = False) -> Path:
 
 
 def _members() -> dict[str, str]:
-    package = (SOURCES / "__init__.py").read_text(encoding="utf-8") + ELSEWHERE
+    package = (SOURCES / "__init__.py").read_text(encoding="utf-8") + EXTEND_PATH
     members = {"__main__.py": MAIN, "ganger/__init__.py": package}
     for package in PACKAGES:
         for path in (SOURCES / package).rglob("*.py"):
@@ -61,20 +63,20 @@ def _members() -> dict[str, str]:
     return members
 
 
-def _write(archive: Path, members: dict[str, str], how: int) -> None:
+def _write(archive: Path, members: dict[str, str], compression: int) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{archive.stem}.", dir=archive.parent) as scratch:
-        whole = Path(scratch) / archive.name
-        with zipfile.ZipFile(whole, "w") as file:
+        complete = Path(scratch) / archive.name
+        with zipfile.ZipFile(complete, "w") as file:
             for name, source in sorted(members.items()):
-                file.writestr(zipfile.ZipInfo(name), source, how)
+                file.writestr(zipfile.ZipInfo(name), source, compression)
                 if name != "__main__.py":
-                    file.writestr(zipfile.ZipInfo(f"{name}c"), _compiled(name, source, Path(scratch)), how)
-        whole.chmod(0o700)
-        os.replace(whole, archive)
+                    file.writestr(zipfile.ZipInfo(f"{name}c"), _compile(name, source, Path(scratch)), compression)
+        complete.chmod(0o700)
+        os.replace(complete, archive)
 
 
-def _compiled(name: str, source: str, scratch: Path) -> bytes:
-    """Bytecode beside the source spares this interpreter the compiling; another one passes it over."""
+def _compile(name: str, source: str, scratch: Path) -> bytes:
+    """Return bytecode to store beside the source: this interpreter then need not compile it; others ignore it."""
     path, compiled = scratch / "module.py", scratch / "module.pyc"
     path.write_text(source, encoding="utf-8")
     py_compile.compile(

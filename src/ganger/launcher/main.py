@@ -1,10 +1,9 @@
-"""Entry of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SERVER GENERATION`. Started by a backend, or as the
-first process of a container. SERVER is the path of a unix socket, or `tcp:HOST:PORT`, or `file:PATH` of a file
-that has HOST:PORT.
+"""Entry point of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SERVER GENERATION`.
 
-`launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of ssh; `launcher-HASH.pyz exec ...` runs a command
-beside a rank.
-Takes the lock of the task directory before anything else, says in launcher.json who it is, and only then runs.
+A backend starts it, or it is the first process of a container. SERVER is the path of a unix socket, `tcp:HOST:PORT`, or
+`file:PATH` of a file that contains HOST:PORT. `launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of
+ssh; `launcher-HASH.pyz exec ...` runs a command beside a rank. The launcher takes the lock of the task directory before
+anything else, then writes its pid to launcher.json.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import sys
 import time
 
 from ganger.launcher.health.procfs import is_running, start_ticks
-from ganger.launcher.health.reaper import clear_left_over, start_guard
+from ganger.launcher.health.reaper import clear_leftovers, start_reaper
 from ganger.launcher.protocol.server_address import BadServerError, Server
 from ganger.launcher.ranks.process import become_subreaper
 from ganger.launcher.runtime import Launcher
@@ -35,7 +34,7 @@ LOCK_PAUSE_S = 0.01
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code of the launcher: the constants above, explained in docs/reference/launcher-protocol.md."""
+    """Run the launcher; return its exit code, one of the constants above (docs/reference/launcher-protocol.md)."""
     if arguments[1:2] == ["agent"]:
         from ganger.launcher.remote_exec import agent_client
 
@@ -51,27 +50,27 @@ def main(arguments: list[str]) -> int:
     task, generation = TaskDirectory(arguments[1]), int(arguments[3])
     try:
         server = Server(arguments[2], os.environ.get("GANGER_CA_FILE") or None)
-        about = _of_container(generation) if server.is_remote else None
+        identity = _identity_from_environment(generation) if server.is_remote else None
     except BadServerError as error:
         sys.stderr.write(f"{error}\n")
         return USAGE
-    echoes = bool(os.environ.get("GANGER_LOG_TO_STDOUT"))
+    is_mirrored = bool(os.environ.get("GANGER_LOG_TO_STDOUT"))
     try:
         lock = _lock(task)
         if lock is None:
-            sys.stderr.write(f"another launcher has {task.path}\n")
+            sys.stderr.write(f"another launcher holds the lock of {task.path}\n")
             return LOCKED
-        if not echoes:
+        if not is_mirrored:
             _redirect_output(task)
         write_json(task.file("launcher.json"), {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
-        clear_left_over(task)
-        if about is None:
+        clear_leftovers(task)
+        if identity is None:
             first = load_plan(task.plan(generation), generation)
-            about = (first.gang, first.node, generation)
+            identity = (first.gang, first.node, generation)
         if archive := os.environ.get("GANGER_CODE_FILE"):
             _unpack(archive, os.environ.get("GANGER_CODE_SHA256", ""), os.getcwd())
     except OSError as error:
-        sys.stderr.write(f"the task directory {task.path} cannot be used: {error}\n")
+        sys.stderr.write(f"cannot use the task directory {task.path}: {error}\n")
         return CANNOT_WRITE
     except BadArchiveError as error:
         sys.stderr.write(f"{error}\n")
@@ -79,28 +78,28 @@ def main(arguments: list[str]) -> int:
     except BadPlanError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLAN
-    start_guard(task, lock)
+    start_reaper(task, lock)
     become_subreaper()
-    code = Launcher(task, server, about, 1 if echoes else None).run()
+    code = Launcher(task, server, identity, 1 if is_mirrored else None).run()
     return code if server.is_remote else LEFT
 
 
 def _limit_open_files() -> None:
-    """Take back the soft limit of descriptors that the server had before it raised its own."""
+    """Restore the soft limit of descriptors that the server had before it raised its own."""
     if soft := os.environ.pop("GANGER_OPEN_FILES", ""):
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(soft), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
-def _of_container(generation: int) -> tuple[str, str, int]:
-    """For whom a launcher is there whose plan is yet to come. BadServerError when it was not told."""
+def _identity_from_environment(generation: int) -> tuple[str, str, int]:
+    """Return gang, node and generation of a launcher that receives its plan later; raise BadServerError if unset."""
     gang, node = (os.environ.get(name, "") for name in ("GANGER_GANG", "GANGER_NODE"))
     if not gang or not node:
-        raise BadServerError("GANGER_GANG and GANGER_NODE must say whose launcher this is: its plan comes from there")
+        raise BadServerError("GANGER_GANG and GANGER_NODE must be set: the launcher receives its plan from the server")
     return gang, node, generation
 
 
 def _lock(task: TaskDirectory) -> int | None:
-    """The lock's file descriptor; None when another launcher has it. The guard of a dead one is waited for."""
+    """Return the lock's descriptor; None if another launcher holds it. Wait for the reaper of a dead launcher."""
     lock = os.open(task.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up_at = time.monotonic() + LOCK_WAIT_S
     while True:
@@ -125,7 +124,7 @@ def _holder_lives(task: TaskDirectory) -> bool:
 
 
 def _redirect_output(task: TaskDirectory) -> None:
-    """Whoever started the launcher may go away; what it has to say stays in its directory."""
+    """Send output to launcher.log: the process that started the launcher may exit."""
     log = os.open(task.file("launcher.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -136,27 +135,29 @@ def _redirect_output(task: TaskDirectory) -> None:
 
 
 class BadArchiveError(Exception):
-    """An archive of code that cannot be unpacked; the text is one sentence."""
+    """A code archive that cannot be unpacked; the text is one sentence."""
 
 
 def _unpack(archive: str, digest: str, directory: str) -> None:
-    """Unpack the code of a job, which came with its pod. Raise BadArchiveError when its SHA-256 is not `digest`, taken
-    at submission: another user of the job's namespace could have replaced it."""
+    """Unpack a job's code, which came with its pod; raise BadArchiveError unless its SHA-256 is `digest`.
+
+    The digest was taken at submission: another user of the job's namespace could have replaced the archive.
+    """
     import tarfile
 
     try:
         if _sha256_of(archive) != digest:
             raise BadArchiveError(
-                f"the code of the job in {archive} is not what it was submitted with (its SHA-256 is not {digest})"
+                f"the code of the job in {archive} is not what was submitted (its SHA-256 is not {digest})"
             )
         with tarfile.open(archive) as code:
             if hasattr(tarfile, "data_filter"):
                 code.extractall(directory, filter="data")
             else:
-                # The job's own, into its own container; an older Python has no filter.
+                # An older Python has no filter; the job's own code is unpacked into its own container.
                 code.extractall(directory)  # noqa: S202
     except (OSError, tarfile.TarError) as error:
-        raise BadArchiveError(f"the code of the job in {archive} cannot be unpacked: {error}") from error
+        raise BadArchiveError(f"cannot unpack the code of the job in {archive}: {error}") from error
 
 
 def _sha256_of(path: str) -> str:

@@ -1,6 +1,6 @@
-"""The launcher's one loop: ranks, their output, the server and the clock, in one thread. Called by `main`.
+"""The launcher's event loop: ranks, their output, the server and timers, in one thread.
 
-It runs one generation at a time. The server may be away for as long as it likes: what runs goes on.
+It runs one generation at a time. Ranks continue however long the server is away.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import signal
 import time
 
 from ganger.launcher.generation import LAUNCHER_STOPPED, Generation
+from ganger.launcher.health.leftovers import record_cleared
 from ganger.launcher.health.procfs import start_ticks
 from ganger.launcher.logs.log_records import note
-from ganger.launcher.protocol.link import Link, Speaker
+from ganger.launcher.protocol.link import Link, MessageSender
 from ganger.launcher.protocol.messages import LARGEST
 from ganger.launcher.task_plan import BadPlanError, load_plan
 
@@ -25,95 +26,100 @@ if TYPE_CHECKING:
     from ganger.launcher.protocol.server_address import Server
     from ganger.launcher.task_directory import TaskDirectory
 
-ALONE_S = 60.0  # with no rank and no server, before it leaves
-REMOTE_ALONE_S = 600.0  # where nobody would start it again
-DESERTED_S = 2.0  # without a server and without its directory, before it ends its ranks
-FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
+IDLE_S = 60.0  # without ranks and server, before it exits
+REMOTE_IDLE_S = 600.0  # the same in a container, where it would not be started again
+ORPHANED_S = 2.0  # without server and directory, before it ends its ranks
+LAST_ACK_S = 2.0  # for the server to acknowledge the last facts, before it exits
 TERM_GRACE_S = 5.0
-NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
-NO_SERVER = 69  # that never had a server to tell it what to run
+NO_PLAN = 66  # sysexits.h: exit code if the first plan cannot be read
+NO_SERVER = 69  # exit code if no server ever said what to run
 
 
 class Launcher:
-    """`about` is the gang, the node and the generation it was started for; gang and node never change. `stdout` is
-    where the lines of ranks go besides their logs, if anywhere."""
+    """The launcher of one task.
 
-    def __init__(self, task: TaskDirectory, server: Server, about: tuple[str, str, int], stdout: int | None) -> None:
+    `identity` is the gang, the node and the first generation; gang and node never change. `stdout` is the descriptor to
+    which the output of ranks is mirrored, if any.
+    """
+
+    def __init__(self, task: TaskDirectory, server: Server, identity: tuple[str, str, int], stdout: int | None) -> None:
         self._task = task
-        self._gang, self._node, self._first = about
+        self._gang, self._node, self._first = identity
         self._selector = selectors.DefaultSelector()
         self._link = Link(server, self._selector, self._hello, self._receive)
-        self._echo = _echo(stdout, self._selector)
-        self._alone_s = REMOTE_ALONE_S if server.is_remote else ALONE_S
+        self._mirror = _open_mirror(stdout, self._selector)
+        self._max_idle_s = REMOTE_IDLE_S if server.is_remote else IDLE_S
         self._exit_code = NO_SERVER if server.is_remote else 0
         self._current: Generation | None = None
-        self._next: int | None = None  # waits until the current one is cleared away
-        self._over: set[int] = set()  # besides those that the disk knows
-        self._leaving = False
+        self._next: int | None = None  # waits until the current one is cleared
+        self._finished_generations: set[int] = set()  # besides those recorded on disk
+        self._is_leaving = False
         self._was_terminated = False
-        self._quiet_since = time.monotonic()  # nothing runs, and the server is away or has told us to leave
-        self._deserted_since = float("inf")
-        self._has_no_token = False
-        self._signals = self._listen_to_signals()
+        self._idle_since = time.monotonic()  # nothing runs, and the server is away or has said to leave
+        self._orphaned_since = float("inf")
+        self._lacks_token = False
+        self._wake_fds = self._listen_to_signals()
 
     def run(self) -> int:
-        """Begin the first generation, if its plan is here, then serve until there is nothing left to do. Gives the exit
-        code of the newest generation that was here."""
+        """Start the first generation, if its plan exists, then serve until there is nothing left to do.
+
+        Returns the exit code of the newest generation that ran here.
+        """
         if not self._link.is_remote or os.path.exists(self._task.plan(self._first)):
             self._run(self._first, None)
         while not self._is_done():
             due = self._due()
             ready = self._selector.select(None if due == float("inf") else max(0.0, due - time.monotonic()))
-            if self._current is not None or (self._link.is_up and not self._leaving):
-                self._quiet_since = time.monotonic()
+            if self._current is not None or (self._link.is_up and not self._is_leaving):
+                self._idle_since = time.monotonic()
             for key, _ in ready:
                 key.data()
-            self._turn()
+            self._run_once()
         self._link.close()
-        if self._echo is not None:
-            self._echo.close()
+        if self._mirror is not None:
+            self._mirror.close()
         return self._exit_code
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         if self._was_terminated:
             self._was_terminated = False
             self._leave()
             if self._current is not None:
                 self._current.stop(LAUNCHER_STOPPED, 0, TERM_GRACE_S)
-        self._collect()
+        self._reap()
         if self._current is not None:
             self._current.tick(time.monotonic())
-            self._settle()
+            self._start_next()
         self._link.tick(time.monotonic())
-        self._see_whether_deserted(time.monotonic())
+        self._check_orphaned(time.monotonic())
 
-    def _see_whether_deserted(self, now: float) -> None:
-        """Nobody can find, stop or ever let in a launcher whose directory was deleted, once it has lost the server."""
+    def _check_orphaned(self, now: float) -> None:
+        """End the launcher, which can no longer be stopped, if its directory was deleted and the server is away."""
         if self._link.is_up or os.path.exists(self._task.path):
-            self._deserted_since = float("inf")
+            self._orphaned_since = float("inf")
             return
-        self._deserted_since = min(self._deserted_since, now)
-        if now >= self._deserted_since + DESERTED_S and not self._leaving:
+        self._orphaned_since = min(self._orphaned_since, now)
+        if now >= self._orphaned_since + ORPHANED_S and not self._is_leaving:
             self._was_terminated = True
 
     def _due(self) -> float:
         if self._current is not None:
             return min(self._link.due, self._current.due)
-        return min(self._link.due, self._quiet_since + (FAREWELL_S if self._leaving else self._alone_s))
+        return min(self._link.due, self._idle_since + (LAST_ACK_S if self._is_leaving else self._max_idle_s))
 
     def _is_done(self) -> bool:
         if self._current is not None:
             return False
-        quiet_s = time.monotonic() - self._quiet_since
-        if self._leaving:
-            deserted = self._deserted_since != float("inf")
-            return not self._link.has_unacknowledged or quiet_s >= FAREWELL_S or deserted
-        return quiet_s >= self._alone_s
+        idle_s = time.monotonic() - self._idle_since
+        if self._is_leaving:
+            is_orphaned = self._orphaned_since != float("inf")
+            return not self._link.has_unacknowledged or idle_s >= LAST_ACK_S or is_orphaned
+        return idle_s >= self._max_idle_s
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
-    def _collect(self) -> None:
-        """Wait for every child that has ended, ranks and what they left behind."""
+    def _reap(self) -> None:
+        """Wait for every child that has ended: ranks and what they left behind."""
         statuses: dict[int, int] = {}
         while True:
             try:
@@ -126,36 +132,36 @@ class Launcher:
         if statuses and self._current is not None:
             self._current.ended(statuses)
 
-    def _settle(self) -> None:
-        """Go on to the next generation once the current one is over."""
+    def _start_next(self) -> None:
+        """Start the next generation once the current one is over."""
         while self._current is not None and self._current.is_over:
-            self._over.add(self._current.number)
+            self._finished_generations.add(self._current.number)
             self._exit_code = self._current.exit_code
-            following, self._current, self._next = self._next, None, None
-            if following is not None:
-                self._begin(following)
+            next_generation, self._current, self._next = self._next, None, None
+            if next_generation is not None:
+                self._begin(next_generation)
 
     def _listen_to_signals(self) -> tuple[int, int]:
-        wake, woken = os.pipe()
-        for fd in (wake, woken):
+        wake_reader, wake_writer = os.pipe()
+        for fd in (wake_reader, wake_writer):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._terminated)
-        self._selector.register(wake, selectors.EVENT_READ, self._woken)
-        return wake, woken
+            signal.signal(number, self._on_terminate)
+        self._selector.register(wake_reader, selectors.EVENT_READ, self._drain_wakeups)
+        return wake_reader, wake_writer
 
-    def _woken(self) -> None:
+    def _drain_wakeups(self) -> None:
         try:
-            while os.read(self._signals[0], 4096):
+            while os.read(self._wake_fds[0], 4096):
                 pass
         except BlockingIOError:
             pass
 
-    def _terminated(self, number: int, frame: object) -> None:
-        self._was_terminated = True  # the loop does the rest: this may come in the middle of anything
+    def _on_terminate(self, number: int, frame: object) -> None:
+        self._was_terminated = True  # the loop does the rest: a signal may arrive at any point
 
     # -- the server --------------------------------------------------------------------------------------------------
 
@@ -164,18 +170,18 @@ class Launcher:
             with open(os.environ.get("GANGER_TOKEN_FILE") or self._task.file("token"), encoding="utf-8") as file:
                 token = file.read().strip()
         except OSError as error:
-            if not self._has_no_token:  # it is asked for each second
-                note(f"there is no token to show the server: {error}")
+            if not self._lacks_token:  # logged once, though it is read with each attempt
+                note(f"cannot read the token for the server: {error}")
             token = ""
-        self._has_no_token = not token
-        here = [self._current.number] if self._current is not None else []
+        self._lacks_token = not token
+        generations = [self._current.number] if self._current is not None else []
         return {
             "token": token,
             "gang": self._gang,
             "node": self._node,
             "pid": os.getpid(),
             "start_ticks": start_ticks(os.getpid()),
-            "generations": here + ([self._next] if self._next is not None else []),
+            "generations": generations + ([self._next] if self._next is not None else []),
             "generation": self._first,
             "address": os.environ.get("GANGER_POD_IP") if self._link.is_remote else None,
         }
@@ -188,39 +194,43 @@ class Launcher:
             elif message["type"] == "leave":
                 self._leave()
             elif message["type"] == "stacks":
-                self._take_stacks(_whole(message["generation"]), message["py_spy"])
+                self._take_stacks(_check_count(message["generation"]), message["py_spy"])
             elif message["type"] in ("count", "propose", "agree", "withdraw"):
                 if self._current is not None and self._current.number == message["generation"]:
                     self._current.schedule_checkpoints(message)
             elif message["type"] == "proceed":
-                self._proceed(_whole(message["generation"]), _whole(message["stage"]), dict(message["agents"]))
+                self._proceed(
+                    _check_count(message["generation"]), _check_count(message["stage"]), dict(message["agents"])
+                )
             elif message["type"] == "run":
-                self._run(_whole(message["generation"]), message.get("plan"))
+                self._run(_check_count(message["generation"]), message.get("plan"))
             elif message["type"] == "read":
-                self._read(_whole(message["generation"]), message["id"], str(message["name"]), int(message["start"]))
+                self._read(
+                    _check_count(message["generation"]), message["id"], str(message["name"]), int(message["start"])
+                )
             elif message["type"] == "stop":
-                notice_s, kill_after_s = (_whole(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
-                self._stop(_whole(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
+                notice_s, kill_after_s = (_check_count(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
+                self._stop(_check_count(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             note(f"ignored {message['type']}: {error!r}")
 
     def _run(self, generation: int, plan: object) -> None:
-        """`plan` comes from a server that cannot write it to the disk."""
+        """Start a generation, or the next one after the current; `plan` comes from a server on another machine."""
         current = self._current
         if current is not None and generation in (current.number, self._next):
             return
         if (
-            self._leaving
+            self._is_leaving
             or self._is_over(generation)
             or (current is not None and generation < current.number)
             or (plan is not None and not self._take_plan(generation, plan))
         ):
-            self._never_run(generation)
+            self._mark_never_run(generation)
         elif current is None:
             self._begin(generation)
         else:
             if self._next is not None:
-                self._never_run(self._next)
+                self._mark_never_run(self._next)
             self._next = generation
             current.stop("replaced", 0, 0)
 
@@ -228,22 +238,22 @@ class Launcher:
         try:
             self._task.write_plan(generation, plan)
         except OSError as error:
-            detail = f"the plan cannot be written to {self._task.path}: {error.strerror}"
+            detail = f"cannot write the plan to {self._task.path}: {error.strerror}"
             self._fact(generation, "start_failed", detail=detail, exit_code=NO_PLAN, tail=[])
             self._exit_code = NO_PLAN
             return False
         return True
 
     def _read(self, generation: int, number: object, name: str, start: int) -> None:
-        from ganger.launcher.logs.read_piece import content  # only asked for by a server that shares no disk
+        from ganger.launcher.logs.read_piece import content  # only needed for a server that shares no disk
 
-        found = content(self._task.generation(generation), name, start)
-        self._link.state("content", **self._about(generation), id=number, **found)
+        piece = content(self._task.generation(generation), name, start)
+        self._link.send_state("content", **self._message_fields(generation), id=number, **piece)
 
     def _proceed(self, generation: int, stage: int, agents: dict[str, Any]) -> None:
         if self._current is not None and self._current.number == generation:
             self._current.proceed(stage, agents)
-            self._settle()
+            self._start_next()
 
     def _take_stacks(self, generation: int, py_spy: object) -> None:
         if self._current is not None and self._current.number == generation:
@@ -255,15 +265,15 @@ class Launcher:
             return
         if generation == self._next:
             self._next = None
-        self._never_run(generation)
+        self._mark_never_run(generation)
 
     def _leave(self) -> None:
-        self._leaving = True
+        self._is_leaving = True
         if self._exit_code == NO_SERVER:
             self._exit_code = 0
-        self._quiet_since = time.monotonic()
+        self._idle_since = time.monotonic()
         if self._next is not None:
-            self._never_run(self._next)
+            self._mark_never_run(self._next)
             self._next = None
 
     # -- generations -------------------------------------------------------------------------------------------------
@@ -276,40 +286,37 @@ class Launcher:
         except BadPlanError as error:
             self._fact(generation, "start_failed", detail=str(error), exit_code=NO_PLAN, tail=[])
             self._exit_code = NO_PLAN
-            self._never_run(generation)
+            self._mark_never_run(generation)
             return
-        tell = Speaker(self._link, self._about(generation))
-        self._current = Generation(self._task, plan, self._selector, tell, self._echo)
+        sender = MessageSender(self._link, self._message_fields(generation))
+        self._current = Generation(self._task, plan, self._selector, sender, self._mirror)
         self._current.begin()
-        self._settle()
+        self._start_next()
 
-    def _never_run(self, generation: int) -> None:
-        """Nothing of it is here; remember that, so that it is not begun by a message that comes late."""
+    def _mark_never_run(self, generation: int) -> None:
+        """Report that nothing of the generation is here, and record it, so that a late message does not start it."""
         if not self._is_over(generation):
-            self._over.add(generation)
-            try:
-                self._task.mark_cleared(generation)
-            except OSError as error:
-                note(f"generation {generation} is cleared, which cannot be written down: {error.strerror}")
+            self._finished_generations.add(generation)
+            record_cleared(self._task, generation)
         self._fact(generation, "cleared")
 
     def _is_over(self, generation: int) -> bool:
-        return generation in self._over or self._task.is_cleared(generation)
+        return generation in self._finished_generations or self._task.is_cleared(generation)
 
     def _fact(self, generation: int, kind: str, **fields: Any) -> None:
-        self._link.fact(kind, **self._about(generation), **fields)
+        self._link.send_fact(kind, **self._message_fields(generation), **fields)
 
-    def _about(self, generation: int) -> dict[str, Any]:
+    def _message_fields(self, generation: int) -> dict[str, Any]:
         return {"gang": self._gang, "node": self._node, "generation": generation}
 
 
-def _whole(value: object) -> int:
+def _check_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
         raise ValueError(f"{str(value)[:100]!r} is not a whole number from 0 to {LARGEST}")
     return value
 
 
-def _echo(stdout: int | None, selector: selectors.BaseSelector) -> StdoutMirror | None:
+def _open_mirror(stdout: int | None, selector: selectors.BaseSelector) -> StdoutMirror | None:
     if stdout is None:
         return None
     from ganger.launcher.logs.stdout_mirror import StdoutMirror

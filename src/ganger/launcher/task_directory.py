@@ -1,6 +1,6 @@
-"""The task directory: where its files are, and writes of which a crash leaves the old file or the new one.
+"""The task directory: its file names, and writes of which a crash leaves the old file or the new one.
 
-Used by every part of the launcher. The layout is in docs/reference/launcher-protocol.md.
+The layout is in docs/reference/launcher-protocol.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import suppress
 
 
 class TaskDirectory:
-    """One launcher's directory; a generation's files are in a directory named by its number."""
+    """One launcher's directory; the files of a generation are in a directory named by its number."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.realpath(path)  # one spelling: it is the mark by which strays are found
+        self.path = os.path.realpath(path)  # canonical: it is the mark of left-over processes
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -27,26 +27,26 @@ class TaskDirectory:
         return self.file(str(generation))
 
     def write_plan(self, generation: int, plan: object) -> None:
-        """Put a plan in place that has come over the wire. Raises OSError."""
+        """Write a plan received from the server; raise OSError."""
         write_json(self.plan(generation), plan)
 
     def is_cleared(self, generation: int) -> bool:
         return os.path.exists(os.path.join(self.generation(generation), "cleared"))
 
     def mark_cleared(self, generation: int) -> None:
-        """Raises OSError when the disk does not take it."""
+        """Record that nothing of the generation is left; raise OSError if the disk is full."""
         with suppress(FileExistsError):
-            os.mkdir(self.generation(generation), 0o700)  # not what is above it: a deleted job stays deleted
+            os.mkdir(self.generation(generation), 0o700)  # not its parents: a deleted job stays deleted
         write_json(os.path.join(self.generation(generation), "cleared"), {"at_ms": now_ms()})
 
     def uncleared(self) -> list[int]:
-        """Generations that were begun here and of which something may be left, oldest first."""
-        begun = sorted(int(name) for name in os.listdir(self.path) if name.isdigit())
-        return [generation for generation in begun if not self.is_cleared(generation)]
+        """Return the generations started here of which something may be left, oldest first."""
+        started = sorted(int(name) for name in os.listdir(self.path) if name.isdigit())
+        return [generation for generation in started if not self.is_cleared(generation)]
 
 
 def write_json(path: str, value: object, *, sync: bool = False) -> None:
-    """Replace the file at once; `sync` puts it on the disk before it is seen. Raises OSError."""
+    """Replace a file atomically; `sync` makes it durable before it becomes visible. Raises OSError."""
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -63,5 +63,5 @@ def write_json(path: str, value: object, *, sync: bool = False) -> None:
 
 
 def now_ms() -> int:
-    """Unix milliseconds."""
+    """Return the time in Unix milliseconds."""
     return int(time.time() * 1000)

@@ -1,24 +1,28 @@
-"""What to run for one generation on one node: `plan-G.json`, read and checked. Called by `runtime`."""
+"""The plan of one generation on one node: `plan-G.json`, read and checked."""
 
 from __future__ import annotations
 
 import json
 
-TYPE_CHECKING = False  # typing is not imported at run time: it would cost a tenth of the start-up
+TYPE_CHECKING = False  # typing is not imported at run time: it would take a tenth of the startup time
 if TYPE_CHECKING:
     from typing import Any
 
 TASK_DIRECTORY = "@GANGER_TASK_DIR@"
-"""Stands for the generation's directory, which only its launcher knows: in commands, variables and files."""
+"""Placeholder for the generation's directory, known only to its launcher, in commands, variables and files."""
 
 
 class BadPlanError(Exception):
-    """The plan cannot be read or is not one; the text is one sentence."""
+    """A plan that cannot be read or is invalid; the text is one sentence."""
 
 
 class RankPlan:
-    """One process: `ends` when its end with 0 counts for the end of the job, `is_ignored` when a bad end of it does no
-    harm, `stage` when it is started."""
+    """One process of the plan.
+
+    ends: True if its exit with 0 counts for the end of the job
+    is_ignored: True if its failure does no harm
+    stage: when it is started
+    """
 
     def __init__(self, value: object, argv: list[str]) -> None:
         self.rank: int = _field(value, "rank", int)
@@ -32,7 +36,7 @@ class RankPlan:
 
 
 class Plan:
-    """The fields of `plan-G.json`. A node without ranks has only the remote-start agent."""
+    """The fields of `plan-G.json`; a node without ranks has only the remote-start agent."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.gang: str = _field(value, "gang", str)
@@ -56,27 +60,27 @@ class Plan:
 
     def _check(self) -> None:
         if not self.ranks and not self.agent:
-            raise BadPlanError("it has no rank")
+            raise BadPlanError("it has no ranks")
         if any(not 0 <= rank.stage < self.stages for rank in self.ranks):
-            raise BadPlanError(f"a rank begins in a stage that is none of the {self.stages}")
+            raise BadPlanError(f"the stage of a rank is not one of the {self.stages} stages")
         if self.agent and not (self.agent_address and self.agent_token):
             raise BadPlanError("it has an agent without an address or a token")
         for name in self.files:
             if "/" in name or name in ("", ".", ".."):
-                raise BadPlanError(f"{name!r} is no name of a file")
+                raise BadPlanError(f"{name!r} is not a file name")
 
 
 def load_plan(path: str, generation: int) -> Plan:
-    """Raises BadPlanError."""
+    """Read and check a plan; raise BadPlanError."""
     try:
         with open(path, encoding="utf-8") as file:
             plan = Plan(json.load(file))
     except OSError as error:
-        raise BadPlanError(f"the plan {path} cannot be read: {error.strerror}") from error
+        raise BadPlanError(f"cannot read the plan {path}: {error.strerror}") from error
     except (ValueError, BadPlanError) as error:
-        raise BadPlanError(f"the plan {path} is broken: {error}") from error
+        raise BadPlanError(f"the plan {path} is invalid: {error}") from error
     if plan.generation != generation:
-        raise BadPlanError(f"the plan {path} is of generation {plan.generation}, not of {generation}")
+        raise BadPlanError(f"the plan {path} is for generation {plan.generation}, not {generation}")
     return plan
 
 
@@ -84,9 +88,9 @@ _REQUIRED = object()
 
 
 def _field(value: object, name: str, kind: type, *, default: object = _REQUIRED) -> Any:
-    found = value.get(name) if isinstance(value, dict) else None
-    if found is None and default is not _REQUIRED:
+    content = value.get(name) if isinstance(value, dict) else None
+    if content is None and default is not _REQUIRED:
         return default
-    if not isinstance(found, kind):
-        raise BadPlanError(f"{name!r} is {found!r}, not a {kind.__name__}")
-    return found
+    if not isinstance(content, kind):
+        raise BadPlanError(f"{name!r} is {content!r}, not a {kind.__name__}")
+    return content

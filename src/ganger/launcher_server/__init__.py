@@ -1,6 +1,6 @@
-"""What launchers say, and what that means, for every world that has real launchers; see
+"""The server's end of the launcher protocol, for every backend with real launchers; see
 docs/reference/launcher-protocol.md.
 
-Used by backends. Knows the engine's ports and the model, and no disk: what is to be known of a generation besides
-messages, a backend has by `records`.
+It knows the engine's ports and the model, but no disk: a backend provides everything besides messages through
+`rank_records.Records`.
 """

@@ -1,7 +1,7 @@
-"""What a launcher's message leads to: an event for the core, a word to the other launchers of its gang, or nothing.
+"""Conversion of launcher messages into events for the core, or into messages to the gang's other launchers.
 
-Made by the supervisor of a backend, which owns the generations and knows how to reach their launchers. Everything here
-runs on the event loop.
+A backend's gang runtime creates it, owns the generations, and connects to their launchers. Everything here runs on the
+event loop.
 """
 
 import asyncio
@@ -25,17 +25,22 @@ from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progr
 from ganger.model.job import Retry
 from ganger.ports import Report
 
-MOST_REFUSED: Final = 5
-"""Messages of a launcher that are refused in a row before its attempt fails: it would send them again for ever."""
+MAX_REFUSED: Final = 5
+"""Refused messages in a row after which a launcher's attempt fails: it would send them again for ever."""
 
 STATES: Final = ("ready", "counted", "standing", "stacked", "ended")
-"""What a launcher says again after each `welcome`, for as long as it holds: nothing is to be acknowledged."""
+"""Messages that a launcher repeats after each `welcome`, as long as they hold; they are not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherWorld:
-    """What a backend knows: the newest generation of a gang; the launcher of a gang on a node; where the agent of a
-    gang's node is reached; and the records. None: nobody knows it, or it is away."""
+    """Lookups that a backend provides; each returns None if there is no such thing, or it is away.
+
+    generation: the newest generation of a gang
+    connection: the connection of a gang's launcher on a node
+    address: where the agent of a gang on a node is reached
+    records: the records of all gangs
+    """
 
     generation: Callable[[str], Generation | None]
     connection: Callable[[str, str], Connection | None]
@@ -44,33 +49,37 @@ class LauncherWorld:
 
 
 class Dispatcher:
-    """Reports what launchers say, in the order in which it came for each gang."""
+    """Reports what launchers send, in order for each gang."""
 
     def __init__(self, world: LauncherWorld, report: Report, loop: asyncio.AbstractEventLoop) -> None:
         self._world = world
-        self._judging = RetryRuleSearch(
+        self._rule_search = RetryRuleSearch(
             world.records, ExitCollector(world.records, world.generation), report, self._retry_of
         )
-        self._hang = HangDetector(world.records, loop, self._ask_for_stacks, self.fail)
+        self._hang_detector = HangDetector(world.records, loop, self._request_stacks, self.report_failure)
         self._agreement = CheckpointAgreement(loop, self._is_current, world.connection)
         self._is_closed = False
 
-    def heard(
+    def message_received(
         self, connection: Connection, hello: Hello, message: dict[str, Any], generation: Generation | None
     ) -> None:
-        """Report a fact about a generation, current or not: the core tells them apart. Acknowledge it when it is
-        durable. `generation` is what `current` returns for the message."""
+        """Report a fact about a generation, current or not, and acknowledge it when it is durable.
+
+        The core tells generations apart. `generation` is the result of `current` for the message.
+        """
         if message["type"] in STATES:
             if generation is not None:
-                self._state(generation, hello.node, message)
+                self._handle_state(generation, hello.node, message)
             return
-        durable = self._take(generation, hello, message)
+        durable = self._report_message(generation, hello, message)
         if message["n"] is not None:
-            connection.acknowledge(message["n"], durable, partial(self._acknowledged, hello))
+            connection.acknowledge(message["n"], durable, partial(self._on_acknowledged, hello))
 
     def current(self, hello: Hello, message: dict[str, Any]) -> Generation | None:
-        """Return the gang's newest generation if the message is about it, else None. BadMessage if the message names a
-        rank as its launcher's own that the generation does not have on that node."""
+        """Return the gang's newest generation if the message is about it, else None.
+
+        Raises BadMessage if the message names a rank that the generation does not have on the launcher's node.
+        """
         generation = self._world.generation(hello.gang)
         if generation is None or generation.number != message["generation"]:
             return None
@@ -78,101 +87,112 @@ class Dispatcher:
         if ranks is None:
             return None
         named = {message["rank"]} if "rank" in message else set(message.get("killed", ()))
-        if strange := named - ranks:
-            raise BadMessage(f"{message['type']}: rank {min(strange)} does not run on {hello.node}")
+        if foreign := named - ranks:
+            raise BadMessage(f"{message['type']}: rank {min(foreign)} does not run on {hello.node}")
         return generation
 
-    def refused(self, hello: Hello, why: str) -> bool:
-        """Count a refused message of the node; fail the attempt after several without an acknowledgement in between.
-        Return whether its launcher has to be ended: what it owes will never be heard."""
+    def message_refused(self, hello: Hello, reason: str) -> bool:
+        """Count a refused message of a launcher; fail the attempt after several without an acknowledgement in between.
+
+        Returns True if its launcher must be killed: its outstanding messages will never be accepted.
+        """
         generation = self._world.generation(hello.gang)
-        if generation is None or hello.node not in generation.left or not _is_of(generation, hello):
+        if generation is None or hello.node not in generation.remaining or not _is_of(generation, hello):
             return False
-        generation.refused[hello.node] = generation.refused.get(hello.node, 0) + 1
-        if generation.refused[hello.node] != MOST_REFUSED:
+        generation.refused_counts[hello.node] = generation.refused_counts.get(hello.node, 0) + 1
+        if generation.refused_counts[hello.node] != MAX_REFUSED:
             return False
-        detail = f"the launcher of {hello.node} broke the protocol: {why}"
+        detail = f"the launcher of {hello.node} broke the protocol: {reason}"
         cause, number = Cause.LAUNCHER_LOST, generation.number
-        self.fail(generation, Failed(gang=hello.gang, generation=number, node=hello.node, cause=cause, detail=detail))
+        self.report_failure(
+            generation, Failed(gang=hello.gang, generation=number, node=hello.node, cause=cause, detail=detail)
+        )
         return True
 
-    def tell(self, event: Event) -> None:
-        """Report something that no launcher has told."""
+    def report_event(self, event: Event) -> None:
+        """Report an event that no launcher has sent."""
         if not self._is_closed:
-            self._judging(event)
+            self._rule_search(event)
 
-    def fail(self, generation: Generation, failed: Failed) -> None:
-        """Report a failure that no launcher has told, unless the job is done."""
-        if self.done(generation) is None:
+    def report_failure(self, generation: Generation, failed: Failed) -> None:
+        """Report a failure that no launcher has sent, unless the job is done."""
+        if self.report_if_done(generation) is None:
             generation.failed.append(failed.node)
-            self.tell(failed)
+            self.report_event(failed)
 
-    def done(self, generation: Generation) -> Future[int] | None:
-        """Report, once, that all ended whose end is the end of the job; None while that is not so. To be asked again
-        when plans become known that were not."""
-        lost = generation.done is not None and generation.done.done() and generation.done.exception() is not None
-        if generation.done is None or lost:
+    def report_if_done(self, generation: Generation) -> Future[int] | None:
+        """Report `Done`, once, if all ranks whose end is the end of the job have ended well; return None if not.
+
+        To be called again when plans become known that were not.
+        """
+        report = generation.done_report
+        if report is None or (report.done() and report.exception() is not None):
             tasks = (self._world.records.task(generation.gang, node) for node in generation.ranks_of)
             if generation.stopping or not message_events.is_done(tasks, generation.number):
                 return None
-            generation.done = self._judging(Done(gang=generation.gang, generation=generation.number))
-        return generation.done
+            generation.done_report = self._rule_search(Done(gang=generation.gang, generation=generation.number))
+        return generation.done_report
 
     def close(self) -> None:
         """Report nothing more."""
         self._is_closed = True
-        self._judging.close()
+        self._rule_search.close()
 
-    def _acknowledged(self, hello: Hello) -> None:
-        """Begin to count anew what is refused: the launcher gets on. Not as soon as a fact is heard: one that is not
-        durable before the next is refused comes again with it, each time."""
+    def _on_acknowledged(self, hello: Hello) -> None:
+        """Reset the count of refused messages: the launcher makes progress.
+
+        Not done as soon as a fact arrives: one that is not durable before the next message is refused is repeated with
+        it each time.
+        """
         generation = self._world.generation(hello.gang)
         if generation is not None and _is_of(generation, hello):
-            generation.refused.pop(hello.node, None)
+            generation.refused_counts.pop(hello.node, None)
 
-    def _state(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+    def _handle_state(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         match message["type"]:
             case "ready":
-                self._proceed(generation, node, message)
+                self._start_stage(generation, node, message)
             case "counted":
-                self._agreement.counted(generation, node, message)
+                self._agreement.counts_received(generation, node, message)
             case "standing":
-                self._hang.heard(generation, node, message)
+                self._hang_detector.stall_reported(generation, node, message)
             case "stacked":
-                self._hang.answered(generation, node, message)
-            case _:  # a rank ended, by which the job may be done: `done` may have come before all was known
-                self.done(generation)
+                self._hang_detector.stacks_received(generation, node, message)
+            case _:  # a rank ended, so the job may be done: `done` may have arrived before all plans were known
+                self.report_if_done(generation)
 
-    def _take(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Future[int] | None:
-        """Report what a message says of the current generation, if it is one, or of an older one."""
+    def _report_message(
+        self, generation: Generation | None, hello: Hello, message: dict[str, Any]
+    ) -> Future[int] | None:
+        """Report what a message says of the current generation, or of an older one."""
         if message["type"] in ("done", "exited") and generation is not None:
-            done = self.done(generation)
+            done = self.report_if_done(generation)
             if done is not None or message["type"] == "done":
-                return done  # who dies because the others have ended does no harm
-        event = self._event(generation, hello, message)
-        return None if event is None else self._judging(event)
+                return done  # a rank that fails because the others have ended does no harm
+        event = self._to_event(generation, hello, message)
+        return None if event is None else self._rule_search(event)
 
-    def _event(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Event | None:
+    def _to_event(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Event | None:
         if message["type"] == "progressed":
             if generation is None or not message["milestone"]:
                 return None
             step = generation.progress(hello.node, message["step"])
-            for slow in self._hang.paced(generation, hello.node, message):
-                self.tell(slow)
+            for slow in self._hang_detector.steps_made(generation, hello.node, message):
+                self.report_event(slow)
             return None if step is None else Progressed(gang=hello.gang, generation=generation.number, step=step)
         if message["type"] == "done":
-            return None  # of an older one
+            return None  # of an older generation
         event = message_events.event(message, hello.gang, hello.node)
         if generation is not None and isinstance(event, Failed):
             generation.failed.append(hello.node)
         if generation is not None and isinstance(event, Checkpointed):
-            self._agreement.saved(generation)
+            self._agreement.checkpoint_saved(generation)
         if generation is not None and isinstance(event, Cleared):
             generation.clear(hello.node)
         return event
 
-    def _proceed(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
-        """Let the nodes that wait go on, when all are ready."""
+    def _start_stage(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Let the waiting nodes start the next stage once all nodes are ready."""
         reached = generation.ready(node, message["stage"], message["agent_port"])
         if reached is None:
             return
@@ -187,7 +207,7 @@ class Dispatcher:
             if connection is not None:
                 connection.send("proceed", generation=generation.number, stage=stage, agents=agents)
 
-    def _ask_for_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
+    def _request_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
         connection = self._world.connection(gang, node)
         if connection is not None:
             connection.send("stacks", **fields)
@@ -201,7 +221,7 @@ class Dispatcher:
 
 
 def _is_of(generation: Generation, hello: Hello) -> bool:
-    """Return whether a launcher has the generation, or was started for it."""
+    """Return True if a launcher has the generation, or was started for it."""
     return generation.number in (hello.generation, *hello.generations)
 
 

@@ -1,8 +1,8 @@
-"""How all ranks of a generation ended, joined into the failure that is told of it. Called by `rules.RetryRuleSearch`.
+"""Ends of all ranks of a generation, joined into the failure that is reported.
 
-A failure waits a little for the ends of the other ranks, because the rank that is told of first need not be the one
-that failed first, and the same error on all of them is another matter than that of one. Nobody waits after a signal
-from outside: there it is known what happened, and the others may hang for ever.
+A failure waits briefly for the ends of the other ranks, because the rank reported first need not be the one that failed
+first, and the same error on all ranks means something else than on one. It does not wait after a signal from outside:
+then the cause is known, and the other ranks may hang for ever.
 """
 
 import asyncio
@@ -19,58 +19,57 @@ from ganger.model.event import Failed
 
 WAIT_S: Final = 1.0
 WAIT_BEFORE_STEP_S: Final = 3.0
-"""While no rank has reported a step: nothing can be lost, and imports end far apart."""
-LOOK_FIRST_S: Final = 0.01
-LOOK_MAX_S: Final = 0.1
-OF_ITS_OWN: Final = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
-"""Signals that a process gets by its own doing."""
-OF_A_SHELL: Final = 128
-"""What a shell adds to the signal that ended what it ran, and exits with."""
+"""While no rank has reported a step: no progress can be lost, and imports end far apart."""
+FIRST_POLL_S: Final = 0.01
+MAX_POLL_S: Final = 0.1
+SELF_INFLICTED: Final = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+"""Signals by which a process ends itself."""
+SHELL_SIGNAL_BASE: Final = 128
+"""What a shell adds to the signal that ended its command, to exit with the sum."""
 
 
 class ExitCollector:
-    """Reads the exit records of a gang's nodes. `generation_of` gives its newest generation, None when nobody knows
-    it any more."""
+    """Reads the exit records of a gang's nodes; `generation_of` returns its newest generation, or None."""
 
     def __init__(self, records: Records, generation_of: Callable[[str], Generation | None]) -> None:
         self._records = records
         self._generation_of = generation_of
 
     def wait_s(self, failed: Failed) -> float:
-        """How long this failure is to wait for the ends of other ranks, at most."""
+        """Return how long this failure waits at most for the ends of other ranks."""
         generation = self._current(failed)
         if generation is None or failed.cause is not Cause.RANK_FAILED or not failed.ends:
             return 0.0
-        number = failed.signal or (failed.exit_code or 0) - OF_A_SHELL
-        outside = number > 0 and number not in OF_ITS_OWN and failed.ends[0].error is None
-        if outside or not self._awaited(generation):
+        number = failed.signal or (failed.exit_code or 0) - SHELL_SIGNAL_BASE
+        is_external = number > 0 and number not in SELF_INFLICTED and failed.ends[0].error is None
+        if is_external or not self._has_awaited_rank(generation):
             return 0.0
-        stepped = bool(generation.steps) or any(end.step is not None for end in failed.ends)
-        return WAIT_S if stepped else WAIT_BEFORE_STEP_S
+        has_stepped = bool(generation.steps) or any(end.step is not None for end in failed.ends)
+        return WAIT_S if has_stepped else WAIT_BEFORE_STEP_S
 
     async def wait(self, failed: Failed) -> None:
-        """Until all have ended, the time is over, or the generation is being stopped anyway."""
+        """Wait until all ranks have ended, the time is over, or the generation is being stopped anyway."""
         loop = asyncio.get_running_loop()
-        until, pause_s = loop.time() + self.wait_s(failed), LOOK_FIRST_S
-        while (left_s := until - loop.time()) > 0:
+        deadline_s, pause_s = loop.time() + self.wait_s(failed), FIRST_POLL_S
+        while (left_s := deadline_s - loop.time()) > 0:
             generation = self._current(failed)
-            if generation is None or generation.stopping or not self._awaited(generation):
+            if generation is None or generation.stopping or not self._has_awaited_rank(generation):
                 return
             await asyncio.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, LOOK_MAX_S)
+            pause_s = min(2 * pause_s, MAX_POLL_S)
 
-    def joined(self, failed: Failed) -> Failed:
-        """The failure with the ends of all ranks that have ended by now."""
+    def join_ends(self, failed: Failed) -> Failed:
+        """Return the failure with the ends of all ranks that have ended by now."""
         generation = self._current(failed)
         if generation is None or not failed.ends:
             return failed
-        found = {end.rank: end for end in failed.ends}
+        ends_by_rank = {end.rank: end for end in failed.ends}
         for task in self._tasks(generation):
-            counting = _counting(task, generation.number)
+            counting = _counting_ranks(task, generation.number)
             for record in task.exits(generation.number):
                 if record["rank"] in counting and record["pid"] is not None:
-                    found.setdefault(record["rank"], message_events.rank_end(record, task.node))
-        ends = tuple(sorted(found.values(), key=lambda end: (end.at_ms, end.rank)))
+                    ends_by_rank.setdefault(record["rank"], message_events.rank_end(record, task.node))
+        ends = tuple(sorted(ends_by_rank.values(), key=lambda end: (end.at_ms, end.rank)))
         ranks = sum(len(share.ranks) for share in generation.start.shares)
         since_ms = min(end.at_ms for end in ends if end.exit_code != 0)
         cause = Cause.OUT_OF_MEMORY if any(end.out_of_memory for end in ends) else failed.cause
@@ -80,12 +79,12 @@ class ExitCollector:
         generation = self._generation_of(failed.gang)
         return generation if generation is not None and generation.number == failed.generation else None
 
-    def _awaited(self, generation: Generation) -> bool:
-        """Whether a rank may still end by itself on a node where something of the generation is left."""
+    def _has_awaited_rank(self, generation: Generation) -> bool:
+        """Return True if a rank may still end by itself on a node where something of the generation is left."""
         for task in self._tasks(generation):
-            if task.node in generation.left and not task.cleared(generation.number):
+            if task.node in generation.remaining and not task.cleared(generation.number):
                 ended = {record["rank"] for record in task.exits(generation.number)}
-                if not ended >= _counting(task, generation.number):
+                if not ended >= _counting_ranks(task, generation.number):
                     return True
         return False
 
@@ -93,7 +92,7 @@ class ExitCollector:
         return (self._records.task(generation.gang, node) for node in generation.start.nodes)
 
 
-def _counting(task: TaskRecords, generation: int) -> frozenset[int]:
-    """The ranks on a node whose end counts: not those whose failure does no harm."""
+def _counting_ranks(task: TaskRecords, generation: int) -> frozenset[int]:
+    """Return the ranks on a node whose end counts: not those whose failure is ignored."""
     planned = task.planned(generation) or ()
     return frozenset(rank["rank"] for rank in planned if rank["on_failure"] != "ignore")

@@ -1,4 +1,4 @@
-"""How a launcher's process is known, and a signal told. Used by `link`, `facts` and backends."""
+"""Identity of a launcher's process, and description of a signal."""
 
 import signal
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, for as long as it lives: its number, and when it began in ticks since the machine did."""
+    """One process for as long as it lives: its pid, and its start in clock ticks since boot."""
 
     pid: int
     start_ticks: int
 
 
-def signal_words(number: int) -> str:
-    """A signal as a person knows it: `signal 9 (SIGKILL)`."""
+def describe_signal(number: int) -> str:
+    """Return number and name of a signal: `signal 9 (SIGKILL)`."""
     try:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:

@@ -1,8 +1,8 @@
-"""The listener for launchers on other machines: TCP under TLS, one connection for each (gang, node).
+"""Listener for launchers on other machines: TCP with TLS, one connection for each (gang, node).
 
-Built by a backend whose launchers share no disk with the server; everything here runs on the event loop. Who has no
-token is let in no further than its first message (`link`), and limited in number (`acceptor`). What a launcher says is
-handed on as it comes, of whichever generation it is; the core tells them apart.
+Built by a backend whose launchers share no disk with the server; everything here runs on the event loop. Peers without
+a token are limited to their first message (`connection`), and in number (`acceptor`). Messages of any generation are
+passed on as they come; the core tells them apart.
 """
 
 import ipaddress
@@ -12,31 +12,36 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from ganger.launcher_server.acceptor import Acceptor, Stranger
+from ganger.launcher_server.acceptor import Acceptor, UnauthenticatedPeer
 from ganger.launcher_server.connection import Connection, Hello, Listener, TokenOf
 
 _UNSENT_MS: Final = 30_000
 _KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
-"""A node that is gone without a word is missed after 30 s."""
+"""A node that vanishes without closing the connection is detected after 30 s."""
 
 
 class LauncherListener:
-    """`listener` hears what comes in; `token_of` says with which token. A launcher of an older generation may still
-    talk, and is answered by its own connection, but is not found any more when its node has a newer one."""
+    """Listener that passes messages on to `listener`; `token_of` returns the token of a launcher.
+
+    A launcher of an older generation may still send messages, and is answered on its own connection, but `connection`
+    does not return it once its node has a newer one.
+    """
 
     def __init__(self, listener: Listener, token_of: TokenOf) -> None:
         self._listener = listener
         self._token_of = token_of
         self._acceptor: Acceptor | None = None
-        self._strangers: WeakKeyDictionary[Connection, Stranger] = WeakKeyDictionary()
-        self._all: set[Connection] = set()
+        self._unauthenticated: WeakKeyDictionary[Connection, UnauthenticatedPeer] = WeakKeyDictionary()
+        self._connections: set[Connection] = set()
         self._newest: dict[tuple[str, str], Connection] = {}
 
     async def open(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
-        """Listen there, and give the port (which the system chooses for port 0). Without TLS only at a loopback
-        address: ValueError. OSError when nobody can listen there."""
+        """Listen, and return the port, which the system chooses for port 0.
+
+        Raises ValueError without TLS, except at a loopback address, and OSError if it cannot listen there.
+        """
         if context is None and not ipaddress.ip_address(host).is_loopback:
-            raise ValueError(f"launchers show tokens at {host}: give a certificate, or listen at 127.0.0.1")
+            raise ValueError(f"launchers send tokens to {host}: configure a certificate, or listen at 127.0.0.1")
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         try:
@@ -50,67 +55,64 @@ class LauncherListener:
         return listens_at
 
     def connection(self, gang: str, node: str) -> Connection | None:
-        """How to talk to the launcher of a gang on a node; None while it is away."""
+        """Return the connection of a gang's launcher on a node; None while it is away."""
         return self._newest.get((gang, node))
 
-    def of_gang(self, gang: str) -> dict[str, Connection]:
-        """The launchers of a gang that are there, by node."""
-        return {node: connection for (whose, node), connection in self._newest.items() if whose == gang}
+    def connections_of(self, gang: str) -> dict[str, Connection]:
+        """Return the connections of a gang's launchers by node."""
+        return {node: connection for (owner, node), connection in self._newest.items() if owner == gang}
 
     def close(self) -> None:
-        """Let go of everybody; launchers and ranks run on."""
+        """Close all connections; launchers and ranks continue."""
         if self._acceptor is not None:
             self._acceptor.close()
-        for connection in list(self._all):
+        for connection in list(self._connections):
             connection.close()
 
-    def _protocol(self, stranger: Stranger) -> Connection:
+    def _protocol(self, peer: UnauthenticatedPeer) -> Connection:
         connection = Connection(self, self._token_of)
-        self._strangers[connection] = stranger
+        self._unauthenticated[connection] = peer
         return connection
 
-    # -- as the listener of every connection --------------------------------------------------------------------------
+    # -- Listener of every connection ---------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
-        """Somebody is there, who has yet to say who."""
-        self._all.add(connection)
+        """Track a new, unauthenticated connection."""
+        self._connections.add(connection)
         connection.keep_alive(_KEEP_ALIVE, _UNSENT_MS)
         self._listener.connected(connection)
 
-    def greeted(self, connection: Connection, hello: Hello) -> None:
-        """A launcher is there, for the first time or again: what it had before is over."""
-        self._strangers[connection].release()
+    def launcher_connected(self, connection: Connection, hello: Hello) -> None:
+        """Make the connection the launcher's current one, replacing an earlier one."""
+        self._unauthenticated[connection].release()
         key = (hello.gang, hello.node)
         former = self._newest.get(key)
-        known = -1 if former is None or former.hello is None else former.hello.generation
-        if hello.generation >= known:
+        former_generation = -1 if former is None or former.hello is None else former.hello.generation
+        if hello.generation >= former_generation:
             self._newest[key] = connection
-        if former is not None and hello.generation == known:
+        if former is not None and hello.generation == former_generation:
             former.close()
-        self._listener.greeted(connection, hello)
+        self._listener.launcher_connected(connection, hello)
 
-    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
-        """A launcher said something."""
-        self._listener.heard(connection, hello, message)
+    def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+        self._listener.message_received(connection, hello, message)
 
-    def refused(self, hello: Hello, why: str) -> None:
-        """A launcher's message was refused."""
-        self._listener.refused(hello, why)
+    def message_refused(self, hello: Hello, reason: str) -> None:
+        self._listener.message_refused(hello, reason)
 
-    def parted(self, connection: Connection) -> None:
-        """A launcher is gone, or will be back."""
-        self._all.discard(connection)
-        self._strangers.pop(connection).release()
+    def launcher_disconnected(self, connection: Connection) -> None:
+        """Forget a connection; its launcher has ended or will reconnect."""
+        self._connections.discard(connection)
+        self._unauthenticated.pop(connection).release()
         if connection.hello is not None:
             key = (connection.hello.gang, connection.hello.node)
             if self._newest.get(key) is connection:
                 del self._newest[key]
-        self._listener.parted(connection)
+        self._listener.launcher_disconnected(connection)
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS with this certificate (PEM, with those that it is signed by behind it). It must be for the HOST that the
-    launchers are told. OSError when a file is none, or they do not belong together."""
+    """Return a TLS context with this certificate (PEM, with its chain) for the launchers' HOST; raise OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)

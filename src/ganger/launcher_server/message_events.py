@@ -1,13 +1,13 @@
-"""Conversion of what launchers say, and left behind, into events of the model.
+"""Conversion of launchers' messages and records into events of the model.
 
-Called by backends. Messages and records have the types and ranges of `message_schema`. Pure but for `ending` and
-`is_done`, which ask for the exit records: of a launcher that can no longer speak, and of all nodes of a gang.
+Messages and records have passed `message_schema`. Pure except `ending` and `is_done`, which read exit records: of a
+launcher that no longer responds, and of all nodes of a gang.
 """
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ganger.launcher_server.launcher_process import signal_words
+from ganger.launcher_server.launcher_process import describe_signal
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import TaskRecords
 from ganger.model.decision import Cause
@@ -18,7 +18,7 @@ TAIL_LINES: Final = 20
 
 
 def event(message: dict[str, Any], gang: str, node: str) -> Event:
-    """The event that a launcher's message reports. BadMessage when it is not one that does."""
+    """Convert a message to the event that it reports; raise BadMessage if it reports none."""
     generation = message["generation"]
     match message["type"]:
         case "started":
@@ -27,7 +27,7 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
             step, took_ms = message["step"], message["took_ms"]
             return Checkpointed(gang=gang, generation=generation, step=step, took_ms=took_ms)
         case "resumed":
-            passed = tuple(FlawedCheckpoint(step=each["step"], flaw=each["flaw"]) for each in message["passed"])
+            passed = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["passed"])
             steps = {"step": message["step"], "older_step": message["older_step"]}
             return Resumed(gang=gang, generation=generation, passed=passed, **steps)
         case "exited":
@@ -39,15 +39,15 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
         case "cleared":
             killed, grace_ms = tuple(message["killed"]), message["grace_ms"]
             return Cleared(gang=gang, generation=generation, nodes=(node,), killed=killed, grace_ms=grace_ms)
-        case other:
-            raise BadMessage(f"{other} reports no event")
+        case kind:
+            raise BadMessage(f"{kind} reports no event")
 
 
 def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -> Failed:
-    """The failure that an `exited` message or an exit record tells of."""
+    """Convert an `exited` message or an exit record to a failure."""
     end = rank_end(record, node)
     rank, exit_code, number = end.rank, end.exit_code, end.signal
-    how = f"was killed by {signal_words(number)}" if number else f"exited with code {exit_code}"
+    outcome = f"was killed by {describe_signal(number)}" if number else f"exited with code {exit_code}"
     return Failed(
         gang=gang,
         generation=generation,
@@ -56,7 +56,7 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
         rank=rank,
         exit_code=exit_code,
         signal=number,
-        detail=f"rank {rank} on {node} {how}",
+        detail=f"rank {rank} on {node} {outcome}",
         tail=_tail(record),
         ends=(end,),
         since_ms=end.at_ms or None,
@@ -64,17 +64,17 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
 
 
 def rank_end(record: dict[str, Any], node: str) -> RankEnd:
-    """How a rank ended, by its `exited` message or exit record."""
+    """Convert an `exited` message or an exit record to the end of a rank."""
     names = ("rank", "at_ms", "exit_code", "signal", "step", "out_of_memory", "words")
     error = None if record["error"] is None else PythonError(**record["error"])
     return RankEnd(node=node, error=error, **{name: record[name] for name in names})
 
 
 def ending(task: TaskRecords, gang: str, generation: int, node: str) -> Failed | Finished | None:
-    """How a generation ended on a node whose launcher is gone, by the exit records; None when they do not tell."""
+    """Derive from exit records how a generation ended on a node whose launcher is gone; None if they do not tell."""
     planned, records = task.planned(generation) or [], task.exits(generation)
-    harmless = [rank["rank"] for rank in planned if rank["on_failure"] == "ignore"]
-    failures = [record for record in records if _is_bad(record) and record["rank"] not in harmless]
+    ignored = [rank["rank"] for rank in planned if rank["on_failure"] == "ignore"]
+    failures = [record for record in records if _has_failed(record) and record["rank"] not in ignored]
     if failures:
         first = min(failures, key=lambda record: (record["at_ms"], record["rank"]))
         if first["pid"] is not None:
@@ -86,25 +86,27 @@ def ending(task: TaskRecords, gang: str, generation: int, node: str) -> Failed |
 
 
 def is_done(tasks: Iterable[TaskRecords], generation: int) -> bool:
-    """Whether all ranks of the gang whose end is the end of the job ended well, by plans and exit records."""
-    counts = False
+    """Return True if all ranks of the gang whose end is the end of the job ended well, by plans and exit records."""
+    has_counting_rank = False
     for task in tasks:
-        ended = {record["rank"] for record in task.exits(generation) if not _is_bad(record)}
+        ended = {record["rank"] for record in task.exits(generation) if not _has_failed(record)}
         for rank in task.planned(generation) or ():
             if rank["ends"]:
-                counts = True
+                has_counting_rank = True
                 if rank["rank"] not in ended:
                     return False
-    return counts
+    return has_counting_rank
 
 
-def newest_report(message: dict[str, Any], heard_ms: int) -> dict[str, Any]:
-    """Return what a `progressed` message tells of the newest report of a rank, in the fields of `JobView.progress`. The
-    message has neither the report's time nor its phase: `heard_ms` stands for the time."""
-    return {"step": message["step"], "metrics": message["metrics"], "t": heard_ms, "phase": None}
+def newest_report(message: dict[str, Any], received_ms: int) -> dict[str, Any]:
+    """Return the newest report of a rank from a `progressed` message, in the fields of `JobView.progress`.
+
+    The message has neither the report's time, for which `received_ms` stands, nor its phase.
+    """
+    return {"step": message["step"], "metrics": message["metrics"], "t": received_ms, "phase": None}
 
 
-def _is_bad(record: dict[str, Any]) -> bool:
+def _has_failed(record: dict[str, Any]) -> bool:
     return bool(record["signal"] or record["exit_code"])
 
 
@@ -121,5 +123,5 @@ def _start_failed(message: dict[str, Any], gang: str, generation: int, node: str
 
 
 def _tail(record: dict[str, Any]) -> tuple[str, ...]:
-    """None of a record that came over the wire: there the message that reports the failure has them."""
+    """Return the last lines; none for a record sent by a launcher, which has them in its failure message."""
     return tuple(record.get("tail", ())[-TAIL_LINES:])

@@ -1,9 +1,9 @@
-"""Type and range of every field that a launcher, or a process of the same user in its place, may send or leave behind.
+"""Type and range of every field that a launcher, or another process of its user, may send or write.
 
 One class for each message of `launcher.protocol.messages.FROM_LAUNCHER`, one for exit records and one for the ranks of
-a plan. A message is checked here once, when it comes in (`link`); whatever handles it afterwards relies on that. To add
-a type, add its class and name it in `_Message`. The limits are documented in docs/reference/launcher-protocol.md,
-"Limits"."""
+a plan. A message is checked once, when it arrives; the code that handles it relies on that. To add a type, add its
+class and name it in `_Message`. docs/reference/launcher-protocol.md, "Limits", documents the limits.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 MOST: Final = (1 << 53) - 1
-"""The largest integer that every reader of JSON takes as it is; SQLite takes more."""
-MOST_RANKS: Final = 1_000_000
+"""The largest integer that every JSON reader accepts unchanged; SQLite accepts more."""
+MAX_RANKS: Final = 1_000_000
 REASON_CHARACTERS: Final = 300
 
-Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
+Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 RankKey = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,5})$")]
-"""A rank as the name of a field of an object."""
+"""A rank as the key of an object."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 TimeMs = Count
 Step = Annotated[int, Field(ge=-MOST, le=MOST)]
@@ -40,7 +40,7 @@ class BadMessage(ValueError):
 
 
 class _Checked(BaseModel):
-    """An object whose fields have exactly the type that is declared: no conversion, no NaN, no unknown field kept."""
+    """An object whose fields have exactly the declared types: no conversion, no NaN, unknown fields dropped."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -130,7 +130,7 @@ class _Ready(_OfGeneration):
 
 class _Started(_OfGeneration):
     type: Literal["started"]
-    pids: Annotated[dict[RankKey, tuple[Count, Count]], Field(max_length=MOST_RANKS)] = {}
+    pids: Annotated[dict[RankKey, tuple[Count, Count]], Field(max_length=MAX_RANKS)] = {}
 
 
 class _Progressed(_OfGeneration):
@@ -279,44 +279,46 @@ _REPORT: Final = TypeAdapter(_Report)
 
 
 def hello(line: bytes | bytearray) -> dict[str, Any]:
-    """Parse the first message of a connection. BadMessage if it is not a `hello`."""
-    return _checked(_HELLO.validate_json, line)
+    """Parse the first message of a connection; raise BadMessage if it is not a `hello`."""
+    return _validated(_HELLO.validate_json, line)
 
 
 def message(line: bytes | bytearray) -> dict[str, Any]:
-    """Parse a message that follows the `hello`; what it leaves out has its default. BadMessage if it is none."""
-    return _checked(_MESSAGE.validate_json, line)
+    """Parse a message after the `hello`, filling in defaults; raise BadMessage if it is invalid."""
+    return _validated(_MESSAGE.validate_json, line)
 
 
 def exit_record(text: bytes) -> dict[str, Any]:
-    """Parse the file `rank-R.exit`. BadMessage if it is no exit record."""
-    return _checked(_EXIT_RECORD.validate_json, text)
+    """Parse the file `rank-R.exit`; raise BadMessage if it is invalid."""
+    return _validated(_EXIT_RECORD.validate_json, text)
 
 
 def plan(text: bytes) -> dict[str, Any]:
-    """Parse what the server reads again of the file `plan-G.json`. BadMessage if it is no plan. Unlike all else it may
-    have lone surrogates: that is how Python has a variable that is no UTF-8."""
+    """Parse the parts of `plan-G.json` that the server reads again; raise BadMessage if they are invalid.
+
+    Unlike messages it may contain lone surrogates: Python represents a variable that is not UTF-8 that way.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage(f"no JSON: {error}"[:REASON_CHARACTERS]) from None
-    return _checked(_PLAN.validate_python, document)
+        raise BadMessage(f"not JSON: {error}"[:REASON_CHARACTERS]) from None
+    return _validated(_PLAN.validate_python, document)
 
 
 def report(line: bytes) -> dict[str, Any]:
-    """Parse a line of the file `rank-R.report`, without defaults for what it leaves out. BadMessage if it is none."""
-    return _checked(_REPORT.validate_json, line, exclude_unset=True)
+    """Parse a line of `rank-R.report`, without filling in defaults; raise BadMessage if it is invalid."""
+    return _validated(_REPORT.validate_json, line, exclude_unset=True)
 
 
-def _checked(validate: Callable[[Any], _Checked], given: Any, *, exclude_unset: bool = False) -> dict[str, Any]:
+def _validated(validate: Callable[[Any], _Checked], content: Any, *, exclude_unset: bool = False) -> dict[str, Any]:
     try:
-        return validate(given).model_dump(exclude_unset=exclude_unset)
+        return validate(content).model_dump(exclude_unset=exclude_unset)
     except ValidationError as error:
         raise BadMessage(_reason(error)) from None
 
 
 def _reason(error: ValidationError) -> str:
-    """The first thing that is wrong, without the value: that may be long, or a secret."""
+    """Return the first error without the value, which may be long, or a secret."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}"[:REASON_CHARACTERS]
+    location = ".".join(map(str, first["loc"]))
+    return f"{location}: {first['msg']}"[:REASON_CHARACTERS]

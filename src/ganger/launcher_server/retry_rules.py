@@ -1,9 +1,9 @@
-"""Which rule of a job fits a failure: finds the patterns of its `retry.rules` in the logs of the attempt.
+"""Search for the retry rule that applies to a failure: matches `retry.rules` against the logs of the attempt.
 
-Between the supervisor and whom it reports to: a failure is told when it is known how the other ranks ended (`ends`) and
-which rule decides, and what else is told of that gang waits behind it. The search runs on a thread of its own and reads
-only the end of each log; what it found is part of the event, so that nobody needs the logs again. Semantics:
-docs/explanation/decisions/frameworks.md, "Rules for failures".
+Stands between the dispatcher and the engine: a failure is reported once it is known how the other ranks ended
+(`failure_events`) and which rule applies; later events of that gang wait behind it. The search runs on a thread of its
+own and reads only the end of each log; its result is part of the event, so that the logs are not needed again.
+docs/explanation/decisions/frameworks.md, "Rules for failures", has the semantics.
 """
 
 import asyncio
@@ -23,19 +23,18 @@ from ganger.patterns import pattern
 from ganger.ports import Report
 
 SEARCH_BYTES: Final = 16 << 20
-"""How much of each log is read, from its end."""
+"""How much of each log is searched, from its end."""
 SEARCH_S: Final = 10.0
-"""How long a failure waits for the search; what was not found by then is not there."""
+"""How long a failure waits for the search; a match not found by then does not count."""
 LINE_CHARACTERS: Final = 1000
 
-Held = tuple[Event, "Future[int]"]
-Found = tuple[str, int | None, str]
-"""Node, rank and text of a line."""
+PendingEvent = tuple[Event, "Future[int]"]
+LogMatch = tuple[str, int | None, str]
+"""Node, rank and text of a matching line."""
 
 
 class RetryRuleSearch:
-    """Passes events on in the order in which they come, for each gang; on the event loop. `retry_of` gives the policy
-    of a gang's job, None when nobody knows it any more."""
+    """Passes events on in order for each gang; `retry_of` returns the retry policy of a gang's job, if known."""
 
     def __init__(
         self, records: Records, ends: ExitCollector, report: Report, retry_of: Callable[[str], Retry | None]
@@ -44,96 +43,93 @@ class RetryRuleSearch:
         self._ends = ends
         self._report = report
         self._retry_of = retry_of
-        self._held: dict[str, list[Held]] = {}
-        self._judging: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._pending: dict[str, list[PendingEvent]] = {}
+        self._searches: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     def __call__(self, event: Event) -> "Future[int]":
         gang = getattr(event, "gang", None)
-        if gang in self._held:
-            return self._hold(gang, event)
+        if gang in self._pending:
+            return self._enqueue(gang, event)
         if not isinstance(event, Failed):
             return self._report(event)
         retry = self._retry_of(event.gang) or Retry()
         if not self._ends.wait_s(event):
-            event = self._ends.joined(event)
+            event = self._ends.join_ends(event)
             if not logs_decide(retry, event):
-                return self._report(judged(retry, event, {}))
-        self._held[event.gang] = []
-        promise = self._hold(event.gang, event)
-        task = asyncio.get_running_loop().create_task(self._judge(retry, event))
-        self._judging.add(task)
-        task.add_done_callback(self._judging.discard)
-        return promise
+                return self._report(with_rule(retry, event, {}))
+        self._pending[event.gang] = []
+        future = self._enqueue(event.gang, event)
+        task = asyncio.get_running_loop().create_task(self._search_and_report(retry, event))
+        self._searches.add(task)
+        task.add_done_callback(self._searches.discard)
+        return future
 
     def close(self) -> None:
-        """Report nothing more; a launcher whose word was not taken says it again to the next server."""
-        self._closed = True
-        for task in self._judging:
+        """Report nothing more; a launcher whose message was not acknowledged repeats it to the next server."""
+        self._is_closed = True
+        for task in self._searches:
             task.cancel()
 
-    def _is_closed(self) -> bool:
-        return self._closed
+    def _enqueue(self, gang: str, event: Event) -> "Future[int]":
+        future: Future[int] = Future()
+        self._pending[gang].append((event, future))
+        return future
 
-    def _hold(self, gang: str, event: Event) -> "Future[int]":
-        promise: Future[int] = Future()
-        self._held[gang].append((event, promise))
-        return promise
-
-    async def _judge(self, retry: Retry, failed: Failed) -> None:
-        """Find out what is to be known of a failure, tell it, and then what has come since."""
+    async def _search_and_report(self, retry: Retry, failed: Failed) -> None:
+        """Collect what decides a failure, report it, and then the events that have arrived since."""
         await self._ends.wait(failed)
-        joined, found = self._ends.joined(failed), dict[int, Found]()
+        joined, matches = self._ends.join_ends(failed), dict[int, LogMatch]()
         if logs_decide(retry, joined):
-            search = partial(found_in_logs, self._records, retry, joined, self._is_closed)
-            with suppress(
-                OSError
-            ):  # a log that cannot be read has nothing in it: the failure must be told all the same
-                found = await asyncio.get_running_loop().run_in_executor(None, search)
-        for event, promise in self._held.pop(failed.gang):
-            told = judged(retry, joined, found) if event is failed else event
-            self._report(told).add_done_callback(partial(_pass_on, promise))
+            search = partial(search_logs, self._records, retry, joined, lambda: self._is_closed)
+            with suppress(OSError):  # an unreadable log is empty: the failure must be reported all the same
+                matches = await asyncio.get_running_loop().run_in_executor(None, search)
+        for event, future in self._pending.pop(failed.gang):
+            ready = with_rule(retry, joined, matches) if event is failed else event
+            self._report(ready).add_done_callback(partial(_pass_on, future))
 
 
 def logs_decide(retry: Retry, failed: Failed) -> bool:
-    """Whether what is in the logs makes a difference."""
+    """Return True if the content of the logs makes a difference."""
     rules = retry.rules[: retry.rule_for(failed.cause, ())]
     return any(rule.log is not None and rule.cause in (None, failed.cause) for rule in rules)
 
 
-def judged(retry: Retry, failed: Failed, found: dict[int, Found]) -> Failed:
-    """The failure with the rule that decides; `found`: a line for each of those whose pattern is in the logs."""
-    index = retry.rule_for(failed.cause, found)
+def with_rule(retry: Retry, failed: Failed, matches: dict[int, LogMatch]) -> Failed:
+    """Return the failure with the rule that applies; `matches` has a line for each rule whose pattern was found."""
+    index = retry.rule_for(failed.cause, matches)
     if index is None:
         return failed
-    node, rank, line = found.get(index, (failed.node, None, ""))
+    node, rank, line = matches.get(index, (failed.node, None, ""))
     return replace(failed, match=RuleMatch(rule=index, do=retry.rules[index].do, node=node, rank=rank, line=line))
 
 
-def found_in_logs(records: Records, retry: Retry, failed: Failed, given_up: Callable[[], bool]) -> dict[int, Found]:
-    """A line for each rule whose pattern is found: of the rank that failed, else of its node, else of another."""
+def search_logs(
+    records: Records, retry: Retry, failed: Failed, is_cancelled: Callable[[], bool]
+) -> dict[int, LogMatch]:
+    """Return a line for each rule that matches: of the failed rank, else of its node, else of another."""
     rules = [
         (index, pattern(rule.log))
         for index, rule in enumerate(retry.rules)
         if rule.log is not None and rule.cause in (None, failed.cause)
     ]
-    found: dict[int, Found] = {}
+    matches: dict[int, LogMatch] = {}
     deadline_s = time.monotonic() + SEARCH_S
     for log in _nearest_first(records.logs(failed.gang, failed.generation), failed):
         if time.monotonic() > deadline_s:
             break
         for line in log.newest(SEARCH_BYTES):
-            for index, wanted in rules:
-                if index not in found and wanted.is_in(line):
-                    found[index] = (log.node, log.rank, line[:LINE_CHARACTERS])
-            # After each line: one may be long, and a pattern, though linear, large.
-            if rules[0][0] in found or given_up() or time.monotonic() > deadline_s:
-                return found
-    return found
+            for index, rule_pattern in rules:
+                if index not in matches and rule_pattern.is_in(line):
+                    matches[index] = (log.node, log.rank, line[:LINE_CHARACTERS])
+            # Checked after each line: a line may be long, and a pattern, though linear, large.
+            if rules[0][0] in matches or is_cancelled() or time.monotonic() > deadline_s:
+                return matches
+    return matches
 
 
 def _nearest_first(logs: Iterable[RankLog], failed: Failed) -> list[RankLog]:
-    """Set-up lines before the ranks of their node."""
+    """Sort logs by distance from the failed rank, setup lines before the ranks of their node."""
 
     def distance(log: RankLog) -> tuple[bool, bool, int]:
         return log.node != failed.node, log.rank != failed.rank, -1 if log.rank is None else log.rank
@@ -141,11 +137,11 @@ def _nearest_first(logs: Iterable[RankLog], failed: Failed) -> list[RankLog]:
     return sorted(logs, key=distance)
 
 
-def _pass_on(promise: "Future[int]", told: "Future[int]") -> None:
-    """What became of the report, to whoever waits for it."""
-    if told.cancelled():
-        promise.cancel()
-    elif error := told.exception():
-        promise.set_exception(error)
+def _pass_on(future: "Future[int]", report: "Future[int]") -> None:
+    """Complete the future with the outcome of the report."""
+    if report.cancelled():
+        future.cancel()
+    elif error := report.exception():
+        future.set_exception(error)
     else:
-        promise.set_result(told.result())
+        future.set_result(report.result())

@@ -37,7 +37,7 @@ from ganger.engine.service import Service
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import RequestError
 from ganger.launcher.build_archive import build
-from ganger.launcher_server.acceptor import Acceptor, Stranger
+from ganger.launcher_server.acceptor import Acceptor, UnauthenticatedPeer
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
@@ -319,7 +319,7 @@ class _TcpRest(_Rest):
         assert sockets  # noqa: S101  # `serve` is given the listener
         self._acceptor = Acceptor(sockets[0], self._protocol, self.config.ssl)
 
-    def _protocol(self, stranger: Stranger) -> asyncio.Protocol:
+    def _protocol(self, stranger: UnauthenticatedPeer) -> asyncio.Protocol:
         state = {STRANGER: stranger}
         return Connection(config=self.config, server_state=self.server_state, app_state=state)
 

@@ -12,7 +12,7 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ganger.launcher_server.acceptor import Stranger
+from ganger.launcher_server.acceptor import UnauthenticatedPeer
 
 REQUEST_S: Final = 60.0
 """A request may take so long to come, and up to twice that."""
@@ -38,7 +38,7 @@ class Connection(H11Protocol):
         """They are gone."""
         if self._look is not None:
             self._look.cancel()
-        stranger: Stranger | None = self.app_state.get(STRANGER)
+        stranger: UnauthenticatedPeer | None = self.app_state.get(STRANGER)
         if stranger is not None:
             stranger.release()
         super().connection_lost(exc)

@@ -1,4 +1,4 @@
-"""The API of a training script: reports, notices, checkpoints that appear only when they are whole.
+"""API of a training script: progress reports, notices, and checkpoints that become visible only when complete.
 
     from ganger.train import checkpoint, latest, report, should_checkpoint
 
@@ -10,13 +10,14 @@
             with checkpoint(step) as directory:  # on one rank
                 torch.save(state, directory / "model.pt")
 
-Standard library only, Python 3.8 or later. Outside ganger the same script runs alone: nothing is reported,
-`should_checkpoint()` is False, checkpoints lie in ./checkpoints. Importing costs nothing until a name is used.
+Uses only the standard library; runs on Python 3.8 or later. Outside ganger the same script runs alone: nothing is
+reported, `should_checkpoint()` returns False, and checkpoints are written to ./checkpoints. Submodules are imported on
+first use.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing is not imported at run time: it would be most of what the import costs
+TYPE_CHECKING = False  # typing is not imported at run time: it would be most of the import time
 if TYPE_CHECKING:
     from ganger.train.checkpoints import checkpoint, latest
     from ganger.train.launcher_environment import world
@@ -36,7 +37,7 @@ __all__ = [
     "world",
 ]
 
-_HOMES = {
+_SUBMODULES = {
     "Checkpoint": "public_types",
     "World": "public_types",
     "checkpoint": "checkpoints",
@@ -50,8 +51,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_SUBMODULES[name]}"), name)

@@ -1,9 +1,8 @@
-"""Runs a function as one rank of a job: `python -m ganger.train.call MODULE:FUNCTION DIRECTORY`. The SDK's `@task`
-makes such commands; docs/reference/state-directory.md has the files.
+"""Run a function as one rank of a job: `python -m ganger.train.call MODULE:FUNCTION DIRECTORY`.
 
-DIRECTORY has `call.json` and `call.pickle`, and `main.py` when the caller was a script. What the function returns, or
-raises, goes to `results/GENERATION/rank-R` of the job's directory, beside `nodes`, readable by its owner alone.
-"""
+The SDK's `@task` builds such commands; docs/reference/state-directory.md describes the files. DIRECTORY contains
+`call.json` and `call.pickle`, and `main.py` if the caller was a script. The return value or the exception is written to
+`results/GENERATION/rank-R` in the job's directory, beside `nodes`, readable by the owner only."""
 
 from __future__ import annotations
 
@@ -25,65 +24,65 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAIN = "__ganger_main__"
-"""What the caller's `__main__` is called here: a script guards its own work by that name."""
+"""Name under which the caller's `__main__` is imported, so that a script's `__main__` guard does not run."""
 
 
 class Call:
-    """One call, as the caller wrote it."""
+    """One call as the caller serialized it."""
 
     def __init__(self, target: str, directory: str) -> None:
-        """Read what it is; the function and the arguments wait until they are wanted."""
+        """Read the description of the call; function and arguments are loaded when it runs."""
         self._target = target
         self._directory = directory
         with open(os.path.join(directory, "call.json"), encoding="utf-8") as file:
-            self._said = json.load(file)
-        sys.path.extend(entry for entry in self._said["path"] if entry not in sys.path)
+            self._description = json.load(file)
+        sys.path.extend(entry for entry in self._description["path"] if entry not in sys.path)
 
     def __call__(self) -> object:
-        """What the function returns."""
+        """Return the function's return value."""
         with open(os.path.join(self._directory, "call.pickle"), "rb") as file:
-            given = _Unpickler(file, self.main).load()
-        if self._said["by_value"]:
-            function, arguments, named = given
+            payload = _Unpickler(file, self.main).load()
+        if self._description["by_value"]:
+            function, arguments, keywords = payload
         else:
-            function, (arguments, named) = self._function(), given
-        return getattr(function, "__ganger_task__", function)(*arguments, **named)
+            function, (arguments, keywords) = self._function(), payload
+        return getattr(function, "__ganger_task__", function)(*arguments, **keywords)
 
     def dumps(self, value: object) -> bytes:
-        """The value pickled; classes of a notebook by value."""
-        if self._said["by_value"]:
+        """Pickle a value, with classes defined in a notebook pickled by value."""
+        if self._description["by_value"]:
             content: bytes = importlib.import_module("cloudpickle").dumps(value)
             return content
         return pickle.dumps(value)
 
     def main(self) -> types.ModuleType:
-        """What was the caller's `__main__`: imported, or run once more under another name."""
+        """Return the caller's `__main__`: imported as a module, or executed again under another name."""
         if MAIN not in sys.modules:
-            name = self._said["main"]
+            name = self._description["main"]
             sys.modules[MAIN] = importlib.import_module(name) if name else self._script()
         return sys.modules[MAIN]
 
     def _function(self) -> Callable[..., object]:
         module, _, name = self._target.partition(":")
-        found: Any = self.main() if module == "__main__" else importlib.import_module(module)
+        value: Any = self.main() if module == "__main__" else importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        function: Callable[..., object] = found
+            value = getattr(value, part)
+        function: Callable[..., object] = value
         return function
 
     def _script(self) -> types.ModuleType:
         with open(os.path.join(self._directory, "main.py"), "rb") as file:
             source = file.read()
         module = types.ModuleType(MAIN)
-        module.__file__ = self._said["script"]
+        module.__file__ = self._description["script"]
         sys.modules[MAIN] = module
         # The caller's own program, which it would run itself.
-        exec(compile(source, self._said["script"], "exec"), module.__dict__)  # noqa: S102
+        exec(compile(source, self._description["script"], "exec"), module.__dict__)  # noqa: S102
         return module
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what was defined in the caller's `__main__`."""
+    """Unpickler that finds names defined in the caller's `__main__`."""
 
     def __init__(self, file: Any, main: Callable[[], types.ModuleType]) -> None:
         super().__init__(file)
@@ -92,34 +91,35 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module != "__main__":
             return super().find_class(module, name)
-        found: Any = self._main()
+        value: Any = self._main()
         for part in name.split("."):
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
 
 
 def main(arguments: list[str]) -> None:
-    """Call the function, keep what comes of it, and end as it does."""
+    """Call the function, write its outcome, and exit as the function does."""
     target, directory = arguments
     sys.argv = [target]
     try:
-        os.utime(directory)  # those that are in use are kept
+        os.utime(directory)  # directories in use are not cleaned up
         call = Call(target, directory)
     except FileNotFoundError as error:
-        sys.exit(f"the arguments of {target} are gone, {error.filename}: call it again")
+        sys.exit(f"the arguments of {target} were deleted ({error.filename}): call it again")
     try:
         value = call()
         content = call.dumps(value)
     except Exception as error:
-        _keep(
-            _pickled(call, error), {"summary": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        _write_outcome(
+            _pickle_error(call, error),
+            {"summary": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()},
         )
         raise
-    _keep(content, {})
+    _write_outcome(content, {})
 
 
-def _pickled(call: Call, error: Exception) -> bytes:
-    """The exception, or nothing when it does not come whole out of a pickle."""
+def _pickle_error(call: Call, error: Exception) -> bytes:
+    """Return the pickled exception, or b"" if it does not survive a round trip."""
     try:
         content = call.dumps(error)
         _Unpickler(io.BytesIO(content), call.main).load()
@@ -128,17 +128,17 @@ def _pickled(call: Call, error: Exception) -> bytes:
     return content
 
 
-def _keep(content: bytes, failure: dict[str, str]) -> None:
-    """Write the outcome of this rank: a line of JSON, then the pickle. It is there whole or not at all."""
+def _write_outcome(content: bytes, failure: dict[str, str]) -> None:
+    """Write the outcome of this rank atomically: one line of JSON, then the pickle."""
     task = launcher_environment.task_directory()
     if task is None:
-        return  # somebody tries the command outside ganger
+        return  # the command runs outside ganger
     job = task
     for _ in ("GENERATION", "NODE", "nodes"):
         job = os.path.dirname(job)
     directory = os.path.join(job, "results", str(launcher_environment.attempt()))
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    head = {
+    header = {
         "rank": launcher_environment.rank(),
         "returned": not failure,
         "at_ms": time.time_ns() // 1_000_000,
@@ -147,12 +147,12 @@ def _keep(content: bytes, failure: dict[str, str]) -> None:
         **failure,
     }
     path = os.path.join(directory, f"rank-{launcher_environment.rank()}")
-    with open(f"{path}.new", "wb", opener=_private) as file:
-        file.write(json.dumps(head).encode() + b"\n" + content)
+    with open(f"{path}.new", "wb", opener=_open_private) as file:
+        file.write(json.dumps(header).encode() + b"\n" + content)
     os.replace(f"{path}.new", path)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

@@ -1,8 +1,8 @@
-"""Which checkpoints go when another one is complete: `checkpoint.keep` and `keep_every`. Called by `checkpoints`.
+"""Removal of old checkpoints when a new one is complete: `checkpoint.keep` and `keep_every`.
 
-Only whole checkpoints count, and only those of this very job, whichever attempt made them: what another job left, or
-what is broken, is nobody's to remove. Nor does one count that an attempt failed on: it would push out good ones. One
-goes out of sight whole before its files are deleted.
+Only complete checkpoints of this job count, whichever attempt wrote them: checkpoints of other jobs and broken ones are
+never removed. A checkpoint that an attempt failed on does not count either, since it would displace good ones. A
+checkpoint is renamed out of sight before its files are deleted.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 
 
 def superseded(steps: Iterable[int], keep: int, keep_every: int | None = None) -> list[int]:
-    """The steps that are to go, oldest first: all but the last `keep`, and those that `keep_every` divides."""
+    """Return the steps to remove, oldest first: all but the last `keep` and those divisible by `keep_every`."""
     older = sorted(steps)[:-keep]
     return [step for step in older if not keep_every or step % keep_every]
 
 
 def remove_superseded(root: str, newest: int) -> None:
-    """Remove what the checkpoint of step `newest`, just completed, has made superfluous; never that one itself, nor one
-    that is being read. OSError when something cannot be removed, or a newer attempt has come."""
+    """Remove the checkpoints that the one of step `newest`, just completed, supersedes.
+
+    Never removes `newest` itself or a checkpoint that is being read. Raises OSError if one cannot be removed, or if a
+    newer attempt of the job has started.
+    """
     keep, keep_every = launcher_environment.checkpoints_kept()
     if keep is None:
         return
     fence.Fence(root, launcher_environment.job(), launcher_environment.uid(), launcher_environment.attempt()).check()
-    counted = [step for step, directory in complete_checkpoints.found_in(root) if _counts(directory, step)]
-    for step in superseded(counted, keep, keep_every):
+    steps = [step for step, directory in complete_checkpoints.list_checkpoints(root) if _counts(directory, step)]
+    for step in superseded(steps, keep, keep_every):
         aside = drafts.draft_of(root, step) + drafts.SUPERSEDED
         if step != newest and read_lock.set_aside(
             complete_checkpoints.directory_of(root, step), complete_checkpoints.MANIFEST, aside

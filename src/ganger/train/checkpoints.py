@@ -1,8 +1,8 @@
-"""Checkpoints that are seen only when they are whole, and the newest of them that still is.
+"""Writing checkpoints that become visible only when complete, and finding the newest complete one.
 
-`DIR/step-000000012/` holds the files and `ganger-checkpoint.json`, which gives each one's size and CRC-32. It is built
-beside its place under a hidden name that tells whose it is, synced, then renamed, unless a newer attempt has come there
-(`fence`). Ranks that write one checkpoint together share a draft (`shards`).
+`DIR/step-000000012/` contains the files and `ganger-checkpoint.json`, which records the size and CRC-32 of each. A
+checkpoint is written to a hidden directory whose name identifies its writer, synced, then renamed, unless a newer
+attempt of the job has started (`fence`). Ranks that write one checkpoint together share a draft (`sharded_save`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,28 @@ if TYPE_CHECKING:
     from ganger.train.public_types import Checkpoint
 
 OCCUPIED = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
-ROOM_BYTES = 1 << 20
-"""A disk with less is full."""
-LOOKS = 10
-"""How often `latest` looks again when what it looks at is removed meanwhile."""
+MIN_FREE_BYTES = 1 << 20
+"""A disk with less free space counts as full."""
+MAX_SCANS = 10
+"""How often `latest` starts over when a checkpoint is removed while it is being examined."""
 
-_said_empty = False
+_warned_empty = False
 
 
 class checkpoint:  # noqa: N801 (used like a function)
-    """`with checkpoint(step) as directory:` write files into `directory` (a Path); on one rank, or on all of which one
-    writes. With `sharded=True` all ranks enter and write into one directory, each its part.
+    """Write a checkpoint: `with checkpoint(step) as directory:` on one rank, with `sharded=True` on all ranks.
 
-    It becomes visible when the block ends, a sharded one when the last rank's block ends; then those go that
-    `checkpoint.keep` lets go. When the block raises, nothing is left of it. A block that wrote nothing saves nothing. A
-    whole checkpoint of the same step that is already there stays, and this one is dropped. OSError, with a sentence
-    that names the directory, when the disk does not take it; with errno ESTALE when a newer attempt of the job has come
-    there meanwhile, and this process is one that nobody could reach to end it. ValueError when another rank has saved
-    other files at this step: that is what `sharded=True` is for.
+    `directory` is a Path. Without `sharded` several ranks may enter it if only one of them writes files. With `sharded`
+    each rank writes its part into one common directory.
+
+    The checkpoint becomes visible when the block ends, a sharded one when the last rank's block ends; then checkpoints
+    that `checkpoint.keep` does not retain are removed. If the block raises an exception, nothing remains. A block that
+    writes nothing saves nothing. If a complete checkpoint of the same step already exists, it stays and the new one is
+    dropped.
+
+    Raises OSError, with a message that names the directory, if the checkpoint cannot be written; with errno ESTALE if a
+    newer attempt of the job has started and this process is one that could not be reached to end it. Raises ValueError
+    if another rank has saved different files at this step: use `sharded=True` for that.
     """
 
     def __init__(self, step: int, *, sharded: bool = False) -> None:
@@ -70,56 +74,56 @@ class checkpoint:  # noqa: N801 (used like a function)
             self._fence.claim()
             drafts.remove_leftovers(self._root)
             if self._shards is None:
-                drafts.remove(self._draft)  # a process of the same number was killed at this step
+                drafts.remove(self._draft)  # a process with the same pid was killed at this step
                 os.mkdir(self._draft)
             elif overdue := self._shards.enter():
-                _say(overdue)
-        except OSError as refused:
-            self._raise(refused)
+                _warn(overdue)
+        except OSError as error:
+            self._raise(error)
         self._phase = progress_report.phase("checkpoint")
         self._began_s = time.monotonic()
         return Path(self._directory)
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, exception: object, trace: object) -> None:
         is_published = False
         try:
             if kind is None:
                 is_published = self._complete()
             else:
-                self._given_up(kind)
-        except OSError as refused:
+                self._abandon(kind)
+        except OSError as error:
             if self._owns_draft:
                 drafts.put_back(self._draft, self._final)
-            self._raise(refused)
+            self._raise(error)
         finally:
             if self._owns_draft:
                 drafts.remove(self._draft)
             self._phase.__exit__()
         if is_published:
-            self._told()
+            self._finish()
 
-    def _given_up(self, kind: type[BaseException]) -> None:
-        """The block raised. OSError when that is because a newer attempt took its files from it."""
+    def _abandon(self, kind: type[BaseException]) -> None:
+        """Clean up after an exception in the block; raise OSError if a newer attempt took its files away."""
         stale = None if os.path.isdir(self._directory) or not issubclass(kind, Exception) else self._stale()
         if self._shards is not None:
             self._shards.give_up()
         if stale:
             raise stale
-        if trouble := self._trouble():
-            _say(f"the checkpoint of step {self._step} is not saved: {trouble}")
+        if problem := self._find_problem():
+            _warn(f"the checkpoint of step {self._step} was not saved: {problem}")
 
     def _complete(self) -> bool:
-        """Publish what was written; False where that is nothing, or other ranks have not written yet."""
+        """Publish the files; return False if there are none, or other ranks have not finished writing."""
         if self._shards is None:
             files = durable_write.sync_files(self._directory)
         else:
-            left = self._leave(self._shards)
-            if left is None:
+            all_files = self._leave(self._shards)
+            if all_files is None:
                 return False
-            files = left
+            files = all_files
         if complete_checkpoints.is_empty(files):
-            os.stat(self._directory)  # FileNotFoundError where it was removed with what was in it
-            _say_empty(self._step)
+            os.stat(self._directory)  # raises FileNotFoundError if the directory was removed with its files
+            _warn_empty(self._step)
             return False
         self._write_manifest(files)
         durable_write.sync_directories(self._directory)
@@ -127,16 +131,16 @@ class checkpoint:  # noqa: N801 (used like a function)
         durable_write.sync(self._root)
         return True
 
-    def _leave(self, shared: sharded_save.Shards) -> dict[str, dict[str, int]] | None:
-        """The files of all ranks; None where others are still writing, or one could not."""
+    def _leave(self, shards: sharded_save.Shards) -> dict[str, dict[str, int]] | None:
+        """Return the files of all ranks; None if other ranks are still writing, or one could not write."""
         try:
-            files = shared.leave()
+            files = shards.leave()
         except OSError:
-            shared.give_up()
+            shards.give_up()
             raise
         self._owns_draft = files is not None
         if files is None:
-            self._fence.check()  # a draft that is gone was published, or taken away by a newer attempt
+            self._fence.check()  # a missing draft was published, or taken away by a newer attempt
         return files
 
     def _write_manifest(self, files: dict[str, dict[str, int]]) -> None:
@@ -158,11 +162,11 @@ class checkpoint:  # noqa: N801 (used like a function)
 
         aside = self._draft + drafts.REPLACED
         while True:
-            self._fence.check()  # after the draft was made: `fence` says why
+            self._fence.check()  # after the draft was made: see `fence`
             try:
                 os.rename(self._directory, self._final)
-            except OSError as refused:
-                if refused.errno not in OCCUPIED:
+            except OSError as error:
+                if error.errno not in OCCUPIED:
                     raise
             else:
                 drafts.remove(aside)
@@ -173,113 +177,115 @@ class checkpoint:  # noqa: N801 (used like a function)
                 self._refuse_part(manifest, files)
                 return
             drafts.remove(aside)
-            with suppress(FileNotFoundError):  # another rank, which is further on, has removed it
+            with suppress(FileNotFoundError):  # another rank, further ahead, has removed it
                 os.rename(self._final, aside)
 
     def _refuse_part(self, manifest: dict[str, Any], files: dict[str, dict[str, int]]) -> None:
-        """Raise ValueError if another rank of this attempt has published other files: none has the whole checkpoint.
-        It is taken out of sight, under a name by which the ranks that come later know of it."""
+        """Raise ValueError if another rank of this attempt has published different files.
+
+        In that case no rank has the complete checkpoint. It is renamed out of sight, to a name by which later ranks
+        recognize it.
+        """
         from contextlib import suppress
 
-        of = (manifest.get("uid"), manifest.get("attempt"))
+        owner = (manifest.get("uid"), manifest.get("attempt"))
         is_of_another_rank = manifest.get("rank") not in (None, launcher_environment.rank())
-        if not of[0] or of != (launcher_environment.uid(), launcher_environment.attempt()) or not is_of_another_rank:
+        own = (launcher_environment.uid(), launcher_environment.attempt())
+        if not owner[0] or owner != own or not is_of_another_rank:
             return
         if self._shards is None and manifest["files"].keys() != files.keys():
-            with suppress(OSError):  # another rank has done that
-                os.rename(self._final, self._apart())
+            with suppress(OSError):  # another rank has renamed it
+                os.rename(self._final, self._partial_path())
             self._raise_part(f"rank {manifest['rank']}")
 
     def _take_back_part(self) -> None:
-        """The same for the rank that publishes after others have found that each of them writes a part."""
-        if self._shards is None and os.path.lexists(self._apart()):
+        """Unpublish this rank's files if other ranks have found that each rank writes a part."""
+        if self._shards is None and os.path.lexists(self._partial_path()):
             os.rename(self._final, self._draft)
             self._raise_part("another rank")
 
-    def _apart(self) -> str:
+    def _partial_path(self) -> str:
         return drafts.shared_draft_of(self._root, self._step, "apart", 0)
 
     def _raise_part(self, other: str) -> NoReturn:
         raise ValueError(
-            f"the checkpoint of step {self._step} is not saved: rank {launcher_environment.rank()} and {other} "
-            "have written different files, so that each has a part of it; enter checkpoint(step, sharded=True) on all "
-            "ranks, which gives them one directory"
+            f"the checkpoint of step {self._step} was not saved: rank {launcher_environment.rank()} and {other} "
+            "wrote different files, so that each has only a part; enter checkpoint(step, sharded=True) on all ranks, "
+            "which gives them one common directory"
         )
 
-    def _told(self) -> None:
-        """It is there: whoever wants to know is told, and older ones may go."""
+    def _finish(self) -> None:
+        """Report the published checkpoint and remove superseded ones."""
         took_ms = int((time.monotonic() - self._began_s) * 1000)
         progress_report.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
         read_lock.release()
         try:
             checkpoint_retention.remove_superseded(self._root, self._step)
         except OSError as error:
-            _say(f"older checkpoints in {self._root} cannot be removed: {error.strerror}")
+            _warn(f"older checkpoints in {self._root} cannot be removed: {error.strerror}")
 
     def _raise(self, error: OSError) -> NoReturn:
-        """Say which checkpoint cannot be saved, and why: an older attempt is told that, wherever it was stopped."""
+        """Raise OSError that says which checkpoint cannot be saved and why: a newer attempt is the reason, if any."""
         stale = self._stale()
-        because = stale or error
-        why = because.strerror or str(because)
-        said = f"the checkpoint of step {self._step} cannot be saved in {self._root}: {why}"
-        raise OSError(because.errno, said) from (None if stale else error)
+        cause = stale or error
+        message = f"cannot save the checkpoint of step {self._step} in {self._root}: {cause.strerror or cause}"
+        raise OSError(cause.errno, message) from (None if stale else error)
 
     def _stale(self) -> OSError | None:
-        """The refusal, if a newer attempt has come."""
+        """Return the error of the fence if a newer attempt has started."""
         try:
             self._fence.check()
         except OSError as error:
             return error if error.errno == errno.ESTALE else None
         return None
 
-    def _trouble(self) -> str:
-        """What is wrong with the directory, if that may be why the block raised."""
+    def _find_problem(self) -> str:
+        """Describe what is wrong with the directory, if that may be why the block raised."""
         if not os.path.isdir(self._directory):
-            return f"{self._root} was removed meanwhile"
+            return f"{self._root} was removed"
         try:
             if not os.access(self._directory, os.W_OK):
-                return f"{self._root} must not be written"
-            room = os.statvfs(self._directory)
+                return f"{self._root} is not writable"
+            disk = os.statvfs(self._directory)
         except OSError as error:
             return f"{self._root} cannot be used: {error.strerror}"
-        free_bytes = room.f_bavail * room.f_frsize
-        return f"{self._root} is full ({free_bytes} bytes are free)" if free_bytes < ROOM_BYTES else ""
+        free_bytes = disk.f_bavail * disk.f_frsize
+        return f"{self._root} is full ({free_bytes} bytes are free)" if free_bytes < MIN_FREE_BYTES else ""
 
 
 def latest() -> Checkpoint | None:
-    """The newest whole checkpoint, None when there is none. One that is not whole is passed over, which stderr and
-    `ganger get` tell.
+    """Return the newest complete checkpoint, skipping damaged ones, or None.
 
-    Every file is read to check it. It is not removed, whatever `checkpoint.keep` says, until this process reports a
-    step or saves a checkpoint. With `resume: never` only checkpoints of this very job count, those of its earlier
-    attempts among them.
+    Stderr and `ganger get` report the skipped ones. Every file is read to verify it. The checkpoint is not removed,
+    whatever `checkpoint.keep` says, until this process reports a step or saves a checkpoint. With `resume: never` only
+    checkpoints of this job count, including those of its earlier attempts.
     """
     from pathlib import Path
 
     from ganger.train.public_types import Checkpoint
 
     root = os.path.abspath(launcher_environment.checkpoint_directory())
-    _come(root)
-    found, passed = _newest(root)
-    for step, flaw in passed.items():
-        _say(f"the checkpoint {complete_checkpoints.directory_of(root, step)} is passed over: {flaw}")
-    flaws = [{"step": step, "flaw": flaw} for step, flaw in passed.items()]
-    progress_report.append({"resumed": found, "passed": flaws})
-    return (
-        None
-        if found is None
-        else Checkpoint(step=found, directory=Path(complete_checkpoints.directory_of(root, found)))
-    )
+    _claim_fence(root)
+    newest, skipped = _newest(root)
+    for step, flaw in skipped.items():
+        _warn(f"skipped the checkpoint {complete_checkpoints.directory_of(root, step)}: {flaw}")
+    flaws = [{"step": step, "flaw": flaw} for step, flaw in skipped.items()]
+    progress_report.append({"resumed": newest, "passed": flaws})
+    if newest is None:
+        return None
+    return Checkpoint(step=newest, directory=Path(complete_checkpoints.directory_of(root, newest)))
 
 
-def _come(root: str) -> None:
-    """What is found is all that older attempts have published, and will. Who may not write there, or is itself the
-    older one, reads all the same."""
+def _claim_fence(root: str) -> None:
+    """Keep older attempts from publishing from now on, so that the newest checkpoint stays the newest.
+
+    A process that must not write there, or is itself the older attempt, reads all the same.
+    """
     from contextlib import suppress
 
     with suppress(OSError):
         if launcher_environment.uid() and launcher_environment.attempt() > 1:
-            os.makedirs(root, exist_ok=True)  # before an older one makes it
+            os.makedirs(root, exist_ok=True)  # before an older attempt creates it
         _fence(root).claim()
 
 
@@ -288,12 +294,15 @@ def _fence(root: str) -> fence.Fence:
 
 
 def _newest(root: str) -> tuple[int | None, dict[int, str]]:
-    """Return its step, and what is wrong with those that are passed over. One that an earlier attempt failed on is
-    better than none. Looked for again when one is removed while it is examined."""
-    passed: dict[int, str] = {}
-    for _ in range(LOOKS):
-        passed, failed_on = {}, None
-        for step, directory in complete_checkpoints.found_in(root):
+    """Return the step of the newest usable checkpoint, and the flaws of newer ones by step.
+
+    A checkpoint that an earlier attempt failed on is better than none. The scan starts over if a checkpoint is removed
+    while it is being examined.
+    """
+    skipped: dict[int, str] = {}
+    for _ in range(MAX_SCANS):
+        skipped, failed_on = {}, None
+        for step, directory in complete_checkpoints.list_checkpoints(root):
             read_lock.hold(os.path.join(directory, complete_checkpoints.MANIFEST))
             manifest, flaw = complete_checkpoints.examine(directory, step)
             if flaw and not os.path.lexists(directory):
@@ -303,38 +312,38 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
             if not flaw and launcher_environment.is_skipped(manifest, step):
                 flaw, failed_on = complete_checkpoints.FAILED_ON, step if failed_on is None else failed_on
             if not flaw:
-                return step, passed
-            passed[step] = flaw
+                return step, skipped
+            skipped[step] = flaw
         else:
             if failed_on is not None:
                 read_lock.hold(
                     os.path.join(complete_checkpoints.directory_of(root, failed_on), complete_checkpoints.MANIFEST)
                 )
-                del passed[failed_on]
-                return failed_on, passed
+                del skipped[failed_on]
+                return failed_on, skipped
             break
     read_lock.release()
-    return None, passed
+    return None, skipped
 
 
 def _counts(manifest: dict[str, Any]) -> bool:
-    """Whether it is a checkpoint to begin from, if it is whole: whose one is that cannot be read is not known."""
+    """Return True if the attempt may resume from the checkpoint; an unreadable manifest does not tell its owner."""
     return launcher_environment.resumes_others() or not manifest or manifest.get("uid") == launcher_environment.uid()
 
 
-def _say_empty(step: int) -> None:
-    global _said_empty  # noqa: PLW0603 (once a process)
-    if not _said_empty:
-        _said_empty = True
-        _say(
-            f"nothing is saved at step {step}: rank {launcher_environment.rank()} left checkpoint() without having "
-            "written anything into its directory. Write the files into the directory that checkpoint() gives, before "
-            "its block ends; where one rank writes for all, only that one has to enter it"
+def _warn_empty(step: int) -> None:
+    global _warned_empty  # noqa: PLW0603 (once a process)
+    if not _warned_empty:
+        _warned_empty = True
+        _warn(
+            f"nothing was saved at step {step}: rank {launcher_environment.rank()} left checkpoint() without writing "
+            "anything into its directory. Write the files into the directory that checkpoint() returns, before its "
+            "block ends; if one rank writes for all, only that rank has to enter it"
         )
 
 
-def _say(sentence: str) -> None:
+def _warn(message: str) -> None:
     from contextlib import suppress
 
     with suppress(OSError, ValueError, AttributeError):  # there may be no stderr
-        sys.stderr.write(f"ganger: {sentence}\n")
+        sys.stderr.write(f"ganger: {message}\n")

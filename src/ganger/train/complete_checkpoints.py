@@ -1,6 +1,4 @@
-"""Which checkpoints a directory has, and whether one is whole. Used by `checkpoints`, `drafts` and `retention`, and by
-the launcher for GANGER_RESUME_FROM.
-"""
+"""Listing and verification of the checkpoints in a directory; also used by the launcher for GANGER_RESUME_FROM."""
 
 from __future__ import annotations
 
@@ -12,19 +10,19 @@ if TYPE_CHECKING:
 
 MANIFEST = "ganger-checkpoint.json"
 PREFIX = "step-"
-FAILED_ON = "an attempt that began from it failed"
-EMPTY = "it has no file with anything in it"
+FAILED_ON = "an attempt that resumed from it failed"
+EMPTY = "it contains no data"
 READ_BYTES = 1 << 20
 UNLIMITED = float("inf")
 
 
 def directory_of(root: str, step: int) -> str:
-    """Where the checkpoint of a step is, or would be."""
+    """Return the directory of the checkpoint of a step, whether it exists or not."""
     return os.path.join(root, f"{PREFIX}{step:09d}")
 
 
-def found_in(root: str) -> list[tuple[int, str]]:
-    """(step, directory) of what has the name of a checkpoint, newest first; nothing where there is no directory."""
+def list_checkpoints(root: str) -> list[tuple[int, str]]:
+    """Return (step, directory) of everything named like a checkpoint, newest first; [] without a directory."""
     try:
         names = os.listdir(root)
     except OSError:
@@ -34,18 +32,21 @@ def found_in(root: str) -> list[tuple[int, str]]:
 
 
 def steps_in(text: str) -> frozenset[int]:
-    """The steps that GANGER_RESUME_SKIP names, separated by commas."""
+    """Parse the comma-separated steps of GANGER_RESUME_SKIP."""
     return frozenset(int(word) for word in text.split(",") if word.isdecimal())
 
 
 def is_empty(files: dict[str, dict[str, int]]) -> bool:
-    """Tell a checkpoint that nothing was written into: nothing could go on from it."""
-    return not any(found["bytes"] for found in files.values())
+    """Return True if no file has any content, so that no attempt could resume from the checkpoint."""
+    return not any(file["bytes"] for file in files.values())
 
 
 def examine(directory: str, step: int, most_bytes: float = UNLIMITED) -> tuple[dict[str, Any], str]:
-    """The manifest, and what is wrong: "" when the checkpoint is whole. Files are there, with their sizes; and with
-    their contents, which takes as long as to read them, unless together they have more than `most_bytes`."""
+    """Return the manifest and the flaw of a checkpoint, "" if it is complete.
+
+    Checks that all files exist with the recorded sizes. Also checks their contents, which takes as long as reading
+    them, unless together they exceed `most_bytes`.
+    """
     import json
 
     try:
@@ -69,7 +70,7 @@ def examine(directory: str, step: int, most_bytes: float = UNLIMITED) -> tuple[d
 
 
 def crc32_of(file: Any) -> int:
-    """Of what is left to read of a binary file."""
+    """Return the CRC-32 of the rest of a binary file."""
     import zlib
 
     value = 0
@@ -81,11 +82,11 @@ def crc32_of(file: Any) -> int:
 
 
 def _flaw(path: str, size: int, crc32: int | None) -> str:
-    found = os.stat(path).st_size
-    if found != size:
-        return f"has {found} bytes instead of {size}"
+    actual_size = os.stat(path).st_size
+    if actual_size != size:
+        return f"has {actual_size} bytes instead of {size}"
     if crc32 is not None:
         with open(path, "rb") as file:
             if crc32_of(file) != crc32:
-                return "does not have the contents it was saved with (its CRC-32 differs)"
+                return "has other contents than when it was saved (its CRC-32 differs)"
     return ""

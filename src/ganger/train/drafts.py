@@ -1,6 +1,6 @@
-"""Hidden directories beside checkpoints: what is being written, replaced or removed. Each name tells whose it is, so
-that what a killed process left is cleared away, and never what one that lives is at. Used by `checkpoints`, `retention`
-and `fence`.
+"""Hidden directories beside checkpoints: those being written, replaced or removed.
+
+Each name identifies its owner, so that the remains of a killed process are removed, but never the draft of a live one.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ SUPERSEDED = ".superseded"
 
 
 def draft_of(root: str, step: int) -> str:
-    """Where this process writes the checkpoint of a step before it is seen."""
+    """Return the directory in which this process writes the checkpoint of a step before it is published."""
     return os.path.join(root, f".{os.path.basename(complete_checkpoints.directory_of(root, step))}.{_owner()}")
 
 
-def shared_draft_of(root: str, step: int, what: str, number: int) -> str:
-    """A hidden directory that all ranks of this attempt know by the same name."""
-    owner = f"{launcher_environment.uid()}.{launcher_environment.attempt()}.{what}.{number}"
+def shared_draft_of(root: str, step: int, purpose: str, number: int) -> str:
+    """Return a hidden directory whose name all ranks of this attempt derive alike."""
+    owner = f"{launcher_environment.uid()}.{launcher_environment.attempt()}.{purpose}.{number}"
     return os.path.join(root, f".{os.path.basename(complete_checkpoints.directory_of(root, step))}.{owner}")
 
 
 def remove_leftovers(root: str) -> None:
-    """Clear away what attempts and processes left that are dead. A whole checkpoint that one of them had set aside for
-    another that never came takes its place again."""
+    """Remove the drafts of dead owners, putting back a complete checkpoint that was set aside for one of them."""
     for name in os.listdir(root):
         if not name.startswith(f".{complete_checkpoints.PREFIX}") or not _is_dead(name):
             continue
-        path, of = os.path.join(root, name), name[1:].split(".", 1)[0]
-        if name.endswith(REPLACED) and _is_whole(path, of) and not os.path.lexists(os.path.join(root, of)):
-            os.rename(path, os.path.join(root, of))
+        path, step_name = os.path.join(root, name), name[1:].split(".", 1)[0]
+        final = os.path.join(root, step_name)
+        if name.endswith(REPLACED) and _is_complete(path, step_name) and not os.path.lexists(final):
+            os.rename(path, final)
         else:
             remove(path)
 
 
 def set_aside(root: str, is_older: Callable[[str, int], bool]) -> None:
-    """Take what attempts are writing out of their hands that are older, by their job's uid and their number: of two
-    renames of one directory only one succeeds, so they have published it by now or never will. OSError when one cannot
-    be renamed."""
+    """Rename the drafts of older attempts, as `is_older` decides by job uid and attempt number.
+
+    Of two renames of one directory only one succeeds, so an older attempt has either published a draft by now or never
+    will. Raises OSError if a draft cannot be renamed.
+    """
     from contextlib import suppress
 
     for name in os.listdir(root):
@@ -57,8 +59,7 @@ def set_aside(root: str, is_older: Callable[[str, int], bool]) -> None:
 
 
 def put_back(draft: str, directory: str) -> None:
-    """What was set aside for a draft that is not to come takes its place again, if there is anything, and nothing came
-    there."""
+    """Restore the checkpoint set aside for a draft that was abandoned, unless another one has taken its place."""
     from contextlib import suppress
 
     with suppress(OSError):
@@ -66,24 +67,24 @@ def put_back(draft: str, directory: str) -> None:
 
 
 def remove(directory: str) -> None:
-    """Delete it with what is in it, as far as that can be done."""
+    """Delete a directory tree, ignoring errors."""
     import shutil
 
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _is_whole(directory: str, of: str) -> bool:
-    step = of[len(complete_checkpoints.PREFIX) :]
+def _is_complete(directory: str, name: str) -> bool:
+    step = name[len(complete_checkpoints.PREFIX) :]
     return step.isdecimal() and not complete_checkpoints.examine(directory, int(step))[1]
 
 
 def _owner() -> str:
-    """uid.attempt.place.pid, where pids of one place can be compared."""
-    return f"{launcher_environment.uid()}.{launcher_environment.attempt()}.{_place()}.{os.getpid()}"
+    """Return uid.attempt.host.pid, where host tells whose pids are comparable."""
+    return f"{launcher_environment.uid()}.{launcher_environment.attempt()}.{_host_id()}.{os.getpid()}"
 
 
-def _place() -> str:
-    """Names this boot of this machine and this container."""
+def _host_id() -> str:
+    """Return an identifier of this boot of this machine and this container."""
     import zlib
 
     try:
@@ -95,7 +96,7 @@ def _place() -> str:
 
 
 def _owner_of(name: str) -> tuple[str, int, str, int] | None:
-    """The same, of a hidden directory; None where its name does not tell."""
+    """Parse the owner from the name of a hidden directory; None if it does not tell."""
     for suffix in (REPLACED, SUPERSEDED):
         name = name[: -len(suffix)] if name.endswith(suffix) else name
     parts = name[1:].split(".", 1)[-1].rsplit(".", 3)
@@ -107,14 +108,14 @@ def _owner_of(name: str) -> tuple[str, int, str, int] | None:
 
 def _is_dead(draft: str) -> bool:
     if draft.endswith(SUPERSEDED):
-        return True  # nobody wants it back, and several may remove it
+        return True  # it is never restored, and several processes may remove it
     owner = _owner_of(draft)
     if owner is None:
         return False
-    uid, attempt, place, pid = owner
+    uid, attempt, host, pid = owner
     if uid == launcher_environment.uid() and attempt < launcher_environment.attempt():
         return True
-    if place != _place() or pid == os.getpid():
+    if host != _host_id() or pid == os.getpid():
         return False
     try:
         os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Onto the disk, so that a machine that loses its power has it afterwards. Used by `checkpoints`, `fence`, `shards`."""
+"""Durable writes: synchronize files and directories so that they survive a power failure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ganger.train import complete_checkpoints
 
 
 def sync_files(directory: str) -> dict[str, dict[str, int]]:
-    """Every file under `directory`, now on the disk: name relative to it -> bytes and crc32."""
+    """Synchronize every file under `directory`; return bytes and crc32 by relative name."""
     files = {}
     for name in names_in(directory):
-        found = sync_file(os.path.join(directory, name))
-        files[name] = {"bytes": found["bytes"], "crc32": found["crc32"]}
+        stats = sync_file(os.path.join(directory, name))
+        files[name] = {"bytes": stats["bytes"], "crc32": stats["crc32"]}
     return files
 
 
 def sync_file(path: str) -> dict[str, int]:
-    """Have the contents on the disk; their bytes and crc32, and `mtime_ns`, the time of the file before it was read."""
+    """Synchronize a file; return its bytes, its crc32, and `mtime_ns`, its modification time before it was read."""
     with open(path, "rb") as file:
         mtime_ns = os.fstat(file.fileno()).st_mtime_ns
         crc32 = complete_checkpoints.crc32_of(file)
@@ -26,15 +26,14 @@ def sync_file(path: str) -> dict[str, int]:
 
 
 def size_and_time(path: str) -> tuple[int, int]:
-    """(bytes, mtime_ns) of a file, also where another machine has just written it: a network file system asks its
-    server on opening."""
+    """Return (bytes, mtime_ns) of an opened file: on opening, a network file system asks its server."""
     with open(path, "rb") as file:
-        found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+        status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def names_in(directory: str) -> list[str]:
-    """Every file under `directory`, relative to it."""
+    """Return the relative path of every file under `directory`."""
     return [
         os.path.relpath(os.path.join(folder, name), directory)
         for folder, _, names in os.walk(directory)
@@ -43,13 +42,13 @@ def names_in(directory: str) -> list[str]:
 
 
 def sync_directories(directory: str) -> None:
-    """The names of all that is under `directory`."""
+    """Synchronize the names of everything under `directory`."""
     for folder, _, _ in os.walk(directory, topdown=False):
         sync(folder)
 
 
 def sync(directory: str) -> None:
-    """The names of what is in it."""
+    """Synchronize the names in one directory."""
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)

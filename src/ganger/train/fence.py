@@ -1,10 +1,9 @@
-"""Which attempt of a job may publish in a checkpoint directory: the newest that has come there. What older ones save is
-refused, though their processes run on where nobody reaches them. Used by `checkpoints`, `retention`, and the launcher.
+"""Fencing of checkpoint directories: only the newest attempt of a job may publish there.
 
-Each attempt leaves one empty file there before it reads or writes anything, its marker `.attempt~TURN~ATTEMPT~JOB~UID`.
-Names of jobs are given again, uids are not: a job that comes to where another one of its name was has the next turn.
-The rule, what it guarantees and what not: docs/reference/failures.md, "Fencing".
-"""
+Checkpoints of older attempts are refused even if their processes still run somewhere unreachable. Each attempt creates
+one empty file there before it reads or writes anything, its marker `.attempt~TURN~ATTEMPT~JOB~UID`. Job names are
+reused, uids are not: a job whose name an earlier job had in this directory takes the next turn.
+docs/how-to/failures.md, "Fencing", has the rule and its guarantees."""
 
 from __future__ import annotations
 
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
 
 PREFIX = ".attempt~"
 KEPT_S = 30 * 24 * 3600
-"""How long a marker stays that no newer attempt of its own job has removed. No process of an ended job lives that
-long."""
+"""Age after which a marker of another job is removed; no process of an ended job lives that long."""
 
 
 class Marker:
-    """That an attempt has come: `turn` counts the jobs of one name in this directory, from 1."""
+    """Record that an attempt has started; `turn` counts the jobs of one name in this directory, from 1."""
 
     def __init__(self, turn: int, attempt: int, job: str, uid: str) -> None:
         self.turn = turn
@@ -34,12 +32,12 @@ class Marker:
 
     @property
     def name(self) -> str:
-        """Of its file. Those of one job sort by age."""
+        """Name of the marker's file; the markers of one job sort by age."""
         return f"{PREFIX}{self.turn:06d}~{self.attempt:06d}~{self.job}~{self.uid}"
 
 
 class Fence:
-    """Around the directory `root`, for one attempt of a job. A process of no job has the uid "", and no fence."""
+    """The fence around the directory `root` for one attempt of a job; outside a job uid is "", without a fence."""
 
     def __init__(self, root: str, job: str, uid: str, attempt: int) -> None:
         self._root = root
@@ -48,40 +46,45 @@ class Fence:
         self._attempt = attempt
 
     def claim(self) -> None:
-        """From here on no older attempt publishes anything. OSError (ESTALE) when a newer one has come already; another
-        when there is no such directory, or nothing can be written there."""
+        """Keep older attempts from publishing anything from now on.
+
+        Raises OSError with ESTALE if a newer attempt has already claimed it, another OSError if the directory does not
+        exist or is not writable.
+        """
         if not self._uid:
             return
         markers = list(_markers(self._root, self._job))
-        self._refuse(markers)
+        self._raise_if_stale(markers)
         if not any(marker.uid == self._uid and marker.attempt == self._attempt for marker in markers):
             mine = Marker(self._turn(markers), self._attempt, self._job, self._uid)
-            self._remove_older(mine, _created_s(self._root, mine.name))
+            self._remove_older(mine, _create_marker(self._root, mine.name))
             markers.append(mine)
-        # After the marker: what an older one begins to write later, it is refused when it looks for markers then.
+        # After the marker: an older attempt that creates a draft later sees the marker when it checks.
         turns = {marker.uid: marker.turn for marker in markers}
         drafts.set_aside(self._root, lambda uid, attempt: self._is_older(turns, uid, attempt))
 
     def check(self) -> None:
-        """OSError (ESTALE) when a newer attempt has come; another when that cannot be told."""
+        """Raise OSError, with ESTALE if a newer attempt has claimed the directory, else because that is unknown."""
         if self._uid:
-            self._refuse(list(_markers(self._root, self._job)))
+            self._raise_if_stale(list(_markers(self._root, self._job)))
 
-    def _refuse(self, markers: list[Marker]) -> None:
+    def _raise_if_stale(self, markers: list[Marker]) -> None:
         turn = self._turn(markers)
         for marker in markers:
             if marker.turn > turn:
-                self._stale(marker, f"another job of the name {self._job} has come since, and owns it")
+                self._raise_stale(marker, f"a later job named {self._job} owns it")
             if marker.uid == self._uid and marker.attempt > self._attempt:
-                self._stale(marker, f"attempt {marker.attempt} of {self._job} owns it, and this is {self._attempt}")
+                self._raise_stale(
+                    marker, f"attempt {marker.attempt} of {self._job} owns it, and this is attempt {self._attempt}"
+                )
 
-    def _stale(self, marker: Marker, owned: str) -> None:
+    def _raise_stale(self, marker: Marker, owner: str) -> None:
         path = os.path.join(self._root, marker.name)
-        what = f"end this process, which nobody could reach; should nothing else run of that job, remove {path}"
-        raise OSError(errno.ESTALE, f"{owned}: {what}")
+        advice = f"end this process, which could not be reached; if nothing else of that job runs, remove {path}"
+        raise OSError(errno.ESTALE, f"{owner}: {advice}")
 
     def _turn(self, markers: list[Marker]) -> int:
-        """That of this job; who is new here comes after all that are known."""
+        """Return the turn of this job; a job that is new here takes the turn after all known ones."""
         mine = [marker.turn for marker in markers if marker.uid == self._uid]
         return max(mine) if mine else 1 + max((marker.turn for marker in markers), default=0)
 
@@ -90,21 +93,23 @@ class Fence:
             return attempt < self._attempt
         return uid in turns and turns[uid] < turns[self._uid]
 
-    def _remove_older(self, mine: Marker, came_s: float) -> None:
-        """Attempts before this one are told from it by their numbers, as long as it has a marker. Those of other jobs
-        stay for a while: by them a process of such a job is known that nobody could reach."""
+    def _remove_older(self, mine: Marker, created_s: float) -> None:
+        """Remove the markers of earlier attempts of this job, whose number already tells that they are older.
+
+        Markers of other jobs stay for a while: they identify processes of such a job that could not be reached.
+        """
         from contextlib import suppress
 
         for marker in _markers(self._root, None):
             path = os.path.join(self._root, marker.name)
             with suppress(OSError):
                 is_before = marker.uid == mine.uid and marker.attempt < mine.attempt
-                if is_before or os.stat(path).st_mtime < came_s - KEPT_S:
+                if is_before or os.stat(path).st_mtime < created_s - KEPT_S:
                     os.unlink(path)
 
 
 def _markers(root: str, job: str | None) -> Iterator[Marker]:
-    """Those of the jobs of this name; of all, where it is None."""
+    """Yield the markers of the jobs of this name; of all jobs if it is None."""
     for name in os.listdir(root):
         parts = name[len(PREFIX) :].split("~", 3)
         if name.startswith(PREFIX) and len(parts) == 4 and parts[0].isdecimal() and parts[1].isdecimal():
@@ -113,12 +118,12 @@ def _markers(root: str, job: str | None) -> Iterator[Marker]:
                 yield marker
 
 
-def _created_s(root: str, name: str) -> float:
-    """Have it there, and on the disk; gives when it came, by the clock of whoever keeps the files."""
+def _create_marker(root: str, name: str) -> float:
+    """Create a marker durably; return its creation time by the clock of the file server."""
     fd = os.open(os.path.join(root, name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        came_s = os.fstat(fd).st_mtime
+        created_s = os.fstat(fd).st_mtime
     finally:
         os.close(fd)
     durable_write.sync(root)
-    return came_s
+    return created_s

@@ -1,6 +1,6 @@
-"""What the launcher tells a rank through its environment; docs/reference/environment.md names the variables.
+"""Environment variables that the launcher sets for a rank; docs/reference/environment.md lists them.
 
-Read anew each time, so that a script may set them. Used by every part of `ganger.train`.
+They are read again each time, so that a script may set them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 _RANKS = ("GANGER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-"""Who started this process gives it these: ganger, mpirun (of Open MPI; of MPICH and Intel MPI), torchrun. What is
-started by a program that ganger started has none of ganger's."""
+"""Variables of ganger, of mpirun (Open MPI; MPICH and Intel MPI) and of torchrun, whichever started this process.
+
+A process started by a program that ganger started has none of ganger's.
+"""
 
 
 def world() -> World:
-    """The place of this process in its gang. Outside ganger: what mpirun or torchrun says, else the only rank of
-    one."""
+    """Return the position of this process in its gang, by ganger, mpirun or torchrun, else as the only rank of one."""
     from pathlib import Path
 
     from ganger.train.public_types import World
@@ -43,7 +44,7 @@ def world() -> World:
 
 
 def task_directory() -> str | None:
-    """Where this generation's reports and notices are; None outside ganger."""
+    """Return the directory of this generation's reports and notices; None outside ganger."""
     return os.environ.get("GANGER_TASK_DIR")
 
 
@@ -64,7 +65,7 @@ def job() -> str:
 
 
 def uid() -> str:
-    """Of the job; unlike its id it is never given again. "" outside ganger."""
+    """Return the uid of the job, which unlike its id is never reused; "" outside ganger."""
     return os.environ.get("GANGER_JOB_UID", "")
 
 
@@ -73,24 +74,23 @@ def checkpoint_directory() -> str:
 
 
 def resumes_others() -> bool:
-    """Whether checkpoints that other jobs made count; False with `resume: never`."""
+    """Return True if checkpoints of other jobs count; False with `resume: never`."""
     return os.environ.get("GANGER_RESUME") != "never"
 
 
 def skipped_steps() -> frozenset[int]:
-    """Steps of checkpoints that earlier attempts began from and failed on."""
+    """Return the steps of checkpoints that earlier attempts resumed from and failed on."""
     return complete_checkpoints.steps_in(os.environ.get("GANGER_RESUME_SKIP", ""))
 
 
 def is_skipped(manifest: dict[str, Any], step: int) -> bool:
-    """Tell a checkpoint that an earlier attempt failed on, unless this attempt has saved that step anew."""
-    is_anew = (manifest.get("uid"), manifest.get("attempt")) == (uid(), attempt())
-    return step in skipped_steps() and not is_anew
+    """Return True if an earlier attempt failed on the checkpoint, unless this attempt has saved that step again."""
+    is_own = (manifest.get("uid"), manifest.get("attempt")) == (uid(), attempt())
+    return step in skipped_steps() and not is_own
 
 
 def checkpoints_kept() -> tuple[int | None, int | None]:
-    """How many of the last checkpoints stay, None for all; and by which number the step of one is divisible that stays
-    for good, None for none."""
+    """Return how many of the newest checkpoints to keep (None: all), and `keep_every` (None: unset)."""
     return _number("GANGER_CHECKPOINT_KEEP", 0) or None, _number("GANGER_CHECKPOINT_KEEP_EVERY", 0) or None
 
 

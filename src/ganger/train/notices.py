@@ -1,6 +1,6 @@
-"""The moment to save: a notice that the job must give way, or `checkpoint.every`; one answer for all ranks.
+"""When to save: on a notice that the job will be stopped, or by `checkpoint.every`, with one answer for all ranks.
 
-The notice is a file of the launcher on each node. `should_checkpoint()` follows the gang's schedule
+The notice is a file that the launcher writes on each node. `should_checkpoint()` follows the gang's schedule
 (`checkpoint_schedule`), on which the server and the launchers agree.
 """
 
@@ -15,11 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ganger.train.checkpoint_schedule import CheckpointSchedule
 
-_schedule: tuple[str, CheckpointSchedule] | None = None  # of which directory
+_schedule: tuple[str, CheckpointSchedule] | None = None  # with its directory
 
 
 def notice() -> tuple[str, float] | None:
-    """(cause, deadline) while this job has been told to give way; the deadline in unix seconds, as `time.time()`."""
+    """Return (cause, deadline) once this job is to be stopped, else None; the deadline is in Unix seconds."""
     directory = task_directory()
     if directory is None:
         return None
@@ -30,16 +30,15 @@ def notice() -> tuple[str, float] | None:
         return None
     import json
 
-    found = json.loads(text)
-    return found["cause"], found["deadline_ms"] / 1000
+    fields = json.loads(text)
+    return fields["cause"], fields["deadline_ms"] / 1000
 
 
 def should_checkpoint() -> bool:
-    """True when it is time to save, by `checkpoint.every` or because of a notice: once for each save, at the same step
-    on every rank of the job that asks. Always False outside ganger.
+    """Return True when all ranks are to save, by `checkpoint.every` or a notice; always False outside ganger.
 
-    Where not all ranks that ask report steps, or their steps do not rise, calls are counted instead: ask equally often
-    on all of them.
+    True is returned once for each save, at the same step on every rank of the job that asks. If not all ranks that ask
+    report steps, or their steps do not increase, calls are counted instead: ask equally often on all of them.
     """
     directory = task_directory()
     if directory is None:
@@ -47,7 +46,7 @@ def should_checkpoint() -> bool:
     try:
         return _schedule_of(directory).ask(progress_report.newest_step())
     except OSError as error:
-        progress_report.warn_once(f"ganger: should_checkpoint() is False: this rank cannot tell how far it is: {error}")
+        progress_report.warn_once(f"ganger: should_checkpoint() is False: this rank cannot publish its count: {error}")
         return False
 
 

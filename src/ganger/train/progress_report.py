@@ -1,7 +1,7 @@
-"""How far training is: lines appended to this rank's report, which the launcher and the server read.
+"""Training progress: lines appended to this rank's report, which the launcher and the server read.
 
-The first line of a process tells its pid, and the last one that it ended in order, so that the launcher can tell when
-it stands still or is gone. Nothing here ever raises into training code, and a full disk only loses the line.
+The first line of a process has its pid and the last one tells that it ended normally, so that the launcher can tell a
+hang from an exit. Nothing here ever raises into training code, and a full disk only loses the line.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 from ganger.train import read_lock
 from ganger.train.launcher_environment import rank, task_directory
 
-_file: tuple[str, int, int] | None = None  # path, file descriptor, of which process
+_file: tuple[str, int, int] | None = None  # path, file descriptor, pid
 _phase: str | None = None
 _step = -1
 _warned = False
 
 
 def report(step: int, **metrics: object) -> None:
-    """Say that `step` is done, with numbers worth a curve: `report(step=12, loss=2.3, lr=1e-4)`.
+    """Report that `step` is done, with metrics: `report(step=12, loss=2.3, lr=1e-4)`. Does nothing outside ganger.
 
-    Whatever `float()` takes is a number, a tensor of one element too (on a GPU that waits for the GPU). One that is
-    not finite is reported as null. Does nothing outside ganger.
+    Metrics may be anything that `float()` accepts, including a tensor of one element (for a GPU tensor this waits for
+    the GPU). A value that is not finite is reported as null.
     """
     global _step  # noqa: PLW0603 (of one process)
     if task_directory() is None:
@@ -35,16 +35,16 @@ def report(step: int, **metrics: object) -> None:
         append({"step": _step, "metrics": numbers})
         read_lock.release()
     except Exception as error:  # noqa: BLE001 (a report is not worth a training run)
-        warn_once(f"ganger: a report is left out: {error}")
+        warn_once(f"ganger: a report was dropped: {error}")
 
 
 def newest_step() -> int:
-    """The step that this process has reported last; -1 when it has reported none."""
+    """Return the step that this process reported last; -1 if it has reported none."""
     return _step
 
 
 class phase:  # noqa: N801 (used like a function)
-    """Say what the job does now: `phase("eval")` from here on, or `with phase("eval"):` for a block."""
+    """Report what the job is doing now: `phase("eval")` from here on, or `with phase("eval"):` for a block."""
 
     def __init__(self, name: str | None) -> None:
         self._before = _phase
@@ -58,7 +58,7 @@ class phase:  # noqa: N801 (used like a function)
 
 
 def append(record: dict[str, object]) -> None:
-    """Add one line with the time to this rank's report, with a single write. Does nothing outside ganger."""
+    """Append one line with the time to this rank's report, with a single write; do nothing outside ganger."""
     directory = task_directory()
     if directory is None:
         return
@@ -94,29 +94,32 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def warn_once(sentence: str) -> None:
-    """Say the first of such sentences on stderr."""
+def warn_once(message: str) -> None:
+    """Write the first such message to stderr."""
     global _warned  # noqa: PLW0603 (once a process)
     from contextlib import suppress
 
     if not _warned:
         _warned = True
         with suppress(Exception):  # there may be no stderr
-            sys.stderr.write(sentence + "\n")
+            sys.stderr.write(message + "\n")
 
 
 def _begin_liveness(report: str) -> None:
-    """Let the launcher tell a hung process from a busy one, and a killed one from one that ended: stacks on a signal,
-    and a last line. `report` is the path of this rank's report. Raises nothing: training goes on without."""
+    """Let the launcher tell a hung process from a busy one, and a killed one from one that exited.
+
+    Registers stack dumps on a signal, and a last line of the report at exit. `report` is the path of this rank's
+    report. Raises nothing: training continues without it.
+    """
     from contextlib import suppress
 
-    _say_when_it_ends()
+    _report_exit()
     with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no such signal here, or no room
         _write_stacks_on_signal(report[: -len(".report")] + ".trace")
 
 
-def _say_when_it_ends() -> None:
-    """Report the end of this process, also of a child of multiprocessing, which skips the functions of atexit."""
+def _report_exit() -> None:
+    """Report the exit of this process, also for a child of multiprocessing, which skips atexit functions."""
     import atexit
 
     def end() -> None:
@@ -128,8 +131,11 @@ def _say_when_it_ends() -> None:
 
 
 def _write_stacks_on_signal(path: str) -> None:
-    """Write the stacks of all threads on a signal, from C code, so that it works while one thread holds the
-    interpreter. Do nothing if the script has a handler of its own."""
+    """Write the stacks of all threads on a signal.
+
+    C code writes them, so that it works while one thread holds the interpreter. Does nothing if the script has a
+    handler.
+    """
     import faulthandler
     import signal
 
@@ -140,7 +146,7 @@ def _write_stacks_on_signal(path: str) -> None:
 
 
 def _is_caught(number: int) -> bool:
-    """Return whether the process handles a signal, also if C code or the parent installed the handler."""
+    """Return True if the process handles a signal, also if C code or the parent installed the handler."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith("SigCgt:"):

@@ -1,4 +1,4 @@
-"""What `ganger.train` hands out."""
+"""Types that `ganger.train` returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class World:
-    """The place of this process in its gang. `attempt` counts from 1; `job` is "" outside ganger."""
+    """Position of this process in its gang; `attempt` counts from 1, and `job` is "" outside ganger."""
 
     rank: int
     world_size: int
@@ -22,7 +22,7 @@ class World:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint: the step it was taken after, and the directory with its files."""
+    """A complete checkpoint: the step after which it was saved, and the directory with its files."""
 
     step: int
     directory: Path

@@ -1,39 +1,38 @@
-"""Keeps a checkpoint that is being read from being removed: a shared lock on its manifest, until the first step after.
+"""Protection of a checkpoint that is being read: a shared lock on its manifest, until the next step is reported.
 
-Whoever removes one takes the lock alone, and leaves a checkpoint be that another process holds. A file system without
-locks does without.
+A process that removes a checkpoint takes the lock exclusively, and leaves the checkpoint alone if another process holds
+it. On a file system without locks there is no protection.
 """
 
 from __future__ import annotations
 
 import os
 
-_held: int | None = None  # file descriptor
+_held_fd: int | None = None  # file descriptor
 
 
 def hold(manifest: str) -> None:
-    """Nobody removes the checkpoint of this manifest from here on. What was held before is let go."""
-    global _held  # noqa: PLW0603 (one process reads one checkpoint)
+    """Keep the checkpoint of this manifest from being removed, instead of the one held before."""
+    global _held_fd  # noqa: PLW0603 (one process reads one checkpoint)
     release()
-    _held = _locked(manifest, alone=False)
+    _held_fd = _open_locked(manifest, exclusive=False)
 
 
 def release() -> None:
-    """It has been read."""
-    global _held  # noqa: PLW0603
-    if _held is not None:
+    """Release the lock: the checkpoint has been read."""
+    global _held_fd  # noqa: PLW0603
+    if _held_fd is not None:
         import fcntl
 
-        fcntl.flock(_held, fcntl.LOCK_UN)  # forked children have the descriptor too
-        os.close(_held)
-        _held = None
+        fcntl.flock(_held_fd, fcntl.LOCK_UN)  # forked children have the descriptor too
+        os.close(_held_fd)
+        _held_fd = None
 
 
 def set_aside(directory: str, manifest: str, aside: str) -> bool:
-    """Rename a checkpoint out of sight; False when somebody reads it, or it is gone already. OSError when it cannot be
-    renamed."""
+    """Rename a checkpoint out of sight, or raise OSError; return False if it is being read, or no longer exists."""
     try:
-        lock = _locked(os.path.join(directory, manifest), alone=True)
+        lock = _open_locked(os.path.join(directory, manifest), exclusive=True)
     except BlockingIOError:
         return False
     try:
@@ -46,18 +45,17 @@ def set_aside(directory: str, manifest: str, aside: str) -> bool:
     return True
 
 
-def _locked(path: str, *, alone: bool) -> int | None:
-    """A descriptor of the file with a lock on it; None where there is no such file, or there are no locks.
-    BlockingIOError when it cannot be had alone."""
+def _open_locked(path: str, *, exclusive: bool) -> int | None:
+    """Return a locked descriptor, None without file or locks; raise BlockingIOError if an exclusive lock is taken."""
     import fcntl
 
     try:
-        # Over NFS only who may write can have a file alone.
-        fd = os.open(path, (os.O_RDWR if alone else os.O_RDONLY) | os.O_CLOEXEC)
+        # Over NFS an exclusive lock needs write access.
+        fd = os.open(path, (os.O_RDWR if exclusive else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
     except BlockingIOError:
         os.close(fd)
         raise

@@ -1,11 +1,10 @@
-"""The common draft of a sharded save: every rank of an attempt writes into one directory, and the last rank to leave it
-publishes it. Used by `checkpoints`.
+"""The shared draft of a sharded save: every rank of an attempt writes into it, and the last one to leave publishes it.
 
-`.step-000000012.UID.ATTEMPT.sharded-RUN-SAVE.RANKS/` has `files/`, which becomes the checkpoint, and `parts/`, where
-each rank leaves `rank-R.json` when it has written: its part of the manifest. No rank waits for another one.
+`.step-000000012.UID.ATTEMPT.sharded-RUN-SAVE.RANKS/` contains `files/`, which becomes the checkpoint, and `parts/`,
+where each rank leaves `rank-R.json`, its part of the manifest, when it has written. No rank waits for another one.
 
-A draft belongs to one attempt of a job, or outside ganger to one run. Within it torchrun may end all ranks and begin
-them again: a part that was left before this process began is of one that has ended, and does not count.
+A draft belongs to one attempt of a job, or outside ganger to one run. Within it torchrun may end all ranks and start
+them again: a part older than this process belongs to a rank that has ended, and does not count.
 """
 
 from __future__ import annotations
@@ -25,49 +24,49 @@ if TYPE_CHECKING:
 FILES, PARTS, COMPOSING = "files", "parts", "composing"
 GAVE_UP = ".gave-up"
 SETTLED_S = 0.02
-"""More than the granularity of file times (10 ms at most on Linux)."""
+"""Longer than the granularity of file times (at most 10 ms on Linux)."""
 
-_saves: dict[str, int] = {}  # how often this process has saved each step, as all ranks have
-_left: list[str] = []  # drafts that this rank has left, newest last
+_saves: dict[str, int] = {}  # how often this process, like all ranks, has saved each step
+_left_drafts: list[str] = []  # drafts that this rank has left, newest last
 _warned = False
 
 
 class Shards:
-    """The part of this rank in one sharded save."""
+    """This rank's part in one sharded save."""
 
     def __init__(self, root: str, step: int) -> None:
         self._rank, self._ranks = launcher_environment.rank(), launcher_environment.world_size()
         name = f"{root} {step}"
         _saves[name] = _saves.get(name, 0) + 1
-        self.draft = drafts.shared_draft_of(root, step, f"sharded-{_run(self._ranks)}-{_saves[name]}", self._ranks)
+        self.draft = drafts.shared_draft_of(root, step, f"sharded-{_run_name(self._ranks)}-{_saves[name]}", self._ranks)
         self.directory = os.path.join(self.draft, FILES)
         self._parts = os.path.join(self.draft, PARTS)
         self._began_ns = 0
 
     def enter(self) -> str:
-        """Have the directory. Return a sentence about an earlier save that other ranks have not completed, once."""
+        """Create the draft; return a warning, once, about an earlier save that other ranks have not completed."""
         overdue = self._overdue()
         self._clear()
         os.makedirs(self.directory, exist_ok=True)
         os.makedirs(self._parts, exist_ok=True)
-        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # an agent of torchrun begins no rank before all have met
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # a torchrun agent starts no rank before all agents have met
             self._began_ns = self._now_ns() - _age_ns()
         return overdue
 
     def leave(self) -> dict[str, dict[str, int]] | None:
-        """Leave this rank's part. Return the files of all ranks (name -> bytes, crc32) if this rank is the last one,
-        and has to publish them; None if others are still writing, or one could not.
+        """Publish this rank's part; return the files of all ranks (name -> bytes, crc32) to the last rank.
 
-        The files are on the disk then. Parts need not be: with the machine, the attempt is gone.
+        That rank has to publish them. Returns None if others are still writing, or one could not. The files are durable
+        then. Parts need not be: if the machine fails, so does the attempt.
         """
-        time.sleep(SETTLED_S)  # so that a file that another rank still writes can be told by its time
+        time.sleep(SETTLED_S)  # so that a file that another rank still writes is recognized by its time
         self._write(f"rank-{self._rank}.json", json.dumps(self._own_part()))
-        _left.append(self.draft)
+        _left_drafts.append(self.draft)
         parts = self._all_parts()
-        return None if parts is None else self._composed(parts)
+        return None if parts is None else self._compose(parts)
 
     def give_up(self) -> None:
-        """Tell the other ranks that this one could not write its part: this save never becomes whole."""
+        """Tell the other ranks that this one could not write its part: this save never becomes complete."""
         with suppress(OSError):
             self._write(f"rank-{self._rank}{GAVE_UP}", "")
             self._all_parts()
@@ -75,10 +74,10 @@ class Shards:
     # -- the part of this rank ---------------------------------------------------------------------------------------
 
     def _own_part(self) -> dict[str, Any]:
-        """Every name in the directory, and of the files that this rank has to read: bytes, crc32 and time.
+        """Return every name in the directory, and bytes, crc32 and time of the files that this rank has to read.
 
-        Nothing tells who wrote a file, so each is read and synced by the rank that its name points to. A file that was
-        changed a moment ago may still be written: whoever comes last reads it again.
+        The writer of a file is unknown, so each is read and synchronized by the rank that its name suggests. A file
+        changed a moment ago may still be written: the last rank reads it again.
         """
         names = durable_write.names_in(self.directory)
         settled_ns = self._now_ns() - int(SETTLED_S * 1e9)
@@ -86,21 +85,20 @@ class Shards:
         for name in names:
             if _reader(name, self._ranks) == self._rank:
                 with suppress(FileNotFoundError):  # a temporary file of another rank
-                    found = durable_write.sync_file(os.path.join(self.directory, name))
-                    if found["mtime_ns"] < settled_ns:
-                        files[name] = found
+                    stats = durable_write.sync_file(os.path.join(self.directory, name))
+                    if stats["mtime_ns"] < settled_ns:
+                        files[name] = stats
         return {"names": names, "files": files}
 
     def _clear(self) -> None:
-        """Remove what this rank, or whoever was composing, left here before it began again. Nobody composes for the
-        ranks that live now before this one has left."""
+        """Remove the remains of this rank, or of a composing rank; no rank composes before this one has left."""
         for path in (f"{PARTS}/rank-{self._rank}.json", f"{PARTS}/rank-{self._rank}{GAVE_UP}", f"{FILES}/{MANIFEST}"):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.draft, path))
         drafts.remove(os.path.join(self.draft, COMPOSING))
 
     def _now_ns(self) -> int:
-        """Return the time of the file system, which may not be that of this machine."""
+        """Return the time of the file system, which may differ from that of this machine."""
         self._write("clock", "")
         return os.stat(os.path.join(self._parts, "clock")).st_mtime_ns
 
@@ -113,15 +111,17 @@ class Shards:
     # -- the last rank -----------------------------------------------------------------------------------------------
 
     def _all_parts(self) -> list[dict[str, Any]] | None:
-        """Return the parts of all ranks to exactly one of those that find nobody missing, None to the others. A draft
-        that a rank gave up is removed with the last rank."""
+        """Return the parts of all ranks to exactly one of the ranks that find none missing, None to the others.
+
+        A draft that a rank gave up is removed with the last rank.
+        """
         composing = os.path.join(self.draft, COMPOSING)
         try:
             if len(_ranks_in(self._parts, self._began_ns)) < self._ranks:
                 return None
             os.rename(self._parts, composing)
         except FileNotFoundError:
-            return None  # another rank was there first, or a newer attempt has taken the draft away
+            return None  # another rank was first, or a newer attempt has taken the draft away
         if any(name.endswith(GAVE_UP) for name in os.listdir(composing)):
             drafts.remove(self.draft)
             return None
@@ -131,69 +131,70 @@ class Shards:
                 parts.append(json.load(file))
         return parts
 
-    def _composed(self, parts: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-        """The files of the whole checkpoint. What no part has as it is now is read here."""
-        known = {name: found for part in parts for name, found in part["files"].items()}
+    def _compose(self, parts: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+        """Return the files of the complete checkpoint, reading those whose entry in the parts is out of date."""
+        known = {name: stats for part in parts for name, stats in part["files"].items()}
         # This machine may not see all names yet: a client of a network file system remembers listings for a while.
         names = {*durable_write.names_in(self.directory), *(name for part in parts for name in part["names"])}
         files = {}
         for name in sorted(names):
             path = os.path.join(self.directory, name)
             with suppress(FileNotFoundError):
-                found = known.get(name)
-                if found is None or (found["bytes"], found["mtime_ns"]) != durable_write.size_and_time(path):
-                    found = durable_write.sync_file(path)
-                files[name] = {"bytes": found["bytes"], "crc32": found["crc32"]}
+                stats = known.get(name)
+                if stats is None or (stats["bytes"], stats["mtime_ns"]) != durable_write.size_and_time(path):
+                    stats = durable_write.sync_file(path)
+                files[name] = {"bytes": stats["bytes"], "crc32": stats["crc32"]}
         return files
 
     # -- saves that others have not completed ------------------------------------------------------------------------
 
     def _overdue(self) -> str:
-        """Tell which ranks are missing in the last save, and remove drafts that no rank comes to any more: those before
-        a save that all ranks have left. A slower rank may still write into any other."""
+        """Describe the ranks missing in the last save, once, and remove drafts that no rank will write to any more.
+
+        Those are the drafts before a save that all ranks have left. A slower rank may still write into any other.
+        """
         global _warned  # noqa: PLW0603 (once a process)
         waiting: list[str] = []
-        for draft in [draft for draft in _left if draft != self.draft]:
+        for draft in [draft for draft in _left_drafts if draft != self.draft]:
             if os.path.isdir(os.path.join(draft, PARTS)):
                 waiting.append(draft)
                 continue
             for abandoned in waiting:
                 drafts.remove(abandoned)
             waiting = []
-        _left[:] = waiting
+        _left_drafts[:] = waiting
         if _warned or not waiting:
             return ""
         _warned = True
-        there = _ranks_in(os.path.join(waiting[-1], PARTS), self._began_ns)
-        missing = [str(rank) for rank in range(self._ranks) if rank not in there]
-        who = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{' ...' * (len(missing) > 8)}"
+        present = _ranks_in(os.path.join(waiting[-1], PARTS), self._began_ns)
+        missing = [str(rank) for rank in range(self._ranks) if rank not in present]
+        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{' ...' * (len(missing) > 8)}"
         return (
-            f"{waiting[-1]} is not a checkpoint yet: {who} of {self._ranks} have not written. All ranks have to enter "
+            f"{waiting[-1]} is not a checkpoint yet: {ranks} of {self._ranks} have not written. All ranks must enter "
             "checkpoint(step, sharded=True), and share GANGER_CHECKPOINT_DIR"
         )
 
 
-def _run(ranks: int) -> str:
-    """Return the name of this run, the same on all ranks. Within ganger, uid and attempt of the job are enough.
+def _run_name(ranks: int) -> str:
+    """Return a name of this run that is the same on all ranks; within ganger, uid and attempt of the job are enough.
 
-    ValueError where no variable tells one run from the next: their parts would be mixed.
+    Raises ValueError if no variable tells one run from the next: their parts would be mixed.
     """
     import zlib
 
-    known: list[str] = []
+    identity: list[str] = []
     if ranks > 1 and not launcher_environment.uid():
-        known = _known_of_run()
-        if not known:
+        identity = _run_identity()
+        if not identity:
             raise ValueError(
-                "checkpoint(step, sharded=True) cannot tell this run from an earlier one, whose parts may still lie in "
-                "the directory: give torchrun an --rdzv-id that no other run has, or set GANGER_JOB_UID to such a name "
-                "on all ranks"
+                "checkpoint(step, sharded=True) cannot tell this run from an earlier one whose parts may still be in "
+                "the directory: give torchrun a unique --rdzv-id, or set GANGER_JOB_UID to a unique name on all ranks"
             )
-    return f"{zlib.crc32(repr(known).encode()):08x}"
+    return f"{zlib.crc32(repr(identity).encode()):08x}"
 
 
-def _known_of_run() -> list[str]:
-    """Return what torchrun, mpirun or srun tell all ranks of one run and of no other; nothing where they do not."""
+def _run_identity() -> list[str]:
+    """Return values that torchrun, mpirun or srun gives to all ranks of one run only; [] if there are none."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
     if run_id == "none" and os.environ.get("GROUP_WORLD_SIZE") == "1":
         # The one agent has a new directory: .../none_RANDOM/attempt_0/RANK/error.json
@@ -206,21 +207,21 @@ def _known_of_run() -> list[str]:
     elif "PMIX_NAMESPACE" in os.environ:
         names = ["PMIX_NAMESPACE"]
     elif "SLURM_STEP_ID" in os.environ:
-        names = ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"]  # steps are counted anew after a requeue
+        names = ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"]  # step ids restart after a requeue
     else:
         names = []
     return [os.environ.get(name, "") for name in names]
 
 
 def _age_ns() -> int:
-    """Return for how long this process has been there."""
+    """Return the age of this process."""
     with open("/proc/self/stat", "rb") as file:
-        ticks = int(file.read().rpartition(b")")[2].split()[19])  # since the machine began
+        ticks = int(file.read().rpartition(b")")[2].split()[19])  # since boot
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 def _reader(name: str, ranks: int) -> int:
-    """The rank that reads a file back: that of the first number in its name, which mostly is the one that wrote it."""
+    """Return the rank that reads a file back: the first number in its name, which mostly is the rank that wrote it."""
     import re
     import zlib
 
@@ -229,12 +230,12 @@ def _reader(name: str, ranks: int) -> int:
 
 
 def _ranks_in(parts: str, since_ns: int) -> set[int]:
-    """Return the ranks that have left since then, in whatever way."""
-    found = set()
+    """Return the ranks that have left since then, successfully or not."""
+    ranks = set()
     for name in os.listdir(parts):
         rank, _, rest = name[len("rank-") :].partition(".")
         if name.startswith("rank-") and rank.isdecimal() and rest in ("json", GAVE_UP[1:]):
-            with suppress(FileNotFoundError):  # its rank has begun again
+            with suppress(FileNotFoundError):  # its rank has restarted
                 if os.stat(os.path.join(parts, name)).st_mtime_ns >= since_ns:
-                    found.add(int(rank))
-    return found
+                    ranks.add(int(rank))
+    return ranks

@@ -19,7 +19,7 @@ from ganger.backends.local.start_checks import Unstartable, complete, refuse_bus
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.dispatcher import Dispatcher, LauncherWorld, send_stop
-from ganger.launcher_server.generation_state import Generation, begun, kill_after_ms
+from ganger.launcher_server.generation_state import Generation, kill_after_ms, new_generation
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed
@@ -55,23 +55,23 @@ class GangRuntime:
     def open(self, report: Report, live: tuple[LiveGeneration, ...], listening: socket.socket) -> None:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
         self._serving = self._loop.create_task(self._serve(listening))
-        self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
+        self._generations = {one.job.id: new_generation(one.start, one.job, one.stopping) for one in live}
         world = LauncherWorld(self._generations.get, self._connection, self._address, self._records)
         self._hearing = Dispatcher(world, report, self._loop)
         self._launchers.find()
         for generation in list(self._generations.values()):
             self._resume(generation)
         self._end_orphans()
-        self._hearing.tell(NodesListed(nodes=tuple(self._nodes.values()), levels=self._levels))
+        self._hearing.report_event(NodesListed(nodes=tuple(self._nodes.values()), levels=self._levels))
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation; the one before it is over by the log."""
         if before := self._generations.get(start.gang):
             before.forget_deadline()
-        generation = self._generations[start.gang] = begun(start, job)
+        generation = self._generations[start.gang] = new_generation(start, job)
         for node in self._lost:
             generation.clear(node)
-        self._begin(generation, list(generation.left))
+        self._begin(generation, list(generation.remaining))
 
     def stop(self, stop: Stop) -> None:
         """Stop what is left of a generation."""
@@ -96,9 +96,9 @@ class GangRuntime:
         if node in self._lost or node not in self._nodes:
             return
         self._lost.append(node)
-        self._hearing.tell(NodeLost(node=node, detail="it was made to fail"))
+        self._hearing.report_event(NodeLost(node=node, detail="it was made to fail"))
         for generation in self._generations.values():
-            if node in generation.left:
+            if node in generation.remaining:
                 generation.clear(node)
                 task = self._launchers.task(generation.gang, node)
                 self._sweep_up(_kill_all(task.directory.generation(generation.number)))
@@ -110,7 +110,7 @@ class GangRuntime:
         """Let a lost virtual node come back."""
         if node in self._lost:
             self._lost.remove(node)
-            self._hearing.tell(NodeReturned(node=node))
+            self._hearing.report_event(NodeReturned(node=node))
 
     def close(self) -> None:
         """Let go of everything; launchers and ranks run on."""
@@ -134,7 +134,7 @@ class GangRuntime:
         if self._closing.is_set():
             connection.close()
 
-    def greeted(self, connection: Connection, hello: Hello) -> None:
+    def launcher_connected(self, connection: Connection, hello: Hello) -> None:
         """A launcher is there, for the first time or again: tell it what holds."""
         lost = self._closing.is_set() or hello.node in self._lost
         task = None if lost else self._launchers.connected(connection, hello)
@@ -143,7 +143,7 @@ class GangRuntime:
             return
         connection.send("welcome")
         generation = self._generations.get(task.gang)
-        current = generation.number if generation and task.node in generation.left else None
+        current = generation.number if generation and task.node in generation.remaining else None
         for number in hello.generations:
             if number != current:
                 send_stop(connection, Stop(gang=task.gang, generation=number, cause=Cause.USER))
@@ -151,22 +151,22 @@ class GangRuntime:
             connection.send("leave")
         elif current and generation.stopping:
             send_stop(connection, generation.stopping)
-        elif current and current not in hello.generations and not task.directory.begun(current):
+        elif current and current not in hello.generations and not task.directory.new_generation(current):
             connection.send("run", generation=current)
 
-    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+    def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         """A fact about a generation, current or not: the core tells them apart. Acknowledged when it is durable."""
         task = self._launchers.task(hello.gang, hello.node)
         if self._closing.is_set() or task.connection is not connection:
             return
-        self._hearing.heard(connection, hello, message, self._hearing.current(hello, message))
+        self._hearing.message_received(connection, hello, message, self._hearing.current(hello, message))
 
-    def refused(self, hello: Hello, why: str) -> None:
+    def message_refused(self, hello: Hello, why: str) -> None:
         """A launcher's message was refused: after several in a row it is killed, and its guard clears up after it."""
-        if not self._closing.is_set() and self._hearing.refused(hello, why):
+        if not self._closing.is_set() and self._hearing.message_refused(hello, why):
             self._launchers.kill(self._launchers.task(hello.gang, hello.node))
 
-    def parted(self, connection: Connection) -> None:
+    def launcher_disconnected(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
         self._connections.remove(connection)
         self._launchers.disconnected(connection)
@@ -212,8 +212,10 @@ class GangRuntime:
     def _give_up(self, generation: Generation, nodes: list[str], why: Unstartable) -> None:
         gang, number = generation.gang, generation.number
         generation.failed.append(why.node)
-        self._hearing.tell(Failed(gang=gang, generation=number, node=why.node, cause=why.cause, detail=why.detail))
-        self._hearing.tell(Cleared(gang=gang, generation=number, nodes=tuple(nodes)))
+        self._hearing.report_event(
+            Failed(gang=gang, generation=number, node=why.node, cause=why.cause, detail=why.detail)
+        )
+        self._hearing.report_event(Cleared(gang=gang, generation=number, nodes=tuple(nodes)))
         for node in nodes:
             generation.clear(node)
 
@@ -221,19 +223,19 @@ class GangRuntime:
 
     def _end(self, generation: Generation, stop: Stop) -> None:
         """Have what is left stopped, by the launchers that live and by our own hands where there is none."""
-        for node in list(generation.left):
+        for node in list(generation.remaining):
             task = self._launchers.task(generation.gang, node)
             if task.connection is not None:
                 send_stop(task.connection, stop)
             elif task.process is None:
                 self._conclude(generation, task)  # one that lives is told when it has connected
         generation.forget_deadline()
-        if generation.left:
+        if generation.remaining:
             limit_s = (stop.notice_ms + kill_after_ms(stop.cause)) / 1000 + WEDGED_AFTER_S
             generation.deadline = self._loop.call_later(limit_s, self._kill_wedged, generation)
 
     def _kill_wedged(self, generation: Generation) -> None:
-        for node in generation.left:
+        for node in generation.remaining:
             task = self._launchers.task(generation.gang, node)
             if not task.directory.cleared(generation.number):
                 self._launchers.kill(task)
@@ -245,10 +247,10 @@ class GangRuntime:
             return
         if generation is None:
             self._launchers.forget(task)
-        elif task.node in generation.left and task.node not in generation.sweeping:
+        elif task.node in generation.remaining and task.node not in generation.sweeping:
             if self._launchers.find_another(task):
                 return
-            unbegun = task.spawned_for != generation.number and not task.directory.begun(generation.number)
+            unbegun = task.spawned_for != generation.number and not task.directory.new_generation(generation.number)
             if unbegun and not generation.stopping:
                 self._launch(generation, task)  # it left just before it could be told of the new generation
             else:
@@ -261,7 +263,7 @@ class GangRuntime:
             return
         generation.sweeping.append(node)
         found = message_events.ending(task.directory, gang, number, node)
-        if self._hearing.done(generation) is not None and not isinstance(found, Finished):
+        if self._hearing.report_if_done(generation) is not None and not isinstance(found, Finished):
             found = None  # what it had left is not needed any more
         elif not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:
             generation.failed.append(node)
@@ -269,16 +271,16 @@ class GangRuntime:
             if task.ending.startswith("exited"):  # one that was killed had no time to say why
                 detail += _last_words(task.directory.launcher_log)
             lost = Failed(gang=gang, generation=number, node=node, cause=Cause.LAUNCHER_LOST, detail=detail)
-            self._hearing.tell(found or lost)
+            self._hearing.report_event(found or lost)
         self._sweep_up(self._sweep(generation, task, found if isinstance(found, Finished) else None))
 
     async def _sweep(self, generation: Generation, task: Task, finished: Finished | None) -> None:
         await _kill_all(task.directory.generation(generation.number))
         generation.sweeping.remove(task.node)
-        if task.node in generation.left:
+        if task.node in generation.remaining:
             if finished is not None:
-                self._hearing.tell(finished)
-            self._hearing.tell(Cleared(gang=generation.gang, generation=generation.number, nodes=(task.node,)))
+                self._hearing.report_event(finished)
+            self._hearing.report_event(Cleared(gang=generation.gang, generation=generation.number, nodes=(task.node,)))
             generation.clear(task.node)
 
     # -- after a restart ----------------------------------------------------------------------------------------------
@@ -286,9 +288,9 @@ class GangRuntime:
     def _resume(self, generation: Generation) -> None:
         """Carry on with a generation of which this server knows only what the log and the disk say."""
         number, unbegun = generation.number, []
-        for node in list(generation.left):
+        for node in list(generation.remaining):
             task = self._launchers.task(generation.gang, node)
-            if not generation.stopping and not task.directory.begun(number):
+            if not generation.stopping and not task.directory.new_generation(number):
                 # With a plan and a launcher it may be about to begin; the launcher tells when it connects.
                 if task.process is None or task.directory.planned(number) is None:
                     unbegun.append(node)

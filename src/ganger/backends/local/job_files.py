@@ -104,7 +104,7 @@ class TaskDirectory:
         except OSError:
             return []
 
-    def begun(self, generation: int) -> bool:
+    def new_generation(self, generation: int) -> bool:
         """Whether a launcher has begun this generation."""
         return self.generation(generation).is_dir()
 

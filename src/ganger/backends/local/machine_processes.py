@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ganger.launcher_server.launcher_process import Process, signal_words
+from ganger.launcher_server.launcher_process import Process, describe_signal
 
 MARK: Final = b"GANGER_TASK_DIR="
 """The variable every process of a rank carries: the directory of its generation on its node."""
@@ -67,7 +67,7 @@ def ending(pidfd: int) -> str:
         return ""
     if status.si_code == os.CLD_EXITED:
         return f"exited with code {status.si_status}"
-    return f"was killed by {signal_words(status.si_status)}"
+    return f"was killed by {describe_signal(status.si_status)}"
 
 
 def spawn(arguments: list[str], log: Path, open_files: int) -> tuple[Process, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ganger.backends.local.job_files import JobFiles, read_json
-from ganger.launcher_server.health.stall_messages import frame
+from ganger.launcher_server.health.stall_messages import format_frame
 from ganger.model.views.service_views import StackGroup, Stacks
 
 MAIN: Final = "MainThread"
@@ -89,7 +89,7 @@ def _of_rank(rank: int, node: str, record: dict[str, Any]) -> Iterator[Frames]:
             state += f" in {process['kernel']}"
         for thread in process["threads"]:
             name = thread["name"] or "another thread"
-            frames = tuple(frame(*each) for each in thread["frames"])
+            frames = tuple(format_frame(*each) for each in thread["frames"])
             yield Frames(rank, node, name, state, still, frames, at_ms)
         if not process["threads"]:
             yield Frames(rank, node, MAIN, state, still, (), at_ms)

@@ -1,1 +1,1 @@
-"""What is watched while ranks run: hangs, leftovers, memory."""
+"""Health of the ranks: processes, stacks, stalls, and the removal of left-over processes."""

@@ -1,7 +1,7 @@
-"""How much of its steps a rank is at work, by the first thread of the process that reports them. Called by `lookout`.
+"""How busy a rank is within its steps, measured on the first thread of the process that reports them.
 
-In training that is in step, all ranks take the same time for a step: whoever is held up sleeps, and whom they wait for
-does not. What is concluded from it: docs/reference/failures.md, "Straggler". Pure: what was seen comes in.
+Ranks that train in step take the same time per step: a rank that waits for others sleeps, and the one they wait for
+does not. docs/how-to/failures.md, "Straggler", has the conclusions drawn from it. Pure: samples are passed in.
 """
 
 from __future__ import annotations
@@ -13,44 +13,50 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SAMPLES = 32
-"""So many of the newest samples count; each is of one step, or of those between two looks."""
+"""Number of newest samples that count; each covers one step, or the steps between two polls."""
 TENTH = SAMPLES // 10
 FRESH_S = 5.0
 
 
 class BusySamples:
-    """Of one rank."""
+    """The samples of one rank."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)  # ran, ran or queued, in permille of the time
         self._steps = 0
-        self._since: tuple[object, float, tuple[int, int]] | None = None  # of what, when, its times
+        self._since: tuple[object, float, tuple[int, int]] | None = None  # process, time, its run times
         self._fresh_s = 0.0
 
     def is_due(self, steps: int) -> bool:
-        """Whether a step was made since the last sample."""
+        """Return True if a step was made since the last sample."""
         return self._since is None or steps > self._steps
 
-    def interrupted(self) -> None:
-        """Something else than steps is done: what was used since the last sample does not count."""
+    def discard_interval(self) -> None:
+        """Discard the time since the last sample, which was not spent in steps."""
         self._since = None
 
-    def seen(self, of: object, steps: int, times_ns: tuple[int, int] | None, at_s: float) -> None:
-        """How long its thread has run so far, and how long it has waited for a processor; None when that cannot be
-        seen. When `of` differs, it is of another process, or after an interruption."""
-        since, self._since = self._since, None if times_ns is None else (of, at_s, times_ns)
+    def add(self, source: object, steps: int, times_ns: tuple[int, int] | None, at_s: float) -> None:
+        """Add a sample: how long the thread has run, and has waited for a processor; None if that is unknown.
+
+        A different `source` means another process, or an interruption since the last sample.
+        """
+        since, self._since = self._since, None if times_ns is None else (source, at_s, times_ns)
         self._steps = steps
-        if since is None or times_ns is None or since[0] != of or at_s <= since[1]:
+        if since is None or times_ns is None or since[0] != source or at_s <= since[1]:
             return
         passed_s = at_s - since[1]
-        ran, queued = (max(0, now - then) / passed_s / 1e6 for now, then in zip(times_ns, since[2]))
+        ran, queued = (
+            max(0, time_ns - previous_ns) / passed_s / 1e6 for time_ns, previous_ns in zip(times_ns, since[2])
+        )
         self._samples.append((min(1000, int(ran)), min(1000, int(ran + queued))))
         self._fresh_s = at_s + FRESH_S + 2 * passed_s
 
     def shares(self, at_s: float) -> list[int] | None:
-        """In permille of the time: how much it ran, how much it ran or waited for a processor, both in the median; and
-        the latter, of which nine samples in ten have as much. None until there are enough samples, and when they are
-        old."""
+        """Return shares of the time in permille: running, running or queued, and the latter's lowest tenth.
+
+        The first two are medians; nine samples in ten reach the third. None until there are enough samples, and when
+        they are old.
+        """
         if len(self._samples) < SAMPLES or at_s > self._fresh_s:
             return None
         busy = sorted(busy for _, busy in self._samples)

@@ -1,8 +1,8 @@
-"""Processes that a generation left behind: found by the mark in their environment, or by their descent; killed.
+"""Processes that a generation left behind: found by the mark in their environment or by descent, and killed.
 
-The mark is GANGER_TASK_DIR, the generation's own directory: nodes that share a machine differ in it. A process that
-has cleaned its environment away is still found while the launcher lives: what has lost its parent becomes the
-launcher's child. A signal goes to the process that was found, and never to another that has its number by now.
+The mark is GANGER_TASK_DIR, the generation's own directory: nodes that share a machine differ in it. A process that has
+cleared its environment is still found while the launcher lives, because orphans become the launcher's children. A
+signal goes only to the process that was found, never to another one that has its pid by now.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import time
 from contextlib import suppress
 
 from ganger.launcher.health.procfs import environment, is_running, read
+from ganger.launcher.logs.log_records import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ganger.launcher.task_directory import TaskDirectory
 
 MARK = "GANGER_TASK_DIR"
 FIRST_PAUSE_S = 0.005
@@ -27,18 +30,17 @@ _spared: set[int] = set()
 
 
 def mark(directory: str) -> bytes:
-    """Among the variables of a process that is of the generation in `directory`."""
+    """Return the environment variable that marks a process of the generation in `directory`."""
     return b"\0" + os.fsencode(f"{MARK}={directory}") + b"\0"
 
 
 def spare(pid: int) -> None:
-    """A child of the launcher that is no stray: its guard."""
+    """Exclude a child of the launcher, its reaper, from the left-over processes."""
     _spared.add(pid)
 
 
-def strays(directory: str, *, descend: bool = False) -> list[tuple[int, int]]:
-    """What is left of the generation in `directory`, each as pid and start; with `descend`, when all its ranks
-    have been waited for, also what descends from this process."""
+def find(directory: str, *, descend: bool = False) -> list[tuple[int, int]]:
+    """Return (pid, start) of the generation's remaining processes; with `descend` also this process's descendants."""
     table = {pid: (parent, start) for pid, parent, _, start in _processes()}
     own = os.getpid()
     return [
@@ -48,17 +50,17 @@ def strays(directory: str, *, descend: bool = False) -> list[tuple[int, int]]:
     ]
 
 
-def apart(directory: str, sessions: frozenset[int]) -> list[tuple[int, int]]:
-    """What is of the generation but in none of these sessions."""
+def outside_sessions(directory: str, sessions: frozenset[int]) -> list[tuple[int, int]]:
+    """Return the generation's processes outside these sessions."""
     return [
         (pid, start) for pid, _, session, start in _processes() if session not in sessions and _has_mark(pid, directory)
     ]
 
 
-def send(found: list[tuple[int, int]], number: int) -> None:
-    """A signal to each that still lives."""
-    for pid, start in found:
-        with suppress(OSError):  # it may have ended by itself, or have become another user's
+def send(processes: list[tuple[int, int]], number: int) -> None:
+    """Send a signal to each process that still lives."""
+    for pid, start in processes:
+        with suppress(OSError):  # it may have ended, or become another user's
             if sys.version_info >= (3, 9):
                 pidfd = os.pidfd_open(pid)
                 try:
@@ -70,29 +72,37 @@ def send(found: list[tuple[int, int]], number: int) -> None:
                 os.kill(pid, number)
 
 
+def record_cleared(task: TaskDirectory, generation: int) -> None:
+    """Record that nothing of the generation is left, or log why that is impossible."""
+    try:
+        task.mark_cleared(generation)
+    except OSError as error:
+        note(f"cannot record that generation {generation} is cleared: {error.strerror}")
+
+
 def clear(directory: str) -> None:
-    """Kill until nothing is left; blocks as long as that takes."""
+    """Kill the generation's processes until none is left; blocks until then."""
     pause_s = FIRST_PAUSE_S
     while True:
-        found = strays(directory)
-        if not found:
+        processes = find(directory)
+        if not processes:
             return
-        send(found, signal.SIGKILL)
+        send(processes, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def catchers(directory: str, sessions: frozenset[int], number: int) -> list[tuple[int, int]]:
-    """What is of the generation, by its mark or in `sessions`, and has a handler for the signal."""
+def handlers(directory: str, sessions: frozenset[int], number: int) -> list[tuple[int, int]]:
+    """Return the generation's processes, by mark or session, that have a handler for the signal."""
     return [
         (pid, start)
         for pid, _, session, start in _processes()
-        if (session in sessions or _has_mark(pid, directory)) and catches(pid, number)
+        if (session in sessions or _has_mark(pid, directory)) and has_handler(pid, number)
     ]
 
 
 def _processes() -> Iterator[tuple[int, int, int, int]]:
-    """(pid, parent, session, start) of what lives; a zombie does not."""
+    """Yield (pid, parent, session, start) of each live process; zombies are not live."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             fields = read(name, "stat").rpartition(b")")[2].split()
@@ -110,8 +120,8 @@ def _descends(pid: int, ancestor: int, table: dict[int, tuple[int, int]]) -> boo
     return pid == ancestor
 
 
-def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal."""
+def has_handler(pid: int, number: int) -> bool:
+    """Return True if the process has a handler for the signal."""
     for line in read(pid, "status").splitlines():
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)

@@ -1,7 +1,7 @@
-"""What the processes of a generation do, read from /proc: which rank each is of, its state, its processor time.
+"""State of a generation's processes, read from /proc: rank, state and processor time of each.
 
-`find` goes through all that descends from this process and is called rarely; `look` reads only what is asked for.
-Called by `lookout`. Fields: proc_pid_stat(5), proc_tid_children(5).
+`scan` visits all descendants of this process and is called rarely; `read` reads only the given ones. Fields:
+proc_pid_stat(5), proc_tid_children(5).
 """
 
 from __future__ import annotations
@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 RANKS = (b"GANGER_RANK", b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK", b"RANK")
-"""What tells a process its rank, in the order in which `ganger.train` asks: of ganger, Open MPI, PMIx, MPICH and
-Intel MPI, torchrun."""
+"""Variables that give a process its rank, in the order in which `ganger.train` asks.
+
+They are set by ganger, Open MPI, PMIx, MPICH and Intel MPI, torchrun.
+"""
 ENDED = ("Z", "X")
 
 
 class ProcStat:
-    """One process at one look. ticks: processor time of all its threads, in clock ticks. Of one that waits
-    uninterruptibly, switches: how often its first thread has left a processor; waits: the kernel function in which it
-    does, "" where the kernel does not tell."""
+    """One process at one time.
+
+    ticks: processor time of all its threads, in clock ticks
+    switches: how often its first thread has left a processor; only of a process in uninterruptible sleep
+    waits: kernel function in which such a process sleeps, "" if the kernel does not tell
+    """
 
     __slots__ = ("name", "parent", "pid", "start_ticks", "state", "switches", "ticks", "waits")
 
@@ -33,7 +38,7 @@ class ProcStat:
         before, _, after = stat.rpartition(b")")
         fields = after.split()
         self.pid = pid
-        self.name = before.partition(b"(")[2].decode(errors="replace")  # of its program, at most 15 bytes
+        self.name = before.partition(b"(")[2].decode(errors="replace")  # program name, at most 15 bytes
         self.state = fields[0].decode()
         self.parent = int(fields[1])
         self.ticks = int(fields[11]) + int(fields[12])
@@ -47,75 +52,76 @@ class ProcStat:
 
 
 class ProcStats:
-    """Of the generation with this directory: what descends from this process and carries its mark."""
+    """The processes of the generation in this directory: descendants of this process that carry its mark."""
 
     def __init__(self, directory: str) -> None:
         self._mark = mark(directory)
         self._ranks: dict[tuple[int, int], int | None] = {}  # (pid, start_ticks) -> rank
         self.of_ranks: dict[int, list[ProcStat]] = {}
-        """The processes of each rank at the last `find`, the oldest first."""
+        """The processes of each rank at the last scan, the oldest first."""
         self.others: list[ProcStat] = []
-        """Those of no rank: mpirun and what it starts the ranks with, set-up lines."""
+        """Processes of no rank: mpirun and the programs by which it starts ranks, setup lines."""
 
-    def find(self) -> None:
-        """Go through all that descends from this process. Those that have ended are left out."""
-        found = [vital for vital in map(_vital, _descendants(os.getpid())) if vital is not None and vital.lives]
+    def scan(self) -> None:
+        """Visit all descendants of this process, leaving out those that have ended."""
+        processes = [
+            process for process in map(_read_stat, _descendants(os.getpid())) if process is not None and process.lives
+        ]
         before, self._ranks, self.of_ranks, self.others = self._ranks, {}, {}, []
-        for vital in sorted(found, key=lambda vital: (vital.start_ticks, vital.pid)):
-            key = (vital.pid, vital.start_ticks)
+        for process in sorted(processes, key=lambda process: (process.start_ticks, process.pid)):
+            key = (process.pid, process.start_ticks)
             rank = before.get(key)
-            if rank is None:  # it may have become another program, with other variables
-                variables = environment(vital.pid)
+            if rank is None:  # it may have executed another program, with other variables
+                variables = environment(process.pid)
                 if self._mark not in variables:
                     continue
                 rank = rank_in(variables)
             self._ranks[key] = rank
             if rank is None:
-                self.others.append(vital)
+                self.others.append(process)
             else:
-                self.of_ranks.setdefault(rank, []).append(vital)
+                self.of_ranks.setdefault(rank, []).append(process)
 
     def any_rank_lives(self) -> bool:
-        """Of those that the last `find` found."""
-        return any(_still(vital) for vitals in self.of_ranks.values() for vital in vitals)
+        """Return True if a process of a rank, as of the last scan, still lives."""
+        return any(_is_same_and_alive(process) for processes in self.of_ranks.values() for process in processes)
 
-    def transferred(self, rank: int) -> int:
-        """Bytes that the processes of a rank, by the last `find`, have read and written so far: files and pipes."""
-        return sum(_transferred(vital.pid) for vital in self.of_ranks.get(rank, ()))
+    def transferred_bytes(self, rank: int) -> int:
+        """Return the bytes that a rank's processes, as of the last scan, have read and written: files and pipes."""
+        return sum(_transferred_bytes(process.pid) for process in self.of_ranks.get(rank, ()))
 
-    def look(self, pids: Iterable[int]) -> dict[int, ProcStat]:
-        """Those of these processes that are there; zombies too."""
-        found = {}
+    def read(self, pids: Iterable[int]) -> dict[int, ProcStat]:
+        """Read the processes that still exist, including zombies."""
+        processes = {}
         for pid in pids:
-            vital = _vital(pid)
-            if vital is not None:
-                if vital.state == "D":
-                    vital.switches = _switches(pid)
-                    vital.waits = kernel_function(pid)
-                found[pid] = vital
-        return found
+            process = _read_stat(pid)
+            if process is not None:
+                if process.state == "D":
+                    process.switches = _switches(pid)
+                    process.waits = kernel_function(pid)
+                processes[pid] = process
+        return processes
 
 
 def state_of(pid: int) -> str:
-    """Its letter in /proc, "?" when it is gone."""
-    vital = _vital(pid)
-    return "?" if vital is None else vital.state
+    """Return the process's state letter in /proc, "?" if it does not exist."""
+    process = _read_stat(pid)
+    return "?" if process is None else process.state
 
 
 def run_times_ns(pid: int) -> tuple[int, int] | None:
-    """How long its first thread has run so far, and how long it has waited for a processor; None where the kernel does
-    not tell (Documentation/scheduler/sched-stats.rst)."""
+    """Return how long the first thread has run and was queued, if the kernel tells (see sched-stats.rst)."""
     fields = read(pid, "schedstat").split()
     return (int(fields[0]), int(fields[1])) if len(fields) == 3 else None
 
 
 def kernel_function(pid: int) -> str:
-    """Where the kernel has it wait; "" where it runs, or the kernel does not tell."""
+    """Return the kernel function in which the process sleeps; "" if it runs, or the kernel does not tell."""
     return read(pid, "wchan").decode(errors="replace").strip().strip("0")
 
 
 def rank_in(variables: bytes) -> int | None:
-    """The rank that these variables tell, each of them between zero bytes."""
+    """Parse the rank from environment variables, each between zero bytes."""
     for name in RANKS:
         value = variables.partition(b"\0" + name + b"=")[2].partition(b"\0")[0]
         if value.isdigit() and len(value) <= RANK_DIGITS:
@@ -124,33 +130,33 @@ def rank_in(variables: bytes) -> int | None:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """One that is missed, because another ended meanwhile, is there the next time."""
+    """Yield descendants; one that is missed, because another one ended meanwhile, appears the next time."""
     for child in _children(pid):
         yield child
         yield from _descendants(child)
 
 
 def _children(pid: int) -> list[int]:
-    """A child is that of the thread which started it."""
+    """Return the children of all threads: a child belongs to the thread that started it."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
-        return []  # it is gone
-    found = (read(pid, f"task/{thread}/children") for thread in threads)
-    return [int(child) for children in found for child in children.split()]
+        return []  # it has ended
+    children_files = (read(pid, f"task/{thread}/children") for thread in threads)
+    return [int(child) for pids in children_files for child in pids.split()]
 
 
-def _vital(pid: int) -> ProcStat | None:
+def _read_stat(pid: int) -> ProcStat | None:
     stat = read(pid, "stat")
     return ProcStat(pid, stat) if stat else None
 
 
-def _still(known: ProcStat) -> bool:
-    now = _vital(known.pid)
-    return now is not None and now.start_ticks == known.start_ticks and now.lives
+def _is_same_and_alive(known: ProcStat) -> bool:
+    current = _read_stat(known.pid)
+    return current is not None and current.start_ticks == known.start_ticks and current.lives
 
 
-def _transferred(pid: int) -> int:
+def _transferred_bytes(pid: int) -> int:
     lines = read(pid, "io").splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar:", b"wchar:")))
 

@@ -1,12 +1,10 @@
-"""What the kernel tells of a process under /proc: proc(5). Read by `strays`, `vitals` and whoever must know a process
-again that it has met before.
-"""
+"""Process information from the kernel under /proc: proc(5)."""
 
 from __future__ import annotations
 
 
 def read(pid: int | str, name: str) -> bytes:
-    """A file of the process; empty when the process is gone or not ours."""
+    """Return a file of the process; empty if the process has ended or is not ours."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()
@@ -15,18 +13,18 @@ def read(pid: int | str, name: str) -> bytes:
 
 
 def environment(pid: int) -> bytes:
-    """The variables it was started with, each between zero bytes."""
+    """Return the variables the process was started with, each between zero bytes."""
     return b"\0" + read(pid, "environ") + b"\0"
 
 
 def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot; with the pid it names a process for ever. Raises OSError."""
+    """Return the start time in clock ticks since boot, which with the pid is unique for good; raise OSError."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])  # field 22; the name in brackets may hold anything
 
 
 def is_running(pid: int, ticks: int) -> bool:
-    """Whether that very process still lives."""
+    """Return True if that very process still lives."""
     try:
         return start_ticks(pid) == ticks
     except OSError:

@@ -1,7 +1,7 @@
-"""A second process that outlives a launcher that was killed, and clears away what it left. Started by `main`.
+"""The reaper: a second process that outlives a killed launcher, and kills what it left behind.
 
-Ranks die with their launcher by themselves, but not what they started: a shell line's program, a worker of theirs.
-The guard holds the launcher's lock until all that is gone, so a free lock means that nothing runs here.
+Ranks die with their launcher, but not what they started: a shell line's program, their worker processes. The reaper
+holds the launcher's lock until all of it is gone, so a free lock means that nothing runs here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import signal
 
 from ganger.launcher.health import leftovers
-from ganger.launcher.logs.log_records import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,44 +19,41 @@ if TYPE_CHECKING:
 NAME = b"ganger-launcher-guard"
 
 
-def start_guard(task: TaskDirectory, lock: int) -> None:
-    """Must be called before the launcher has anything open that must end with it."""
+def start_reaper(task: TaskDirectory, lock: int) -> None:
+    """Fork the reaper; must be called before the launcher opens any file that must close with it."""
     alive, keep_open = os.pipe()
-    if guard := os.fork():
-        leftovers.spare(guard)
-        os.close(alive)  # and `keep_open` stays open for as long as the launcher lives
+    if reaper := os.fork():
+        leftovers.spare(reaper)
+        os.close(alive)  # `keep_open` stays open as long as the launcher lives
         return
     try:
         os.close(keep_open)
-        _guard(task, alive, lock)
+        _wait_and_clear(task, alive, lock)
     finally:
         os._exit(0)
 
 
-def clear_left_over(task: TaskDirectory) -> list[int]:
-    """Kill what dead launchers left here; gives the generations that were not cleared until now."""
-    found = task.uncleared()
-    for generation in found:
+def clear_leftovers(task: TaskDirectory) -> list[int]:
+    """Kill what dead launchers left here; return the generations that this cleared."""
+    generations = task.uncleared()
+    for generation in generations:
         leftovers.clear(task.generation(generation))
-        try:
-            task.mark_cleared(generation)
-        except OSError as error:
-            note(f"generation {generation} is cleared, which cannot be written down: {error.strerror}")
-    return found
+        leftovers.record_cleared(task, generation)
+    return generations
 
 
-def _guard(task: TaskDirectory, alive: int, lock: int) -> None:
-    os.setsid()  # what kills the launcher's group must not kill its guard
+def _wait_and_clear(task: TaskDirectory, alive: int, lock: int) -> None:
+    os.setsid()  # a signal to the launcher's group must not kill the reaper
     _rename()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.read(alive, 1)  # returns when the launcher is gone
-    clear_left_over(task)
+    clear_leftovers(task)
     os.close(lock)
 
 
 def _rename() -> None:
-    """Who looks for launchers by their command line must not take this for one (proc(5): arg_start, arg_end)."""
+    """Change the command line, so that a search for launchers does not find the reaper (proc(5): arg_start)."""
     with open("/proc/self/stat", "rb") as file:
         start, end = (int(field) for field in file.read().rpartition(b")")[2].split()[45:47])
     ctypes.memset(start, 0, end - start)

@@ -1,1 +1,1 @@
-"""Output of the ranks: records on the disk, redaction, tracebacks."""
+"""Output of the ranks: records on disk, redaction, tracebacks."""

@@ -1,9 +1,8 @@
-"""The log of one process on the disk: whole records, appended; of a long one the beginning and the newest.
+"""The log of one process on disk: whole records, appended; of a long log the beginning and the newest part.
 
-A log with a limit is cut into parts. `NAME` is the first and stays; `NAME.START` begins that many bytes after the
-beginning of the log. When there are as many parts as a log may have, the oldest but the first goes for each new one, so
-that the names alone tell how much is missing, and no byte that is there ever moves. Used by `logs`; read by
-`errors` and `reading`.
+A log with a limit is cut into parts. `NAME` is the first and stays; `NAME.START` begins START bytes after the beginning
+of the log. Once the maximum number of parts exists, each new one replaces the oldest but the first, so that the names
+alone tell how much is missing, and existing bytes never move.
 """
 
 from __future__ import annotations
@@ -15,33 +14,32 @@ from contextlib import suppress
 from ganger.launcher.task_directory import now_ms
 
 PARTS = 8
-SMALLEST_PART_BYTES = 64 * 1024
+MIN_PART_BYTES = 64 * 1024
 
 
 class LogFile:
-    """The records of one process, at most about `most_bytes` of them on the disk at once (0: any number). Survives a
-    disk that takes none for a while."""
+    """The records of one process, at most about `most_bytes` (0: no limit); tolerates a full disk for a while."""
 
     def __init__(self, path: str, most_bytes: int = 0) -> None:
         self._path = path
-        self._part_bytes = max(most_bytes // PARTS, SMALLEST_PART_BYTES) if most_bytes else 0
-        self._start = 0  # where in the log the part begins that is written to
+        self._part_bytes = max(most_bytes // PARTS, MIN_PART_BYTES) if most_bytes else 0
+        self._start = 0  # offset in the log of the part being written
         self._size = 0  # of that part
-        self._later: deque[int] = deque()  # where the parts after the first begin
+        self._part_starts: deque[int] = deque()  # offsets of the parts after the first
         self._fd: int | None = None
-        self._torn = False
+        self._is_torn = False
         self._lost_bytes = 0
-        self._why = ""
-        self._append(b"")  # so that the file is there from the start
+        self._error = ""
+        self._append(b"")  # so that the file exists from the start
 
     def write(self, records: str) -> None:
-        """`records` end with a line feed."""
+        """Append records, which end with a line feed."""
         data = records.encode()
-        if self._part_bytes and self._size >= self._part_bytes and not self._torn:
+        if self._part_bytes and self._size >= self._part_bytes and not self._is_torn:
             self._next_part()
         if self._lost_bytes:
-            lost = f"{now_ms()} e ganger: {self._lost_bytes} bytes of output were lost here: {self._why}\n"
-            if self._append(lost.encode()):
+            notice = f"{now_ms()} e ganger: {self._lost_bytes} bytes of output were lost here: {self._error}\n"
+            if self._append(notice.encode()):
                 self._lost_bytes += len(data)
                 return
             self._lost_bytes = 0
@@ -56,10 +54,10 @@ class LogFile:
         self._close()
         self._start += self._size
         self._size = 0
-        self._later.append(self._start)
-        if len(self._later) == PARTS:
-            with suppress(OSError):  # somebody else has removed it
-                os.unlink(f"{self._path}.{self._later.popleft()}")
+        self._part_starts.append(self._start)
+        if len(self._part_starts) == PARTS:
+            with suppress(OSError):  # already removed
+                os.unlink(f"{self._path}.{self._part_starts.popleft()}")
 
     def _close(self) -> None:
         if self._fd is not None:
@@ -67,45 +65,45 @@ class LogFile:
             self._fd = None
 
     def _append(self, data: bytes) -> int:
-        """Bytes that were not taken. After a part of a record, the next one starts on a line of its own."""
+        """Append bytes; return how many were not written. After a partial record, the next one starts on a new line."""
         rest = data
         try:
             if self._fd is None:
                 path = f"{self._path}.{self._start}" if self._start else self._path
                 self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            if self._torn and data:
+            if self._is_torn and data:
                 self._size += os.write(self._fd, b"\n")
-                self._torn = False
+                self._is_torn = False
             while rest:
-                taken = os.write(self._fd, rest)
-                self._size += taken
-                rest = rest[taken:]
-                self._torn = bool(rest)
+                written = os.write(self._fd, rest)
+                self._size += written
+                rest = rest[written:]
+                self._is_torn = bool(rest)
         except OSError as error:
-            self._why = error.strerror or str(error)
+            self._error = error.strerror or str(error)
         return len(rest)
 
 
 def newest_bytes(path: str, most: int) -> tuple[bytes, bool]:
-    """The last bytes of a log, and whether others are before them. Raises OSError when its directory cannot be read."""
-    found = b""
-    left = parts(path)
-    while left and len(found) < most:
+    """Return the last bytes of a log, and whether others precede them; raise OSError if the directory is unreadable."""
+    data = b""
+    files = parts(path)
+    while files and len(data) < most:
         try:
-            with open(left.pop(), "rb") as file:
+            with open(files.pop(), "rb") as file:
                 length = os.fstat(file.fileno()).st_size
-                start = max(length - most + len(found), 0)
+                start = max(length - most + len(data), 0)
                 file.seek(start)
-                found = file.read(length - start) + found
-        except FileNotFoundError:  # it has gone just now
+                data = file.read(length - start) + data
+        except FileNotFoundError:  # removed since it was listed
             continue
         if start:
-            return found, True
-    return found, bool(left)
+            return data, True
+    return data, bool(files)
 
 
 def parts(path: str) -> list[str]:
-    """The files that a log consists of, in its order. OSError when its directory cannot be read."""
+    """Return the files of a log in order; raise OSError if its directory cannot be read."""
     directory, name = os.path.split(path)
     starts = [entry[len(name) + 1 :] for entry in os.listdir(directory) if entry.startswith(f"{name}.")]
     return [path, *(f"{path}.{start}" for start in sorted(int(start) for start in starts if start.isdecimal()))]

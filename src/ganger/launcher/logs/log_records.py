@@ -1,9 +1,8 @@
-"""What processes print, a record a line: `<unix ms> <stream> <text>`.
+"""Output of processes as one record per line: `<unix ms> <stream> <text>`.
 
-The stream is `o` (stdout) or `e` (stderr); `O` or `E` for a piece of a line that goes on in the next record of the
-same stream. A process never waits for the disk (`log_file`). Secrets are masked in whole lines; of a piece, an end that
-may be the beginning of a secret waits for what follows. Used by `process`; the launcher's own words go to launcher.log
-through `note`.
+The stream is `o` (stdout) or `e` (stderr); `O` or `E` for a piece of a line that continues in the next record of the
+same stream. A process never waits for the disk (`log_file`). Secrets are masked in whole lines; in a piece, an end that
+may be the beginning of a secret waits for what follows. The launcher's own messages go to launcher.log through `note`.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ READ_BYTES = 64 * 1024
 TAIL_LINES = 20
 TAIL_LINE_CHARACTERS = 1000
 FULL_PIPE_READS = 32
-"""Reads that empty the largest pipe (1 MiB, or 2 MiB on a busy writer): an ended process is not waited for longer."""
+"""Reads that empty the largest pipe (1 MiB, or 2 MiB of a busy writer): no more are done once a process has ended."""
 
 
 class Stream:
-    """One pipe of a process, from its bytes to records. `letter` is "o" or "e"."""
+    """One pipe of a process, read as bytes and written as records; `letter` is "o" or "e"."""
 
     def __init__(
         self, fd: int, letter: str, log: LogFile | MirroredLog, selector: selectors.BaseSelector, redaction: Redaction
@@ -46,8 +45,8 @@ class Stream:
         self._selector = selector
         self._redaction = redaction
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._pending = ""  # of a line without an end, not yet written
-        self._line_start = ""  # of that line, as far as the tail shows it
+        self._pending = ""  # start of an incomplete line, not yet written
+        self._line_start = ""  # start of that line, as far as the tail shows it
         self._idle_at = float("inf")
         self.is_open = True
         os.set_blocking(fd, False)
@@ -55,29 +54,29 @@ class Stream:
 
     @property
     def due(self) -> float:
-        """When `tick` has something to do, in monotonic seconds."""
+        """Time of the next `tick`, in monotonic seconds."""
         return self._idle_at
 
     def read(self) -> bool:
-        """Take what is there, at most one buffer. False when there is nothing now, or never again."""
+        """Read at most one buffer; return False if there is nothing now, or never again."""
         if not self.is_open:
             return False
-        data = taken(self._fd)
+        data = read_available(self._fd)
         if data is None:
             return False
         if not data:
             self._close()
             return False
-        self._take(self._decode(data))
+        self._add(self._decode(data))
         return True
 
     def tick(self, now: float) -> None:
-        """Write the start of a line that has not gone on for a while."""
+        """Write the start of a line that has not continued for a while."""
         if now >= self._idle_at:
             self._write_pending()
 
     def drain(self) -> None:
-        """The process ended: take what is in the pipe, though children of it may still hold the other end."""
+        """Read the rest of the pipe after the process has ended, though its children may still hold the other end."""
         for _ in range(FULL_PIPE_READS):
             if not self.read():
                 break
@@ -89,20 +88,20 @@ class Stream:
             self._close()
 
     def last_lines(self) -> list[str]:
-        """At most TAIL_LINES, the newest last."""
+        """Return at most TAIL_LINES lines, the newest last."""
         lines = [*self._tail, self._line_start] if self._line_start else list(self._tail)
         return [_without_return(line) for line in lines[-TAIL_LINES:]]
 
-    def _take(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         stamp = now_ms()
-        first, *others = text.split("\n")
+        first, *rest = text.split("\n")
         records: list[str] = []
         self._pending += first
-        for line in others:  # each begins after a line feed: what is pending is a whole line
+        for line in rest:  # each follows a line feed, so the pending text is a whole line
             self._cut_pieces(records, stamp)
-            whole = self._redaction.mask(self._pending)
-            records.append(f"{stamp} {self._letter} {_without_return(whole)}\n")
-            self._tail.append(self._seen(whole))
+            masked = self._redaction.mask(self._pending)
+            records.append(f"{stamp} {self._letter} {_without_return(masked)}\n")
+            self._tail.append(self._extend_line_start(masked))
             self._line_start = ""
             self._pending = line
         self._cut_pieces(records, stamp)
@@ -117,49 +116,48 @@ class Stream:
         while len(ready) > PIECE_CHARACTERS:
             piece, ready = ready[:PIECE_CHARACTERS], ready[PIECE_CHARACTERS:]
             records.append(f"{stamp} {self._letter.upper()} {piece}\n")
-            self._line_start = self._seen(piece)
+            self._line_start = self._extend_line_start(piece)
         self._pending = ready + self._pending
 
     def _write_pending(self) -> None:
         self._idle_at = float("inf")
         if ready := self._take_ready():
             self._log.write(f"{now_ms()} {self._letter.upper()} {ready}\n")
-            self._line_start = self._seen(ready)
+            self._line_start = self._extend_line_start(ready)
 
     def _take_ready(self) -> str:
-        """What of a line that goes on can be written now: no secret begins there that is not whole."""
+        """Remove and return what of an incomplete line can be written now: up to a possible beginning of a secret."""
         masked = self._redaction.mask(self._pending)
         end = len(masked) - self._redaction.withheld(masked)
         self._pending = masked[end:]
         return masked[:end]
 
-    def _seen(self, piece: str) -> str:
-        """The line so far, cut to what a tail shows."""
+    def _extend_line_start(self, piece: str) -> str:
+        """Return the line so far, cut to what a tail shows."""
         return (self._line_start + piece)[:TAIL_LINE_CHARACTERS]
 
     def _close(self) -> None:
         self._pending += self._decode(b"", final=True)
-        if self._pending or self._line_start:  # a line that never got its end
-            self._take("\n")
+        if self._pending or self._line_start:  # an unterminated last line
+            self._add("\n")
         self._idle_at = float("inf")
         self._selector.unregister(self._fd)
         os.close(self._fd)
         self.is_open = False
 
 
-def taken(fd: int) -> bytes | None:
-    """What can be read from a pipe or a terminal at once: None when that is nothing now, empty when nothing comes any
-    more."""
+def read_available(fd: int) -> bytes | None:
+    """Read what is available from a pipe or terminal; None if nothing now, empty if nothing ever comes again."""
     try:
         return os.read(fd, READ_BYTES)
     except BlockingIOError:
         return None
-    except OSError:  # of a terminal that nobody has open any more
+    except OSError:  # a terminal whose other end is closed
         return b""
 
 
 def note(text: str) -> None:
-    """One line of launcher.log."""
+    """Write one line to launcher.log."""
     with suppress(OSError):  # a full disk does not stop a job
         sys.stderr.write(f"{now_ms()} {text}\n")
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""A piece of a file of a generation, for a server that shares no disk with the launcher. Called by `runtime`.
+"""Parts of a generation's files, read for a server that shares no disk with the launcher.
 
-Only what ranks wrote and what is known of them: logs in all their parts, reports, stacks, exit records. In logs the
-values of secrets are masked already.
+Only files that ranks wrote and that describe them: all parts of logs, reports, stacks, exit records. Secrets are masked
+in logs.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ NAME = re.compile(r"rank-\d+\.(log|report|stacks|exit)|setup\.log")
 
 
 def content(directory: str, name: str, start: int) -> dict[str, Any]:
-    """What is in the file from `start` on, negative: so many bytes before its end: `start` where that begins, `data` in
-    base64, at most MOST_BYTES of it, and `end` of the file. A file that is not there is empty. ValueError for a name
-    that is none of those."""
+    """Return a piece of the file: its `start`, its `data` in base64, at most MOST_BYTES, and the `end` of the file.
+
+    A negative `start` counts from the end. A file that does not exist is empty. Raises ValueError for any other name.
+    """
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no file that is read here")
-    at, end, data = start, 0, b""
-    found = _sizes(os.path.join(directory, name))
-    if found:
-        begin, size, _ = found[-1]
+        raise ValueError(f"{name!r} is not a file that can be read")
+    end, data = 0, b""
+    files = _list_parts(os.path.join(directory, name))
+    if files:
+        begin, size, _ = files[-1]
         end = begin + size
-    at = max(0, end + start) if start < 0 else min(start, end)
-    for begin, size, path in found:
-        if at < begin + size:
-            at = max(at, begin)  # what is missing before has gone
-            data = _read(path, at - begin)
+    offset = max(0, end + start) if start < 0 else min(start, end)
+    for begin, size, path in files:
+        if offset < begin + size:
+            offset = max(offset, begin)  # the part before it was removed
+            data = _read(path, offset - begin)
             break
-    return {"start": at, "data": binascii.b2a_base64(data, newline=False).decode(), "end": end}
+    return {"start": offset, "data": binascii.b2a_base64(data, newline=False).decode(), "end": end}
 
 
-def _sizes(path: str) -> list[tuple[int, int, str]]:
-    """Of each part of a file, in order: where it begins, how long it is, its path."""
-    found = []
+def _list_parts(path: str) -> list[tuple[int, int, str]]:
+    """Return (offset, size, path) of each part of a file, in order."""
+    files = []
     try:
         for part in parts(path):
             start = part[len(path) + 1 :]
-            found.append((int(start) if start else 0, os.stat(part).st_size, part))
-    except OSError:  # it is not there, or the oldest part has gone just now
+            files.append((int(start) if start else 0, os.stat(part).st_size, part))
+    except OSError:  # the file does not exist, or its oldest part was just removed
         pass
-    return found
+    return files
 
 
 def _read(path: str, offset: int) -> bytes:

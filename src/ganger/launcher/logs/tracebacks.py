@@ -1,7 +1,7 @@
-"""Tracebacks in the lines of a process, as CPython prints them and as other programs print them around their own.
+"""Parser of tracebacks in the output of a process, as CPython and other programs print them.
 
-Read line by line, in one pass: library reference, "traceback", "Exception groups"; torch's DataLoader and spawn,
-multiprocessing, concurrent.futures and Ray for those of workers; rich for those in boxes. Called by `errors`.
+Works line by line in one pass, after the library reference, "traceback" and "Exception groups"; torch's DataLoader and
+spawn, multiprocessing, concurrent.futures and Ray for tracebacks of workers; rich for boxed ones.
 """
 
 from __future__ import annotations
@@ -32,22 +32,28 @@ _BEFORE = re.compile(
 
 
 class Block:
-    """One traceback. `link` says what it is to the one before: `new` nothing, `wrapped` that was its cause, `nested` it
-    is the cause and told inside that one's message, `sibling` another member of a group."""
+    """One traceback.
+
+    link: relation to the one before: `new` none, `wrapped` that one was its cause, `nested` this is the cause and
+        printed inside that one's message, `sibling` another member of a group
+    mark: "", `background` or `ignored`
+    frames: file, line and source of each
+    ends: number of its last line
+    """
 
     def __init__(self, link: str, mark: str) -> None:
         self.link = link
-        self.mark = mark  # "", `background` or `ignored`
-        self.frames: list[list[Any]] = []  # file, line, source
+        self.mark = mark
+        self.frames: list[list[Any]] = []
         self.type = ""
         self.message: list[str] = []
         self.at_ms = 0
-        self.ends = 0  # number of its last line
+        self.ends = 0
         self.tag = ""
 
 
-def tracebacks(lines: list[tuple[int, int, str]]) -> list[list[Block]]:
-    """The tracebacks of one writer, those that belong together in one list, in the order in which they stand there."""
+def parse_tracebacks(lines: list[tuple[int, int, str]]) -> list[list[Block]]:
+    """Return the tracebacks of one writer in order, related ones in one list."""
     reader = _Reader()
     for number, at_ms, text in lines:
         reader.take(number, at_ms, text)
@@ -61,13 +67,13 @@ def tracebacks(lines: list[tuple[int, int, str]]) -> list[list[Block]]:
 
 
 class _Reader:
-    """Takes line after line. `frames`: inside a traceback; `message`: behind its last line; `text`: elsewhere."""
+    """State machine over lines."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._block: Block | None = None
         self._is_headed = False
-        self._where = "text"
+        self._state = "text"  # or `frames` inside a traceback, `message` behind its last line
         self._link = "new"
         self._mark = ""
 
@@ -76,16 +82,16 @@ class _Reader:
         if rule:
             if rule[1]:
                 self._link = "nested" if rule[1] == "1" else "sibling"
-            self._where = "text"
+            self._state = "text"
             return
         margin = _GROUP_MARGIN.match(text)
         if margin:
             text = text[margin.end() :]
         if text.rstrip("╮─ ").endswith(HEADER[:-1]) or text.endswith(HEADER):
             self._begin(text)
-        elif _FRAME.match(text) or (self._where == "frames" and _BOXED_FRAME.match(text)):
+        elif _FRAME.match(text) or (self._state == "frames" and _BOXED_FRAME.match(text)):
             self._frame(text)
-        elif self._where == "frames":
+        elif self._state == "frames":
             self._inside(number, at_ms, text)
         else:
             self._outside(text)
@@ -97,17 +103,17 @@ class _Reader:
 
     def _open(self, *, is_headed: bool) -> None:
         self._block = Block(self._link, self._mark)
-        self._is_headed, self._where = is_headed, "frames"
+        self._is_headed, self._state = is_headed, "frames"
         self._link, self._mark = "new", ""
 
     def _frame(self, text: str) -> None:
-        if self._where != "frames" or self._block is None:
-            if self._where == "message":
+        if self._state != "frames" or self._block is None:
+            if self._state == "message":
                 self._link = "nested"
-            self._open(is_headed=self._where == "message")
-        found = _FRAME.match(text) or _BOXED_FRAME.match(text)
-        if found and self._block:
-            self._block.frames.append([found[1], int(found[2][:LINE_DIGITS]), ""])
+            self._open(is_headed=self._state == "message")
+        match = _FRAME.match(text) or _BOXED_FRAME.match(text)
+        if match and self._block:
+            self._block.frames.append([match[1], int(match[2][:LINE_DIGITS]), ""])
 
     def _inside(self, number: int, at_ms: int, text: str) -> None:
         block = self._block
@@ -116,13 +122,13 @@ class _Reader:
                 block.frames[-1][2] = text.strip()
             return
         end = _END.match(text)
-        self._where = "text"
+        self._state = "text"
         if not end or not (self._is_headed or _RAISED.search(end[1])):
             return
         block.type, block.message = end[1], [end[2] or ""]
         block.at_ms, block.ends = at_ms, number
         self.blocks.append(block)
-        self._where = "message"
+        self._state = "message"
 
     def _outside(self, text: str) -> None:
         before = _BEFORE.match(text)
@@ -132,10 +138,10 @@ class _Reader:
                 self._link = kind
             else:
                 self._mark = kind
-            self._where = "text"
-        elif self._where == "message":
+            self._state = "text"
+        elif self._state == "message":
             if not text.strip() and any(self.blocks[-1].message):
-                self._where = "text"
+                self._state = "text"
             elif len(self.blocks[-1].message) <= MESSAGE_LINES:
                 self.blocks[-1].message.append(text)
         elif text.strip() and text.strip() != '"""' and not text.startswith("future: "):

@@ -1,6 +1,6 @@
-"""Every message between launcher and server, with its fields: what `link` and `runtime` may send and accept.
+"""Messages between launcher and server with their fields: what `link` and `runtime` may send and accept.
 
-docs/reference/launcher-protocol.md says what they mean; a test holds the two together.
+docs/reference/launcher-protocol.md gives their meaning; a test compares the two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FROM_LAUNCHER = {
     "finished": (),
     "cleared": ("killed", "grace_ms"),
 }
-"""Type -> fields, beside `v`, `type`, and for all but hello `gang`, `node`, `generation` and, where numbered, `n`."""
+"""Fields by type, besides `v`, `type`, and for all but hello `gang`, `node`, `generation` and, if numbered, `n`."""
 
 TO_LAUNCHER = {
     "welcome": (),
@@ -41,19 +41,19 @@ TO_LAUNCHER = {
     "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
     "leave": (),
 }
-"""Type -> fields, beside `v` and `type`. What else comes is ignored."""
+"""Fields by type, besides `v` and `type`; other messages are ignored."""
 
 LARGEST = (1 << 53) - 1
-"""The largest integer that the server takes."""
+"""The largest integer that the server accepts."""
 TEXT_CHARACTERS = 1_000
-"""Of a text that may have any length, what is sent; the server takes ten times as much."""
+"""What is sent of a text of any length; the server accepts ten times as much."""
 RANK_DIGITS, LINE_DIGITS = 6, 9
-"""Of a rank, which has no more, and of the number of a line, which is cut."""
-MOST_METRICS, MOST_FLAWS = 500, 500
-"""The most metrics of a step, and flaws of checkpoints, that one message has."""
+"""Maximum digits of a rank, which has no more, and of a line number, which is cut."""
+MAX_METRICS, MAX_FLAWS = 500, 500
+"""The most metrics of a step, and checkpoint flaws, in one message."""
 
 OPTIONAL = ("plan",)
-"""Fields that a message to the launcher may do without."""
+"""Optional fields of messages to the launcher."""
 
 SUPERSEDED = ("progressed", "checkpointed")
-"""Of these, only the newest of a generation is kept while the server is away."""
+"""Of these only the newest of a generation is kept while the server is away."""

@@ -1,8 +1,7 @@
-"""How the server is reached: at the path of a unix socket, or over TLS at `tcp:HOST:PORT` or at what a file says,
-`file:PATH`. Used by `main` and `link`.
+"""Address of the server: a unix socket, or TLS to `tcp:HOST:PORT` or to the address in a file, `file:PATH`.
 
-Nothing here waits, but for the address of a HOST that is a name: it is looked up once, before anything runs here, or
-when the file has another.
+Nothing here blocks, except the lookup of a HOST name: it is done once, before anything runs here, or when the file
+changes.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 TCP = "tcp:"
 FILE = "file:"
-LONGEST_ADDRESS_BYTES = 300
+MAX_ADDRESS_BYTES = 300
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
-"""A server whose machine is gone without a word is missed after 30 s."""
+"""A server whose machine vanishes without closing the connection is detected after 30 s."""
 UNSENT_MS = 30_000
 
 
@@ -29,33 +28,37 @@ class BadServerError(Exception):
 
 
 class Server:
-    """Where the server is. `ca_file` has the certificates of whom its own must be signed by. BadServerError when the
-    address is none, or cannot be read, or the server could be anybody."""
+    """The server's address; `ca_file` has the certificates that must have signed the server's.
+
+    Raises BadServerError if the address is invalid or unreadable, or the server would not be verified.
+    """
 
     def __init__(self, address: str, ca_file: str | None = None) -> None:
         self.is_remote = address.startswith((TCP, FILE))
-        self._said = address
-        self._now = self._host = ""
+        self._address = address
+        self._current = self._host = ""
         self._port = 0
         self._ca_file = ca_file
-        self._found: tuple[int, tuple[str, int]] | None = None
+        self._resolved: tuple[int, tuple[str, int]] | None = None
         if not self.is_remote:
             return
         try:
-            self._turn()
+            self._read_address()
         except OSError as error:
-            raise BadServerError(f"the address of the server cannot be read: {error}") from error
+            raise BadServerError(f"cannot read the address of the server: {error}") from error
         self._context()
 
-    def dial(self) -> Line | None:
-        """A connection that is open or will be; None when there is nothing to connect to now. OSError when the name or
-        a file cannot be read, BadServerError when the file has no address."""
+    def dial(self) -> ServerConnection | None:
+        """Return a connection that is open or opening; None if there is nothing to connect to now.
+
+        Raises OSError if the name or a file cannot be read, BadServerError if the file has no address.
+        """
         if not self.is_remote:
-            return _dial_path(self._said)
-        self._turn()
-        if self._found is None:
-            self._found = _look_up(self._host, self._port)
-        family, where = self._found
+            return _dial_path(self._address)
+        self._read_address()
+        if self._resolved is None:
+            self._resolved = _look_up(self._host, self._port)
+        family, address = self._resolved
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)
@@ -64,45 +67,45 @@ class Server:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNSENT_MS)
             for option, value in KEEP_ALIVE:
                 connection.setsockopt(socket.IPPROTO_TCP, option, value)
-            code = connection.connect_ex(where)
+            code = connection.connect_ex(address)
             if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))
-            return Line(connection, self._context(), self._host)
+            return ServerConnection(connection, self._context(), self._host)
         except BaseException:
             connection.close()
             raise
 
-    def _turn(self) -> None:
-        """To where the server is now: another one may have come, elsewhere."""
-        address = self._said
+    def _read_address(self) -> None:
+        """Read the server's current address: a new server may run elsewhere."""
+        address = self._address
         if address.startswith(FILE):
             with open(address[len(FILE) :], encoding="utf-8") as file:
-                address = TCP + file.read(LONGEST_ADDRESS_BYTES).strip()
-        if address == self._now:
+                address = TCP + file.read(MAX_ADDRESS_BYTES).strip()
+        if address == self._current:
             return
-        host, port = _split(address)
+        host, port = _parse_tcp(address)
         if self._ca_file is None and not _is_loopback(host):
             raise BadServerError(
-                f"{address} is another machine: GANGER_CA_FILE must name the file that its certificate is checked by"
+                f"{address} is another machine: set GANGER_CA_FILE to the file with the CA of its certificate"
             )
-        self._now, self._host, self._port, self._found = address, host, port, None
+        self._current, self._host, self._port, self._resolved = address, host, port, None
 
     def _context(self) -> ssl.SSLContext | None:
-        """Made anew for each connection: the file may have been replaced."""
+        """Return a new TLS context for each connection: the file may have been replaced."""
         if self._ca_file is None:
             return None
-        import ssl  # costs as much as all the rest
+        import ssl  # takes as long as all other imports together
 
         try:
             context = ssl.create_default_context(cafile=self._ca_file)
         except (OSError, ValueError) as error:
-            raise BadServerError(f"GANGER_CA_FILE {self._ca_file} cannot be used: {error}") from error
+            raise BadServerError(f"cannot use GANGER_CA_FILE {self._ca_file}: {error}") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
 
 
-class Line:
-    """A connection on its way. `wants` is what the selector is to wait for until it `is_open`."""
+class ServerConnection:
+    """A connection that is open or opening; until it `is_open`, `wants` is the event to select for."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext | None, name: str) -> None:
         self.is_open = False
@@ -111,64 +114,64 @@ class Line:
         self._socket = connection
         self._context = context
         self._name = name
-        self._secure: ssl.SSLSocket | None = None
+        self._tls_socket: ssl.SSLSocket | None = None
 
     def fileno(self) -> int:
-        """The same for as long as it lives."""
+        """Return the descriptor, which never changes."""
         return self._fd
 
     def proceed(self) -> None:
-        """Go on with opening it. OSError when that fails."""
+        """Continue to open the connection; raise OSError if that fails."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         if self._context is None:
             self.is_open = True
             return
-        if self._secure is None:
-            self._secure = self._context.wrap_socket(
+        if self._tls_socket is None:
+            self._tls_socket = self._context.wrap_socket(
                 self._socket, do_handshake_on_connect=False, server_hostname=self._name
             )
-            self._socket = self._secure
+            self._socket = self._tls_socket
         try:
-            self._secure.do_handshake()
+            self._tls_socket.do_handshake()
         except OSError as error:
-            self.wants = _wanted(error)
+            self.wants = _event_for(error)
             return
         self.is_open = True
 
     @property
     def has_more(self) -> bool:
-        """Whether something was received that the selector does not know of."""
-        return self._secure is not None and self._secure.pending() > 0
+        """True if data was received that the selector does not know of."""
+        return self._tls_socket is not None and self._tls_socket.pending() > 0
 
     def send(self, data: bytes) -> int:
-        """Bytes that were taken. BlockingIOError when none can be now, OSError when it is gone."""
+        """Send and return the number of bytes taken; raise BlockingIOError if none now, OSError if disconnected."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
             raise
         except OSError as error:
-            _wanted(error)
+            _event_for(error)
             raise BlockingIOError from None
 
-    def recv(self, most: int) -> bytes:
-        """Empty at the end. BlockingIOError when there is nothing now, OSError when it is gone."""
+    def recv(self, max_bytes: int) -> bytes:
+        """Receive, b"" at the end; raise BlockingIOError if there is nothing now, OSError if disconnected."""
         try:
-            return self._socket.recv(most)
+            return self._socket.recv(max_bytes)
         except BlockingIOError:
             raise
         except OSError as error:
-            _wanted(error)
+            _event_for(error)
             raise BlockingIOError from None
 
     def close(self) -> None:
         self._socket.close()
 
 
-def _wanted(error: OSError) -> int:
-    """What TLS waits for; the error itself when that is not what it says."""
-    kind = type(error).__name__  # without TLS nothing of it is imported
+def _event_for(error: OSError) -> int:
+    """Return the event that TLS waits for; raise the error if it is another one."""
+    kind = type(error).__name__  # ssl is imported only with TLS
     if kind == "SSLWantReadError":
         return selectors.EVENT_READ
     if kind == "SSLWantWriteError":
@@ -176,7 +179,7 @@ def _wanted(error: OSError) -> int:
     raise error
 
 
-def _dial_path(path: str) -> Line | None:
+def _dial_path(path: str) -> ServerConnection | None:
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError:
@@ -187,21 +190,21 @@ def _dial_path(path: str) -> Line | None:
     except OSError:
         connection.close()
         return None
-    line = Line(connection, None, path)
-    line.is_open = True
-    return line
+    opened = ServerConnection(connection, None, path)
+    opened.is_open = True
+    return opened
 
 
-def _split(address: str) -> tuple[str, int]:
+def _parse_tcp(address: str) -> tuple[str, int]:
     host, _, port = address[len(TCP) :].rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise BadServerError(f"{address} is no address of a server: it must be tcp:HOST:PORT")
+        raise BadServerError(f"{address} is not a server address: it must be tcp:HOST:PORT")
     return host, int(port)
 
 
 def _is_loopback(host: str) -> bool:
-    """By the address alone: what a name stands for, others decide."""
+    """Return True if the address itself is a loopback address; names are resolved elsewhere."""
     if host == "::1":
         return True
     try:
@@ -211,5 +214,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _look_up(host: str, port: int) -> tuple[int, tuple[str, int]]:
-    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return family, (str(where[0]), int(where[1]))
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, (str(address[0]), int(address[1]))

@@ -1,1 +1,1 @@
-"""The processes of a task: started, stopped, and how each of them ended."""
+"""Processes of a task: starting, stopping, and how each of them ended."""

@@ -1,8 +1,8 @@
-"""The counts of calls of `should_checkpoint()` by the ranks here, and the schedule of checkpoints that they follow.
+"""Counts of `should_checkpoint()` calls of the ranks here, and the checkpoint schedule that they follow.
 
-The server asks for the counts, proposes from which count on another schedule is to hold, and has it hold once every
-launcher of the gang has put the proposal up before any of its ranks had come that far. Why that is enough:
-`ganger.train.checkpoint_schedule`. Called by `generation`.
+The server asks for the counts, proposes from which count on another schedule holds, and makes it hold once every
+launcher of the gang has published the proposal before any of its ranks had come that far.
+`ganger.train.checkpoint_schedule` explains why that suffices.
 """
 
 from __future__ import annotations
@@ -18,32 +18,35 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.protocol.link import Speaker
+    from ganger.launcher.protocol.link import MessageSender
 
 POLL_S = 1.0
 OPEN_S = 20.0
-"""How long a proposal is open at most. The server decides within seconds; one that was ended in the middle of it is
-back by then, or ranks would wait so long that they looked hung."""
+"""Maximum time for which a proposal stays open.
+
+The server decides within seconds; one that was restarted meanwhile is back by then, before waiting ranks would look
+hung.
+"""
 PREFIX, SUFFIX = "rank-", ".calls"
 RECORD_BYTES = 16
 UNITS = ("step", "call")
 
 
-def name_of(rank: int) -> str:
-    """Return the name of the file with the counts of a rank."""
+def counts_file_name(rank: int) -> str:
+    """Return the name of the file with a rank's counts."""
     return f"{PREFIX}{rank}{SUFFIX}"
 
 
 class CheckpointCounts:
-    """The counts in the directory of one generation. With `polls` the server is told when ranks begin to call."""
+    """The counts in the directory of one generation; with `polls` the server is told when ranks begin to call."""
 
-    def __init__(self, directory: str, tell: Speaker, *, polls: bool, now: float) -> None:
+    def __init__(self, directory: str, sender: MessageSender, *, polls: bool, now: float) -> None:
         self._directory = directory
-        self._tell = tell
+        self._sender = sender
         self._polls = polls
         self._poll_at = now + POLL_S
         self._files: dict[int, int] = {}  # rank -> descriptor of its counts
-        self._told: tuple[int, int] = (0, 0)
+        self._last_told: tuple[int, int] = (0, 0)
         self._id = 0
         self._segments: list[list[Any]] = []
         self._pending: tuple[int, str, int] | None = None
@@ -54,18 +57,18 @@ class CheckpointCounts:
 
     @property
     def due(self) -> float:
-        """The time at which `tick` has something to do, in monotonic seconds."""
+        """Time of the next `tick`, in monotonic seconds."""
         return self._poll_at if self._polls or not self._is_written else self._pending_until
 
     def notice(self, now: float) -> None:
-        """The ranks are asked to save: tell the server how far they are, and from here on when they begin to call."""
+        """Tell the server how far the ranks are, and from now on when they begin to call: they are asked to save."""
         self._polls, self._poll_at = True, now + POLL_S
         self.announce()
 
     def tick(self, now: float) -> None:
-        """Tell when ranks have begun to call, or to report steps; end a proposal that nobody decides."""
+        """Tell the server when ranks have begun to call, or to report steps; withdraw a proposal left undecided."""
         if now >= self._pending_until and self._pending is not None:
-            note(f"no server decided within {OPEN_S:g} s when to save next: proposal {self._pending[0]} is withdrawn")
+            note(f"withdrew checkpoint proposal {self._pending[0]}: no server decided it within {OPEN_S:g} s")
             self._resolve()
         if now < self._poll_at:
             return
@@ -73,38 +76,37 @@ class CheckpointCounts:
         if not self._is_written:
             self._write()
         counts = self._counts() if self._polls else {}
-        if counts and (counts["callers"], counts["stepping"]) != self._told:
-            self._say(0, counts)
+        if counts and (counts["callers"], counts["stepping"]) != self._last_told:
+            self._tell_counts(0, counts)
 
     def announce(self) -> None:
-        """Tell a server that may not know it."""
-        self._say(0, self._counts())
+        """Repeat the counts to a newly connected server."""
+        self._tell_counts(0, self._counts())
 
-    def take(self, message: dict[str, Any], now: float) -> None:
-        """Do what the server says. ValueError when the message is not of the protocol."""
+    def handle(self, message: dict[str, Any], now: float) -> None:
+        """Handle a message from the server; raise ValueError if it does not fit the protocol."""
         if message["type"] == "agree":
-            self._agree(_whole(message["id"]), _segments(message["segments"]))
+            self._accept(_check_count(message["id"]), _check_segments(message["segments"]))
             return
-        number = _whole(message["id"])
+        number = _check_count(message["id"])
         if message["type"] == "withdraw":
             if self._pending is not None and self._pending[0] == number:
                 self._resolve()
             return
         if message["type"] == "propose":
             if message["unit"] not in UNITS:
-                raise ValueError(f"{message['unit']!r} is no unit")
-            self._propose(number, message["unit"], _whole(message["begin"]), now)
-        self._say(number, self._counts())
+                raise ValueError(f"{message['unit']!r} is not a unit")
+            self._propose(number, message["unit"], _check_count(message["begin"]), now)
+        self._tell_counts(number, self._counts())
 
     def close(self) -> None:
-        """Nothing of the generation is left."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
         self._polls, self._is_written, self._pending_until = False, True, float("inf")
 
     def _propose(self, number: int, unit: str, begin: int, now: float) -> None:
-        """Put a proposal up, before the counts are read that the answer tells."""
+        """Publish a proposal, before the counts in the answer are read."""
         if number <= self._id or (self._pending is not None and number <= self._pending[0]):
             return
         self._pending, self._pending_until = (number, unit, begin), now + OPEN_S
@@ -112,7 +114,7 @@ class CheckpointCounts:
         if not self._is_written:
             self._resolve()
 
-    def _agree(self, number: int, segments: list[list[Any]]) -> None:
+    def _accept(self, number: int, segments: list[list[Any]]) -> None:
         if number <= self._id:
             return
         self._id, self._segments = number, segments
@@ -125,7 +127,7 @@ class CheckpointCounts:
         self._write()
 
     def _write(self) -> None:
-        """Replace what ranks read. The time of modification is the version by which they see that it is another."""
+        """Replace the file that ranks read; its modification time is its version."""
         self._version += 1
         path = os.path.join(self._directory, FILE)
         pending = None if self._pending is None else [self._pending[1], self._pending[2]]
@@ -136,20 +138,20 @@ class CheckpointCounts:
             os.replace(path + ".tmp", path)
         except OSError as error:
             if self._is_written:
-                note(f"the schedule of checkpoints cannot be written: {error.strerror}")
+                note(f"cannot write the checkpoint schedule: {error.strerror}")
             self._is_written = False
         else:
             self._is_written = True
 
-    def _say(self, number: int, counts: dict[str, Any]) -> None:
-        self._told = (counts["callers"], counts["stepping"])
+    def _tell_counts(self, number: int, counts: dict[str, Any]) -> None:
+        self._last_told = (counts["callers"], counts["stepping"])
         pending = 0 if self._pending is None else self._pending[0]
         schedule = {"id": self._id, "segments": self._segments}
-        self._tell.state("counted", answers=number, pending=pending, schedule=schedule, **counts)
+        self._sender.send_state("counted", answers=number, pending=pending, schedule=schedule, **counts)
 
     def _counts(self) -> dict[str, Any]:
         self._find()
-        records = [_record(file) for file in self._files.values() if not _is_over(file)]
+        records = [_read_record(file) for file in self._files.values() if not _is_over(file)]
         calls = [record[0] for record in records if record is not None]
         steps = [record[1] for record in records if record is not None and record[1] >= 0]
         step, call = max(steps, default=None), max(calls, default=0)
@@ -163,26 +165,28 @@ class CheckpointCounts:
         for name in names:
             rank = name[len(PREFIX) : -len(SUFFIX)]
             if name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal() and int(rank) not in self._files:
-                with suppress(OSError):  # it is gone again, or something else
-                    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK  # over NFS only who may write can lock alone
+                with suppress(OSError):  # already removed, or not a regular file
+                    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK  # over NFS an exclusive lock needs write access
                     self._files[int(rank)] = os.open(os.path.join(self._directory, name), flags)
 
 
 def _is_over(file: int) -> bool:
-    """Return True if no process holds the lock on these counts: the one that published them has ended. A rank that
-    takes the lock after this reads the schedule later still, and finds what was proposed before."""
+    """Return True if no process holds the lock on these counts: the one that published them has ended.
+
+    A rank that takes the lock afterwards reads the schedule later still, and sees earlier proposals.
+    """
     import fcntl
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it is held, or there are no locks
+    except OSError:  # it is held, or the file system has no locks
         return False
     fcntl.flock(file, fcntl.LOCK_UN)
     return True
 
 
-def _record(file: int) -> tuple[int, int] | None:
-    """Return the calls and the step that a rank has published; None before its first call, or for something else."""
+def _read_record(file: int) -> tuple[int, int] | None:
+    """Return the calls and the step that a rank has published; None before its first call, or if invalid."""
     try:
         record = os.pread(file, RECORD_BYTES, 0)
     except OSError:
@@ -191,17 +195,17 @@ def _record(file: int) -> tuple[int, int] | None:
     return (call, step) if len(record) == RECORD_BYTES and 0 < call <= MOST and step <= MOST else None
 
 
-def _segments(value: object) -> list[list[Any]]:
+def _check_segments(value: object) -> list[list[Any]]:
     segments: list[Any] = value if isinstance(value, list) else [value]
     for segment in segments:
         if not isinstance(segment, list) or len(segment) != 4 or segment[0] not in UNITS:
-            raise ValueError(f"{segment!r} is no segment of a schedule")
+            raise ValueError(f"{segment!r} is not a segment of a schedule")
         for number in segment[1:]:
-            _whole(number)
+            _check_count(number)
     return segments
 
 
-def _whole(value: object) -> int:
+def _check_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
         raise ValueError(f"{value!r} is not a whole number from 0")
     return value

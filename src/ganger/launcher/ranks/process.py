@@ -1,8 +1,7 @@
-"""Starting one program of a task, a rank or the setup line, and knowing how it ended. Called by `generation`; `start`
-by `exec_command` too.
+"""Starting one program of a task, a rank or the setup line, and observing how it ends.
 
-Each gets a session of its own, exactly the environment it is given, and dies with the launcher. Only what the agent
-starts has an input.
+Each gets a session of its own, exactly the given environment, and dies with the launcher. Only programs started by the
+agent have an input.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ NOT_EXECUTABLE = 126
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 TIOCSCTTY = 0x540E  # asm-generic/ioctls.h
-OF_ITS_OWN = (signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
-"""Signals that end a process by its own doing; Python ends so after KeyboardInterrupt, and torch after its watchdog."""
-FIRST_UMASK = os.umask(0o077)  # the launcher's files are its user's alone; what ranks write is their own matter
+SELF_INFLICTED = (signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+"""Signals by which a process ends itself: Python after KeyboardInterrupt, torch after its watchdog."""
+FIRST_UMASK = os.umask(0o077)  # the launcher's files are private to its user; ranks keep the original umask
 
 _prctl = ctypes.CDLL(None).prctl
 
 
 class StartError(Exception):
-    """A program could not be started: one sentence, and the exit code a shell would give."""
+    """A program that cannot be started: one sentence, and the exit code that a shell would give."""
 
     def __init__(self, detail: str, exit_code: int = NOT_EXECUTABLE) -> None:
         super().__init__(detail)
@@ -50,26 +49,26 @@ class StartError(Exception):
 
 
 class Process:
-    """A program that was started. `code` is None while it runs, then its exit code, or -N for signal N."""
+    """A started program; `code` is None while it runs, then its exit code, or -N for signal N."""
 
     def __init__(
         self, argv: list[str], directory: str, environment: dict[str, str], *, has_input: bool = False
     ) -> None:
-        """Raises StartError."""
-        ours, theirs = _pipes(has_input=has_input)
+        """Start the program; raise StartError."""
+        pipe_ends, child_ends = _pipes(has_input=has_input)
         self._streams: list[Stream] = []
         self._log: LogFile | MirroredLog | None = None
-        self._was_told = False
+        self._was_signalled = False
         try:
-            self._popen = start(argv, directory, environment, theirs)
+            self._popen = start(argv, directory, environment, child_ends)
         except BaseException:
-            _close(ours)
+            _close(pipe_ends)
             raise
         finally:
-            _close(theirs)
-        self._ours = ours
+            _close(child_ends)
+        self._pipe_ends = pipe_ends
         self.pid = self._popen.pid
-        self.start_ticks = start_ticks(self.pid)  # there until it is waited for, even if it has ended
+        self.start_ticks = start_ticks(self.pid)  # exists until it is waited for, even if it has ended
 
     @property
     def code(self) -> int | None:
@@ -77,17 +76,17 @@ class Process:
 
     @property
     def due(self) -> float:
-        """When `tick` has something to do, in monotonic seconds."""
+        """Time of the next `tick`, in monotonic seconds."""
         return min(stream.due for stream in self._streams)
 
     def log_to(self, log: LogFile | MirroredLog, selector: selectors.BaseSelector, redaction: Redaction) -> None:
         self._log = log
-        outputs = zip(self._ours[1:], "oe")
+        outputs = zip(self._pipe_ends[1:], "oe")
         self._streams = [Stream(fd, letter, log, selector, redaction) for fd, letter in outputs if fd is not None]
 
     def take_pipes(self) -> tuple[int, int, int]:
-        """The ends of its input, output and error output, where it has an input and no log. The caller closes them."""
-        stdin, stdout, stderr = self._ours
+        """Return the ends of its stdin, stdout and stderr, if it has an input and no log; the caller closes them."""
+        stdin, stdout, stderr = self._pipe_ends
         if stdin is None or stdout is None or stderr is None or self._log is not None:
             raise ValueError("it has a log, or no input")
         return stdin, stdout, stderr
@@ -97,28 +96,28 @@ class Process:
             stream.tick(now)
 
     def ended(self, status: int) -> None:
-        """`status` is what waitpid gave."""
+        """Set the exit code from `status`, the result of waitpid, and read the remaining output."""
         self._popen.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         for stream in self._streams:
             stream.drain()
 
     def last_lines(self) -> list[str]:
-        """Of stderr; of stdout when nothing came there."""
+        """Return the last lines of stderr, or of stdout if stderr is empty."""
         out, err = self._streams
         return err.last_lines() or out.last_lines()
 
     def send(self, number: int) -> None:
-        """To its process group, while it is not waited for: its number cannot be another's until then."""
+        """Send a signal to its process group until it is waited for: afterwards its pid may be another process's."""
         if self.code is None:
             try:
                 os.killpg(self.pid, number)
-                self._was_told = True
+                self._was_signalled = True
             except OSError as error:
                 note(f"cannot send signal {number} to process {self.pid}: {error.strerror}")
 
-    def lingers(self) -> bool:
-        """Whether it ended, but not all of its process group that was sent a signal with it."""
-        if self.code is None or not self._was_told:
+    def group_lingers(self) -> bool:
+        """Return True if it ended, but not all of its process group, which was sent a signal with it."""
+        if self.code is None or not self._was_signalled:
             return False
         try:
             os.killpg(self.pid, 0)
@@ -135,7 +134,7 @@ class Process:
 
 
 def _pipes(*, has_input: bool) -> tuple[list[int | None], list[int | None]]:
-    """Our ends and the program's, of stdin, stdout and stderr. None: no pipe."""
+    """Return our ends and the program's of stdin, stdout and stderr; None for no pipe."""
     pairs: list[tuple[int, int] | tuple[None, None]] = []
     try:
         pairs = [os.pipe() if has_input else (None, None)]
@@ -144,9 +143,9 @@ def _pipes(*, has_input: bool) -> tuple[list[int | None], list[int | None]]:
     except OSError as error:
         for pair in pairs:
             _close(pair)
-        raise StartError(f"the launcher cannot open another pipe: {error.strerror}") from error
-    (read, write), (out, their_out), (err, their_err) = pairs
-    return [write, out, err], [read, their_out, their_err]
+        raise StartError(f"the launcher cannot open a pipe: {error.strerror}") from error
+    (child_in, stdin), (stdout, child_out), (stderr, child_err) = pairs
+    return [stdin, stdout, stderr], [child_in, child_out, child_err]
 
 
 def _close(fds: Iterable[int | None]) -> None:
@@ -155,31 +154,34 @@ def _close(fds: Iterable[int | None]) -> None:
             os.close(fd)
 
 
-def ending(code: int) -> dict[str, int]:
-    """As messages and records say it: exit_code or signal."""
+def exit_status(code: int) -> dict[str, int]:
+    """Return exit_code or signal, as messages and records have it."""
     return {"signal": -code} if code < 0 else {"exit_code": code}
 
 
-def write_exit_record(path: str, rank: int, how: dict[str, Any], tail: list[str]) -> None:
-    """On the disk when this returns. Raises OSError."""
-    write_json(path, {"rank": rank, "at_ms": now_ms(), **how, "tail": tail}, sync=True)
+def write_exit_record(path: str, rank: int, status: dict[str, Any], tail: list[str]) -> None:
+    """Write an exit record durably; raise OSError."""
+    write_json(path, {"rank": rank, "at_ms": now_ms(), **status, "tail": tail}, sync=True)
 
 
 def become_subreaper() -> None:
-    """What ranks leave behind becomes the launcher's child."""
+    """Make orphans of ranks children of the launcher."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start(
     argv: list[str], directory: str, environment: dict[str, str], streams: list[int | None], *, terminal: bool = False
 ) -> subprocess.Popen[bytes]:
-    """In a session of its own, with exactly that environment; it dies with this process. `streams` are its input (None:
-    none), output and error output; with `terminal` the input is one, and becomes the session's. Raises StartError."""
+    """Start a program in a session of its own, with exactly that environment; it dies with this process.
+
+    `streams` are its stdin (None: none), stdout and stderr; with `terminal` stdin is one, and becomes the session's.
+    Raises StartError.
+    """
     if not os.path.isdir(directory):
-        what = "is not a directory" if os.path.exists(directory) else "does not exist"
-        raise StartError(f"the directory {directory} {what}", NOT_FOUND)
+        problem = "is not a directory" if os.path.exists(directory) else "does not exist"
+        raise StartError(f"the directory {directory} {problem}", NOT_FOUND)
     if not os.access(directory, os.R_OK | os.X_OK):
-        raise StartError(f"the directory {directory} may not be read by user {os.geteuid()}")
+        raise StartError(f"the directory {directory} is not readable by user {os.geteuid()}")
     try:
         return subprocess.Popen(
             argv,
@@ -192,7 +194,7 @@ def start(
             preexec_fn=_prepare_child(os.getpid(), terminal=terminal),  # noqa: PLW1509 (the launcher has one thread)
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise _why_not(argv[0], directory, environment, error) from error
+        raise _start_error(argv[0], directory, environment, error) from error
 
 
 def _prepare_child(launcher: int, *, terminal: bool) -> Any:
@@ -204,13 +206,13 @@ def _prepare_child(launcher: int, *, terminal: bool) -> Any:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.umask(FIRST_UMASK)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != launcher:  # it died before the line above: its death was not told
+        if os.getppid() != launcher:  # it died before the line above, so no signal came
             os.kill(os.getpid(), signal.SIGKILL)
 
     return prepare
 
 
-def _why_not(program: str, directory: str, environment: dict[str, str], error: Exception) -> StartError:
+def _start_error(program: str, directory: str, environment: dict[str, str], error: Exception) -> StartError:
     path = os.path.join(directory, program)
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOENT, errno.ENOTDIR) and "/" not in program:
@@ -220,7 +222,7 @@ def _why_not(program: str, directory: str, environment: dict[str, str], error: E
     if number == errno.ENOENT:
         return StartError(f"the interpreter that the first line of {path} names does not exist", NOT_FOUND)
     if number == errno.EACCES:
-        return StartError(f"the program {program!r} may not be executed by user {os.geteuid()} (chmod +x it)")
+        return StartError(f"the program {program!r} is not executable by user {os.geteuid()} (chmod +x it)")
     if number == errno.ENOEXEC:
-        return StartError(f"the program {program!r} is no executable: does its first line begin with #! ?")
+        return StartError(f"the program {program!r} has no executable format: does its first line begin with #! ?")
     return StartError(f"the program {program!r} cannot be started: {error}")

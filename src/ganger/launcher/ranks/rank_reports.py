@@ -1,7 +1,7 @@
-"""What the ranks of a node report through `ganger.train`, as two facts: the slowest rank's step, the newest checkpoint.
+"""Reports of a node's ranks through `ganger.train`, as two facts: the slowest rank's step, the newest checkpoint.
 
-Reads each `rank-R.report` onward from where it stopped, also those of ranks that mpirun or torchrun started, and hands
-each record to `lookout` too. Called by `generation`.
+Reads each `rank-R.report` from where it stopped, also those of ranks that mpirun or torchrun started, and passes each
+record to the monitor too.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 import math
 import os
 
-from ganger.launcher.protocol.messages import LARGEST, MOST_FLAWS, MOST_METRICS, RANK_DIGITS, TEXT_CHARACTERS
+from ganger.launcher.protocol.messages import LARGEST, MAX_FLAWS, MAX_METRICS, RANK_DIGITS, TEXT_CHARACTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ganger.launcher.health.monitor import Monitor
-    from ganger.launcher.protocol.link import Speaker
+    from ganger.launcher.protocol.link import MessageSender
     from ganger.launcher.ranks.resume import Resumption
 
 POLL_S = 0.25
@@ -30,52 +30,54 @@ PREFIX, SUFFIX = "rank-", ".report"
 
 
 class Reports:
-    """All ranks of the generation with this directory."""
+    """The reports of all ranks of the generation in this directory."""
 
-    def __init__(self, directory: str, tell: Speaker, lookout: Monitor, resumption: Resumption, now: float) -> None:
+    def __init__(
+        self, directory: str, sender: MessageSender, monitor: Monitor, resumption: Resumption, now: float
+    ) -> None:
         self.due = now + POLL_S
-        self._lookout = lookout
+        self._monitor = monitor
         self._resumption = resumption
         self._directory = directory
         self._files: dict[int, _Tail] = {}
-        self._tell_server = tell
+        self._sender = sender
         self._latest: dict[int, tuple[int, Any]] = {}  # rank -> step, metrics
         self._milestone: object = None
-        self._milestone_at = NEVER
-        self._told: object = None
-        self._told_at = NEVER
+        self._milestone_sent_at = NEVER
+        self._last_sent: object = None
+        self._last_sent_at = NEVER
         self._checkpoint: int | None = None
-        self._checkpoint_told: int | None = None
-        self._checkpoint_at = NEVER
-        self._checkpoints_took_ms = 0  # since the last one that was told
+        self._checkpoint_sent: int | None = None
+        self._checkpoint_sent_at = NEVER
+        self._checkpoints_took_ms = 0  # since the last one that was sent
 
     def tick(self, now: float) -> None:
         if now >= self.due:
             self.due = now + POLL_S
             self._read(now)
-            self._tell(now)
+            self._send(now)
 
     def flush(self, now: float) -> None:
-        """Ranks ended: tell now what there is, as a fact."""
+        """Send now what has been reported, as a fact: ranks have ended."""
         while self._read(now):
             pass
-        self._tell(now, last=True)
+        self._send(now, last=True)
 
     def step_of(self, rank: int, now: float) -> int | None:
-        """The newest step that a rank has reported, until now."""
+        """Return the newest step that a rank has reported until now."""
         while self._read(now):
             pass
         return self._latest[rank][0] if rank in self._latest else None
 
     def _read(self, now: float) -> bool:
-        """False when nothing new was there."""
-        came = False
+        """Read the reports; return False if there was nothing new."""
+        has_records = False
         self._find()
         for rank, file in self._files.items():
             for record in file.read():
-                came = True
-                self._lookout.heard(rank, record, now)
-                self._resumption.heard(rank, record)
+                has_records = True
+                self._monitor.report_received(rank, record, now)
+                self._resumption.report_received(rank, record)
                 step, checkpoint = record.get("step"), record.get("checkpoint")
                 if step is not None:
                     self._latest[rank] = (step, record.get("metrics", {}))
@@ -83,7 +85,7 @@ class Reports:
                     self._checkpoint = checkpoint
                     took_ms = self._checkpoints_took_ms + max(0, record.get("took_ms", 0))
                     self._checkpoints_took_ms = min(took_ms, LARGEST)
-        return came
+        return has_records
 
     def _find(self) -> None:
         try:
@@ -97,30 +99,30 @@ class Reports:
             if len(rank) <= RANK_DIGITS and int(rank) not in self._files:
                 self._files[int(rank)] = _Tail(os.path.join(self._directory, name))
 
-    def _tell(self, now: float, *, last: bool = False) -> None:
+    def _send(self, now: float, *, last: bool = False) -> None:
         if self._latest:
             slowest = min(self._latest, key=lambda rank: (self._latest[rank][0], rank))
             step, metrics = self._latest[slowest]
-            self._tell_progress(step, metrics, now, last=last)
-        if self._checkpoint != self._checkpoint_told and (last or now >= self._checkpoint_at + CHECKPOINT_S):
-            self._checkpoint_told, self._checkpoint_at = self._checkpoint, now
-            self._tell_server.fact("checkpointed", step=self._checkpoint, took_ms=self._checkpoints_took_ms)
+            self._send_progress(step, metrics, now, last=last)
+        if self._checkpoint != self._checkpoint_sent and (last or now >= self._checkpoint_sent_at + CHECKPOINT_S):
+            self._checkpoint_sent, self._checkpoint_sent_at = self._checkpoint, now
+            self._sender.send_fact("checkpointed", step=self._checkpoint, took_ms=self._checkpoints_took_ms)
             self._checkpoints_took_ms = 0
 
-    def _tell_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
-        if step != self._milestone and (last or now >= self._milestone_at + MILESTONE_S):
-            self._milestone, self._milestone_at = step, now
-            known = {"pace": self._lookout.pace(), "work": self._lookout.work(now)}
-            self._tell_server.fact("progressed", step=step, metrics=metrics, milestone=True, **known)
-        elif (step, metrics) != self._told and now >= self._told_at + PROGRESS_S:
-            self._tell_server.say("progressed", step=step, metrics=metrics, milestone=False)
+    def _send_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
+        if step != self._milestone and (last or now >= self._milestone_sent_at + MILESTONE_S):
+            self._milestone, self._milestone_sent_at = step, now
+            pace, work = self._monitor.step_times(), self._monitor.busy_shares(now)
+            self._sender.send_fact("progressed", step=step, metrics=metrics, milestone=True, pace=pace, work=work)
+        elif (step, metrics) != self._last_sent and now >= self._last_sent_at + PROGRESS_S:
+            self._sender.send_update("progressed", step=step, metrics=metrics, milestone=False)
         else:
             return
-        self._told, self._told_at = (step, metrics), now
+        self._last_sent, self._last_sent_at = (step, metrics), now
 
 
 class _Tail:
-    """One file that grows by whole lines, mostly."""
+    """Reader of one file that grows by lines."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -139,42 +141,47 @@ class _Tail:
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > READ_BYTES:
-            self._rest = b""  # it is no report: the rank wrote something else there
-        records = [_object(line) for line in lines]
+            self._rest = b""  # not a report: the rank wrote something else there
+        records = [_parse_record(line) for line in lines]
         return [record for record in records if record is not None]
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _parse_record(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError):
-        return None  # torn by a full disk, or no report
-    return checked(found) if isinstance(found, dict) else None
+        return None  # truncated by a full disk, or not a report
+    return valid_fields(record) if isinstance(record, dict) else None
 
 
-def checked(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record says, without fields of a wrong type or out of range: any program of the job can write
-    there, and the server refuses a message that has one."""
-    kept = {name: record[name] for name in ("t", "pid", "step", "checkpoint", "took_ms") if _is_whole(record.get(name))}
+def valid_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the valid fields of a record.
+
+    Any program of the job can write there, and the server refuses a message with a field of a wrong type or out of
+    range.
+    """
+    fields = {
+        name: record[name] for name in ("t", "pid", "step", "checkpoint", "took_ms") if _is_whole(record.get(name))
+    }
     if "end" in record:
-        kept["end"] = 0
+        fields["end"] = 0
     if isinstance(record.get("metrics"), dict):
         numbers = [(str(name)[:TEXT_CHARACTERS], value) for name, value in record["metrics"].items()]
-        kept["metrics"] = {name: value for name, value in numbers[:MOST_METRICS] if _is_number(value)}
+        fields["metrics"] = {name: value for name, value in numbers[:MAX_METRICS] if _is_number(value)}
     if "phase" in record:
-        kept["phase"] = None if record["phase"] is None else str(record["phase"])[:TEXT_CHARACTERS]
+        fields["phase"] = None if record["phase"] is None else str(record["phase"])[:TEXT_CHARACTERS]
     if "resumed" in record and (record["resumed"] is None or _is_whole(record["resumed"])):
-        kept["resumed"], kept["passed"] = record["resumed"], _flaws(record.get("passed"))
-    return kept
+        fields["resumed"], fields["passed"] = record["resumed"], _flaws(record.get("passed"))
+    return fields
 
 
-def _flaws(passed: object) -> list[dict[str, Any]]:
-    """Checkpoints that are not whole."""
-    flaws = [each for each in passed if isinstance(each, dict)] if isinstance(passed, list) else []
+def _flaws(value: object) -> list[dict[str, Any]]:
+    """Return the valid entries of the incomplete checkpoints that were skipped."""
+    entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
     return [
-        {"step": each["step"], "flaw": str(each.get("flaw"))[:TEXT_CHARACTERS]}
-        for each in flaws[:MOST_FLAWS]
-        if _is_whole(each.get("step"))
+        {"step": entry["step"], "flaw": str(entry.get("flaw"))[:TEXT_CHARACTERS]}
+        for entry in entries[:MAX_FLAWS]
+        if _is_whole(entry.get("step"))
     ]
 
 
@@ -183,7 +190,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether it is a number, or None, which stands for one that is not finite."""
+    """Return True for a finite number or None, which stands for a number that is not finite."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or _is_whole(value)

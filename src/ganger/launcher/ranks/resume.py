@@ -1,97 +1,100 @@
-"""The checkpoint that an attempt begins from: the one for GANGER_RESUME_FROM, or what `ganger.train.latest()` found in
-a rank; which newer ones are passed over, since they are not whole or an attempt failed on them; and which one is before
-it. Told by the launcher of rank 0. Called by `generation`, fed by `reports`.
+"""The checkpoint that an attempt resumes from, the newer ones that it skips, and the one before it.
 
-Whole as far as can be told soon: every file that the manifest names is there, with its size; with its contents, if they
-are not many. The rest is checked by whoever loads it (`latest()`). Older attempts publish nothing from then on
-(`ganger.train.fence`).
+It is the one for GANGER_RESUME_FROM, or what `ganger.train.latest()` returned in a rank; newer ones are skipped because
+they are incomplete or an attempt failed on them. The launcher of rank 0 reports it. Here a checkpoint is complete if
+every file of its manifest exists with its size, and with its contents if they are not large; `latest()` verifies the
+rest. Older attempts publish nothing from then on (`ganger.train.fence`).
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from ganger.launcher.protocol.messages import MOST_FLAWS
+from ganger.launcher.protocol.messages import MAX_FLAWS
 from ganger.train import complete_checkpoints, fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from ganger.launcher.protocol.link import Speaker
+    from ganger.launcher.protocol.link import MessageSender
     from ganger.launcher.task_plan import Plan
 
 READ_BYTES = 256 << 20
-"""What is read of a checkpoint before the ranks begin: a fraction of a second from memory."""
+"""How much of a checkpoint is read before the ranks start: takes a fraction of a second from memory."""
 
 
 class Resumption:
-    """Of one generation on this node."""
+    """The resumption of one generation on this node."""
 
-    def __init__(self, plan: Plan, tell: Speaker) -> None:
+    def __init__(self, plan: Plan, sender: MessageSender) -> None:
         self._plan = plan
-        self._tell = tell
-        self._tells = any(rank.rank == 0 for rank in plan.ranks)
-        # An attempt after the first one is expected to begin from a checkpoint: none is news.
-        self._told: tuple[object, object] | None = (None, []) if plan.generation == 1 else None
-        self._by = float("inf")
-        self._begun: set[int] = set()
+        self._sender = sender
+        self._has_rank_0 = any(rank.rank == 0 for rank in plan.ranks)
+        # An attempt after the first one is expected to resume from a checkpoint: having none is reported.
+        self._last_sent: tuple[object, object] | None = (None, []) if plan.generation == 1 else None
+        self._source_rank = float("inf")
+        self._started_ranks: set[int] = set()
 
     def find(self) -> dict[str, str]:
-        """GANGER_RESUME_FROM, where there is a checkpoint to begin from."""
+        """Return GANGER_RESUME_FROM if there is a checkpoint to resume from."""
         root = self._plan.environment.get("GANGER_CHECKPOINT_DIR")
         if root is None:
             return {}
         environment = self._plan.environment
         job, uid = (environment.get(name, "") for name in ("GANGER_JOB_ID", "GANGER_JOB_UID"))
-        with suppress(OSError):  # it is not there yet, or must not be written: a rank that saves is told
+        with suppress(OSError):  # missing or read-only: a rank that saves gets the error
             fence.Fence(root, job, uid, self._plan.generation).claim()
         step, passed = self._newest(root)
         if step is not None or passed or self._plan.generation > 1:
-            self._say(step, passed)
+            self._send(step, passed)
         return {} if step is None else {"GANGER_RESUME_FROM": complete_checkpoints.directory_of(root, step)}
 
-    def heard(self, rank: int, record: dict[str, Any]) -> None:
-        """A record of a rank's report. What it looks up when it is at work is not where it began, and the lowest rank
-        is right."""
+    def report_received(self, rank: int, record: dict[str, Any]) -> None:
+        """Handle a record of a rank's report.
+
+        What a rank looks up once it has made a step is not where it resumed, and the lowest rank is decisive.
+        """
         if "step" in record or "checkpoint" in record:
-            self._begun.add(rank)
-        elif "resumed" in record and rank not in self._begun and rank <= self._by:
-            self._by = rank
-            self._say(record["resumed"], record.get("passed", []))
+            self._started_ranks.add(rank)
+        elif "resumed" in record and rank not in self._started_ranks and rank <= self._source_rank:
+            self._source_rank = rank
+            self._send(record["resumed"], record.get("passed", []))
 
     def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Return the newest whole checkpoint, and those that are passed over. One that an attempt failed on is still
-        better than none."""
-        passed: dict[int, str] = {}
-        found = None
+        """Return the newest complete checkpoint, and the flaws of the skipped ones.
+
+        A checkpoint that an attempt failed on is still better than none.
+        """
+        skipped: dict[int, str] = {}
+        newest = None
         for step, flaw in self._candidates(root, READ_BYTES):
             if not flaw:
-                found = step
+                newest = step
                 break
-            passed[step] = flaw
+            skipped[step] = flaw
         else:
-            found = next((step for step, flaw in passed.items() if flaw == complete_checkpoints.FAILED_ON), None)
-        return found, [{"step": step, "flaw": flaw} for step, flaw in passed.items() if step != found]
+            newest = next((step for step, flaw in skipped.items() if flaw == complete_checkpoints.FAILED_ON), None)
+        return newest, [{"step": step, "flaw": flaw} for step, flaw in skipped.items() if step != newest]
 
-    def _older(self, than: int) -> int | None:
-        """The newest whole checkpoint before that one, as far as sizes tell."""
+    def _previous(self, before: int) -> int | None:
+        """Return the newest complete checkpoint before that step, judged by sizes only."""
         root = self._plan.environment.get("GANGER_CHECKPOINT_DIR", "")
-        return next((step for step, flaw in self._candidates(root, -1) if step < than and not flaw), None)
+        return next((step for step, flaw in self._candidates(root, -1) if step < before and not flaw), None)
 
     def _candidates(self, root: str, most_bytes: int) -> Iterator[tuple[int, str]]:
-        """Checkpoints that count, newest first: (step, why it is passed over, "" where it is not)."""
+        """Yield (step, flaw) of the checkpoints that count, newest first; the flaw of a complete one is ""."""
         environment = self._plan.environment
         uid = environment.get("GANGER_JOB_UID") if environment.get("GANGER_RESUME") == "never" else None
         skipped = complete_checkpoints.steps_in(environment.get("GANGER_RESUME_SKIP", ""))
-        for step, directory in complete_checkpoints.found_in(root):
+        for step, directory in complete_checkpoints.list_checkpoints(root):
             manifest, flaw = complete_checkpoints.examine(directory, step, -1 if step in skipped else most_bytes)
             if uid is None or not manifest or manifest.get("uid") == uid:
                 yield step, flaw or (complete_checkpoints.FAILED_ON if step in skipped else "")
 
-    def _say(self, step: object, passed: list[dict[str, Any]]) -> None:
-        passed = passed[:MOST_FLAWS]
-        if self._tells and (step, passed) != self._told:
-            self._told = (step, passed)
-            older_step = self._older(step) if isinstance(step, int) else None
-            self._tell.fact("resumed", step=step, passed=passed, older_step=older_step)
+    def _send(self, step: object, passed: list[dict[str, Any]]) -> None:
+        passed = passed[:MAX_FLAWS]
+        if self._has_rank_0 and (step, passed) != self._last_sent:
+            self._last_sent = (step, passed)
+            older_step = self._previous(step) if isinstance(step, int) else None
+            self._sender.send_fact("resumed", step=step, passed=passed, older_step=older_step)

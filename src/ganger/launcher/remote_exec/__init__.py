@@ -1,1 +1,1 @@
-"""Commands started inside a task by other programs: mpirun's agent, and `ganger exec`."""
+"""Commands that other programs start inside a task: mpirun through its agent, and `ganger exec`."""

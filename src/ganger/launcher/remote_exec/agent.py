@@ -1,7 +1,7 @@
-"""The remote-start agent: what ssh is elsewhere, for mpirun and its like. Started by `generation` on every node.
+"""The remote-start agent, which replaces ssh for mpirun and similar programs; runs on every node of the generation.
 
-Whoever shows the generation's token over TCP has a command run here as a process of the generation, and gets its
-output and its exit code. The other end is `agent_client`, the wire format `frames`.
+A client that presents the generation's token over TCP can run a command here as a process of the generation, and
+receives its output and exit code. The client is `agent_client`, the wire format `frames`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from ganger.launcher.logs.log_records import FULL_PIPE_READS, READ_BYTES, note, taken
+from ganger.launcher.logs.log_records import FULL_PIPE_READS, READ_BYTES, note, read_available
 from ganger.launcher.ranks.process import StartError
 from ganger.launcher.remote_exec import frames
 
@@ -26,91 +26,90 @@ if TYPE_CHECKING:
 
     Start = Callable[[str], Process]
 
-SHOW_TOKEN_WITHIN_S = 10.0
-PART_WITHIN_S = 10.0  # after the exit code was told
-DEAF_S = 0.5  # when there are too many open files
-LONGEST_REQUEST_BYTES = 1 << 20
-MOST_STRANGERS = 64  # connections that have yet to show the token
-UNREAD_BYTES = 256 * 1024  # a command waits when its output is not taken
+TOKEN_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 10.0  # after the exit code was sent
+ACCEPT_PAUSE_S = 0.5  # when there are too many open files
+MAX_REQUEST_BYTES = 1 << 20
+MAX_UNAUTHENTICATED = 64  # connections that have not presented the token yet
+MAX_UNREAD_BYTES = 256 * 1024  # a command waits when its output is not read
 DISMISSED = 255
 NEVER = float("inf")
 
 
 class Agent:
-    """Listens at `address`. `start` runs a shell line that reads what it is sent. OSError when the address is none to
-    listen at."""
+    """Listener at `address` (OSError if it cannot); `start` runs a shell command with an input pipe."""
 
     def __init__(self, address: str, token: str, start: Start, selector: selectors.BaseSelector) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listening = socket.socket(family, socket.SOCK_STREAM)
+        self._listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            self._listening.bind((address, 0))
-            self._listening.listen(128)
+            self._listener.bind((address, 0))
+            self._listener.listen(128)
         except OSError:
-            self._listening.close()
+            self._listener.close()
             raise
-        self._listening.setblocking(False)
-        self.port: int = self._listening.getsockname()[1]
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
         self._token = token
         self._start = start
         self._selector = selector
-        self._visits: list[_Visit] = []
-        self._hear_again_at = NEVER
-        selector.register(self._listening, selectors.EVENT_READ, self._accept)
+        self._sessions: list[_Session] = []
+        self._accept_again_at = NEVER
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     @property
     def due(self) -> float:
-        """When `tick` has something to do, in monotonic seconds."""
-        return min([self._hear_again_at, *(visit.due for visit in self._visits)])
+        """Time of the next `tick`, in monotonic seconds."""
+        return min([self._accept_again_at, *(session.due for session in self._sessions)])
 
     def tick(self, now: float) -> None:
-        """Drop who has not shown the token in time, and forget who is gone."""
-        if now >= self._hear_again_at:
-            self._hear_again_at = NEVER
-            self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
-        for visit in self._visits:
-            if now >= visit.due:
-                visit.close()
-        self._visits = [visit for visit in self._visits if not visit.is_over]
+        """Drop sessions without a token in time, and forget those that are over."""
+        if now >= self._accept_again_at:
+            self._accept_again_at = NEVER
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        for session in self._sessions:
+            if now >= session.due:
+                session.close()
+        self._sessions = [session for session in self._sessions if not session.is_over]
 
     def ended(self, statuses: dict[int, int]) -> None:
-        """Children of the launcher that ended: pid -> status, of which those of the agent count."""
-        for visit in self._visits:
-            if visit.process is not None and visit.process.pid in statuses:
-                visit.ended(statuses[visit.process.pid])
+        """Handle ended children of the launcher (pid -> status), ignoring those not started here."""
+        for session in self._sessions:
+            if session.process is not None and session.process.pid in statuses:
+                session.ended(statuses[session.process.pid])
 
     def close(self) -> None:
-        """Nobody is let in any more, and who is here is sent away; the processes are left to the generation."""
-        if self._listening.fileno() >= 0:
-            if self._hear_again_at == NEVER:
-                self._selector.unregister(self._listening)
-            self._hear_again_at = NEVER
-            self._listening.close()
-        for visit in self._visits:
-            visit.dismiss()
-        self._visits = []
+        """Stop listening and end all sessions; their processes are left to the generation."""
+        if self._listener.fileno() >= 0:
+            if self._accept_again_at == NEVER:
+                self._selector.unregister(self._listener)
+            self._accept_again_at = NEVER
+            self._listener.close()
+        for session in self._sessions:
+            session.dismiss()
+        self._sessions = []
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listening.accept()
+            connection, _ = self._listener.accept()
         except (BlockingIOError, ConnectionError):
-            return  # it is gone already
+            return  # the client has already disconnected
         except OSError as error:
-            note(f"the agent cannot let anybody in for a moment: {error.strerror}")
-            self._selector.unregister(self._listening)
-            self._hear_again_at = time.monotonic() + DEAF_S
+            note(f"the agent cannot accept connections for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
+            self._selector.unregister(self._listener)
+            self._accept_again_at = time.monotonic() + ACCEPT_PAUSE_S
             return
-        if sum(visit.process is None for visit in self._visits) >= MOST_STRANGERS:
+        if sum(session.process is None for session in self._sessions) >= MAX_UNAUTHENTICATED:
             connection.close()
             return
-        self._visits.append(_Visit(connection, self._token, self._start, self._selector))
+        self._sessions.append(_Session(connection, self._token, self._start, self._selector))
 
 
-class _Visit:
-    """One connection: a stranger until the token is shown, then a process and its three streams."""
+class _Session:
+    """One connection: unauthenticated until the token is presented, then a process and its three streams."""
 
     def __init__(self, connection: socket.socket, token: str, start: Start, selector: selectors.BaseSelector) -> None:
-        self.due = time.monotonic() + SHOW_TOKEN_WITHIN_S
+        self.due = time.monotonic() + TOKEN_TIMEOUT_S
         self.is_over = False
         self.process: Process | None = None
         self._connection = connection
@@ -119,17 +118,17 @@ class _Visit:
         self._selector = selector
         self._incoming = b""
         self._outgoing = b""
-        self._is_answered = False  # the exit code is on its way: nothing more is said or heard
+        self._is_answered = False  # the exit code is being sent: nothing else is sent or received
         self._outputs: dict[int, bytes] = {}  # file descriptor -> kind
         self._input: int | None = None
         self._input_bytes = b""
         self._input_ends = False
-        self._events: dict[int, int] = {}  # what is registered
+        self._events: dict[int, int] = {}  # registered events by descriptor
         connection.setblocking(False)
         self._watch()
 
     def ended(self, status: int) -> None:
-        """The command's process did."""
+        """Handle the end of the command's process."""
         process = self.process
         if process is None:
             return
@@ -137,20 +136,20 @@ class _Visit:
         if self._is_answered or self.is_over:
             return
         for fd in list(self._outputs):
-            for _ in range(FULL_PIPE_READS):  # what children of it still write is nobody's
+            for _ in range(FULL_PIPE_READS):  # output of its remaining children is discarded
                 if not self._read_output(fd):
                     break
         code = process.code or 0
         self._answer(128 - code if code < 0 else code)
 
     def dismiss(self) -> None:
-        """The generation is over, and with it the command: whoever asked need not be surprised."""
+        """Send an exit code if the command still runs: the generation is over, and with it the command."""
         if self.process is not None and not self._is_answered and not self.is_over:
             self._answer(DISMISSED)
         self.close()
 
     def close(self) -> None:
-        """Let go of everything but the process."""
+        """Release everything but the process."""
         if self.is_over:
             return
         self.is_over = True
@@ -164,27 +163,27 @@ class _Visit:
         self._close_input()
         self._connection.close()
 
-    # -- what the selector says ---------------------------------------------------------------------------------------
+    # -- selector events ----------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Have the selector say what can go on: nothing is read that could not be passed on."""
+        """Register the events on which to continue: nothing is read that could not be passed on."""
         if self.is_over:
             return
         reading = selectors.EVENT_READ if not self._input_bytes else 0
         writing = selectors.EVENT_WRITE if self._outgoing else 0
-        wanted: dict[int, tuple[int, Callable[[], None]]] = {
+        callbacks: dict[int, tuple[int, Callable[[], None]]] = {
             self._connection.fileno(): (reading | writing, self._ready)
         }
         if self._input is not None and self._input_bytes:
-            wanted[self._input] = (selectors.EVENT_WRITE, self._feed)
-        if len(self._outgoing) < UNREAD_BYTES:
+            callbacks[self._input] = (selectors.EVENT_WRITE, self._write_input)
+        if len(self._outgoing) < MAX_UNREAD_BYTES:
             for fd in self._outputs:
-                wanted[fd] = (selectors.EVENT_READ, self._outputs_ready)
+                callbacks[fd] = (selectors.EVENT_READ, self._outputs_ready)
         for fd, events in list(self._events.items()):
-            if fd not in wanted or wanted[fd][0] != events:
+            if fd not in callbacks or callbacks[fd][0] != events:
                 self._selector.unregister(fd)
                 del self._events[fd]
-        for fd, (events, callback) in wanted.items():
+        for fd, (events, callback) in callbacks.items():
             if events and fd not in self._events:
                 self._selector.register(fd, events, callback)
                 self._events[fd] = events
@@ -193,7 +192,7 @@ class _Visit:
         if self.is_over:
             return
         self._flush()
-        self._hear()
+        self._receive()
         self._watch()
 
     def _outputs_ready(self) -> None:
@@ -203,9 +202,9 @@ class _Visit:
             self._flush()
             self._watch()
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- from the client ----------------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         if self.is_over or self._input_bytes:
             return
         try:
@@ -215,18 +214,18 @@ class _Visit:
         except OSError:
             data = b""
         if not data:
-            self._abandoned()
+            self._client_left()
             return
         self._incoming += data
         if self.process is None and not self._is_answered:
-            self._let_in()
+            self._authenticate()
         if self.process is not None and not self.is_over:
             self._take_frames()
 
-    def _let_in(self) -> None:
+    def _authenticate(self) -> None:
         line, end, rest = self._incoming.partition(b"\n")
         if not end:
-            if len(self._incoming) > LONGEST_REQUEST_BYTES:
+            if len(self._incoming) > MAX_REQUEST_BYTES:
                 self.close()
             return
         try:
@@ -235,7 +234,7 @@ class _Visit:
         except (ValueError, TypeError, KeyError, RecursionError):
             token, command = "", ""
         if not hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
-            note("the agent refused a connection that did not show this generation's token")
+            note("the agent refused a connection without this generation's token")
             self.close()
             return
         self._incoming = rest
@@ -249,9 +248,9 @@ class _Visit:
             self._outgoing += frames.frame(frames.STDERR, f"ganger agent: {error.detail}\n".encode(errors="replace"))
             self._answer(error.exit_code)
             return
-        self._input, out, err = self.process.take_pipes()
-        self._outputs = {out: frames.STDOUT, err: frames.STDERR}
-        for fd in (self._input, out, err):
+        self._input, stdout, stderr = self.process.take_pipes()
+        self._outputs = {stdout: frames.STDOUT, stderr: frames.STDERR}
+        for fd in (self._input, stdout, stderr):
             os.set_blocking(fd, False)
 
     def _take_frames(self) -> None:
@@ -259,18 +258,18 @@ class _Visit:
             self._incoming = b""
             return
         try:
-            found, self._incoming = frames.split(self._incoming)
+            received, self._incoming = frames.split(self._incoming)
         except ValueError:
-            self._abandoned()
+            self._client_left()
             return
-        for kind, payload in found:
+        for kind, payload in received:
             if kind == frames.STDIN and self._input is not None:
                 self._input_bytes += payload
                 self._input_ends = self._input_ends or not payload
-        self._feed()
+        self._write_input()
 
-    def _feed(self) -> None:
-        """Pass the input on, as far as the command takes it."""
+    def _write_input(self) -> None:
+        """Pass the input on, as far as the command reads it."""
         if self._input is not None:
             try:
                 while self._input_bytes:
@@ -278,7 +277,7 @@ class _Visit:
             except BlockingIOError:
                 pass
             except OSError:
-                self._close_input()  # it does not want any
+                self._close_input()  # the command has closed its input
             if self._input_ends and not self._input_bytes:
                 self._close_input()
         self._watch()
@@ -291,20 +290,20 @@ class _Visit:
             os.close(self._input)
             self._input = None
 
-    def _abandoned(self) -> None:
-        """Whoever asked is gone: nobody wants the rest."""
+    def _client_left(self) -> None:
+        """Terminate the command: the client is gone."""
         if self.process is not None and not self._is_answered:
             self.process.send(signal.SIGTERM)
         self.close()
 
-    # -- out ----------------------------------------------------------------------------------------------------------
+    # -- to the client ------------------------------------------------------------------------------------------------
 
     def _read_output(self, fd: int) -> bool:
-        """Take what is there. False when there is nothing now, or never again."""
+        """Read one buffer of output; return False if there is nothing now, or never again."""
         kind = self._outputs.get(fd)
         if kind is None:
             return False
-        data = taken(fd)
+        data = read_available(fd)
         if data is None:
             return False
         if data:
@@ -328,10 +327,10 @@ class _Visit:
             while self._outgoing:
                 self._outgoing = self._outgoing[self._connection.send(self._outgoing) :]
             if self._is_answered and self.due == NEVER:
-                # Closing now, with input unread, could take the answer from whoever asked.
+                # Closing now, with unread input, could discard the answer before the client reads it.
                 self._connection.shutdown(socket.SHUT_WR)
-                self.due = time.monotonic() + PART_WITHIN_S
+                self.due = time.monotonic() + CLOSE_TIMEOUT_S
         except BlockingIOError:
             return
         except OSError:
-            self._abandoned()
+            self._client_left()

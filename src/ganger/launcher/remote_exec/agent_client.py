@@ -1,7 +1,7 @@
-"""`launcher.pyz agent NODE WORD...`: runs a command on another node of the same generation, in place of ssh.
+"""`launcher.pyz agent NODE WORD...`: run a command on another node of the same generation, in place of ssh.
 
-Started by mpirun and its like on the node of rank 0, as the script `agent` in the generation's directory. It shows the
-generation's token to that node's launcher; input, output and exit code are those of the command. Source: `agent`.
+mpirun and similar programs start it on the node of rank 0, as the script `agent` in the generation's directory. It
+presents the generation's token to that node's `agent`; input, output and exit code are those of the command.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ import threading
 
 from ganger.launcher.remote_exec.frames import EXIT, STDIN, STDOUT, frame, split
 
-NO_CONNECTION = 255  # what ssh exits with when it is ssh that failed
-CONNECT_WITHIN_S = 30.0
+NO_CONNECTION = 255  # exit code of ssh when ssh itself fails
+CONNECT_TIMEOUT_S = 30.0
 READ_BYTES = 64 * 1024
 
 
-class _Refusal(Exception):
-    """The command did not run, or nobody knows how it ended: one sentence."""
+class _AgentError(Exception):
+    """The command did not run, or its outcome is unknown; the text is one sentence."""
 
 
 def main(arguments: list[str]) -> int:
-    """The command's exit code (128 and the signal, if one ended it); 255 when there was none."""
+    """Run the command; return its exit code (128 plus a signal), or 255 if there was none."""
     try:
         if len(arguments) < 2:
-            raise _Refusal("usage: agent NODE WORD...")
+            raise _AgentError("usage: agent NODE WORD...")
         node, command = arguments[0], " ".join(arguments[1:])
         connection, token = _connect(node)
         with connection:
             return _run(connection, node, token, command)
-    except _Refusal as refusal:
-        sys.stderr.write(f"ganger agent: {refusal}\n")
+    except _AgentError as error:
+        sys.stderr.write(f"ganger agent: {error}\n")
         return NO_CONNECTION
 
 
 def _connect(node: str) -> tuple[socket.socket, str]:
     directory = os.environ.get("GANGER_TASK_DIR")
     if not directory:
-        raise _Refusal("GANGER_TASK_DIR is not set: this works only in a job whose framework has an agent")
+        raise _AgentError("GANGER_TASK_DIR is not set: the agent exists only in jobs whose framework uses it")
     try:
         with open(os.path.join(directory, "agents.json"), encoding="utf-8") as file:
             agents = json.load(file)
@@ -48,14 +48,14 @@ def _connect(node: str) -> tuple[socket.socket, str]:
             token = file.read().strip()
         agents = {str(name): (str(address), int(port)) for name, (address, port) in agents.items()}
     except (OSError, ValueError, OverflowError, TypeError, AttributeError, RecursionError) as error:
-        raise _Refusal(f"this job has no agents: {error}") from None
+        raise _AgentError(f"this job has no agents: {error}") from None
     if node not in agents:
-        raise _Refusal(f"no node {node!r} in this job; it has {', '.join(agents)}")
+        raise _AgentError(f"no node {node!r} in this job; it has {', '.join(agents)}")
     address, port = agents[node]
     try:
-        return socket.create_connection((address, port), CONNECT_WITHIN_S), token
+        return socket.create_connection((address, port), CONNECT_TIMEOUT_S), token
     except (OSError, OverflowError, ValueError) as error:
-        raise _Refusal(f"the agent of {node} at {address}:{port} does not answer: {error}") from None
+        raise _AgentError(f"cannot connect to the agent of {node} at {address}:{port}: {error}") from None
 
 
 def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
@@ -63,12 +63,12 @@ def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
     try:
         connection.sendall(json.dumps({"v": 1, "token": token, "command": command}).encode() + b"\n")
         threading.Thread(target=_forward_input, args=(connection,), daemon=True).start()
-        data = b""
+        buffer = b""
         while True:
-            more = connection.recv(READ_BYTES)
-            if not more:
+            data = connection.recv(READ_BYTES)
+            if not data:
                 break
-            frames, data = split(data + more)
+            frames, buffer = split(buffer + data)
             for kind, payload in frames:
                 if kind == EXIT:
                     return int(payload) & 255
@@ -76,8 +76,8 @@ def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
     except ConnectionError:
         pass
     except ValueError as error:
-        raise _Refusal(f"the agent of {node} sent what is no frame: {error}") from None
-    raise _Refusal(f"the agent of {node} closed the connection: is the token in agent-token right?")
+        raise _AgentError(f"the agent of {node} sent an invalid frame: {error}") from None
+    raise _AgentError(f"the agent of {node} closed the connection: is the token in agent-token correct?")
 
 
 def _forward_input(connection: socket.socket) -> None:
@@ -88,7 +88,7 @@ def _forward_input(connection: socket.socket) -> None:
             if not data:
                 return
     except OSError:
-        return  # the command is gone, or there is no input
+        return  # the command has ended, or there is no input
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -1,1 +1,1 @@
-"""The agreement of a gang's ranks on the steps at which they save."""
+"""Agreement of a gang's ranks on the steps at which they save."""

@@ -1,6 +1,6 @@
-"""Drives the coordinators of all generations: hands them what launchers say and the time, and sends what they order.
+"""Driver of all generations' checkpoint coordinators: passes them messages and the time, and sends their orders.
 
-Made by `hearing`; everything here runs on the event loop.
+Everything here runs on the event loop.
 """
 
 import asyncio
@@ -13,8 +13,11 @@ from ganger.launcher_server.generation_state import Generation
 
 
 class CheckpointAgreement:
-    """`is_current` says of a generation whether it is still the newest of its gang; `connection` finds the launcher of
-    a gang on a node."""
+    """Driver of the coordinators.
+
+    is_current: tells if a generation is still the newest of its gang
+    connection: returns the launcher's connection of a gang on a node
+    """
 
     def __init__(
         self,
@@ -26,26 +29,26 @@ class CheckpointAgreement:
         self._is_current = is_current
         self._connection = connection
 
-    def counted(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
-        """Take in how far the ranks of a node are."""
-        counts = Counts.of(message)
+    def counts_received(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Handle the counts of a node's ranks."""
+        counts = Counts.from_message(message)
         if generation.coordinator is None:
-            generation.coordinator = _coordinator(generation)
-        orders = _heed_stop(generation, generation.coordinator)
-        orders += generation.coordinator.heard(node, counts, self._loop.time())
-        self._carry_out(generation, generation.coordinator, orders)
+            generation.coordinator = _new_coordinator(generation)
+        orders = _pass_stop_on(generation, generation.coordinator)
+        orders += generation.coordinator.counts_received(node, counts, self._loop.time())
+        self._execute(generation, generation.coordinator, orders)
 
-    def saved(self, generation: Generation) -> None:
-        """Count the time to the next checkpoint from this one."""
+    def checkpoint_saved(self, generation: Generation) -> None:
+        """Start the period until the next checkpoint: one was saved."""
         if generation.coordinator is not None:
-            generation.coordinator.saved(self._loop.time())
+            generation.coordinator.checkpoint_saved(self._loop.time())
 
     def _wake(self, generation: Generation) -> None:
         generation.coordinator_timer = None
-        if generation.coordinator is not None and generation.left and self._is_current(generation):
-            self._carry_out(generation, generation.coordinator, _heed_stop(generation, generation.coordinator))
+        if generation.coordinator is not None and generation.remaining and self._is_current(generation):
+            self._execute(generation, generation.coordinator, _pass_stop_on(generation, generation.coordinator))
 
-    def _carry_out(self, generation: Generation, coordinator: Coordinator, orders: list[Order]) -> None:
+    def _execute(self, generation: Generation, coordinator: Coordinator, orders: list[Order]) -> None:
         for node, kind, fields in [*orders, *coordinator.tick(self._loop.time())]:
             connection = self._connection(generation.gang, node)
             if connection is not None:
@@ -57,19 +60,22 @@ class CheckpointAgreement:
             generation.coordinator_timer = self._loop.call_at(coordinator.due_s, self._wake, generation)
 
 
-def _coordinator(generation: Generation) -> Coordinator:
+def _new_coordinator(generation: Generation) -> Coordinator:
     checkpoint = generation.job.spec.checkpoint
     period_ms = None if checkpoint is None else checkpoint.every_ms
     return Coordinator(
-        left=generation.left,
+        remaining=generation.remaining,
         ranks=sum(len(share.ranks) for share in generation.start.shares),
         period_s=period_ms / 1000 if period_ms else None,
     )
 
 
-def _heed_stop(generation: Generation, coordinator: Coordinator) -> list[Order]:
-    """Tell the coordinator of a stop that it does not know. Launchers say `counted` when they give a notice, so it
-    hears of that at once, and what it says to a launcher comes after the stop."""
+def _pass_stop_on(generation: Generation, coordinator: Coordinator) -> list[Order]:
+    """Tell the coordinator of a stop that it does not know yet.
+
+    Launchers send `counted` when they give a notice, so it learns of a stop at once, and its messages to a launcher
+    come after the stop.
+    """
     if generation.stopping is None or generation.stopping == coordinator.stop:
         return []
     return coordinator.stopped(generation.stopping)

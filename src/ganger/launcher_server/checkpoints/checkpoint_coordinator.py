@@ -1,11 +1,10 @@
-"""The server's part in the agreement on the steps at which the ranks of a gang save. Pure: the time is given, messages
-are returned.
+"""The server's part in the agreement on the steps at which the ranks of a gang save.
 
 It asks every launcher for the counts of its ranks (`count`), proposes from which count on another schedule is to hold
-(`propose`), and has it hold (`agree`) when every launcher has put the proposal up and then still read smaller counts;
-else the proposal is withdrawn and a larger count is tried. A launcher that does not answer in time ends the try, never
-the training. Nothing is lost with the server: launchers say what they hold after each connection, and a proposal that
-one of them holds as agreed is agreed for all. Called by `agreement`.
+(`propose`), and makes it hold (`agree`) once every launcher has published the proposal and then still read smaller
+counts; else it withdraws the proposal and tries a larger count. A launcher that does not answer in time ends the trial,
+never the training. Nothing is lost with the server: launchers send their schedules after each connection, and a
+proposal that one of them holds as agreed is agreed for all. Pure: the time is passed in, messages are returned.
 """
 
 import math
@@ -17,26 +16,26 @@ from typing import Any, Final, NamedTuple, Self
 from ganger.model.decision import Stop
 
 UNITS: Final = ("step", "call")
-TRY_S: Final = 3.0
-"""How long launchers have to answer."""
-AGAIN_S: Final = 1.0
-LATECOMERS_S: Final = 5.0
-"""After the first rank that calls, for the others: until then nobody knows whether it is the only one that does."""
-LOOKS_PER_PERIOD: Final = 10
-LOOK_MIN_S: Final = 0.25
-LOOK_MAX_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 3.0
+"""Time for launchers to answer."""
+RETRY_S: Final = 1.0
+SETTLE_S: Final = 5.0
+"""Time for other ranks to call after the first one: until then it may be the only rank that calls."""
+POLLS_PER_PERIOD: Final = 10
+MIN_POLL_S: Final = 0.25
+MAX_POLL_S: Final = 10.0
 TOLERANCE: Final = 0.25
-"""Of a period: how far the next save may be from where it should be."""
-MOST_SEGMENTS: Final = 64
-"""Older ones are forgotten: no rank is so far behind the others."""
-MOST_DOUBLINGS: Final = 10
+"""Fraction of a period by which the next save may be off."""
+MAX_SEGMENTS: Final = 64
+"""Older segments are forgotten: no rank is that far behind the others."""
+MAX_DOUBLINGS: Final = 10
 
 Order = tuple[str, str, dict[str, Any]]
 """A message to the launcher of a node: node, type, fields."""
 
 
 class Segment(NamedTuple):
-    """A rule that holds from the count `begin` on: save at `first`, then each `every` counts (0: never again)."""
+    """Rule that holds from the count `begin` on: save at `first`, then every `every` counts (0: never again)."""
 
     unit: str
     begin: int
@@ -44,13 +43,13 @@ class Segment(NamedTuple):
     every: int
 
     def next_after(self, count: int) -> int | None:
-        """The first count after this one at which to save."""
+        """Return the first count after this one at which to save."""
         if count < self.first:
             return self.first
         return self.first + ((count - self.first) // self.every + 1) * self.every if self.every else None
 
     def newest_until(self, count: int) -> int | None:
-        """The last count up to this one at which to save."""
+        """Return the last count up to this one at which to save."""
         if count < self.first:
             return None
         return count - (count - self.first) % self.every if self.every else self.first
@@ -58,7 +57,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The segments that ranks follow, oldest first. A schedule with a larger id is newer; 0: there is none yet."""
+    """The segments that ranks follow, oldest first; a larger id is newer, 0 means none yet."""
 
     id: int = 0
     segments: tuple[Segment, ...] = ()
@@ -66,13 +65,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """A message `counted`, of the ranks of one node.
+    """A `counted` message about the ranks of one node.
 
-    answers: the id of the question; 0 when nobody asked
+    answers: id of the question; 0 if unasked
     callers: ranks that have called `should_checkpoint()` and have not ended
-    stepping: those of them that report rising steps
-    step, call: the largest counts of any of them
-    pending: id of the open proposal; 0 when there is none
+    stepping: callers that report rising steps
+    step, call: the largest counts of any rank
+    pending: id of the open proposal; 0 if there is none
     """
 
     answers: int
@@ -84,24 +83,24 @@ class Counts:
     schedule: Schedule
 
     @classmethod
-    def of(cls, message: dict[str, Any]) -> Self:
-        """Read the message, which `message_schema` has checked."""
+    def from_message(cls, message: dict[str, Any]) -> Self:
+        """Convert a message that `message_schema` has checked."""
         names = ("answers", "callers", "stepping", "step", "call", "pending")
-        segments = tuple(Segment(*found) for found in message["schedule"]["segments"])
+        segments = tuple(Segment(*fields) for fields in message["schedule"]["segments"])
         return cls(schedule=Schedule(message["schedule"]["id"], segments), **{name: message[name] for name in names})
 
     def count(self, unit: str) -> int:
-        """The largest count of a rank here; -1 when there is none."""
+        """Return the largest count of a rank here; -1 if there is none."""
         return self.call if unit == "call" else -1 if self.step is None else self.step
 
     def fits(self, proposal: Segment) -> bool:
-        """Return True if no rank here has come to where the proposal begins, and all will."""
+        """Return True if no rank here has reached the start of the proposal, and all will."""
         return self.count(proposal.unit) < proposal.begin and (proposal.unit == "call" or self.stepping == self.callers)
 
 
 @dataclass(slots=True)
-class _Try:
-    """A question (without a proposal) or a proposal under way. owed: nodes that have not answered."""
+class _Trial:
+    """A question (without a proposal) or a proposal under way; `owed` are the nodes that have not answered."""
 
     id: int
     owed: set[str]
@@ -116,36 +115,36 @@ class _Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Coordinator:
-    """Of one generation.
+    """Coordinator of one generation.
 
-    left: the nodes on which it runs, kept up to date by the owner
-    ranks: how many it has
-    period_s: `checkpoint.every`; None: only notices are a reason to save
-    stop: by which it is told to end, as far as the coordinator knows
-    due_s: when `tick` has something to do
+    remaining: nodes on which it runs, kept up to date by the owner
+    ranks: number of its ranks
+    period_s: `checkpoint.every`; None if only notices are a reason to save
+    stop: the stop it has received, as far as the coordinator knows
+    due_s: time of the next `tick`
     """
 
-    left: Collection[str]
+    remaining: Collection[str]
     ranks: int
     period_s: float | None
     stop: Stop | None = None
     due_s: float = math.inf
-    _told: dict[str, Counts] = field(default_factory=dict)
+    _counts: dict[str, Counts] = field(default_factory=dict)
     _schedule: Schedule = field(default_factory=Schedule)
     _id: int = 0
-    _try: _Try | None = None
+    _trial: _Trial | None = None
     _failures: int = 0
     _round_trip_s: float = 0.0
-    _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=LOOKS_PER_PERIOD + 2))
-    _called_s: float | None = None
+    _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=POLLS_PER_PERIOD + 2))
+    _first_call_s: float | None = None
     _saved_s: float | None = None
-    _saved_at: int | None = None
+    _saved_count: int | None = None
     _owes_notice: bool = False
 
-    def heard(self, node: str, counts: Counts, now_s: float) -> list[Order]:
-        """A launcher has said how far its ranks are."""
+    def counts_received(self, node: str, counts: Counts, now_s: float) -> list[Order]:
+        """Handle the counts that a launcher has sent."""
         was_complete = self._is_complete()
-        self._told[node] = counts
+        self._counts[node] = counts
         self._id = max(self._id, counts.pending, counts.schedule.id)
         if counts.schedule.id > self._schedule.id:
             self._schedule = counts.schedule
@@ -153,175 +152,183 @@ class Coordinator:
             return []
         segments = self._schedule.segments
         if not was_complete and segments and not segments[-1].every:
-            self._owes_notice = False  # an earlier server has seen to it
-        orders = [order for each in ([node] if was_complete else self.left) for order in self._settle(each)]
-        if self._try is None:
-            if counts.answers == 0 and self._has_reason():
+            self._owes_notice = False  # an earlier server has arranged the save
+        changed_nodes = [node] if was_complete else self.remaining
+        orders = [order for changed in changed_nodes for order in self._synchronize(changed)]
+        if self._trial is None:
+            if counts.answers == 0 and self._must_save():
                 self.due_s = now_s
-        elif counts.answers == self._try.id and node in self._try.owed:
-            orders += self._answered(self._try, node, now_s)
+        elif counts.answers == self._trial.id and node in self._trial.owed:
+            orders += self._answered(self._trial, node, now_s)
         return orders
 
     def stopped(self, stop: Stop) -> list[Order]:
-        """The generation is told to end; with a notice the ranks save once more, as soon as they can."""
+        """Handle a stop of the generation; with a notice the ranks save once more, as soon as they can."""
         self.stop, self._owes_notice, self._failures = stop, stop.notice_ms > 0, 0
         self.due_s = 0.0 if self._owes_notice else math.inf
-        return self._give_up()
+        return self._withdraw_trial()
 
-    def saved(self, now_s: float) -> None:
-        """A rank has saved a checkpoint, asked or not: the next one is due a period later."""
+    def checkpoint_saved(self, now_s: float) -> None:
+        """Schedule the next save a period later: a rank has saved a checkpoint, on request or not."""
         self._saved_s = now_s
 
     def tick(self, now_s: float) -> list[Order]:
-        """Do what is due by the clock: end a try that takes too long, or begin one."""
+        """Do what is due: end a trial that takes too long, or start one."""
         if now_s < self.due_s:
             return []
         self.due_s = math.inf
-        if self._try is not None:
-            self.due_s = now_s + AGAIN_S
-            return self._give_up()
-        if not self._is_complete() or not self._has_reason():
-            return []  # until a launcher says something
-        return self._begin(_Try(self._next_id(), set(self.left), now_s), "count", {})
+        if self._trial is not None:
+            self.due_s = now_s + RETRY_S
+            return self._withdraw_trial()
+        if not self._is_complete() or not self._must_save():
+            return []  # until the next message of a launcher
+        return self._start_trial(_Trial(self._next_id(), set(self.remaining), now_s), "count", {})
 
-    # -- what launchers hold -----------------------------------------------------------------------------------------
+    # -- state of the launchers --------------------------------------------------------------------------------------
 
     def _is_complete(self) -> bool:
-        """Return True if every launcher has spoken: before, one that has not may hold as agreed what is only a proposal
-        to another."""
-        return all(node in self._told for node in self.left)
+        """Return True if every launcher has sent its counts.
 
-    def _settle(self, node: str) -> Iterator[Order]:
-        """Bring a launcher to what holds, which it may have missed."""
-        counts = self._told[node]
+        Before that, an unheard launcher may hold as agreed what is only a proposal to another.
+        """
+        return all(node in self._counts for node in self.remaining)
+
+    def _synchronize(self, node: str) -> Iterator[Order]:
+        """Bring a launcher up to date, which may have missed a message."""
+        counts = self._counts[node]
         if counts.schedule.id < self._schedule.id:
-            yield node, "agree", self._agreed()
-        elif counts.pending > self._schedule.id and (self._try is None or counts.pending != self._try.id):
+            yield node, "agree", self._agreement()
+        elif counts.pending > self._schedule.id and (self._trial is None or counts.pending != self._trial.id):
             yield node, "withdraw", {"id": counts.pending}
 
-    def _agreed(self) -> dict[str, Any]:
+    def _agreement(self) -> dict[str, Any]:
         return {"id": self._schedule.id, "segments": [list(segment) for segment in self._schedule.segments]}
 
-    # -- a try -------------------------------------------------------------------------------------------------------
+    # -- a trial -----------------------------------------------------------------------------------------------------
 
-    def _has_reason(self) -> bool:
+    def _must_save(self) -> bool:
         if self.stop is not None:
             return self._owes_notice
-        return self.period_s is not None and any(counts.callers for counts in self._told.values())
+        return self.period_s is not None and any(counts.callers for counts in self._counts.values())
 
     def _next_id(self) -> int:
         self._id += 1
         return self._id
 
-    def _begin(self, trial: _Try, kind: str, fields: dict[str, Any]) -> list[Order]:
-        self._try = trial
-        self.due_s = trial.began_s + TRY_S
-        return [(node, kind, {"id": trial.id, **fields}) for node in self.left]
+    def _start_trial(self, trial: _Trial, kind: str, fields: dict[str, Any]) -> list[Order]:
+        self._trial = trial
+        self.due_s = trial.began_s + ANSWER_TIMEOUT_S
+        return [(node, kind, {"id": trial.id, **fields}) for node in self.remaining]
 
-    def _give_up(self) -> list[Order]:
-        trial, self._try = self._try, None
+    def _withdraw_trial(self) -> list[Order]:
+        trial, self._trial = self._trial, None
         if trial is None or trial.proposal is None:
             return []
-        return [(node, "withdraw", {"id": trial.id}) for node in self.left]
+        return [(node, "withdraw", {"id": trial.id}) for node in self.remaining]
 
-    def _answered(self, trial: _Try, node: str, now_s: float) -> list[Order]:
+    def _answered(self, trial: _Trial, node: str, now_s: float) -> list[Order]:
         trial.owed.discard(node)
-        if trial.proposal is not None and self._told[node].pending != trial.id:
-            self.due_s = now_s + AGAIN_S  # its disk takes nothing
-            return self._give_up()
-        if trial.proposal is not None and not self._told[node].fits(trial.proposal):
+        if trial.proposal is not None and self._counts[node].pending != trial.id:
+            self.due_s = now_s + RETRY_S  # the launcher could not publish it: its disk is full
+            return self._withdraw_trial()
+        if trial.proposal is not None and not self._counts[node].fits(trial.proposal):
             self._failures += 1
-            self.due_s = now_s if self._owes_notice else now_s + self._look_s()
-            return self._give_up()
-        if trial.owed & set(self.left):
+            self.due_s = now_s if self._owes_notice else now_s + self._poll_s()
+            return self._withdraw_trial()
+        if trial.owed & set(self.remaining):
             return []
-        self._try = None
+        self._trial = None
         if trial.proposal is not None:
             return self._agree(trial.id, trial.proposal, now_s)
         self._round_trip_s = now_s - trial.began_s
-        proposal = self._choose(now_s)
+        proposal = self._choose_proposal(now_s)
         if proposal is None:
-            self.due_s = now_s + self._look_s() if self._has_reason() and self._callers() else math.inf
+            self.due_s = now_s + self._poll_s() if self._must_save() and self._callers() else math.inf
             return []
         fields = {"unit": proposal.unit, "begin": proposal.begin}
-        return self._begin(_Try(self._next_id(), set(self.left), now_s, proposal), "propose", fields)
+        return self._start_trial(_Trial(self._next_id(), set(self.remaining), now_s, proposal), "propose", fields)
 
     def _agree(self, number: int, proposal: Segment, now_s: float) -> list[Order]:
-        self._schedule = Schedule(number, (*self._schedule.segments, proposal)[-MOST_SEGMENTS:])
+        self._schedule = Schedule(number, (*self._schedule.segments, proposal)[-MAX_SEGMENTS:])
         self._failures = 0
         self._owes_notice = False
-        self.due_s = math.inf if self.stop is not None else now_s + self._look_s()
-        return [(node, "agree", self._agreed()) for node in self.left]
+        self.due_s = math.inf if self.stop is not None else now_s + self._poll_s()
+        return [(node, "agree", self._agreement()) for node in self.remaining]
 
-    # -- which schedule ----------------------------------------------------------------------------------------------
+    # -- choice of the schedule --------------------------------------------------------------------------------------
 
-    def _choose(self, now_s: float) -> Segment | None:
-        """The schedule to propose; None when the one that holds is right."""
+    def _choose_proposal(self, now_s: float) -> Segment | None:
+        """Return the schedule to propose; None if the current one is right.
+
+        A proposal begins a margin after the largest count, so that every launcher publishes it before a rank gets
+        there: what the ranks do in two round trips, doubled with each failure.
+        """
         callers = self._callers()
         if not callers:
             return None
-        sample = _Sample(now_s, {unit: self._count(unit) for unit in UNITS})
+        sample = _Sample(now_s, {unit: self._max_count(unit) for unit in UNITS})
         if self._samples and sample.counts["call"] < self._samples[-1].counts["call"]:
-            self._samples.clear()  # other programs run as these ranks: again nobody knows how many of them call
-            self._called_s = None
-        self._called_s = now_s if self._called_s is None else self._called_s
+            self._samples.clear()  # the ranks run new programs: the number of callers is unknown again
+            self._first_call_s = None
+        self._first_call_s = now_s if self._first_call_s is None else self._first_call_s
         self._samples.append(sample)
-        is_settled = callers >= self.ranks or now_s >= self._called_s + LATECOMERS_S
+        is_settled = callers >= self.ranks or now_s >= self._first_call_s + SETTLE_S
         unit = self._unit(callers, is_settled=is_settled)
         rate = self._rate(unit)
-        margin = (1 + math.ceil(rate * 2 * self._round_trip_s)) << min(self._failures, MOST_DOUBLINGS)
-        begin = self._count(unit) + margin
+        margin = (1 + math.ceil(rate * 2 * self._round_trip_s)) << min(self._failures, MAX_DOUBLINGS)
+        begin = self._max_count(unit) + margin
         if self.stop is not None:
             return Segment(unit, begin, begin, 0)
         return self._periodic(unit, begin, rate, now_s) if is_settled else None
 
     def _periodic(self, unit: str, begin: int, rate: float, now_s: float) -> Segment | None:
+        """Return a periodic schedule, aligned with the last save; None while the current one is within tolerance."""
         if self.period_s is None or rate <= 0:
             return None
-        count, every = self._count(unit), max(1, round(self.period_s * rate))
+        count, every = self._max_count(unit), max(1, round(self.period_s * rate))
         newest = self._schedule.segments[-1:]
-        held = newest[0] if newest and newest[0].unit == unit else None
-        following = held.next_after(count) if held is not None else None
-        self._see_saves(held, count, rate, now_s)
+        current = newest[0] if newest and newest[0].unit == unit else None
+        following = current.next_after(count) if current is not None else None
+        self._note_saves(current, count, rate, now_s)
         saved_s = self._saved_s if self._saved_s is not None else now_s
-        wanted = max(count + (saved_s + self.period_s - now_s) * rate, count + 1)
-        if following is not None and abs(following - wanted) <= max(1, every * TOLERANCE, begin - count):
+        target = max(count + (saved_s + self.period_s - now_s) * rate, count + 1)
+        if following is not None and abs(following - target) <= max(1, every * TOLERANCE, begin - count):
             return None
-        return Segment(unit, begin, max(begin, round(wanted)), every)
+        return Segment(unit, begin, max(begin, round(target)), every)
 
-    def _see_saves(self, held: Segment | None, count: int, rate: float, now_s: float) -> None:
+    def _note_saves(self, current: Segment | None, count: int, rate: float, now_s: float) -> None:
         """Note the time of the last save by the schedule; at the beginning, the time of the first call."""
-        newest = held.newest_until(count) if held is not None else None
-        if self._saved_s is None and held is not None:  # agreed by an earlier server: it is right
-            following = held.next_after(count)
+        newest = current.newest_until(count) if current is not None else None
+        if self._saved_s is None and current is not None:  # agreed with an earlier server, so it is right
+            following = current.next_after(count)
             ahead_s = 0.0 if following is None else (following - count) / rate - (self.period_s or 0)
-            self._saved_s = now_s + min(0.0, ahead_s)  # it is far ahead of ranks that have begun anew
+            self._saved_s = now_s + min(0.0, ahead_s)  # it is far ahead of ranks that have restarted
         elif self._saved_s is None:
-            self._saved_s = self._called_s
-        elif newest is not None and newest != self._saved_at:
+            self._saved_s = self._first_call_s
+        elif newest is not None and newest != self._saved_count:
             self._saved_s = max(self._saved_s, now_s - (count - newest) / rate)
-        self._saved_at = newest
+        self._saved_count = newest
 
     def _callers(self) -> int:
-        return sum(self._told[node].callers for node in self.left)
+        return sum(self._counts[node].callers for node in self.remaining)
 
     def _unit(self, callers: int, *, is_settled: bool) -> str:
-        """Steps, if all that call report them. A single rank may ask as often as it likes: its calls are counted."""
-        stepping = sum(self._told[node].stepping for node in self.left)
+        """Return `step` if all callers report steps; a single rank may call as often as it likes: its calls count."""
+        stepping = sum(self._counts[node].stepping for node in self.remaining)
         return "call" if stepping < callers or (callers == 1 and is_settled) else "step"
 
-    def _count(self, unit: str) -> int:
-        return max((self._told[node].count(unit) for node in self.left), default=-1)
+    def _max_count(self, unit: str) -> int:
+        return max((self._counts[node].count(unit) for node in self.remaining), default=-1)
 
     def _rate(self, unit: str) -> float:
-        """Counts per second, of the rank that is furthest, in the latest period."""
-        known = [sample for sample in self._samples if sample.counts[unit] >= 0]
-        if len(known) < 2:
+        """Return counts per second of the furthest rank, over the latest period."""
+        samples = [sample for sample in self._samples if sample.counts[unit] >= 0]
+        if len(samples) < 2:
             return 0.0
-        seconds = known[-1].at_s - known[0].at_s
-        return max(0.0, (known[-1].counts[unit] - known[0].counts[unit]) / seconds) if seconds > 0 else 0.0
+        seconds = samples[-1].at_s - samples[0].at_s
+        return max(0.0, (samples[-1].counts[unit] - samples[0].counts[unit]) / seconds) if seconds > 0 else 0.0
 
-    def _look_s(self) -> float:
+    def _poll_s(self) -> float:
         if self._owes_notice:
-            return LOOK_MIN_S
-        return min(LOOK_MAX_S, max(LOOK_MIN_S, (self.period_s or math.inf) / LOOKS_PER_PERIOD))
+            return MIN_POLL_S
+        return min(MAX_POLL_S, max(MIN_POLL_S, (self.period_s or math.inf) / POLLS_PER_PERIOD))

@@ -1,1 +1,1 @@
-"""Hangs and stragglers, judged from what all launchers of a gang report."""
+"""Hangs and stragglers, judged from the reports of all launchers of a gang."""

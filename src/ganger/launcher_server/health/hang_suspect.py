@@ -1,14 +1,12 @@
-"""Which rank holds a gang up that stands still: named by what is known of all of them. Pure; called by `hang`.
-
-The order: docs/reference/failures.md, "Hang".
-"""
+"""Choice of the rank that holds a hanging gang up, by comparing all ranks; docs/how-to/failures.md, "Hang", has the
+order."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.launcher_server.health.stall_messages import Detail
+from ganger.launcher_server.health.stall_messages import RankDetail
 
 BUSY_PERMILLE: Final = 500
 ASLEEP_PERMILLE: Final = 100
@@ -17,23 +15,23 @@ _STATES: Final = {"T": "is stopped", "D": "is blocked in the kernel"}
 
 @dataclass(frozen=True, slots=True)
 class HangSuspect:
-    """The rank, and what tells it from the others, as the end of a sentence that begins with it."""
+    """The rank, and what distinguishes it, as the end of a sentence that begins with it."""
 
-    detail: Detail
-    why: str
-
-
-def suspect(ranks: Sequence[Detail], places: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
-    """None when nothing tells one from the others. `places`: the frames of each rank's first thread, if known."""
-    return _still(ranks) or _behind(ranks) or _elsewhere(ranks, places) or _busy(ranks)
+    detail: RankDetail
+    reason: str
 
 
-def _still(ranks: Sequence[Detail]) -> HangSuspect | None:
-    found = [rank for rank in ranks if rank.state in _STATES]
-    return HangSuspect(found[0], _STATES[found[0].state]) if len(found) == 1 else None
+def find_suspect(ranks: Sequence[RankDetail], places: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
+    """Return the rank that differs from the others, or None; `places` are the frames of each rank's first thread."""
+    return _only_stopped(ranks) or _furthest_behind(ranks) or _only_elsewhere(ranks, places) or _only_busy(ranks)
 
 
-def _behind(ranks: Sequence[Detail]) -> HangSuspect | None:
+def _only_stopped(ranks: Sequence[RankDetail]) -> HangSuspect | None:
+    stopped = [rank for rank in ranks if rank.state in _STATES]
+    return HangSuspect(stopped[0], _STATES[stopped[0].state]) if len(stopped) == 1 else None
+
+
+def _furthest_behind(ranks: Sequence[RankDetail]) -> HangSuspect | None:
     steps = {rank.rank: rank.step for rank in ranks if rank.step is not None}
     oldest = [rank for rank in ranks if rank.step is not None and rank.step == min(steps.values())]
     if len(oldest) != 1 or len(steps) < 2:
@@ -41,20 +39,20 @@ def _behind(ranks: Sequence[Detail]) -> HangSuspect | None:
     return HangSuspect(oldest[0], f"has done step {oldest[0].step} and no later one, the others have")
 
 
-def _elsewhere(ranks: Sequence[Detail], places: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
-    """By the innermost frame first: whoever leads a collective comes to it by a way of its own."""
+def _only_elsewhere(ranks: Sequence[RankDetail], places: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
+    """Compare the innermost frame first: the rank that leads a collective gets to it by a way of its own."""
     if len(places) < 3:
         return None
     innermost = {rank: frames[:1] for rank, frames in places.items()}
-    for where in (innermost, places):
-        counts = Counter(where.values())
-        alone = [rank for rank in ranks if rank.rank in where and counts[where[rank.rank]] == 1]
+    for frames_by_rank in (innermost, places):
+        counts = Counter(frames_by_rank.values())
+        alone = [rank for rank in ranks if rank.rank in frames_by_rank and counts[frames_by_rank[rank.rank]] == 1]
         if len(alone) == 1:
             return HangSuspect(alone[0], f"is elsewhere than the others: {places[alone[0].rank][0]}")
     return None
 
 
-def _busy(ranks: Sequence[Detail]) -> HangSuspect | None:
+def _only_busy(ranks: Sequence[RankDetail]) -> HangSuspect | None:
     busy = [rank for rank in ranks if rank.busy_permille >= BUSY_PERMILLE]
     asleep = [rank for rank in ranks if rank.busy_permille <= ASLEEP_PERMILLE]
     if len(busy) != 1 or len(asleep) != len(ranks) - 1 or not asleep:

@@ -1,6 +1,6 @@
-"""The messages `standing` and `stacked`, by which a launcher says how its ranks stand, as objects. Used by `hang`.
+"""The messages `standing` and `stacked` as objects: the state of a node's ranks.
 
-The fields are those of docs/reference/launcher-protocol.md, "Standing".
+docs/reference/launcher-protocol.md, "Standing", describes the fields.
 """
 
 from collections.abc import Collection
@@ -9,8 +9,12 @@ from typing import Any, NamedTuple, Self
 
 
 class StoppedRank(NamedTuple):
-    """A rank whose processes stand still: `kind` is stopped, blocked or dead; since when, in Unix ms; whether its node
-    has seen ranks make steps."""
+    """A rank that makes no progress.
+
+    kind: stopped, blocked or dead
+    since_ms: in Unix ms
+    is_known: True if its node has seen ranks make steps
+    """
 
     rank: int
     kind: str
@@ -20,7 +24,7 @@ class StoppedRank(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallReport:
-    """Of the ranks of one node."""
+    """Stall report of the ranks of one node."""
 
     has_run: bool
     reports: bool = False
@@ -29,20 +33,20 @@ class StallReport:
     deserted_ms: int | None = None
 
     @classmethod
-    def of(cls, message: dict[str, Any], ranks: Collection[int]) -> Self:
-        """Take what a message says of these ranks."""
+    def from_message(cls, message: dict[str, Any], ranks: Collection[int]) -> Self:
+        """Convert a message, limited to these ranks."""
         return cls(
             has_run=message["has_run"],
             reports=message["reports"],
-            frozen=tuple(StoppedRank(*each) for each in message["frozen"] if each[0] in ranks),
+            frozen=tuple(StoppedRank(*fields) for fields in message["frozen"] if fields[0] in ranks),
             silent_ms=message["silent_ms"],
             deserted_ms=message["deserted_ms"],
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
-    """One rank when the stacks were taken: its newest step, its state as /proc has it, how much it worked lately."""
+class RankDetail:
+    """One rank when the stacks were taken: newest step, state in /proc, how much it worked lately."""
 
     rank: int
     node: str
@@ -51,21 +55,21 @@ class Detail:
     busy_permille: int
 
 
-def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple[Detail, ...]:
-    """Return what `stacked` says of these ranks."""
+def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple[RankDetail, ...]:
+    """Convert a `stacked` message, limited to these ranks."""
     return tuple(
-        Detail(
+        RankDetail(
             rank=int(rank),
             node=node,
-            step=found["step"],
-            state=found["state"],
-            busy_permille=found["busy_permille"],
+            step=fields["step"],
+            state=fields["state"],
+            busy_permille=fields["busy_permille"],
         )
-        for rank, found in message["ranks"].items()
+        for rank, fields in message["ranks"].items()
         if int(rank) in ranks
     )
 
 
-def frame(function: str, file: str, line: int) -> str:
-    """A place in a program, as people are told of it."""
+def format_frame(function: str, file: str, line: int) -> str:
+    """Format a stack frame for display."""
     return f"{function} ({file}:{line})"

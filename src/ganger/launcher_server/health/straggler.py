@@ -1,7 +1,9 @@
-"""Which ranks are slower than their peers: by what their steps take or, where they step together, by who is at work
-while the others wait. Pure; called by `hang`.
+"""Straggler detection: ranks whose steps take longer or, if ranks step together, that work while others wait.
 
-The rule, and what it does not detect: docs/reference/failures.md, "Straggler".
+docs/how-to/failures.md, "Straggler", has the rule, and what it does not detect. Pure.
+
+Ranks that synchronize in each step all have the step time of the slowest, so step times alone cannot tell it. There the
+share of a step in which each rank runs does: the slowest works all the time, the others rest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +14,7 @@ from typing import Final, Self
 from ganger.model.decision import Start
 from ganger.model.event import Slow, StepWork
 
-TIMES: Final = 1.5
+SLOW_FACTOR: Final = 1.5
 DEVIATIONS: Final = 3
 TOGETHER: Final = 1.25
 BUSY_PERMILLE: Final = 850
@@ -20,16 +22,21 @@ HELD_UP_PERMILLE: Final = 750
 RESTS: Final = 3
 MORE_PERMILLE: Final = 50
 FRESH_S: Final = 15.0
-"""What a node says of its ranks comes each 10 s, or with each step that takes longer."""
+"""Nodes report every 10 s, or with each step that takes longer."""
 FRESH_STEPS: Final = 2
 AT_ONCE_S: Final = 1.0
-"""What was said so close together is of the same time: work is that of 8 s and more."""
+"""Reports this close together describe the same time: work covers 8 s and more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepShares:
-    """How much of its steps a rank ran, how much it ran or waited for a processor, and how much of nearly all of them,
-    in permille; when that was said."""
+    """Shares of its steps, in permille, of one rank.
+
+    ran: in which it ran
+    busy: in which it ran or waited for a processor
+    least: the same, exceeded in nearly all steps
+    at_s: when it was reported
+    """
 
     ran: int
     busy: int
@@ -38,49 +45,58 @@ class StepShares:
 
     @classmethod
     def of(cls, shares: Sequence[int], at_s: float) -> Self:
-        """Take what `progressed` says of one rank's work."""
+        """Convert one rank's work of a `progressed` message."""
         ran, busy, least = shares
         return cls(ran, busy, least, at_s)
 
     def step(self, step_ms: float) -> StepWork:
-        """Of a step that takes so long."""
+        """Return the times within a step of that duration."""
         return StepWork(ran_ms=int(self.ran * step_ms / 1000), queued_ms=int((self.busy - self.ran) * step_ms / 1000))
 
 
 @dataclass(slots=True)
 class StepPaces:
-    """What the nodes of a generation say of its ranks: node and time of a step in ms, work; when each has spoken. told:
-    those found slow; doubted: those that seem to be, and the nodes that have said nothing else since."""
+    """Step times and work of a generation's ranks, as reported by its nodes.
+
+    steps: node and step time in ms, by rank
+    works: work, by rank
+    last_report_s: time of the last report, by node
+    reported: ranks that were reported as slow
+    unconfirmed: ranks that seem slow, with the nodes that have sent a report since
+    """
 
     steps: dict[int, tuple[str, int]] = field(default_factory=dict)
     works: dict[int, StepShares] = field(default_factory=dict)
-    spoken: dict[str, float] = field(default_factory=dict)
-    told: set[int] = field(default_factory=set)
-    doubted: dict[int, set[str]] = field(default_factory=dict)
+    last_report_s: dict[str, float] = field(default_factory=dict)
+    reported: set[int] = field(default_factory=set)
+    unconfirmed: dict[int, set[str]] = field(default_factory=dict)
 
-    def heard(self, node: str, pace: Mapping[str, int], work: Mapping[str, Sequence[int]], at_s: float) -> None:
-        """Take what `progressed` says of a node's ranks."""
+    def add_report(self, node: str, pace: Mapping[str, int], work: Mapping[str, Sequence[int]], at_s: float) -> None:
+        """Add the report of a node's ranks."""
         self.steps.update({int(rank): (node, step_ms) for rank, step_ms in pace.items()})
         self.works.update({int(rank): StepShares.of(shares, at_s) for rank, shares in work.items()})
-        self.spoken[node] = at_s
-        for nodes in self.doubted.values():
+        self.last_report_s[node] = at_s
+        for nodes in self.unconfirmed.values():
             nodes.add(node)
 
-    def news(self, start: Start, at_s: float) -> list[Slow]:
-        """The ranks that turn out to be slow, each once: as soon as nothing can be said for them but that their node
-        has spoken at another time than the others, when all ranks were slower, or faster."""
-        found = [slow for peers in _roles(self.steps, start) for slow in self._among(peers, start, at_s)]
-        self.doubted = {slow.rank: self.doubted.get(slow.rank, set()) for slow in found}
-        news = [slow for slow in found if slow.rank not in self.told and self._is_sure(slow)]
-        self.told.update(slow.rank for slow in news)
-        return news
+    def find_slow(self, start: Start, at_s: float) -> list[Slow]:
+        """Return the ranks newly found slow, each once.
 
-    def _is_sure(self, slow: Slow) -> bool:
-        is_of_one_time = max(self.spoken.values()) - min(self.spoken.values()) <= AT_ONCE_S
-        return (slow.work is not None and is_of_one_time) or self.doubted[slow.rank] >= set(self.spoken)
+        A rank is slow as soon as the difference cannot be due to its node having reported at another time than the
+        others, when all ranks were slower, or faster.
+        """
+        suspects = [slow for peers in _steps_by_role(self.steps, start) for slow in self._among(peers, start, at_s)]
+        self.unconfirmed = {slow.rank: self.unconfirmed.get(slow.rank, set()) for slow in suspects}
+        new_slow = [slow for slow in suspects if slow.rank not in self.reported and self._is_certain(slow)]
+        self.reported.update(slow.rank for slow in new_slow)
+        return new_slow
+
+    def _is_certain(self, slow: Slow) -> bool:
+        is_of_one_time = max(self.last_report_s.values()) - min(self.last_report_s.values()) <= AT_ONCE_S
+        return (slow.work is not None and is_of_one_time) or self.unconfirmed[slow.rank] >= set(self.last_report_s)
 
     def _among(self, peers: dict[int, int], start: Start, at_s: float) -> Iterator[Slow]:
-        slow, awaited = slower(peers), self._waited_for(peers, at_s)
+        slow, awaited = slow_ranks(peers), self._awaited(peers, at_s)
         for rank in sorted({*slow, *awaited}):
             others = [other for other in peers if other != rank]
             peers_ms = median(peers[other] for other in others)
@@ -93,46 +109,46 @@ class StepPaces:
                 step_ms=peers[rank],
                 peers_ms=int(peers_ms),
                 work=self.works[rank].step(peers[rank]) if by_work else None,
-                peers_work=_usual([self.works[other] for other in others]).step(peers_ms) if by_work else None,
+                peers_work=_median_shares([self.works[other] for other in others]).step(peers_ms) if by_work else None,
             )
 
-    def _waited_for(self, peers: dict[int, int], at_s: float) -> list[int]:
-        """Only when the work of all of them is known."""
+    def _awaited(self, peers: dict[int, int], at_s: float) -> list[int]:
+        """Return the ranks that the others wait for, if the work of all of them is known."""
         works = {rank: self.works[rank] for rank in peers if rank in self.works}
-        is_known = len(works) == len(peers) and all(_is_fresh(work, peers[rank], at_s) for rank, work in works.items())
-        return waited_for(peers, works) if is_known else []
+        are_known = len(works) == len(peers) and all(_is_fresh(work, peers[rank], at_s) for rank, work in works.items())
+        return awaited_ranks(peers, works) if are_known else []
 
 
-def slower(values: Mapping[int, int]) -> list[int]:
-    """Ranks of which a value is much more than that of their peers, by median and median absolute deviation."""
-    found = []
+def slow_ranks(values: Mapping[int, int]) -> list[int]:
+    """Return the ranks whose value far exceeds that of their peers, by median and median absolute deviation."""
+    slow = []
     for rank, value in values.items():
-        peers = [other for other_rank, other in values.items() if other_rank != rank]
+        peers = [peer_value for other_rank, peer_value in values.items() if other_rank != rank]
         if not peers:
             continue
-        usual = median(peers)
-        deviation = median(abs(peer - usual) for peer in peers)
-        if value > TIMES * usual and value - usual > DEVIATIONS * deviation:
-            found.append(rank)
-    return found
+        peer_median = median(peers)
+        deviation = median(abs(peer - peer_median) for peer in peers)
+        if value > SLOW_FACTOR * peer_median and value - peer_median > DEVIATIONS * deviation:
+            slow.append(rank)
+    return slow
 
 
-def waited_for(steps: Mapping[int, int], works: Mapping[int, StepShares]) -> list[int]:
-    """Ranks that step together with their peers, have much more to do than those and, other than those, never rest."""
-    most = max((work.ran for work in works.values()), default=0)
-    found = []
-    for rank in slower({rank: work.ran for rank, work in works.items()}):
+def awaited_ranks(steps: Mapping[int, int], works: Mapping[int, StepShares]) -> list[int]:
+    """Return the ranks that step together with their peers, work much more, and unlike those never rest."""
+    max_ran = max((work.ran for work in works.values()), default=0)
+    awaited = []
+    for rank in slow_ranks({rank: work.ran for rank, work in works.items()}):
         own, others = works[rank], [other for other in works if other != rank]
-        usual, usual_ms = _usual([works[other] for other in others]), median(steps[other] for other in others)
-        is_together = steps[rank] <= TOGETHER * usual_ms and usual_ms <= TOGETHER * steps[rank]
-        has_most = own.ran >= usual.ran + MORE_PERMILLE and own.ran * TIMES >= most
-        rests = RESTS * (1000 - own.least) > 1000 - usual.busy or own.busy < BUSY_PERMILLE
-        if is_together and has_most and not rests and usual.busy <= HELD_UP_PERMILLE:
-            found.append(rank)
-    return found
+        peers, peers_ms = _median_shares([works[other] for other in others]), median(steps[other] for other in others)
+        is_together = steps[rank] <= TOGETHER * peers_ms and peers_ms <= TOGETHER * steps[rank]
+        has_most = own.ran >= peers.ran + MORE_PERMILLE and own.ran * SLOW_FACTOR >= max_ran
+        rests = RESTS * (1000 - own.least) > 1000 - peers.busy or own.busy < BUSY_PERMILLE
+        if is_together and has_most and not rests and peers.busy <= HELD_UP_PERMILLE:
+            awaited.append(rank)
+    return awaited
 
 
-def _usual(works: Sequence[StepShares]) -> StepShares:
+def _median_shares(works: Sequence[StepShares]) -> StepShares:
     ran, busy = median(work.ran for work in works), median(work.busy for work in works)
     return StepShares(int(ran), int(busy), int(median(work.least for work in works)), min(work.at_s for work in works))
 
@@ -141,11 +157,11 @@ def _is_fresh(work: StepShares, step_ms: int, at_s: float) -> bool:
     return at_s - work.at_s <= FRESH_S + FRESH_STEPS * step_ms / 1000
 
 
-def _roles(steps: Mapping[int, tuple[str, int]], start: Start) -> list[dict[int, int]]:
-    """What a step takes, by rank, of the ranks of each role: roles differ by what they are for."""
-    found: dict[int, dict[int, int]] = {}
+def _steps_by_role(steps: Mapping[int, tuple[str, int]], start: Start) -> list[dict[int, int]]:
+    """Return the step times by rank for each role: roles differ in what they do."""
+    by_role: dict[int, dict[int, int]] = {}
     for share in start.shares:
         for rank in share.ranks:
             if rank in steps:
-                found.setdefault(share.part, {})[rank] = steps[rank][1]
-    return list(found.values())
+                by_role.setdefault(share.part, {})[rank] = steps[rank][1]
+    return list(by_role.values())

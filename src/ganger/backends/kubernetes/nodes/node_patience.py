@@ -153,7 +153,7 @@ class LauncherContact:
         """Return the evidence about each node that these generations hold."""
         evidence: dict[str, LauncherEvidence] = {}
         for generation in generations:
-            for node in generation.left:
+            for node in generation.remaining:
                 known = evidence.get(node, NO_EVIDENCE)
                 times_s = (known.disconnected_s, self._disconnected_s.get((generation.gang, node)))
                 last_s = max((time_s for time_s in times_s if time_s is not None), default=None)

@@ -21,7 +21,7 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.objects import Pod
 from ganger.launcher_server.dispatcher import Dispatcher, send_stop
-from ganger.launcher_server.generation_state import Generation, begun
+from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import Job
 from ganger.ports import Compose, LiveGeneration, Report
@@ -63,7 +63,7 @@ class GangRuntime:
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """Resume what runs, finish what was only decided, and delete pods of generations that are not live."""
         state = self._state
-        state.generations.update({item.job.id: begun(item.start, item.job, item.stopping) for item in live})
+        state.generations.update({item.job.id: new_generation(item.start, item.job, item.stopping) for item in live})
         state.dispatcher = Dispatcher(self._sessions.world, report, state.loop)
         state.is_open = True
         pods: dict[tuple[str, int], dict[str, Pod]] = {}
@@ -86,7 +86,7 @@ class GangRuntime:
             for node in previous.start.nodes:
                 key = self._state.pod_key(previous, node)
                 self._state.loop.call_later(STALE_AFTER_S, self._end.delete_stale, key)
-        generation = self._state.generations[start.gang] = begun(start, job)
+        generation = self._state.generations[start.gang] = new_generation(start, job)
         self._sessions.prepare(generation)
         self._state.run(self._place(generation))
 
@@ -110,7 +110,7 @@ class GangRuntime:
         run on, so a connected launcher is told to stop.
         """
         for generation in self._state.generations.values():
-            if node in generation.left:
+            if node in generation.remaining:
                 if (connection := self._sessions.connection(generation.gang, node)) is not None:
                     send_stop(
                         connection, Stop(gang=generation.gang, generation=generation.number, cause=Cause.NODE_LOST)
@@ -162,7 +162,7 @@ class GangRuntime:
         except NotLeadingError:
             return
         except AttemptError as error:
-            state.fail(generation, error.node, error.detail, error.cause)
+            state.report_failure(generation, error.node, error.detail, error.cause)
         state.placed_uids[attempt] = {node: pod.metadata.uid for node, pod in placed.items()}
         del state.ended_while_placing[attempt]
         self._delete_on_lost_nodes(generation, placed)
@@ -177,7 +177,7 @@ class GangRuntime:
     def _delete_on_lost_nodes(self, generation: Generation, placed: Mapping[str, Pod]) -> None:
         """Delete pods that were bound to a node while it was being lost: `lose` did not see them there."""
         for node, bound in placed.items():
-            if node in generation.failed and node not in generation.left:
+            if node in generation.failed and node not in generation.remaining:
                 pod = self._cache.pods.get(bound.metadata.key, bound)
                 if not is_over(pod):
                     self._state.run(self._end.delete(pod, at_once=not self._cache.is_available(node)))

@@ -31,7 +31,7 @@ class GenerationEnd:
         if (generation.gang, generation.number) in self._state.ended_while_placing:
             return
         disconnected = []
-        for node in generation.left:
+        for node in generation.remaining:
             connection = self._sessions.connection(generation.gang, node)
             if connection is None:
                 disconnected.append(node)
@@ -39,12 +39,12 @@ class GenerationEnd:
                 send_stop(connection, stop)
         if disconnected:
             self._state.run(self.clear(generation, disconnected))
-        if generation.left:
+        if generation.remaining:
             limit_s = (stop.notice_ms + kill_after_ms(stop.cause)) / 1000 + WEDGED_AFTER_S
             generation.deadline = self._state.loop.call_later(limit_s, self._clear_all, generation)
 
     def _clear_all(self, generation: Generation) -> None:
-        self._state.run(self.clear(generation, list(generation.left)))
+        self._state.run(self.clear(generation, list(generation.remaining)))
 
     async def clear(self, generation: Generation, nodes: list[str]) -> None:
         """Delete the pods on these nodes; report nodes without a pod as cleared now, the others when their pod ends."""
@@ -53,7 +53,7 @@ class GenerationEnd:
         except NotLeadingError:
             return
         for node in nodes:
-            if node not in with_pods and node in generation.left:
+            if node not in with_pods and node in generation.remaining:
                 self._state.report(Cleared(gang=generation.gang, generation=generation.number, nodes=(node,)))
                 generation.clear(node)
 
@@ -66,7 +66,7 @@ class GenerationEnd:
         end = message_events.ending(self._sessions.records.task(gang, node), gang, number, node)
         if end is None and attempt_pods.has_succeeded(self._state.pod(generation, node)):
             end = Finished(gang=gang, generation=number, nodes=(node,))  # its launcher had no controller to report to
-        is_done = self._state.dispatcher.done(generation) is not None
+        is_done = self._state.dispatcher.report_if_done(generation) is not None
         if isinstance(end, Finished):
             self._state.report(end)
         elif not is_done and not generation.stopping and node not in generation.failed:

@@ -78,7 +78,7 @@ class LauncherSessions:
 
     def forget(self, gang: str) -> None:
         """Dismiss the launchers of a gang that has ended."""
-        for connection in self.listener.of_gang(gang).values():
+        for connection in self.listener.connections_of(gang).values():
             connection.send("leave")
         self.records.forget(gang)
         self._newest_reports.pop(gang, None)
@@ -94,14 +94,16 @@ class LauncherSessions:
     def connected(self, connection: Connection) -> None:
         """Do nothing before the launcher has identified itself."""
 
-    def greeted(self, connection: Connection, hello: Hello) -> None:
+    def launcher_connected(self, connection: Connection, hello: Hello) -> None:
         """Handle a launcher that connected, for the first time or again: send it what applies now."""
         if not self._state.is_open or self._state.cache.is_ignored(hello.gang):
             connection.close()
             return
         connection.send("welcome")
         generation = self._state.generations.get(hello.gang)
-        is_current = generation is not None and generation.number == hello.generation and hello.node in generation.left
+        is_current = (
+            generation is not None and generation.number == hello.generation and hello.node in generation.remaining
+        )
         if generation is None or not is_current:
             for number in hello.generations:
                 send_stop(connection, Stop(gang=hello.gang, generation=number, cause=Cause.USER))
@@ -118,14 +120,14 @@ class LauncherSessions:
         else:
             self._send_plans(generation)
 
-    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+    def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         """Handle a message about a generation, current or not: the core tells them apart."""
         if not self._state.is_open:
             return
         current = self._state.dispatcher.current(hello, message)
-        if self.records.heard(hello.gang, hello.node, message, None if current is None else current.ranks):
+        if self.records.message_received(hello.gang, hello.node, message, None if current is None else current.ranks):
             return
-        self._state.dispatcher.heard(connection, hello, message, current)
+        self._state.dispatcher.message_received(connection, hello, message, current)
         match message["type"]:
             case "cleared":
                 connection.send("leave")  # its pod is of this generation alone
@@ -133,18 +135,18 @@ class LauncherSessions:
                 report = message_events.newest_report(message, time.time_ns() // 1_000_000)
                 self._newest_reports[hello.gang] = report
 
-    def refused(self, hello: Hello, why: str) -> None:
+    def message_refused(self, hello: Hello, why: str) -> None:
         """Handle a refused message: after several in a row the launcher's pod is deleted."""
-        if self._state.is_open and self._state.dispatcher.refused(hello, why):
+        if self._state.is_open and self._state.dispatcher.message_refused(hello, why):
             self._rejected(self._state.generations[hello.gang], hello.node)
 
-    def parted(self, connection: Connection) -> None:
+    def launcher_disconnected(self, connection: Connection) -> None:
         """Handle a lost connection; the launcher may connect again."""
         hello = connection.hello
         generation = self._state.generations.get(hello.gang) if hello and self._state.is_open else None
         if hello is None or generation is None or generation.number != hello.generation:
             return
-        if hello.node in generation.left and self.connection(hello.gang, hello.node) is None:
+        if hello.node in generation.remaining and self.connection(hello.gang, hello.node) is None:
             self._contact.disconnected(hello.gang, hello.node, self._state.loop.time())
             self._disconnected(generation, hello.node)
 
@@ -159,7 +161,7 @@ class LauncherSessions:
         try:
             plans = self._plans(generation, addresses)
         except Exception as error:  # noqa: BLE001 - plug-ins make plans; whatever they raise, the gang must not hang
-            self._state.fail(generation, generation.start.nodes[0], f"cannot make a launch plan: {error}")
+            self._state.report_failure(generation, generation.start.nodes[0], f"cannot make a launch plan: {error}")
             return
         secrets = SECRETS if generation.job.spec.secrets else None
         for plan in plans:

@@ -73,12 +73,12 @@ class PodEvents:
         pod = self._state.cache.pods.get(key)
         mark = object_names.mark(pod) if pod is not None else None
         if pod is not None and mark is not None and mark.node not in generation.failed and (detail := problem(pod)):
-            self._state.fail(generation, mark.node, detail)
+            self._state.report_failure(generation, mark.node, detail)
 
     def _is_current(self, generation: Generation, node: str, pod: Pod) -> bool:
         """Return whether a generation is left on a node as this pod, and not as one created after this one was gone."""
         uids = self._state.placed_uids.get((generation.gang, generation.number), {})
-        return node in generation.left and uids.get(node, pod.metadata.uid) == pod.metadata.uid
+        return node in generation.remaining and uids.get(node, pod.metadata.uid) == pod.metadata.uid
 
     def _may_recreate(self, generation: Generation) -> bool:
         now_s = self._state.loop.time()

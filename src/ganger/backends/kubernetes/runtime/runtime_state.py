@@ -53,13 +53,13 @@ class RuntimeState:
     def report(self, event: Event) -> None:
         """Report an event to the core while the runtime is open."""
         if self.is_open:
-            self.dispatcher.tell(event)
+            self.dispatcher.report_event(event)
 
-    def fail(self, generation: Generation, node: str, detail: str, cause: Cause = Cause.START_FAILED) -> None:
+    def report_failure(self, generation: Generation, node: str, detail: str, cause: Cause = Cause.START_FAILED) -> None:
         """Report that a generation cannot start; the core then stops what is left of it."""
         if generation.stopping is None:
             failed = Failed(gang=generation.gang, generation=generation.number, node=node, cause=cause, detail=detail)
-            self.dispatcher.fail(generation, failed)
+            self.dispatcher.report_failure(generation, failed)
 
     def forget(self, generation: Generation) -> None:
         """Forget a generation that is over."""

@@ -1,4 +1,4 @@
-"""The exception that ended a rank, in what CPython and those around it print. `{D}` is the job's directory."""
+"""The exception that ended a rank, in the output of CPython and libraries; `{D}` is the job's directory."""
 
 import traceback
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.logs.python_error import ended_by, find, read_error, telling
+from ganger.launcher.logs.python_error import find_error, find_exit_error, most_telling_line, read_error
 from ganger.launcher_server import message_schema
 from tests.launcher.forged import HEAD, MESSAGES, written
 
@@ -161,7 +161,7 @@ KeyError: 'lr'
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "summary"),
     [
         (PLAIN, OF_NET),
         ("[rank0]: " + PLAIN.replace("\n", "\n[rank0]: "), OF_NET),
@@ -205,8 +205,8 @@ KeyError: 'lr'
         ("", None),
     ],
 )  # fmt: skip
-def test_the_first_cause_is_found(text: str, told: str | None) -> None:
-    assert _told(text) == told
+def test_the_first_cause_is_found(text: str, summary: str | None) -> None:
+    assert _summary(text) == summary
 
 
 @pytest.mark.parametrize(
@@ -218,20 +218,20 @@ def test_the_first_cause_is_found(text: str, told: str | None) -> None:
         (PLAIN, TORCHRUN, True),
     ],
 )
-def test_what_was_written_long_before(earlier: str, last: str, is_cause: bool) -> None:
+def test_an_earlier_error(earlier: str, last: str, is_cause: bool) -> None:
     lines = [(1, line) for line in earlier.splitlines()] + [(60_000, line) for line in last.splitlines()]
-    found = find(lines, "{D}")
-    assert found is not None
-    assert (found["type"] == "KeyError") is is_cause
+    error = find_error(lines, "{D}")
+    assert error is not None
+    assert (error["type"] == "KeyError") is is_cause
 
 
-def _told(text: str) -> str | None:
+def _summary(text: str) -> str | None:
     lines = [(1, line) for line in text.replace("{D}", "/job").splitlines()]
-    found = find(lines, "/job")
-    if found is None:
+    error = find_error(lines, "/job")
+    if error is None:
         return None
-    words = f"{found['file']}:{found['line']}: {found['type']}: {found['message'] or found['source']}"
-    return f"{words} | {found['led_to']}" if found["led_to"] else words
+    summary = f"{error['file']}:{error['line']}: {error['type']}: {error['message'] or error['source']}"
+    return f"{summary} | {error['led_to']}" if error["led_to"] else summary
 
 
 def _divide() -> float:
@@ -252,14 +252,14 @@ def _note() -> None:
 
 
 def _group() -> None:
-    raise ExceptionGroup("two", [_caught(_wrap), KeyError("x")])
+    raise ExceptionGroup("two", [_catch(_wrap), KeyError("x")])
 
 
 def _imports() -> None:
     compile("def f(:\n", str(Path(__file__).with_name("broken.py")), "exec")
 
 
-def _caught(function: Callable[[], object]) -> Exception:
+def _catch(function: Callable[[], object]) -> Exception:
     try:
         function()
     except Exception as error:  # noqa: BLE001 - whatever it raises
@@ -278,11 +278,11 @@ def _caught(function: Callable[[], object]) -> Exception:
     ],
 )
 def test_as_this_python_prints_it(function: Callable[[], object], kind: str, message: str) -> None:
-    text = "".join(traceback.format_exception(_caught(function)))
-    found = find([(1, line) for line in text.splitlines()], str(Path(__file__).parent))
-    assert found is not None
-    assert (found["type"], found["message"]) == (kind, message)
-    assert found["file"] == ("broken.py" if function is _imports else Path(__file__).name)
+    text = "".join(traceback.format_exception(_catch(function)))
+    error = find_error([(1, line) for line in text.splitlines()], str(Path(__file__).parent))
+    assert error is not None
+    assert (error["type"], error["message"]) == (kind, message)
+    assert error["file"] == ("broken.py" if function is _imports else Path(__file__).name)
 
 
 def log(tmp_path: Path, text: str, stream: str = "e") -> str:
@@ -296,14 +296,14 @@ def test_in_a_log_of_both_streams_and_pieces(tmp_path: Path) -> None:
     path = log(tmp_path, PLAIN)
     with Path(path).open("a") as file:
         file.write("2 o step 1\n2 O unfin\n2 E KeyError: 'a \n2 E whole \n2 o ished\n2 e line'\n")
-    found = read_error(path, str(tmp_path))
-    assert found is not None
-    assert (found["file"], found["line"], found["message"]) == ("model/net.py", 7, "'lr'")
+    error = read_error(path, str(tmp_path))
+    assert error is not None
+    assert (error["file"], error["line"], error["message"]) == ("model/net.py", 7, "'lr'")
 
 
 @pytest.mark.parametrize("file", ["x" * 12_000, "a\0b", "/job/" + "x/" * 6_000])
 @pytest.mark.parametrize("line", ["9" * 20, "9" * 5_000])
-def test_what_is_printed_is_cut_to_what_the_server_takes(tmp_path: Path, file: str, line: str) -> None:
+def test_fields_are_cut_to_the_servers_limits(tmp_path: Path, file: str, line: str) -> None:
     one = f'Traceback (most recent call last):\n  File "{file}", line {line}, in x\n    go()\n{"E" * 12_000}Error: x\n'
     path = log(tmp_path, one + MEANWHILE + one.replace("EE", "FF"))
     with Path(path).open("a") as stamped:
@@ -318,16 +318,16 @@ def test_what_is_printed_is_cut_to_what_the_server_takes(tmp_path: Path, file: s
 @pytest.mark.parametrize("megabytes", [0, 0.2, 2])
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, megabytes: float) -> None:
     noise = f"{'x' * 99}\n" * int(megabytes * 10_000)
-    found = read_error(log(tmp_path, noise + PLAIN), str(tmp_path))
-    assert found is not None
-    assert found["file"] == "model/net.py"
-    assert read_error(log(tmp_path, PLAIN + noise), str(tmp_path)) == (found if megabytes == 0 else None)
+    error = read_error(log(tmp_path, noise + PLAIN), str(tmp_path))
+    assert error is not None
+    assert error["file"] == "model/net.py"
+    assert read_error(log(tmp_path, PLAIN + noise), str(tmp_path)) == (error if megabytes == 0 else None)
 
 
-def test_on_stdout_where_stderr_has_none(tmp_path: Path) -> None:
-    found = read_error(log(tmp_path, PLAIN, "o"), str(tmp_path))
-    assert found is not None
-    assert found["type"] == "KeyError"
+def test_stdout_is_searched_if_stderr_has_no_error(tmp_path: Path) -> None:
+    error = read_error(log(tmp_path, PLAIN, "o"), str(tmp_path))
+    assert error is not None
+    assert error["type"] == "KeyError"
 
 
 def test_no_log(tmp_path: Path) -> None:
@@ -335,8 +335,8 @@ def test_no_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "is_read"), [(1, True), (3, True), (-2, True), (-6, True), (-9, False), (143, False)])
-def test_a_signal_from_outside_was_no_exception(tmp_path: Path, code: int, is_read: bool) -> None:
-    assert bool(ended_by(code, log(tmp_path, PLAIN), str(tmp_path))) is is_read
+def test_a_signal_from_outside_is_no_exception(tmp_path: Path, code: int, is_read: bool) -> None:
+    assert bool(find_exit_error(code, log(tmp_path, PLAIN), str(tmp_path))) is is_read
 
 
 @pytest.mark.parametrize(
@@ -349,6 +349,6 @@ def test_a_signal_from_outside_was_no_exception(tmp_path: Path, code: int, is_re
         (["╭─ Error ─────╮", "│ No such option: --lr │", "╰──────────────╯"], 1),
     ],
 )
-def test_the_line_that_says_most(tail: list[str], says: int) -> None:
-    assert telling(tail) == tail[says].strip(" │")
-    assert telling([]) == ""
+def test_the_most_telling_line(tail: list[str], says: int) -> None:
+    assert most_telling_line(tail) == tail[says].strip(" │")
+    assert most_telling_line([]) == ""

@@ -1,4 +1,4 @@
-"""Ranks that do what no rank should: detach processes, leave zombies, heed nothing, close their outputs, flood them."""
+"""Hostile ranks: they detach processes, leave zombies, ignore signals, close their outputs, or flood them."""
 
 import os
 import shutil
@@ -9,12 +9,11 @@ from pathlib import Path
 
 from ganger.launcher.health import leftovers
 from ganger.launcher.health.procfs import start_ticks
-from tests.launcher.harness import Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, Server, Task, eventually, is_alive
 
-SH = ["/bin/sh", "-c"]
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 DAEMON = "env -i setsid sh -c 'echo $$ > {0}/far; exec sleep 1000' & while [ ! -s {0}/far ]; do sleep 0.01; done"
-"""Detached twice over: its own session, nobody's child, nothing in its environment."""
+"""Detached in every way: its own session, an orphan, an empty environment."""
 ORPHANS = """
 import os, sys, time
 for number in range(20):
@@ -30,7 +29,7 @@ LINE_BYTES = 20_000_000
 
 
 def _children(pid: int) -> list[str]:
-    """States of the children of a process; one that ends while it is looked at is none."""
+    """Return the states of a process's children; one that ends meanwhile is left out."""
     states = []
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -38,23 +37,23 @@ def _children(pid: int) -> list[str]:
     return states
 
 
-def test_a_daemon_with_nothing_of_ours_in_its_environment_ends_with_the_generation(task: Task, server: Server) -> None:
+def test_a_daemon_with_an_empty_environment_ends_with_the_generation(task: Task, server: Server) -> None:
     task.run([*SH, DAEMON.format(task.work)])
     server.wait("cleared")
     assert server.kinds() == ["started", "finished", "cleared"]
     assert not is_alive(task.pid_in("far"))
 
 
-def test_so_does_it_when_the_generation_is_stopped(task: Task, server: Server) -> None:
+def test_a_daemon_ends_when_the_generation_is_stopped(task: Task, server: Server) -> None:
     launcher = task.run([*SH, f"{DAEMON.format(task.work)}; sleep 1000"])
     far = task.pid_in("far")
     server.stop(1)
     server.wait("cleared")
     assert not is_alive(far)
-    assert len(_children(launcher.pid)) == 1, "the guard is no stray"
+    assert len(_children(launcher.pid)) == 1, "the reaper is not killed"
 
 
-def test_a_signal_never_hits_who_has_the_number_now(task: Task, server: Server) -> None:
+def test_a_signal_never_hits_another_process_with_the_pid(task: Task, server: Server) -> None:
     task.run(["sleep", "1000"])
     pid = task.pids()["0"]
     leftovers.send([(pid, start_ticks(pid) + 1), (2**22, 1)], signal.SIGKILL)
@@ -66,22 +65,22 @@ def test_a_signal_never_hits_who_has_the_number_now(task: Task, server: Server) 
 def test_orphans_of_a_rank_leave_no_zombie(task: Task, server: Server) -> None:
     launcher = task.run([*PYTHON, ORPHANS, f"{task.work}/all"])
     task.pid_in("all")
-    eventually(lambda: len(_children(launcher.pid)) == 2, "only the rank and the guard are there")
+    eventually(lambda: len(_children(launcher.pid)) == 2, "only the rank and the reaper remain")
     server.stop(1)
     server.wait("cleared")
 
 
-def test_a_rank_that_heeds_no_signal_is_killed_when_its_time_is_over(task: Task, server: Server) -> None:
-    deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print('deaf', flush=True)"
-    task.run([*PYTHON, f"{deaf}; time.sleep(1000)"])
+def test_a_rank_that_ignores_signals_is_killed_when_its_time_is_over(task: Task, server: Server) -> None:
+    code = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print('deaf', flush=True)"
+    task.run([*PYTHON, f"{code}; time.sleep(1000)"])
     server.wait("started")
-    eventually(lambda: "deaf" in task.texts("o"), "it heeds nothing")
+    eventually(lambda: "deaf" in task.texts("o"), "it ignores signals")
     server.stop(1, kill_after_ms=200)
     server.wait("cleared")
     assert task.json("rank-0.exit")["signal"] == signal.SIGKILL
 
 
-def test_a_rank_that_closes_its_outputs_runs_on_and_its_end_is_told(task: Task, server: Server) -> None:
+def test_a_rank_that_closes_its_outputs_continues_and_its_end_is_reported(task: Task, server: Server) -> None:
     task.run([*SH, f"echo last; exec >&- 2>&-; until [ -s {task.work}/go ]; do sleep 0.01; done; exit 3"])
     server.wait("started")
     eventually(lambda: task.texts("o") == ["last"], "it writes")
@@ -91,8 +90,8 @@ def test_a_rank_that_closes_its_outputs_runs_on_and_its_end_is_told(task: Task, 
     server.wait("cleared")
 
 
-def test_one_line_without_an_end_floods_nothing(task: Task, server: Server) -> None:
-    """Its bytes are all in the log, in pieces; the launcher stays small, and heeds the server."""
+def test_an_endless_line_is_written_in_pieces(task: Task, server: Server) -> None:
+    """All bytes are in the log, in pieces; the launcher stays small, and responsive."""
     launcher = task.run([*PYTHON, f"import os; [os.write(1, b'x' * 100_000) for _ in range({LINE_BYTES // 100_000})]"])
     server.wait("cleared")
     pieces = [text for _, letter, text in task.records() if letter in "oO"]
@@ -103,11 +102,11 @@ def test_one_line_without_an_end_floods_nothing(task: Task, server: Server) -> N
     os.kill(launcher.pid, 0)
 
 
-def test_of_a_log_with_a_limit_the_beginning_and_the_newest_stay(task: Task, server: Server) -> None:
-    """Whatever a rank writes: this one, bytes that are no text."""
+def test_a_limited_log_keeps_its_beginning_and_its_end(task: Task, server: Server) -> None:
+    """Whatever a rank writes: this one writes bytes that are not text."""
     flood = f"[os.write(1, bytes(range(256)) * 400) for _ in range({LINE_BYTES // 102_400})]"
-    words = f"import os; print('first', flush=True); {flood}; print(); print('last')"
-    task.run([*PYTHON, words], log_bytes=1 << 20)
+    code = f"import os; print('first', flush=True); {flood}; print(); print('last')"
+    task.run([*PYTHON, code], log_bytes=1 << 20)
     server.wait("cleared")
     files = {int(path.suffix[1:]): path for path in task.file("rank-0.log").parent.glob("rank-0.log.*")}
     assert sum(path.stat().st_size for path in files.values()) < 1 << 20
@@ -116,7 +115,7 @@ def test_of_a_log_with_a_limit_the_beginning_and_the_newest_stay(task: Task, ser
     assert max(files) > LINE_BYTES
 
 
-def test_a_launcher_whose_directory_was_deleted_serves_on_while_it_has_a_server(task: Task, server: Server) -> None:
+def test_a_launcher_whose_directory_was_deleted_continues_with_its_server(task: Task, server: Server) -> None:
     task.run([*SH, f"until [ -s {task.work}/go ]; do sleep 0.01; done"])
     server.wait("started")
     shutil.rmtree(task.path)
@@ -126,19 +125,19 @@ def test_a_launcher_whose_directory_was_deleted_serves_on_while_it_has_a_server(
     assert not task.path.exists()
 
 
-def test_a_token_that_is_gone_is_missed_once(task: Task, server: Server) -> None:
+def test_a_missing_token_is_logged_once(task: Task, server: Server) -> None:
     task.run(["sleep", "1000"])
     server.wait("hello")
     (task.path / "token").unlink()
     for count in (2, 3):
         server.hang_up()
         assert server.wait("hello", count)["token"] == ""
-    assert task.own_log().count("there is no token to show the server") == 1
+    assert task.own_log().count("cannot read the token for the server") == 1
     server.stop(1)
     server.wait("cleared")
 
 
-def test_without_directory_and_server_it_ends_what_nobody_can_find(task: Task, server: Server) -> None:
+def test_without_directory_and_server_it_ends_its_ranks(task: Task, server: Server) -> None:
     launcher = task.run(["sleep", "1000"])
     server.wait("started")
     rank = task.pids()["0"]

@@ -1,4 +1,4 @@
-"""Launchers in pods: over TCP and TLS, with their plans from there, and no disk that the server could read."""
+"""Launchers in pods: over TCP and TLS, with plans from the server, which cannot read their disks."""
 
 import json
 import socket
@@ -9,17 +9,13 @@ import pytest
 
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import SEND_LIMIT_BYTES
-from tests.launcher.afar import DEADLINE_S, HOST, Authority, Listens, Pod, Starts, eventually
-from tests.launcher.harness import GANG
-
-SH = ["/bin/sh", "-c"]
-UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
-
+from tests.launcher.harness import GANG, SH, UNTIL_GO
+from tests.launcher.remote_launchers import DEADLINE_S, HOST, Authority, ListenFixture, Pod, StartFixture, eventually
 
 # -- a gang ----------------------------------------------------------------------------------------------------------
 
 
-def test_gang_of_two_pods_gets_its_plans_and_tells_how_all_ended(listens: Listens, starts: Starts) -> None:
+def test_gang_of_two_pods_gets_its_plans_and_reports_all_ends(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pods = [starts(controller, node, GANGER_POD_IP=f"10.0.0.{node[1]}") for node in ("n1", "n2")]
     controller.wait_for_hello(2)
@@ -38,26 +34,26 @@ def test_gang_of_two_pods_gets_its_plans_and_tells_how_all_ended(listens: Listen
         assert stat.S_IMODE((pod.task / "plan-1.json").stat().st_mode) == 0o600
     assert "rank 3" in (pods[1].task / "1" / "rank-3.log").read_text()
     assert "n1 n2" in (pods[1].task / "1" / "rank-3.log").read_text()
-    assert message_events.is_done([controller.told.task(GANG, pod.node) for pod in pods], 1)
+    assert message_events.is_done([controller.records.task(GANG, pod.node) for pod in pods], 1)
     for pod in pods:
         controller.send(pod.node, "leave")
         assert pod.ended() == 0
 
 
-def test_job_is_not_done_before_all_that_count_have_ended(listens: Listens, starts: Starts) -> None:
+def test_job_is_not_done_before_all_counting_ranks_have_ended(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pods = [starts(controller, node) for node in ("n1", "n2")]
     controller.run(pods[0].plan([*SH, "exit 0"], (0,)), pods[1].plan([*SH, UNTIL_GO], (1,)))
     controller.wait("ended", "n1", rank=0)
     controller.wait("started", "n2")
-    tasks = [controller.told.task(GANG, pod.node) for pod in pods]
+    tasks = [controller.records.task(GANG, pod.node) for pod in pods]
     assert not message_events.is_done(tasks, 1)
     (pods[1].directory / "work" / "go").touch()
     controller.wait("ended", "n2", rank=1)
     assert message_events.is_done(tasks, 1)
 
 
-def test_plan_that_is_sent_again_changes_nothing(listens: Listens, starts: Starts) -> None:
+def test_repeated_plan_changes_nothing(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)
     plan = pod.plan([*SH, f"echo once >> ran; {UNTIL_GO}"])
@@ -68,32 +64,32 @@ def test_plan_that_is_sent_again_changes_nothing(listens: Listens, starts: Start
     (pod.directory / "work" / "go").touch()
     controller.wait("cleared", "n1")
     controller.run(plan)
-    controller.wait("cleared", "n1", count=2)  # it is over: nothing of it will run
+    controller.wait("cleared", "n1", count=2)  # it is over, and never runs again
     assert (pod.directory / "work" / "ran").read_text() == "once\n"
 
 
-def test_plan_of_512_ranks(listens: Listens, starts: Starts) -> None:
+def test_plan_of_512_ranks(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)
     plan = pod.plan([*SH, "exit 0"], range(512), files={"hosts": "n" * (4 << 20)}, setup="exit 3")
     controller.run(plan)
     assert controller.wait("start_failed", "n1")["exit_code"] == 3
     assert len(json.loads((pod.task / "plan-1.json").read_text())["ranks"]) == 512
-    assert len(controller.told.task(GANG, "n1").planned(1) or ()) == 512
+    assert len(controller.records.task(GANG, "n1").planned(1) or ()) == 512
     assert (pod.task / "1" / "hosts").stat().st_size == 4 << 20
 
 
-def test_512_ranks_of_one_pod_end_and_are_told(listens: Listens, starts: Starts) -> None:
+def test_ends_of_512_ranks_of_one_pod_are_reported(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)
     controller.run(pod.plan(["true"], range(512)))
     controller.wait("finished", "n1")
-    task = controller.told.task(GANG, "n1")
+    task = controller.records.task(GANG, "n1")
     assert sorted(record["rank"] for record in task.exits(1)) == list(range(512))
     assert message_events.is_done([task], 1)
 
 
-def test_what_no_launcher_takes_is_not_sent(listens: Listens, starts: Starts) -> None:
+def test_message_that_is_too_long_is_not_sent(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     starts(controller)
     controller.wait_for_hello()
@@ -102,21 +98,21 @@ def test_what_no_launcher_takes_is_not_sent(listens: Listens, starts: Starts) ->
 
 
 @pytest.mark.parametrize("plan", [{}, {"v": 1, "generation": 1}, [], "text"])
-def test_broken_plan_fails_the_start(listens: Listens, starts: Starts, plan: object) -> None:
+def test_invalid_plan_fails_the_start(listens: ListenFixture, starts: StartFixture, plan: object) -> None:
     controller = listens()
     pod = starts(controller)
     controller.wait_for_hello()
     controller.send("n1", "run", generation=1, plan=plan)
-    assert "is broken" in controller.wait("start_failed", "n1")["detail"]
+    assert "is invalid" in controller.wait("start_failed", "n1")["detail"]
     controller.wait("cleared", "n1")
     controller.send("n1", "leave")
     assert pod.ended() == 66
 
 
-# -- the server goes and comes ---------------------------------------------------------------------------------------
+# -- the server away and back ----------------------------------------------------------------------------------------
 
 
-def test_server_away_and_back(listens: Listens, starts: Starts) -> None:
+def test_server_away_and_back(listens: ListenFixture, starts: StartFixture) -> None:
     first = listens()
     pod = starts(first)
     plan = pod.plan([*SH, f"echo once >> ran; {UNTIL_GO}"], (0, 1))
@@ -127,28 +123,30 @@ def test_server_away_and_back(listens: Listens, starts: Starts) -> None:
     eventually((pod.task / "1" / "cleared").exists, "the ranks end without a server")
     second = listens(port=first.port)
     second.wait("cleared", "n1")
-    told = [kind for kind in second.kinds("n1") if kind != "started"]  # that may have been acknowledged in time
-    assert told[:3] == ["done", "finished", "cleared"]
+    kinds = [kind for kind in second.kinds("n1") if kind != "started"]  # which may have been acknowledged in time
+    assert kinds[:3] == ["done", "finished", "cleared"]
     second.run(plan)
     for rank in (0, 1):
         assert second.wait("ended", "n1", rank=rank)["exit_code"] == 0
-    assert message_events.is_done([second.told.task(GANG, "n1")], 1)
+    assert message_events.is_done([second.records.task(GANG, "n1")], 1)
     assert (pod.directory / "work" / "ran").read_text() == "once\n" * 2
     second.send("n1", "leave")
     assert pod.ended() == 0
 
 
-def test_waits_for_a_server_that_is_not_there_yet(listens: Listens, starts: Starts) -> None:
+def test_waits_for_a_server_that_starts_later(listens: ListenFixture, starts: StartFixture) -> None:
     absent = listens()
     absent.close()
     pod = starts(absent)
-    eventually(lambda: "cannot be reached" in pod.own_log(), "it says that nobody is there")
+    eventually(lambda: "cannot reach the server" in pod.own_log(), "it logs that there is no server")
     controller = listens(port=absent.port)
     controller.run(pod.plan(["true"]))
     controller.wait("finished", "n1")
 
 
-def test_server_that_restarts_learns_the_ends_of_ranks_while_others_run(listens: Listens, starts: Starts) -> None:
+def test_server_that_restarts_learns_the_ends_of_ranks_while_others_run(
+    listens: ListenFixture, starts: StartFixture
+) -> None:
     first = listens()
     pod = starts(first)
     plan = pod.plan([*SH, f"[ $GANGER_RANK = 0 ] || {UNTIL_GO}"], (0, 1))
@@ -160,17 +158,19 @@ def test_server_that_restarts_learns_the_ends_of_ranks_while_others_run(listens:
     assert second.wait_for_hello().generations == (1,)
 
 
-def test_server_that_came_up_elsewhere_is_found_by_the_file(listens: Listens, starts: Starts, tmp_path: Path) -> None:
-    address, first = tmp_path / "door", listens()
+def test_server_that_moved_is_found_through_the_file(
+    listens: ListenFixture, starts: StartFixture, tmp_path: Path
+) -> None:
+    address, first = tmp_path / "address", listens()
     address.write_text(f"{HOST}:{first.port}\n")
     pod = starts(first, server=f"file:{address}")
     first.run(pod.plan([*SH, UNTIL_GO]))
     first.wait("started", "n1")
     first.close()
-    its = Authority(tmp_path / "its")
-    second = listens(context=its.context())
+    other_authority = Authority(tmp_path / "its")
+    second = listens(context=other_authority.context())
     second.tokens["n1"] = "another"
-    pod.ca.write_bytes(its.ca.read_bytes())
+    pod.ca.write_bytes(other_authority.ca.read_bytes())
     pod.token.write_text("another")
     address.write_text(f"{HOST}:{second.port}\n")
     assert second.wait_for_hello().generations == (1,)
@@ -178,10 +178,10 @@ def test_server_that_came_up_elsewhere_is_found_by_the_file(listens: Listens, st
     second.wait("finished", "n1")
 
 
-# -- who is let in ---------------------------------------------------------------------------------------------------
+# -- authentication --------------------------------------------------------------------------------------------------
 
 
-def test_wrong_token_is_not_let_in(listens: Listens, starts: Starts, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_token_is_refused(listens: ListenFixture, starts: StartFixture, caplog: pytest.LogCaptureFixture) -> None:
     controller = listens()
     controller.tokens["n1"] = "another"
     pod = starts(controller)
@@ -194,17 +194,19 @@ def test_wrong_token_is_not_let_in(listens: Listens, starts: Starts, caplog: pyt
     controller.wait("finished", "n1")
 
 
-def test_certificate_of_another_authority_is_refused(listens: Listens, starts: Starts, tmp_path: Path) -> None:
+def test_certificate_of_another_authority_is_refused(
+    listens: ListenFixture, starts: StartFixture, tmp_path: Path
+) -> None:
     controller = listens()
     pod = starts(controller, ca=Authority(tmp_path / "other").ca)
     controller.run(pod.plan(["true"]))
-    eventually(lambda: "certificate verify failed" in pod.own_log(), "it says why it does not connect")
+    eventually(lambda: "certificate verify failed" in pod.own_log(), "it logs why it does not connect")
     assert controller.hellos == []
     assert pod.own_log().count("certificate verify failed") == 1
 
 
-def test_certificate_that_is_replaced_is_believed(
-    listens: Listens, starts: Starts, tmp_path: Path, authority: Authority
+def test_replaced_certificate_is_accepted(
+    listens: ListenFixture, starts: StartFixture, tmp_path: Path, authority: Authority
 ) -> None:
     controller = listens()
     pod = starts(controller, ca=Authority(tmp_path / "other").ca)
@@ -214,75 +216,79 @@ def test_certificate_that_is_replaced_is_believed(
     controller.wait("finished", "n1")
 
 
-def test_certificate_of_another_host_is_refused(listens: Listens, starts: Starts, authority: Authority) -> None:
+def test_certificate_of_another_host_is_refused(
+    listens: ListenFixture, starts: StartFixture, authority: Authority
+) -> None:
     controller = listens(context=authority.context("127.0.0.2"))
     pod = starts(controller)
-    eventually(lambda: "IP address mismatch" in pod.own_log(), "it says why it does not connect")
+    eventually(lambda: "IP address mismatch" in pod.own_log(), "it logs why it does not connect")
     assert controller.hellos == []
 
 
-def test_plain_text_is_dropped_by_the_door(listens: Listens) -> None:
+def test_plain_text_is_dropped_by_the_listener(listens: ListenFixture) -> None:
     controller = listens()
     with socket.create_connection((HOST, controller.port), DEADLINE_S) as plain:
         plain.sendall(b'{"v": 1, "type": "hello"}\n')
-        left = b"".join(iter(lambda: _received(plain), b""))
-    assert b"welcome" not in left
+        answer = b"".join(iter(lambda: _received(plain), b""))
+    assert b"welcome" not in answer
     assert controller.hellos == []
 
 
-def test_launcher_that_expects_tls_says_nothing_to_a_plain_server(listens: Listens, starts: Starts) -> None:
+def test_launcher_that_expects_tls_sends_nothing_to_a_plain_server(
+    listens: ListenFixture, starts: StartFixture
+) -> None:
     controller = listens(context=None)
     pod = starts(controller)
-    eventually(lambda: "cannot be reached" in pod.own_log(), "the handshake fails")
+    eventually(lambda: "cannot reach the server" in pod.own_log(), "the handshake fails")
     assert controller.hellos == []
 
 
-def test_plain_text_within_one_machine(listens: Listens, starts: Starts) -> None:
+def test_plain_text_within_one_machine(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens(context=None)
     pod = starts(controller, ca=None)
     controller.run(pod.plan(["true"]))
     controller.wait("finished", "n1")
 
 
-def test_nobody_listens_in_plain_text_where_others_reach_it(listens: Listens) -> None:
+def test_plain_text_is_refused_on_a_public_address(listens: ListenFixture) -> None:
     controller = listens()
-    with pytest.raises(ValueError, match="give a certificate"):
-        controller.do(controller.door.open("0.0.0.0", 0, None))
+    with pytest.raises(ValueError, match="configure a certificate"):
+        controller.do(controller.listener.open("0.0.0.0", 0, None))
 
 
 @pytest.mark.parametrize(
-    ("server", "variables", "says"),
+    ("server", "variables", "message"),
     [
-        ("tcp:10.0.0.1:7000", {}, "GANGER_CA_FILE must name"),
-        ("tcp:localhost:7000", {}, "GANGER_CA_FILE must name"),
+        ("tcp:10.0.0.1:7000", {}, "set GANGER_CA_FILE to"),
+        ("tcp:localhost:7000", {}, "set GANGER_CA_FILE to"),
         ("tcp:127.0.0.1", {}, "must be tcp:HOST:PORT"),
         ("tcp:127.0.0.1:0", {}, "must be tcp:HOST:PORT"),
-        ("tcp:127.0.0.1:7000", {"GANGER_CA_FILE": "/nowhere"}, "/nowhere cannot be used"),
-        ("file:/nowhere", {}, "the address of the server cannot be read"),
+        ("tcp:127.0.0.1:7000", {"GANGER_CA_FILE": "/nowhere"}, "cannot use GANGER_CA_FILE /nowhere"),
+        ("file:/nowhere", {}, "cannot read the address of the server"),
         ("file:/dev/null", {}, "must be tcp:HOST:PORT"),
-        ("tcp:127.0.0.1:7000", {"GANGER_NODE": ""}, "GANGER_GANG and GANGER_NODE must say"),
+        ("tcp:127.0.0.1:7000", {"GANGER_NODE": ""}, "GANGER_GANG and GANGER_NODE must be set"),
     ],
 )
-def test_refuses_what_it_is_started_with(
-    tmp_path: Path, archive: Path, server: str, variables: dict[str, str], says: str
+def test_invalid_server_address_is_refused(
+    tmp_path: Path, archive: Path, server: str, variables: dict[str, str], message: str
 ) -> None:
     pod = Pod(tmp_path / "pod", archive)
     pod.start(server, **variables)
     assert pod.ended() == 64
-    assert says in pod.stderr.read_text()
+    assert message in pod.stderr.read_text()
 
 
-def test_somebody_who_talks_too_much_before_the_token_is_dropped(listens: Listens) -> None:
+def test_peer_that_sends_too_much_before_the_token_is_dropped(listens: ListenFixture) -> None:
     controller = listens(context=None)
-    with socket.create_connection((HOST, controller.port), DEADLINE_S) as stranger:
-        stranger.sendall(b"x" * (65 << 10))
-        assert b"".join(iter(lambda: _received(stranger), b"")) == b""
+    with socket.create_connection((HOST, controller.port), DEADLINE_S) as peer:
+        peer.sendall(b"x" * (65 << 10))
+        assert b"".join(iter(lambda: _received(peer), b"")) == b""
 
 
 # -- generations -----------------------------------------------------------------------------------------------------
 
 
-def test_stale_generation_is_not_run(listens: Listens, starts: Starts) -> None:
+def test_stale_generation_is_not_run(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller, generation=2)
     controller.run(pod.plan([*SH, UNTIL_GO], generation=2))
@@ -295,14 +301,16 @@ def test_stale_generation_is_not_run(listens: Listens, starts: Starts) -> None:
     controller.wait("finished", "n1", generation=2)
 
 
-def test_launcher_of_an_older_generation_is_not_mistaken_for_the_newer_one(listens: Listens, starts: Starts) -> None:
+def test_launcher_of_an_older_generation_does_not_replace_the_newer_one(
+    listens: ListenFixture, starts: StartFixture
+) -> None:
     controller = listens()
     starts(controller, generation=2)
     controller.wait_for_hello()
-    newer = controller.door.connection(GANG, "n1")
+    newer = controller.listener.connection(GANG, "n1")
     older = starts(controller, generation=1)
     assert controller.wait_for_hello(2).generation == 1
-    assert controller.door.connection(GANG, "n1") is newer
+    assert controller.listener.connection(GANG, "n1") is newer
     older.end()
     controller.stop("n1", 7)
     controller.wait("cleared", "n1", generation=7)

@@ -1,4 +1,4 @@
-"""Limits on connections without a token: the count alone, and a launcher that comes in past a crowd of them."""
+"""Limits on connections without a token: the counting alone, and a launcher that connects despite a crowd of them."""
 
 import asyncio
 import json
@@ -15,10 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.launcher.protocol.messages import VERSION
-from ganger.launcher_server.acceptor import MOST_SILENT_OF_ADDRESS, MOST_SPEAKING_OF_ADDRESS, Acceptor, Stranger
+from ganger.launcher_server.acceptor import (
+    MAX_SILENT_OF_ADDRESS,
+    MAX_SPEAKING_OF_ADDRESS,
+    Acceptor,
+    UnauthenticatedPeer,
+)
 from ganger.launcher_server.connection_limits import ConnectionLimits, counted_address
-from tests.launcher.afar import DEADLINE_S, HOST, Authority, Controller, Listens, Starts, eventually
 from tests.launcher.harness import GANG, TOKEN
+from tests.launcher.remote_launchers import (
+    DEADLINE_S,
+    HOST,
+    Authority,
+    Controller,
+    ListenFixture,
+    StartFixture,
+    eventually,
+)
 
 CROWD = 1_100
 LAUNCHERS = 64
@@ -26,7 +39,7 @@ LAUNCHERS = 64
 
 @pytest.fixture
 def open_files() -> Iterator[None]:
-    """Both ends of every connection are in this process."""
+    """Allow both ends of every connection in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
     yield
@@ -41,33 +54,35 @@ def open_files() -> Iterator[None]:
     st.integers(1, 5),
     st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["add", "add", "discard", "pop"]), st.integers(0, 60))),
 )
-def test_limits_hold_and_the_oldest_goes(most: int, most_of_address: int, steps: list[tuple[str, str, int]]) -> None:
-    strangers = ConnectionLimits[int](most, most_of_address)
-    there: dict[str, list[int]] = defaultdict(list)  # the same, counted in the simplest way
-    for number, (address, step, which) in enumerate(steps):
-        before = max(map(len, there.values()), default=0)
+def test_limits_hold_and_the_oldest_is_dropped(
+    maximum: int, maximum_per_address: int, steps: list[tuple[str, str, int]]
+) -> None:
+    peers = ConnectionLimits[int](maximum, maximum_per_address)
+    expected: dict[str, list[int]] = defaultdict(list)  # a simple reference implementation
+    for number, (address, step, target) in enumerate(steps):
+        before = max(map(len, expected.values()), default=0)
         match step:
             case "add":
-                there[address].append(number)
-                gone = strangers.add(number, address)
-                exceeds = len(there[address]) > most_of_address or sum(map(len, there.values())) > most
-                assert (gone is not None) == exceeds
-                assert gone != number
+                expected[address].append(number)
+                evicted = peers.add(number, address)
+                is_exceeded = len(expected[address]) > maximum_per_address or sum(map(len, expected.values())) > maximum
+                assert (evicted is not None) == is_exceeded
+                assert evicted != number
             case "discard":
-                strangers.discard(which, address)
-                there[address] = [each for each in there[address] if each != which]
-                gone = None
+                peers.discard(target, address)
+                expected[address] = [peer for peer in expected[address] if peer != target]
+                evicted = None
             case _:
-                gone = strangers.pop()
-                assert (gone is None) == (before == 0)
-        if gone is not None:
-            (whose,) = (each for each, those in there.items() if gone in those)
-            assert gone == there[whose][0], "an older one of that address stays"
-            of_its_own = step == "add" and len(there[address]) > most_of_address
-            assert whose == address if of_its_own else len(there[whose]) == max(map(len, there.values()))
-            there[whose].remove(gone)
-        assert sorted(strangers) == sorted(each for those in there.values() for each in those)
-        assert len(strangers) == sum(map(len, there.values())) <= most
+                evicted = peers.pop()
+                assert (evicted is None) == (before == 0)
+        if evicted is not None:
+            (source,) = (name for name, numbers in expected.items() if evicted in numbers)
+            assert evicted == expected[source][0], "an older one of that address stays"
+            is_own = step == "add" and len(expected[address]) > maximum_per_address
+            assert source == address if is_own else len(expected[source]) == max(map(len, expected.values()))
+            expected[source].remove(evicted)
+        assert sorted(peers) == sorted(number for numbers in expected.values() for number in numbers)
+        assert len(peers) == sum(map(len, expected.values())) <= maximum
 
 
 @pytest.mark.parametrize(
@@ -79,7 +94,7 @@ def test_limits_hold_and_the_oldest_goes(most: int, most_of_address: int, steps:
         ("fe80::1%eth0", "fe80::"),
     ],
 )
-def test_address_that_a_peer_counts_for(host: str, counted: str) -> None:
+def test_counted_address(host: str, counted: str) -> None:
     assert counted_address(host) == counted
 
 
@@ -90,12 +105,12 @@ Begin = Callable[[socket.socket, Authority], socket.socket]
 
 
 def crowd(stack: ExitStack, port: int, begin: Begin, authority: Authority) -> list[socket.socket]:
-    """Connections of one address that go as far as `begin` takes them, and no further."""
-    there = []
+    """Open connections of one address that go as far as `begin` takes them, and no further."""
+    connections = []
     for _ in range(CROWD):
         connection = begin(socket.create_connection((HOST, port), DEADLINE_S), authority)
-        there.append(stack.enter_context(connection))
-    return there
+        connections.append(stack.enter_context(connection))
+    return connections
 
 
 def silent(connection: socket.socket, authority: Authority) -> socket.socket:
@@ -120,7 +135,7 @@ def context_of(authority: Authority) -> ssl.SSLContext:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the other end still holds it; whatever it sent is read."""
+    """Return True if the other end still holds the connection; what it sent is read."""
     connection.setblocking(False)
     try:
         while connection.recv(65_536):
@@ -133,38 +148,44 @@ def is_open(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("begin", [silent, in_the_handshake, after_the_handshake])
-def test_launcher_comes_in_past_a_crowd(
-    listens: Listens, starts: Starts, authority: Authority, open_files: None, begin: Begin
+def test_launcher_connects_despite_a_crowd(
+    listens: ListenFixture, starts: StartFixture, authority: Authority, open_files: None, begin: Begin
 ) -> None:
     controller = listens()
     with ExitStack() as stack:
-        there = crowd(stack, controller.port, begin, authority)
+        connections = crowd(stack, controller.port, begin, authority)
         pod = starts(controller)
         controller.run(pod.plan(["true"]))
         controller.wait("finished", "n1")
-        left = [is_open(connection) for connection in there]
-    assert sum(left) <= (MOST_SILENT_OF_ADDRESS if begin is silent else MOST_SPEAKING_OF_ADDRESS)
-    assert not left[0], "the oldest went"
+        are_open = [is_open(connection) for connection in connections]
+    assert sum(are_open) <= (MAX_SILENT_OF_ADDRESS if begin is silent else MAX_SPEAKING_OF_ADDRESS)
+    assert not are_open[0], "the oldest is dropped"
 
 
-def test_limit_of_one_address_leaves_the_others_alone(listens: Listens, authority: Authority, open_files: None) -> None:
+def test_limit_of_one_address_does_not_affect_others(
+    listens: ListenFixture, authority: Authority, open_files: None
+) -> None:
     controller = listens()
     with ExitStack() as stack:
-        other = socket.create_connection((HOST, controller.port), DEADLINE_S, source_address=("127.0.0.2", 0))
-        stack.enter_context(other)
-        there = crowd(stack, controller.port, silent, authority)
-        eventually(lambda: sum(map(is_open, there)) == MOST_SILENT_OF_ADDRESS, "all but as many as may are dropped")
-        assert is_open(other)
+        other_connection = socket.create_connection(
+            (HOST, controller.port), DEADLINE_S, source_address=("127.0.0.2", 0)
+        )
+        stack.enter_context(other_connection)
+        connections = crowd(stack, controller.port, silent, authority)
+        eventually(lambda: sum(map(is_open, connections)) == MAX_SILENT_OF_ADDRESS, "the excess is dropped")
+        assert is_open(other_connection)
 
 
-def test_launchers_of_one_address_all_come_in_at_once(listens: Listens, authority: Authority, open_files: None) -> None:
+def test_launchers_of_one_address_connect_at_once(
+    listens: ListenFixture, authority: Authority, open_files: None
+) -> None:
     controller = listens()
-    names = [f"m{at}" for at in range(LAUNCHERS)]
+    names = [f"m{number}" for number in range(LAUNCHERS)]
     controller.tokens.update(dict.fromkeys(names, TOKEN))
     with ExitStack() as stack:
         crowd(stack, controller.port, silent, authority)
-        heard = asyncio.run(_welcomes(controller, authority, names))
-    assert heard == ["welcome"] * LAUNCHERS
+        messages = asyncio.run(_welcomes(controller, authority, names))
+    assert messages == ["welcome"] * LAUNCHERS
 
 
 async def _welcomes(controller: Controller, authority: Authority, names: list[str]) -> list[str]:
@@ -184,31 +205,31 @@ async def _welcomes(controller: Controller, authority: Authority, names: list[st
 
 
 class DroppedAsItsHandshakeEnds(asyncio.Protocol):
-    """As when a newcomer takes the stranger's place in that very turn of the event loop."""
+    """Drops the peer as a newcomer does that takes its slot in that very iteration of the event loop."""
 
-    def __init__(self, stranger: Stranger, lost: asyncio.Event) -> None:
-        self._stranger, self._lost = stranger, lost
+    def __init__(self, peer: UnauthenticatedPeer, lost: asyncio.Event) -> None:
+        self._peer, self._lost = peer, lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._stranger.drop()
+        self._peer.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stranger.release()
+        self._peer.release()
         self._lost.set()
 
 
-def test_stranger_dropped_as_its_handshake_ends_leaves_its_descriptor_whole(authority: Authority) -> None:
-    handshakes, errors = asyncio.run(_dropped_one_after_another(authority))
+def test_peer_dropped_as_its_handshake_ends_keeps_its_descriptor(authority: Authority) -> None:
+    handshakes, errors = asyncio.run(_drop_three(authority))
     assert (handshakes, errors) == (3, [])
 
 
-async def _dropped_one_after_another(authority: Authority) -> tuple[int, list[str]]:
-    """How many of three strangers came as far as the end of the handshake, and the errors on the event loop."""
+async def _drop_three(authority: Authority) -> tuple[int, list[str]]:
+    """Return how many of three peers completed the handshake, and the errors on the event loop."""
     loop, lost, handshakes, errors = asyncio.get_running_loop(), asyncio.Event(), 0, list[str]()
     loop.set_exception_handler(lambda _, context: errors.append(str(context.get("exception") or context["message"])))
     listener = socket.create_server((HOST, 0))
     port = listener.getsockname()[1]
-    acceptor = Acceptor(listener, lambda stranger: DroppedAsItsHandshakeEnds(stranger, lost), authority.context())
+    acceptor = Acceptor(listener, lambda peer: DroppedAsItsHandshakeEnds(peer, lost), authority.context())
     try:
         for _ in range(3):
             raw = await asyncio.to_thread(socket.create_connection, (HOST, port), DEADLINE_S)

@@ -1,4 +1,4 @@
-"""What a server asks of launchers whose disks it cannot read: logs, reports, stacks."""
+"""Records of launchers whose disks the server cannot read: logs, reports, stacks."""
 
 import asyncio
 import sys
@@ -7,18 +7,15 @@ import pytest
 
 from ganger.launcher_server.message_events import TAIL_LINES
 from ganger.launcher_server.remote_records import LINE_CHARACTERS, RemoteRecords
-from ganger.launcher_server.retry_rules import found_in_logs
+from ganger.launcher_server.retry_rules import search_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Retry, Rule
-from tests.launcher.afar import Listens, Starts, eventually
-from tests.launcher.harness import GANG
-
-SH = ["/bin/sh", "-c"]
-UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
+from tests.launcher.harness import GANG, SH
+from tests.launcher.remote_launchers import ListenFixture, StartFixture, eventually
 
 
-def test_pattern_is_found_in_the_log_of_another_pod(listens: Listens, starts: Starts) -> None:
+def test_pattern_is_found_in_the_log_of_another_pod(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pods = [starts(controller, node) for node in ("n1", "n2")]
     prints = "i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; echo Xid 48: ECC; sleep 600"
@@ -29,31 +26,31 @@ def test_pattern_is_found_in_the_log_of_another_pod(listens: Listens, starts: St
     assert log.stat().st_size > 2 * (256 << 10)
     failed = Failed(gang=GANG, generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=7, detail="")
     retry = Retry(rules=(Rule(log="^Xid [0-9]+: ECC$", do="exclude_node"), Rule(log="line 3 of", do="fail")))
-    found = found_in_logs(controller.told, retry, failed, lambda: False)
-    assert found == {0: ("n2", 1, "Xid 48: ECC"), 1: ("n2", 1, "line 3 of many")}
+    matches = search_logs(controller.records, retry, failed, lambda: False)
+    assert matches == {0: ("n2", 1, "Xid 48: ECC"), 1: ("n2", 1, "line 3 of many")}
 
 
-def test_log_of_a_pod_that_is_away_is_empty(listens: Listens, starts: Starts) -> None:
+def test_log_of_a_pod_that_is_away_is_empty(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)
     controller.run(pod.plan([*SH, "sleep 600"]))
     controller.wait("started", "n1")
     pod.end()
-    eventually(lambda: controller.door.connection(GANG, "n1") is None, "it is gone")
-    assert [list(log.newest(1 << 20)) for log in controller.told.logs(GANG, 1)] == [[]]
+    eventually(lambda: controller.listener.connection(GANG, "n1") is None, "it is gone")
+    assert [list(log.newest(1 << 20)) for log in controller.records.logs(GANG, 1)] == [[]]
 
 
 @pytest.mark.parametrize("name", ["../token", "rank-0.trace", "agent-token", "rank-0.log.70000"])
-def test_other_files_are_not_read(listens: Listens, starts: Starts, name: str) -> None:
+def test_other_files_are_not_read(listens: ListenFixture, starts: StartFixture, name: str) -> None:
     controller = listens()
     pod = starts(controller)
     controller.run(pod.plan([*SH, "sleep 600"]))
     controller.wait("started", "n1")
     controller.send("n1", "read", generation=1, id=1, name=name, start=0)
-    eventually(lambda: "is no file that is read here" in pod.own_log(), "it refuses")
+    eventually(lambda: "is not a file that can be read" in pod.own_log(), "it refuses")
 
 
-def test_report_of_a_rank_is_read_piece_by_piece(listens: Listens, starts: Starts) -> None:
+def test_report_of_a_rank_is_read_piece_by_piece(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)
     controller.run(pod.plan([*SH, "printf 'one two' > $GANGER_TASK_DIR/rank-0.report; sleep 600"]))
@@ -61,7 +58,7 @@ def test_report_of_a_rank_is_read_piece_by_piece(listens: Listens, starts: Start
     eventually(lambda: report.exists() and report.read_text() == "one two", "it is written")
 
     def read(start: int) -> tuple[int, bytes, int]:
-        return controller.do(controller.told.read(GANG, "n1", 1, "rank-0.report", start))
+        return controller.do(controller.records.read(GANG, "n1", 1, "rank-0.report", start))
 
     assert [read(start) for start in (0, 4, 7, 99, -3, -99)] == [
         (0, b"one two", 7),
@@ -71,29 +68,31 @@ def test_report_of_a_rank_is_read_piece_by_piece(listens: Listens, starts: Start
         (4, b"two", 7),
         (0, b"one two", 7),
     ]
-    assert controller.do(controller.told.read(GANG, "n1", 1, "rank-9.report", 0)) == (0, b"", 0)
+    assert controller.do(controller.records.read(GANG, "n1", 1, "rank-9.report", 0)) == (0, b"", 0)
 
 
-def test_stacks_are_told_with_their_place_and_the_last_lines(listens: Listens, starts: Starts) -> None:
+def test_stacks_have_frames_and_last_lines(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)
     program = "from ganger.train import report\nreport(step=1)\nimport time\nprint('waits')\ntime.sleep(600)"
     controller.run(pod.plan([sys.executable, "-c", program], (0, 1)))
     controller.wait("progressed", "n1")
     controller.send("n1", "stacks", generation=1, py_spy=None)
-    said = controller.wait("stacked", "n1")
-    assert [said["ranks"][rank]["tail"] for rank in "01"] == [["waits"]] * 2
-    places = controller.told.places(GANG, 1)
+    stacked = controller.wait("stacked", "n1")
+    assert [stacked["ranks"][rank]["tail"] for rank in "01"] == [["waits"]] * 2
+    places = controller.records.places(GANG, 1)
     assert [places[rank][0] for rank in (0, 1)] == ["<module> (<string>:5)"] * 2
-    assert controller.told.last_lines(GANG, "n1", 1, 1) == ("waits",)
+    assert controller.records.last_lines(GANG, "n1", 1, 1) == ("waits",)
 
 
-def test_stacks_of_ranks_that_the_gang_does_not_have_are_not_kept() -> None:
+def test_stacks_of_foreign_ranks_are_not_kept() -> None:
     loop = asyncio.new_event_loop()
-    told = RemoteRecords(lambda gang, node: None, loop)
-    one = {"place": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
+    records = RemoteRecords(lambda gang, node: None, loop)
+    stack = {"place": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
     loop.close()
-    told.heard(GANG, "n1", {"type": "stacked", "generation": 1, "ranks": {"1": one, "2": one}}, (0, 1))
-    assert [len(line) for line in told.last_lines(GANG, "n1", 1, 1)] == [LINE_CHARACTERS] * TAIL_LINES
-    assert [(rank, len(frame)) for rank, (frame,) in told.places(GANG, 1).items()] == [(1, LINE_CHARACTERS)]
-    assert told.last_lines(GANG, "n1", 1, 2) == ()
+    records.message_received(
+        GANG, "n1", {"type": "stacked", "generation": 1, "ranks": {"1": stack, "2": stack}}, (0, 1)
+    )
+    assert [len(line) for line in records.last_lines(GANG, "n1", 1, 1)] == [LINE_CHARACTERS] * TAIL_LINES
+    assert [(rank, len(frame)) for rank, (frame,) in records.places(GANG, 1).items()] == [(1, LINE_CHARACTERS)]
+    assert records.last_lines(GANG, "n1", 1, 2) == ()

@@ -1,4 +1,4 @@
-"""What launchers in pods say becomes events, also for a server that has forgotten all it was told."""
+"""Events from messages of launchers in pods, also for a server that has lost its state."""
 
 import asyncio
 import json
@@ -14,54 +14,55 @@ from typing import Any
 import pytest
 
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.dispatcher import MOST_REFUSED, Dispatcher, LauncherWorld
-from ganger.launcher_server.generation_state import Generation, begun
+from ganger.launcher_server.dispatcher import MAX_REFUSED, Dispatcher, LauncherWorld
+from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
 from ganger.ports import LaunchPlan, RankPlan
-from tests.launcher.afar import HOST, Controller, Listens, Pod, Starts, eventually
 from tests.launcher.forged import MESSAGES
-from tests.launcher.harness import GANG, TOKEN
+from tests.launcher.harness import GANG, SH, TOKEN, UNTIL_GO
+from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, Pod, StartFixture, eventually
 
 NODES = ("n1", "n2", "n3")
 ECC = "NVRM: Xid 48: uncorrectable ECC error"
-UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
-SH = ["/bin/sh", "-c"]
 
 
-def job_of(pods: list[Pod], each: int = 1, **spec: Any) -> Generation:
-    """Of so many ranks in each pod, generation 1 of which is being begun."""
-    return generation_on([pod.node for pod in pods], each, str(pods[0].directory), **spec)
+def generation_of(pods: list[Pod], ranks_per_node: int = 1, **spec: Any) -> Generation:
+    """Make generation 1 of a job with `ranks_per_node` ranks in each pod."""
+    return generation_on([pod.node for pod in pods], ranks_per_node, str(pods[0].directory), **spec)
 
 
-def generation_on(nodes: Sequence[str], each: int = 1, directory: str = "/", **spec: Any) -> Generation:
-    """Make generation 1 of a job of so many ranks on each node."""
+def generation_on(nodes: Sequence[str], ranks_per_node: int = 1, directory: str = "/", **spec: Any) -> Generation:
+    """Make generation 1 of a job with `ranks_per_node` ranks on each node."""
     job = Job(id=GANG, user="me", spec=JobSpec(run="true", **spec), origin=Origin(directory=directory))
-    shares = tuple(NodeShare(node, tuple(range(each * at, each * at + each))) for at, node in enumerate(nodes))
-    return begun(Start(gang=GANG, generation=1, shares=shares, host="127.0.0.1", port=29500), job)
+    shares = tuple(
+        NodeShare(node, tuple(range(ranks_per_node * index, ranks_per_node * index + ranks_per_node)))
+        for index, node in enumerate(nodes)
+    )
+    return new_generation(Start(gang=GANG, generation=1, shares=shares, host="127.0.0.1", port=29500), job)
 
 
-class Ears:
-    """What a controller is told, as events."""
+class EventRecorder:
+    """Recorder of the events that a controller's dispatcher reports."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
         self.events: list[Event] = []
 
     def attach(self, controller: Controller, *plans: LaunchPlan) -> None:
-        """Listen there; the plans are known already."""
+        """Give the controller a dispatcher; the plans are known already."""
         for plan in plans:
             controller.plans[plan.node] = plan
-            controller.told.plan(plan)
+            controller.records.plan(plan)
         world = LauncherWorld(
             generation=lambda gang: self.generation,
-            connection=controller.door.connection,
+            connection=controller.listener.connection,
             address=lambda gang, node: f"10.0.0.{node[1]}",
-            records=controller.told,
+            records=controller.records,
         )
-        controller.hearing = Dispatcher(world, self._report, controller.loop)
+        controller.dispatcher = Dispatcher(world, self._report, controller.loop)
 
     def of(self, kind: str) -> list[Any]:
         return [event for event in self.events if event.kind == kind]
@@ -76,10 +77,10 @@ class Ears:
         return future
 
 
-def test_job_is_done_though_the_server_forgot_whose_ranks_had_ended(listens: Listens, starts: Starts) -> None:
+def test_job_is_done_though_the_server_lost_the_ends_of_ranks(listens: ListenFixture, starts: StartFixture) -> None:
     first = listens()
     pods = [starts(first, node) for node in NODES]
-    before = Ears(job_of(pods))
+    before = EventRecorder(generation_of(pods))
     before.attach(first)
     plans = [
         pods[0].plan([*SH, "exit 0"], (0,)),
@@ -94,7 +95,7 @@ def test_job_is_done_though_the_server_forgot_whose_ranks_had_ended(listens: Lis
     assert before.of("done") == []
     (pods[1].directory / "work" / "go").touch()
     eventually((pods[1].task / "1" / "rank-1.exit").exists, "the second one ends")
-    after = Ears(job_of(pods))
+    after = EventRecorder(generation_of(pods))
     second = listens(port=first.port, prepare=lambda controller: after.attach(controller, *plans))
     after.wait("done")
     second.wait_for_hello(3)
@@ -104,28 +105,30 @@ def test_job_is_done_though_the_server_forgot_whose_ranks_had_ended(listens: Lis
     assert after.of("failed") == []
 
 
-def test_failure_has_the_ends_of_all_pods_and_the_rule_that_a_log_decides(listens: Listens, starts: Starts) -> None:
+def test_failure_has_the_ends_of_all_pods_and_the_matching_rule(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pods = [starts(controller, node) for node in NODES[:2]]
     rule = Rule(log="uncorrectable ECC", do="exclude_node")
-    ears = Ears(job_of(pods, retry=Retry(rules=(rule,))))
-    ears.attach(controller)
+    recorder = EventRecorder(generation_of(pods, retry=Retry(rules=(rule,))))
+    recorder.attach(controller)
     controller.run(
         pods[0].plan([*SH, "exit 7"], (0,)),
         pods[1].plan([*SH, f"echo '{ECC}'; exit 8"], (1,)),
     )
-    failed = ears.wait("failed")
+    failed = recorder.wait("failed")
     assert {(end.rank, end.node, end.exit_code) for end in failed.ends} == {(0, "n1", 7), (1, "n2", 8)}
     assert failed.match == RuleMatch(rule=0, do="exclude_node", node="n2", rank=1, line=ECC)
-    eventually(lambda: {node for event in ears.of("cleared") for node in event.nodes} == {"n1", "n2"}, "both are over")
-    assert ears.generation.left == []
+    eventually(
+        lambda: {node for event in recorder.of("cleared") for node in event.nodes} == {"n1", "n2"}, "both are over"
+    )
+    assert recorder.generation.remaining == []
 
 
-def test_nodes_begin_the_next_stage_together(listens: Listens, starts: Starts) -> None:
+def test_nodes_start_the_next_stage_together(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pods = [starts(controller, node) for node in NODES[:2]]
-    ears = Ears(job_of(pods))
-    ears.attach(controller)
+    recorder = EventRecorder(generation_of(pods))
+    recorder.attach(controller)
     staged = [
         replace(
             pod.plan([*SH, "exit 0"]),
@@ -144,8 +147,8 @@ def test_nodes_begin_the_next_stage_together(listens: Listens, starts: Starts) -
     ports = {pod.node: controller.wait("ready", pod.node, stage=0)["agent_port"] for pod in pods}
     for pod in pods:
         controller.wait("started", pod.node)
-        told = json.loads((pod.task / "1" / "agents.json").read_text())
-        assert told == {node: [f"10.0.0.{node[1]}", port] for node, port in ports.items()}
+        agents = json.loads((pod.task / "1" / "agents.json").read_text())
+        assert agents == {node: [f"10.0.0.{node[1]}", port] for node, port in ports.items()}
 
 
 SAVES = """
@@ -163,32 +166,32 @@ with open("saves", "a", buffering=1) as out:
 """
 
 
-def test_ranks_in_pods_save_at_the_same_steps_also_after_the_server_is_another(
-    listens: Listens, starts: Starts
-) -> None:
+def test_ranks_in_pods_save_at_the_same_steps_across_servers(listens: ListenFixture, starts: StartFixture) -> None:
     first = listens()
     pods = [starts(first, node) for node in NODES[:2]]
-    generation = job_of(pods, 2, checkpoint=Checkpoint(every_ms=300))
-    Ears(generation).attach(first)
+    generation = generation_of(pods, 2, checkpoint=Checkpoint(every_ms=300))
+    EventRecorder(generation).attach(first)
     every = {"GANGER_CHECKPOINT_EVERY_S": "0.3"}
     plans = [
         replace(
-            pod.plan([sys.executable, "-c", SAVES], (2 * at, 2 * at + 1)),
+            pod.plan([sys.executable, "-c", SAVES], (2 * index, 2 * index + 1)),
             environment={"PATH": os.environ["PATH"], **every},
         )
-        for at, pod in enumerate(pods)
+        for index, pod in enumerate(pods)
     ]
     first.run(*plans)
 
     def saves() -> dict[int, list[int]]:
-        """The steps at which each rank was told to save."""
+        """Return the steps at which each rank was to save."""
         lines = [line.split() for pod in pods for line in _read(pod.directory / "work" / "saves").splitlines()]
-        return {rank: [int(step) for which, step in lines if int(which) == rank] for rank in range(4)}
+        return {rank: [int(step) for number, step in lines if int(number) == rank] for rank in range(4)}
 
     eventually(lambda: min(map(len, saves().values())) >= 2, "each saves twice")
     first.close()
     before = saves()
-    second = listens(port=first.port, prepare=lambda controller: Ears(job_of(pods, 2)).attach(controller, *plans))
+    second = listens(
+        port=first.port, prepare=lambda controller: EventRecorder(generation_of(pods, 2)).attach(controller, *plans)
+    )
     second.wait_for_hello(2)
     eventually(lambda: all(len(saves()[rank]) >= len(before[rank]) + 2 for rank in before), "they go on saving")
     for pod in pods:
@@ -199,9 +202,12 @@ def test_ranks_in_pods_save_at_the_same_steps_also_after_the_server_is_another(
     assert len({tuple(steps[:fewest]) for steps in saves().values()}) == 1
 
 
-class Listening:
-    """A server's ear on the running event loop, whose log is as a test says: `durable` gives what becomes of a report.
-    `refusals` says of each refusal whether the launcher had to be ended."""
+class RecordingServer:
+    """A server on the running event loop whose log is simulated.
+
+    durable: returns the outcome of a report
+    refusals: for each refusal, whether the launcher had to be killed
+    """
 
     def __init__(self, durable: "Callable[[], Future[int]]") -> None:
         self.generation = generation_on(NODES)
@@ -211,20 +217,22 @@ class Listening:
         loop = asyncio.get_running_loop()
         records = RemoteRecords(lambda gang, node: None, loop)
         world = LauncherWorld(lambda gang: self.generation, lambda gang, node: None, lambda gang, node: None, records)
-        self._hearing = Dispatcher(world, self._report, loop)
+        self._dispatcher = Dispatcher(world, self._report, loop)
 
-    async def told(self, node: str, *kinds: str, **fields: Any) -> list[str]:
-        """Say messages over a connection of its own, the last with these fields; return what is answered until that is
-        dropped, or all is acknowledged."""
-        ours, theirs = socket.socketpair()
+    async def send(self, node: str, *kinds: str, **fields: Any) -> list[str]:
+        """Send messages over a new connection, the last with these fields; return the answers.
+
+        Reads until the connection is dropped, or everything is acknowledged.
+        """
+        server_end, client_end = socket.socketpair()
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Connection(self, lambda gang, node: TOKEN), ours)
-        reader, writer = await asyncio.open_connection(sock=theirs)
+        await loop.connect_accepted_socket(lambda: Connection(self, lambda gang, node: TOKEN), server_end)
+        reader, writer = await asyncio.open_connection(sock=client_end)
         hello = {"token": TOKEN, "pid": 1, "start_ticks": 2, "generations": [1], "generation": 1}
-        said = [{"type": "hello", **hello}]
-        said += [{"type": kind, "generation": 1, "n": n, **MESSAGES[kind]} for n, kind in enumerate(kinds, 1)]
-        said[-1] |= fields
-        for message in said:
+        messages = [{"type": "hello", **hello}]
+        messages += [{"type": kind, "generation": 1, "n": n, **MESSAGES[kind]} for n, kind in enumerate(kinds, 1)]
+        messages[-1] |= fields
+        for message in messages:
             writer.write(json.dumps({"v": 1, "gang": GANG, "node": node, **message}).encode() + b"\n")
         answers: list[str] = []
         while line := await reader.readline():
@@ -234,21 +242,21 @@ class Listening:
         writer.close()
         return answers
 
-    # -- as the listener of every connection --------------------------------------------------------------------------
+    # -- Listener of every connection ---------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
         pass
 
-    def greeted(self, connection: Connection, hello: Hello) -> None:
+    def launcher_connected(self, connection: Connection, hello: Hello) -> None:
         pass
 
-    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
-        self._hearing.heard(connection, hello, message, self._hearing.current(hello, message))
+    def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+        self._dispatcher.message_received(connection, hello, message, self._dispatcher.current(hello, message))
 
-    def refused(self, hello: Hello, why: str) -> None:
-        self.refusals.append(self._hearing.refused(hello, why))
+    def message_refused(self, hello: Hello, reason: str) -> None:
+        self.refusals.append(self._dispatcher.message_refused(hello, reason))
 
-    def parted(self, connection: Connection) -> None:
+    def launcher_disconnected(self, connection: Connection) -> None:
         pass
 
     def _report(self, event: Event) -> "Future[int]":
@@ -257,7 +265,7 @@ class Listening:
 
 
 class RefusedError(Exception):
-    """As the core refuses an event."""
+    """An error of the core that refuses an event."""
 
     code = "bad_event"
 
@@ -274,37 +282,37 @@ def durable(error: Exception | None = None) -> "Future[int]":
 @pytest.mark.parametrize(
     ("becomes", "kinds", "fields"),
     [
-        (Future, ("checkpointed", "exited"), {"rank": 1}),  # the fact before is not durable yet when this is refused
+        (Future, ("checkpointed", "exited"), {"rank": 1}),  # the first fact is not durable when this is refused
         (lambda: durable(RefusedError()), ("checkpointed",), {}),
     ],
     ids=("before it is durable", "by the core"),
 )
-def test_attempt_fails_whose_launcher_is_refused_again_and_again(
+def test_attempt_fails_if_its_launcher_is_refused_repeatedly(
     becomes: "Callable[[], Future[int]]", kinds: tuple[str, ...], fields: dict[str, Any]
 ) -> None:
-    async def refuse() -> Listening:
-        server = Listening(becomes)
-        for _ in range(MOST_REFUSED):
-            assert await server.told("n1", *kinds, **fields) == []
+    async def refuse() -> RecordingServer:
+        server = RecordingServer(becomes)
+        for _ in range(MAX_REFUSED):
+            assert await server.send("n1", *kinds, **fields) == []
         return server
 
     server = asyncio.run(refuse())
-    assert server.refusals == [False] * (MOST_REFUSED - 1) + [True]
+    assert server.refusals == [False] * (MAX_REFUSED - 1) + [True]
     (failed,) = [event for event in server.events if isinstance(event, Failed)]
     assert failed.detail.startswith("the launcher of n1 broke the protocol: ")
 
 
-def test_refusals_count_anew_once_something_of_that_node_is_acknowledged() -> None:
-    async def refuse() -> Listening:
-        server = Listening(durable)
-        for _ in range(MOST_REFUSED - 1):
-            assert await server.told("n1", "exited", rank=1) == []
-        assert await server.told("n1", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
-        for _ in range(MOST_REFUSED - 1):
-            assert await server.told("n1", "exited", rank=1) == []
-        assert server.refusals == [False] * 2 * (MOST_REFUSED - 1)
-        assert await server.told("n2", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
-        assert await server.told("n1", "exited", rank=1) == []
+def test_an_acknowledgement_resets_the_refusals_of_its_node() -> None:
+    async def refuse() -> RecordingServer:
+        server = RecordingServer(durable)
+        for _ in range(MAX_REFUSED - 1):
+            assert await server.send("n1", "exited", rank=1) == []
+        assert await server.send("n1", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
+        for _ in range(MAX_REFUSED - 1):
+            assert await server.send("n1", "exited", rank=1) == []
+        assert server.refusals == [False] * 2 * (MAX_REFUSED - 1)
+        assert await server.send("n2", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
+        assert await server.send("n1", "exited", rank=1) == []
         return server
 
     server = asyncio.run(refuse())

@@ -9,9 +9,9 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,26 +25,20 @@ from ganger.launcher_server.dispatcher import Dispatcher
 from ganger.launcher_server.listener import LauncherListener, server_context
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.ports import LaunchPlan, RankPlan
+from tests.launcher import harness
 from tests.launcher.harness import GANG, TOKEN
 
 HOST = "127.0.0.1"
 DEADLINE_S = 120.0
-"""Of what comes at all: no more than that is said of how soon, on a machine that others use too."""
+"""Limit for events that must happen: how soon is not tested, since the machine may be busy."""
 Result = TypeVar("Result")
 
 
-def eventually(look: Callable[[], Any], what: str) -> Any:
-    """The first true answer of `look`; AssertionError when none comes."""
-    give_up_at = time.monotonic() + DEADLINE_S
-    while time.monotonic() < give_up_at:
-        if found := look():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"never happened: {what}")
+eventually = partial(harness.eventually, within_s=DEADLINE_S)
 
 
 class Authority:
-    """Signs certificates; its own is `ca` (PEM)."""
+    """A certificate authority; its own certificate is `ca` (PEM)."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -68,7 +62,7 @@ class Authority:
         self.ca.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def context(self, host: str = HOST) -> ssl.SSLContext:
-        """Of a server that is reached at `host`."""
+        """Return the TLS context of a server reached at `host`."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         signed = self._certificate(key.public_key(), x509.Name([])).add_extension(names, critical=True)
@@ -99,8 +93,7 @@ class Authority:
 
 
 class Controller:
-    """A door on an event loop of its own. It tells each launcher that comes the plan that is for it, and believes what
-    it hears."""
+    """A launcher listener on an event loop of its own, which sends each launcher its plan and trusts its messages."""
 
     def __init__(
         self,
@@ -110,70 +103,70 @@ class Controller:
     ) -> None:
         self.plans: dict[str, LaunchPlan] = {}
         self.tokens = dict.fromkeys(("n1", "n2", "n3"), TOKEN)
-        self.hearing: Dispatcher | None = None
+        self.dispatcher: Dispatcher | None = None
         self.hellos: list[Hello] = []
-        self.heard_of: list[tuple[str, dict[str, Any]]] = []
+        self.messages: list[tuple[str, dict[str, Any]]] = []
         self.refusals: list[str] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.door = LauncherListener(self, lambda gang, node: self.tokens.get(node) if gang == GANG else None)
-        self.told = RemoteRecords(self.door.connection, self.loop)
+        self.listener = LauncherListener(self, lambda gang, node: self.tokens.get(node) if gang == GANG else None)
+        self.records = RemoteRecords(self.listener.connection, self.loop)
         prepare(self)
-        self.port = self.do(self.door.open(HOST, port, context))
+        self.port = self.do(self.listener.open(HOST, port, context))
 
     def do(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE_S)
 
     def send(self, node: str, kind: str, **fields: Any) -> None:
-        async def say() -> None:
-            connection = self.door.connection(GANG, node)
+        async def send_message() -> None:
+            connection = self.listener.connection(GANG, node)
             assert connection is not None
             connection.send(kind, **fields)
 
-        self.do(say())
+        self.do(send_message())
 
     def run(self, *plans: LaunchPlan) -> None:
-        """To the launchers that are there, and to those that will come."""
+        """Send plans to the launchers that are connected, and later to those that connect."""
         for plan in plans:
             self.plans[plan.node] = plan
-            self.told.plan(plan)
-            if plan.node in self.do(self._there()):
+            self.records.plan(plan)
+            if plan.node in self.do(self._connected_nodes()):
                 self.send(plan.node, "run", generation=plan.generation, plan=asdict(plan))
 
     def stop(self, node: str, generation: int = 1) -> None:
         self.send(node, "stop", generation=generation, cause="user", notice_ms=0, kill_after_ms=5_000)
 
     def wait(self, kind: str, node: str, count: int = 1, **fields: Any) -> dict[str, Any]:
-        """The message of that kind with those fields, the `count`-th of them."""
+        """Return the `count`-th message of that kind with those fields."""
 
         def matching() -> list[dict[str, Any]]:
             return [
                 message
-                for whose, message in self.heard_of
-                if (whose, message["type"]) == (node, kind) and fields.items() <= message.items()
+                for sender, message in self.messages
+                if (sender, message["type"]) == (node, kind) and fields.items() <= message.items()
             ]
 
-        with self._news:
-            came = self._news.wait_for(lambda: len(matching()) >= count, DEADLINE_S)
-            assert came, f"no {kind} of {node} {fields}: heard {self.kinds()}"
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: len(matching()) >= count, DEADLINE_S)
+            assert arrived, f"no {kind} of {node} {fields}: received {self.kinds()}"
             return matching()[count - 1]
 
     def wait_for_hello(self, count: int = 1) -> Hello:
-        with self._news:
-            assert self._news.wait_for(lambda: len(self.hellos) >= count, DEADLINE_S), "nobody came"
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.hellos) >= count, DEADLINE_S), "no launcher connected"
             return self.hellos[count - 1]
 
     def kinds(self, node: str | None = None) -> list[str]:
-        """The facts in the order they came."""
-        return [message["type"] for whose, message in self.heard_of if message["n"] and node in (None, whose)]
+        """Return the kinds of the numbered messages in the order of arrival."""
+        return [message["type"] for sender, message in self.messages if message["n"] and node in (None, sender)]
 
     def close(self) -> None:
         async def shut() -> None:
-            if self.hearing is not None:
-                self.hearing.close()
-            self.door.close()
+            if self.dispatcher is not None:
+                self.dispatcher.close()
+            self.listener.close()
             await asyncio.sleep(0)
 
         self.do(shut())
@@ -182,44 +175,44 @@ class Controller:
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 
-    async def _there(self) -> Iterable[str]:
-        return self.door.of_gang(GANG)
+    async def _connected_nodes(self) -> Iterable[str]:
+        return self.listener.connections_of(GANG)
 
-    # -- as the door's listener ---------------------------------------------------------------------------------------
+    # -- Listener of every connection ---------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
         pass
 
-    def greeted(self, connection: Connection, hello: Hello) -> None:
+    def launcher_connected(self, connection: Connection, hello: Hello) -> None:
         connection.send("welcome")
         if plan := self.plans.get(hello.node):
             connection.send("run", generation=plan.generation, plan=asdict(plan))
-        with self._news:
+        with self._changed:
             self.hellos.append(hello)
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+    def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         ranks = {rank.rank for plan in self.plans.values() for rank in plan.ranks}
-        is_for_told = self.told.heard(hello.gang, hello.node, message, ranks)
-        with self._news:
-            self.heard_of.append((hello.node, message))
-            self._news.notify_all()
-        if self.hearing is not None and not is_for_told:
-            self.hearing.heard(connection, hello, message, self.hearing.current(hello, message))
+        is_record = self.records.message_received(hello.gang, hello.node, message, ranks)
+        with self._changed:
+            self.messages.append((hello.node, message))
+            self._changed.notify_all()
+        if self.dispatcher is not None and not is_record:
+            self.dispatcher.message_received(connection, hello, message, self.dispatcher.current(hello, message))
         elif message["n"] is not None:
             connection.acknowledge(message["n"], None, lambda: None)
 
-    def refused(self, hello: Hello, why: str) -> None:
-        with self._news:
-            self.refusals.append(why)
-            self._news.notify_all()
+    def message_refused(self, hello: Hello, reason: str) -> None:
+        with self._changed:
+            self.refusals.append(reason)
+            self._changed.notify_all()
 
-    def parted(self, connection: Connection) -> None:
+    def launcher_disconnected(self, connection: Connection) -> None:
         pass
 
 
 class Pod:
-    """A directory of its own, a token and a certificate that are mounted, and the launcher as the main process."""
+    """A pod: a directory of its own, a mounted token and certificate, and the launcher as the main process."""
 
     def __init__(self, directory: Path, archive: Path, node: str = "n1") -> None:
         self.node = node
@@ -246,9 +239,9 @@ class Pod:
             **variables,
         }
         command = [*before, sys.executable, "-I", "-S", *self.program, self.task, server, str(generation)]
-        with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
+        with self.stdout.open("ab") as stdout, self.stderr.open("ab") as stderr:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
             )
         return self.process
 
@@ -268,7 +261,7 @@ class Pod:
         )
 
     def ended(self) -> int:
-        """Its exit code."""
+        """Wait for its exit code."""
         assert self.process is not None
         return self.process.wait(DEADLINE_S)
 
@@ -282,5 +275,5 @@ class Pod:
             self.process.wait()
 
 
-Listens = Callable[..., Controller]
-Starts = Callable[..., Pod]
+ListenFixture = Callable[..., Controller]
+StartFixture = Callable[..., Pod]

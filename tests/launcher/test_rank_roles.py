@@ -1,14 +1,12 @@
-"""Ranks with commands of their own, ranks whose end is the job's, ranks that may fail, and the files they are given."""
+"""Ranks with commands of their own, ranks whose end is the job's, ranks that may fail, and their files."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.launcher.harness import Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, UNTIL_GO, Server, Task, eventually, is_alive
 
-SH = ["/bin/sh", "-c"]
 HOLD = [*SH, "exec sleep 60"]
-UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
 
 
 def rank(number: int, line: str, **fields: object) -> dict[str, object]:
@@ -22,21 +20,21 @@ def test_each_rank_runs_its_own_command(task: Task, server: Server) -> None:
     assert [task.texts("o", f"rank-{number}.log") for number in range(3)] == [["chief"], ["server"], ["worker 2"]]
 
 
-def test_job_is_done_when_all_that_count_ended_well(task: Task, server: Server) -> None:
+def test_job_is_done_when_all_counting_ranks_ended_well(task: Task, server: Server) -> None:
     chiefs = [rank(0, "exit 0", ends=True), rank(1, UNTIL_GO, ends=True)]
     task.run(HOLD, ranks=[*chiefs, rank(2, "exec sleep 60")])
     task.wait_for("rank-0.exit")
-    server.wait("started")  # it may be on its way while the first rank has ended
+    server.wait("started")  # it may arrive after the first rank has ended
     assert server.kinds() == ["started"]
     (task.work / "go").touch()
     server.wait("done")
     server.stop(1, kill_after_ms=0)
     server.wait("cleared")
-    assert server.kinds() == ["started", "done", "cleared"]  # that rank 2 was killed is no failure
+    assert server.kinds() == ["started", "done", "cleared"]  # the kill of rank 2 is no failure
     assert task.json("rank-2.exit")["signal"] in (9, 15)
 
 
-def test_job_is_not_done_when_one_that_counts_ended_badly(task: Task, server: Server) -> None:
+def test_job_is_not_done_when_a_counting_rank_failed(task: Task, server: Server) -> None:
     task.run(HOLD, ranks=[rank(0, "exit 0", ends=True), rank(1, "exit 3", ends=True)])
     server.wait("cleared")
     assert server.kinds() == ["started", "exited", "cleared"]
@@ -50,7 +48,7 @@ def test_done_comes_before_what_fails_after_it(task: Task, server: Server) -> No
     assert server.kinds() == ["started", "done", "exited", "cleared"]
 
 
-def test_rank_that_may_fail_fails_nobody(task: Task, server: Server) -> None:
+def test_rank_whose_failure_is_ignored_does_no_harm(task: Task, server: Server) -> None:
     task.run(HOLD, ranks=[rank(0, UNTIL_GO), rank(1, "echo gave up >&2; exit 3", on_failure="ignore")])
     record = task.wait_for("rank-1.exit")
     (task.work / "go").touch()
@@ -60,7 +58,7 @@ def test_rank_that_may_fail_fails_nobody(task: Task, server: Server) -> None:
     assert (task.json("rank-1.exit")["exit_code"], task.json("rank-1.exit")["tail"]) == (3, ["gave up"])
 
 
-def test_files_are_there_before_setup_and_for_this_user_alone(task: Task, server: Server) -> None:
+def test_files_exist_before_setup_and_are_private(task: Task, server: Server) -> None:
     files = {"hosts": "a slots=2\nb slots=2\n", "where": "in @GANGER_TASK_DIR@/hosts\n"}
     task.run(
         [*SH, "cat $HOSTS; cat @GANGER_TASK_DIR@/where; echo $OWN"],
@@ -70,10 +68,10 @@ def test_files_are_there_before_setup_and_for_this_user_alone(task: Task, server
         environment={"PATH": "/bin", "HOSTS": "@GANGER_TASK_DIR@/hosts"},
     )
     server.wait("finished")
-    here = task.path / "1"
+    directory = task.path / "1"
     assert task.texts("o", "setup.log") == ["a slots=2", "b slots=2"]
-    assert task.texts("o") == ["a slots=2", "b slots=2", f"in {here}/hosts", str(here)]
-    assert [(here / name).stat().st_mode & 0o777 for name in files] == [0o600, 0o600]
+    assert task.texts("o") == ["a slots=2", "b slots=2", f"in {directory}/hosts", str(directory)]
+    assert [(directory / name).stat().st_mode & 0o777 for name in files] == [0o600, 0o600]
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "", ".", ".."])
@@ -83,25 +81,25 @@ def test_file_outside_of_the_directory_is_refused(name: str, task: Task, server:
     task.plan([*SH, "exit 0"], generation=2, files={name: "text"})
     server.send("run", generation=2)
     failed = server.wait("start_failed", generation=2)
-    assert failed["detail"].endswith(f"is broken: {name!r} is no name of a file")
+    assert failed["detail"].endswith(f"is invalid: {name!r} is not a file name")
     assert not (tmp_path / "escaped").exists()
 
 
 @pytest.mark.parametrize(
     ("fields", "flaw"),
     [
-        ({"ranks": [rank(0, "true", stage=1)]}, "a rank begins in a stage that is none of the 1"),
-        ({"ranks": []}, "it has no rank"),
+        ({"ranks": [rank(0, "true", stage=1)]}, "the stage of a rank is not one of the 1 stages"),
+        ({"ranks": []}, "it has no ranks"),
         ({"argv": []}, "rank 0 has no command"),
         ({"agent": True}, "it has an agent without an address or a token"),
     ],
 )
-def test_plan_that_contradicts_itself_is_broken(fields: dict, flaw: str, task: Task, server: Server) -> None:
+def test_plan_that_contradicts_itself_is_invalid(fields: dict, flaw: str, task: Task, server: Server) -> None:
     task.run([*SH, "exit 0"])
     server.wait("cleared")
     task.plan(**{"argv": [*SH, "exit 0"], "generation": 2, **fields})
     server.send("run", generation=2)
-    assert server.wait("start_failed", generation=2)["detail"].endswith(f"is broken: {flaw}")
+    assert server.wait("start_failed", generation=2)["detail"].endswith(f"is invalid: {flaw}")
 
 
 def test_reports_of_processes_that_a_rank_started_count(task: Task, server: Server) -> None:
@@ -112,7 +110,7 @@ def test_reports_of_processes_that_a_rank_started_count(task: Task, server: Serv
     server.wait("finished")
 
 
-def test_notice_reaches_what_a_rank_started_in_a_session_of_its_own(task: Task, server: Server) -> None:
+def test_notice_reaches_processes_in_other_sessions(task: Task, server: Server) -> None:
     worker = "trap 'echo saved > saved; exit 0' USR1; echo $$ > pid; while :; do sleep 0.01; done"
     task.run([*SH, f"setsid sh -c '{worker.replace(chr(39), chr(34))}' & wait"], signal="SIGUSR1")
     pid = task.pid_in("pid")
