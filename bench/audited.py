@@ -42,7 +42,7 @@ class Audit:
 def audited(log: EventLog) -> Audit:
     """The whole log, from its first event."""
     found = Audit(events=log.last_seq())
-    oracle = Oracle().read(log.each(0, log.last_seq()))
+    oracle = Oracle().read(log.iter_rows(0, log.last_seq()))
     found.states += oracle.wrong
     rows = _listed(log)
     found.jobs = len(rows)
@@ -83,7 +83,7 @@ def _account(log: EventLog, job: str, life: Life) -> list[str]:
 def _folded(log: EventLog) -> list[str]:
     """The state is sound after each event."""
     state = State()
-    for row in log.each(0, log.last_seq()):
+    for row in log.iter_rows(0, log.last_seq()):
         fold(state, row)
         try:
             state.validate()

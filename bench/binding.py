@@ -189,7 +189,7 @@ async def _turn(loop: Loop, clock: Clock) -> None:
     while True:
         batch = loop.drain()
         if batch or (loop.next_wake_ms is not None and loop.next_wake_ms <= clock.now_ms()):
-            loop.turn(batch)
+            loop.run_cycle(batch)
         await asyncio.sleep(LOOK_S)
 
 

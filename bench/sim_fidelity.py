@@ -14,7 +14,7 @@ from typing import Final
 from bench.measure import Figure
 from bench.serving import GANGER, ganger, state_directory
 from ganger import registry
-from ganger.engine.eventlog.log_snapshot import reading
+from ganger.engine.eventlog.log_snapshot import open_snapshot
 from ganger.model.decision import Start
 from ganger.model.event import Decided, Stamped
 from ganger.settings import home as home_of
@@ -48,8 +48,8 @@ def run() -> list[Figure]:
         _live(environment)
         path = home_of(environment).database
         days = read_days(path)
-        with reading(path) as log:
-            real = list(log.each(0, log.last_seq()))
+        with open_snapshot(path) as log:
+            real = list(log.iter_rows(0, log.last_seq()))
     rows: list[Stamped] = []
     again = LogRun(days=days, nodes=days.nodes, document=days.document, order=registry.order)
     simulated, recorded = simulate_log(again, rows.append), as_recorded(days)

@@ -50,11 +50,11 @@ class _Full:
 def run() -> list[Figure]:
     loop = Loop(EventLog(MEMORY), _Full(), lambda _: policies()["dynamic"], WallClock(), "bench")  # type: ignore[arg-type] - only what the loop calls
     loop.open()
-    loop.turn(loop.drain())
-    loop.turn([_wish(QueueSet(queue=Queue(name=f"q{number}"))) for number in range(QUEUES)])
+    loop.run_cycle(loop.drain())
+    loop.run_cycle([_wish(QueueSet(queue=Queue(name=f"q{number}"))) for number in range(QUEUES)])
     number = 0
     while number < NODES + WAITING:
-        loop.turn([_wish(_submitted(at)) for at in range(number, number + TOGETHER)])
+        loop.run_cycle([_wish(_submitted(at)) for at in range(number, number + TOGETHER)])
         number += TOGETHER
     with loop.view():
         gc.collect()
@@ -77,7 +77,7 @@ def _samples(loop: Loop, number: int) -> Iterator[tuple[float, float]]:
     for at in range(number, number + SAMPLES):
         event = _submitted(at)
         before = time.process_time()
-        loop.turn([_wish(event)])
+        loop.run_cycle([_wish(event)])
         turned = time.process_time()
         with loop.view() as state:
             if event.job.id not in state.gangs:

@@ -1,7 +1,6 @@
-"""Where ganger keeps its state and what it takes from its surroundings: the only reader of environment variables.
+"""The state directory and the settings: the only module that reads environment variables.
 
-Called by `wiring` and by every face that a person starts. Standard library only and cheap to import: the command line
-reads it before it prints a line.
+Standard library only and cheap to import: the command line reads it before it prints a line.
 """
 
 import os
@@ -17,14 +16,14 @@ SOCKET_PATH_BYTES: Final = 107
 
 HOME: Final = "GANGER_HOME"
 CONTROLLER_NAMESPACE: Final = "GANGER_CONTROLLER_NAMESPACE"
-INSTALLED: Final = "ganger-system"
+DEFAULT_CONTROLLER_NAMESPACE: Final = "ganger-system"
 """The namespace that `ganger install` puts a controller into, unless another is named."""
-LAUNCHER: Final = "launcher-*.pyz"
+LAUNCHER_PATTERN: Final = "launcher-*.pyz"
 """The file name of the zipapp that starts every task (`launcher.build_archive`)."""
-TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
-TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
+JOB_VARIABLES: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
+JOB_VARIABLE_PREFIXES: Final = ("CONDA_", "LC_")
 
-_NETWORK: Final = (
+_NETWORK_TYPES: Final = (
     "nfs",
     "cifs",
     "smb",
@@ -37,15 +36,15 @@ _NETWORK: Final = (
     "gpfs",
     "9p",
 )
-"""Beginnings of the types of network file systems, as /proc/self/mounts has them."""
+"""Prefixes of the types of network file systems, as in /proc/self/mounts."""
 
 
 class HomeError(Exception):
-    """The state directory cannot be used as it is. The text says why, `next` what to type."""
+    """The state directory cannot be used. The text is the reason, `next` what to type."""
 
-    def __init__(self, why: str, next: str = "set GANGER_HOME to a directory of yours") -> None:
+    def __init__(self, reason: str, next: str = "set GANGER_HOME to a directory of yours") -> None:
         """Keep the two apart."""
-        super().__init__(why)
+        super().__init__(reason)
         self.next = next
 
 
@@ -62,32 +61,32 @@ class Home:
 
     @property
     def server_lock(self) -> Path:
-        """Locked by the one server as long as it lives."""
+        """Lock file, held by the one server while it runs."""
         return self.path / "server.lock"
 
     @property
     def server_log(self) -> Path:
-        """What the server prints."""
+        """Output of the server."""
         return self.path / "server.log"
 
     @property
     def server_file(self) -> Path:
-        """Who serves and where: JSON, present while a server runs."""
+        """The running server and its address: JSON, present while a server runs."""
         return self.path / "server.json"
 
     @property
     def topology(self) -> Path:
-        """The virtual nodes to show, if the user gave any."""
+        """The user's definition of virtual nodes, if any."""
         return self.path / "topology.yaml"
 
     @property
     def settings_file(self) -> Path:
-        """What the user wants otherwise: `keep` says what may stand in it."""
+        """The user's settings, read by `read_retention_limits`."""
         return self.path / "settings.toml"
 
     @property
     def tokens(self) -> Path:
-        """Hashes of the tokens that open the TCP listener."""
+        """Hashes of the tokens for the TCP listener."""
         return self.path / "tokens.json"
 
     @property
@@ -97,22 +96,25 @@ class Home:
 
     @property
     def git(self) -> Path:
-        """Repositories that code came from, as fetched last."""
+        """Cached repositories that code came from."""
         return self.path / "git"
 
     @property
     def secrets(self) -> Path:
-        """Secrets that the user keeps here: one file each, 0600."""
+        """The user's secrets: one file each, mode 0600."""
         return self.path / "secrets"
 
     @property
     def jobs(self) -> Path:
-        """One directory a job."""
+        """One directory per job."""
         return self.path / "jobs"
 
     def socket(self, name: str) -> Path:
-        """Where the socket `name` belongs: in the state directory, or, when that path is too long for a socket, in a
-        private directory of this user under /tmp. XDG_RUNTIME_DIR will not do: it goes when the user logs out."""
+        """Return the path of the socket `name`: in the state directory, if the path is short enough for a socket.
+
+        Otherwise it is in a private directory of this user under /tmp. XDG_RUNTIME_DIR will not do: it is removed when
+        the user logs out.
+        """
         path = self.path / f"{name}.sock"
         if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
             return path
@@ -123,30 +125,32 @@ class Home:
 
 
 def home(environ: Mapping[str, str]) -> Home:
-    """The state directory by `environ`: GANGER_HOME, else ganger in XDG_STATE_HOME, else ~/.local/state/ganger."""
-    if given := environ.get(HOME):
-        return Home(Path(given).expanduser().absolute())
+    """Return the state directory: GANGER_HOME, else ganger in XDG_STATE_HOME, else ~/.local/state/ganger."""
+    if explicit := environ.get(HOME):
+        return Home(Path(explicit).expanduser().absolute())
     state = environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
     return Home(base / "ganger")
 
 
 class SettingsError(Exception):
-    """The settings file says something that cannot be. The text says what, `next` what to type."""
+    """The settings file is invalid. The text is the reason, `next` what to type."""
 
-    def __init__(self, why: str, next: str) -> None:
+    def __init__(self, reason: str, next: str) -> None:
         """Keep the two apart."""
-        super().__init__(why)
+        super().__init__(reason)
         self.next = next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
-    """What a server keeps by itself, the table [keep] of the settings file. None: without a limit ("always").
+class RetentionLimits:
+    """How much a server keeps: the table [keep] of the settings file. None is unlimited ("always").
 
-    rank_log_bytes: the log of one rank, also while it runs; logs_ms, logs_bytes: of jobs that have ended; code_ms:
-    copies of code that no job in the listing has, and repositories, since they were used last; code_bytes: copies of
-    code; events_ms, events_bytes: rows of the event log, and the file they are in.
+    rank_log_bytes: the log of one rank, also while it runs.
+    logs_ms, logs_bytes: logs of ended jobs.
+    code_ms: copies of code that no listed job uses, and repositories, since their last use.
+    code_bytes: copies of code.
+    events_ms, events_bytes: rows of the event log, and the size of its file.
     """
 
     rank_log_bytes: int | None = GIB_BYTES
@@ -158,54 +162,59 @@ class Keep:
     events_bytes: int | None = 2 * GIB_BYTES
 
 
-KEEP_KEYS: Final = {
-    "rank_log_size": ("rank_log_bytes", "how large the log of one rank may grow: the middle of a longer one goes"),
+RETENTION_KEYS: Final = {
+    "rank_log_size": ("rank_log_bytes", "maximum size of the log of one rank: the middle of a longer one is dropped"),
     "logs": ("logs_ms", "how long the logs of a job are kept after its end"),
-    "logs_size": ("logs_bytes", "how large all logs may grow together: those of the job that ended first go first"),
+    "logs_size": ("logs_bytes", "maximum size of all logs: those of the job that ended first are removed first"),
     "code": (
         "code_ms",
-        "how long copies of code that no listed job has, and repositories, are kept after their last use",
+        "how long copies of code that no listed job uses, and repositories, are kept after their last use",
     ),
-    "code_size": ("code_bytes", "how large all copies of code may grow together: those that no live job has go"),
+    "code_size": ("code_bytes", "maximum size of all copies of code: those that no live job uses are removed"),
     "events": ("events_ms", "how long rows of the event log are kept"),
-    "events_size": ("events_bytes", "how large the event log may grow"),
+    "events_size": ("events_bytes", "maximum size of the event log"),
 }
-"""Key of [keep] -> (field of `Keep`, what it means). Values are as in a job: 90d, 20Gi; `always` is without a limit."""
+"""Key of [keep] -> (field of `RetentionLimits`, meaning). Values are as in a job: 90d, 20Gi; `always` is unlimited."""
 
 
-def keep(home: Home) -> Keep:
-    """What the settings file says is to be kept; without one, the defaults. BadSettings says what is wrong with it."""
+def read_retention_limits(home: Home) -> RetentionLimits:
+    """Return the retention limits of the settings file, else the defaults. Raise SettingsError when it is invalid."""
     import tomllib
 
     path = home.settings_file
     try:
-        found = tomllib.loads(path.read_text())
+        document = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        return Keep()
+        return RetentionLimits()
     except (OSError, ValueError) as error:
         raise SettingsError(
             f"{path} cannot be read: {error}", f"correct it, or move it away: mv {path} {path}.old"
         ) from None
-    table = found.pop("keep", {})
+    table = document.pop("keep", {})
     if not isinstance(table, dict):
-        raise SettingsError(f"{path}: keep is no table", "write a line [keep], and the settings below it")
-    unknown = [*found, *(f"keep.{key}" for key in table if key not in KEEP_KEYS)]
+        raise SettingsError(f"{path}: keep is not a table", "write a line [keep], and the settings below it")
+    unknown = [*document, *(f"keep.{key}" for key in table if key not in RETENTION_KEYS)]
     if unknown:
-        raise SettingsError(f"{path}: there is no setting {unknown[0]}", f"there are keep.{', keep.'.join(KEEP_KEYS)}")
-    return Keep(**{KEEP_KEYS[key][0]: _limit(path, key, value) for key, value in table.items()})
+        raise SettingsError(
+            f"{path}: there is no setting {unknown[0]}", f"settings: keep.{', keep.'.join(RETENTION_KEYS)}"
+        )
+    return RetentionLimits(**{RETENTION_KEYS[key][0]: _limit(path, key, value) for key, value in table.items()})
 
 
 def _limit(path: Path, key: str, value: object) -> int | None:
     if value == "always":
         return None
     try:
-        return parse_duration_ms(str(value)) if KEEP_KEYS[key][0].endswith("_ms") else parse_bytes(str(value))
+        return parse_duration_ms(str(value)) if RETENTION_KEYS[key][0].endswith("_ms") else parse_bytes(str(value))
     except ValueError as error:
         raise SettingsError(f"{path}: keep.{key}: {error}", 'write it as in `logs = "90d"`, or "always"') from None
 
 
 def make_private(directory: Path) -> None:
-    """Make `directory` with mode 0700, or see that it is one. BadHome when others could read or change its files."""
+    """Make `directory` with mode 0700, or check that it is private.
+
+    Raise HomeError when other users could read or change its files.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not any(directory.iterdir()):
@@ -223,55 +232,75 @@ def make_private(directory: Path) -> None:
 
 
 def network_filesystem(path: Path) -> str | None:
-    """Type of the network file system that `path` is on, or None when it is on a disk of this machine. SQLite's log in
-    WAL mode needs memory shared between processes, which no network file system gives (sqlite.org/wal.html)."""
+    """Return the type of the network file system that `path` is on, or None when it is on a local disk.
+
+    SQLite's log in WAL mode needs memory shared between processes, which no network file system gives
+    (sqlite.org/wal.html).
+    """
     try:
-        kind = filesystem(path.resolve(), Path("/proc/self/mounts").read_text())
+        type_name = filesystem(path.resolve(), Path("/proc/self/mounts").read_text())
     except OSError:
         return None
-    return kind if kind.startswith(_NETWORK) else None
+    return type_name if type_name.startswith(_NETWORK_TYPES) else None
 
 
 def filesystem(path: Path, mounts: str) -> str:
-    """Type of the file system that `path` (absolute, no links) is on, by the text of /proc/self/mounts."""
-    kind, depth = "", 0
-    for _, place, found, *_ in (line.split(" ") for line in mounts.splitlines()):
-        point = Path(place.encode().decode("unicode_escape"))
-        # The deepest mount point around it; of two on the same place the later one hides the other.
-        if path.is_relative_to(point) and len(point.parts) >= depth:
-            kind, depth = found, len(point.parts)
-    return kind
+    """Return the type of the file system that `path` (absolute, no links) is on.
+
+    mounts: the text of /proc/self/mounts.
+    """
+    type_name, depth = "", 0
+    for _, mounted, mount_type, *_ in (line.split(" ") for line in mounts.splitlines()):
+        mount_point = Path(mounted.encode().decode("unicode_escape"))
+        # The deepest mount point above the path; of two at the same path the later one hides the other.
+        if path.is_relative_to(mount_point) and len(mount_point.parts) >= depth:
+            type_name, depth = mount_type, len(mount_point.parts)
+    return type_name
 
 
-def travelling(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the caller's environment goes with a job: where programs and libraries are, home and locale. No more:
-    a job must not depend on what happened to be set, and secrets stay where they are."""
-    found = {name: value for name, value in environ.items() if name in TRAVELS or name.startswith(TRAVELS_BY_PREFIX)}
-    return _outside_a_job(found)
+def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the caller's environment that goes with a job.
+
+    That is where programs and libraries are, home and locale. No more: a job must not depend on what happened to be
+    set, and secrets stay where they are.
+    """
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name in JOB_VARIABLES or name.startswith(JOB_VARIABLE_PREFIXES)
+    }
+    return _without_launcher(variables)
 
 
-def for_server(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the caller's environment goes to a server that it starts. One that a job's process starts is not part of
-    that job: it must not carry its mark, nor end with it."""
-    return _outside_a_job({name: environ[name] for name in environ if name == HOME or not name.startswith("GANGER_")})
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the caller's environment that goes to a server started by the caller.
+
+    A server started by a process of a job is not part of that job: it must not carry the job's variables, nor end with
+    it.
+    """
+    return _without_launcher(
+        {name: environ[name] for name in environ if name == HOME or not name.startswith("GANGER_")}
+    )
 
 
-def _outside_a_job(environ: dict[str, str]) -> dict[str, str]:
-    """Without the launcher's zipapp, which every process of a job has on its PYTHONPATH: it would stand before what is
-    installed, as a part of it."""
+def _without_launcher(environ: dict[str, str]) -> dict[str, str]:
+    """Return the environment without the launcher's zipapp on PYTHONPATH, which every process of a job has.
+
+    It would shadow the installed package, of which it is a part.
+    """
     if "PYTHONPATH" not in environ:
         return environ
     entries = environ["PYTHONPATH"].split(os.pathsep)
-    kept = [entry for entry in entries if not Path(entry).match(LAUNCHER)]
-    rest = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
-    return rest | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
+    remaining = [entry for entry in entries if not Path(entry).match(LAUNCHER_PATTERN)]
+    others = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+    return others | ({"PYTHONPATH": os.pathsep.join(remaining)} if remaining else {})
 
 
 def controller_namespace(environ: Mapping[str, str]) -> str:
-    """Where the controller of a Kubernetes cluster is, for whoever asks it."""
-    return environ.get(CONTROLLER_NAMESPACE) or INSTALLED
+    """Return the namespace of the controller of a Kubernetes cluster."""
+    return environ.get(CONTROLLER_NAMESPACE) or DEFAULT_CONTROLLER_NAMESPACE
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:
-    """Whether colours are welcome, by the NO_COLOR convention (no-color.org): set and not empty means no."""
+    """Return whether to use colours, by the NO_COLOR convention (no-color.org): set and not empty means no."""
     return not environ.get("NO_COLOR")

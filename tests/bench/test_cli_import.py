@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from bench.cli_import import HEAVY, imported
-from tests.rest.serving import Place
+from tests.rest.serving import ServerHome
 
 
 @pytest.mark.parametrize("words", [["--help"], ["ls"], ["ls", "--all", "-o", "json"]])
 def test_nothing_heavy_is_imported(words: list[str], tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = ServerHome(tmp_path)
     place.client.connect()
     try:
         found = imported(*words, environment={**os.environ, "GANGER_HOME": str(tmp_path)})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Said, Shell
-from tests.rest.serving import Place, wait_until
+from tests.rest.serving import ServerHome, wait_until
 
 __all__ = ["Live", "live", "place"]
 
@@ -20,7 +20,7 @@ class Live:
     """A shell and the server behind it: two nodes, n1 and n2, of 8 CPUs and 4 GPUs each."""
 
     shell: Shell
-    place: Place
+    place: ServerHome
 
     def __call__(self, *words: str) -> Said:
         return self.shell(*words)
@@ -44,16 +44,16 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHome]:
     """One server for a module's tests."""
-    found = Place(tmp_path_factory.mktemp("live"))
+    found = ServerHome(tmp_path_factory.mktemp("live"))
     found.client.connect()
     yield found
     found.close()
 
 
 @pytest.fixture
-def live(shell: Shell, place: Place, monkeypatch: pytest.MonkeyPatch) -> Live:
+def live(shell: Shell, place: ServerHome, monkeypatch: pytest.MonkeyPatch) -> Live:
     """A shell in an empty directory, at that server."""
     monkeypatch.setenv("GANGER_HOME", str(place.home.path))
     assert Path(os.environ["GANGER_HOME"]) == place.home.path

@@ -6,7 +6,7 @@ from ganger.cli.output.top_view import NARROW, drawn, spoken
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
-from ganger.engine.query.cluster_overview import MOST_CELLS, overview
+from ganger.engine.query.cluster_overview import MAX_CELLS, overview
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.views.overview import Order, Overview
@@ -51,11 +51,11 @@ def test_more_nodes_are_a_character_each() -> None:
 
 def test_thousands_of_nodes_are_folded_by_domain() -> None:
     state = State()
-    nodes = tuple(Node(name=f"n{at}", domains=(f"r{at // 32:03}",), gpus=8) for at in range(3 * MOST_CELLS))
+    nodes = tuple(Node(name=f"n{at}", domains=(f"r{at // 32:03}",), gpus=8) for at in range(3 * MAX_CELLS))
     fold(state, e.Stamped(1, 0, e.NodesListed(nodes=nodes)))
     plan(state, 0, dynamic)
     found = overview(state, 0, dynamic)
-    assert (found.cell, sum(len(block.cells) for block in found.blocks)) == ("rack", 3 * MOST_CELLS // 32)
+    assert (found.cell, sum(len(block.cells) for block in found.blocks)) == ("rack", 3 * MAX_CELLS // 32)
     assert sum(cell.nodes for block in found.blocks for cell in block.cells) == len(nodes)
     assert max(map(len, text(found))) <= NARROW
 

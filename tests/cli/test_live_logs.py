@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.live import Live, live, place
-from tests.rest.serving import Place
+from tests.rest.serving import ServerHome
 
 __all__ = ["live", "place"]
 
@@ -36,7 +36,7 @@ LINES = 5
 
 
 @pytest.fixture(scope="module")
-def parts(place: Place, tmp_path_factory: pytest.TempPathFactory) -> str:
+def parts(place: ServerHome, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The id of an ended job of five ranks on two nodes, which failed once."""
     directory = tmp_path_factory.mktemp("parts")
     (directory / "say.sh").write_text(SCRIPT)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.state.gang import CheckpointFallback, Gang
-from ganger.engine.query.event_text import on_checkpoints
+from ganger.engine.query.event_text import checkpoint_text
 from ganger.model import event as e
 from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
@@ -70,7 +70,7 @@ def test_the_next_attempt_passes_over_the_checkpoint(error: PythonError | None, 
     fails(at, error, signal=signal)
     assert gang(at).state is GangState.REQUEUEING, "though the same error would end a job that has never made a step"
     assert gang(at).spent == 0
-    assert on_checkpoints(gang(at)) == "; failed on the checkpoint of step 10, trying the one of step 8"
+    assert checkpoint_text(gang(at)) == "; failed on the checkpoint of step 10, trying the one of step 8"
     next_attempt(at)
     assert (skipped(at), gang(at).resumed_step) == ((10,), 8)
 
@@ -116,7 +116,7 @@ def test_one_that_is_begun_from_since_no_other_is_whole_is_not_passed_over_again
     fails(at, None)
     assert gang(at).fallback.skipped == (10,)
     assert gang(at).checkpoint_step == 10
-    assert on_checkpoints(gang(at)) == "; failed on the checkpoint of step 10"
+    assert checkpoint_text(gang(at)) == "; failed on the checkpoint of step 10"
 
 
 def test_an_attempt_that_has_not_told_where_it_began_does_not_fall_back_on_what_may_be_gone() -> None:
@@ -133,7 +133,7 @@ def test_without_an_older_one_it_ends_and_names_the_checkpoint() -> None:
     at.do("resumes C 10")
     fails(at)
     assert gang(at).state is GangState.FAILING
-    assert on_checkpoints(gang(at)) == "; failed on the checkpoint of step 10, and there is no older one"
+    assert checkpoint_text(gang(at)) == "; failed on the checkpoint of step 10, and there is no older one"
 
 
 def test_a_later_failure_of_another_kind_does_not_speak_of_the_checkpoint() -> None:
@@ -143,7 +143,7 @@ def test_a_later_failure_of_another_kind_does_not_speak_of_the_checkpoint() -> N
     next_attempt(at)
     at.do("fails C launcher")
     assert gang(at).resumed_step == 10
-    assert on_checkpoints(gang(at)) == ""
+    assert checkpoint_text(gang(at)) == ""
 
 
 def test_a_rule_of_the_job_decides_before() -> None:
@@ -160,7 +160,7 @@ def test_the_retry_limit_of_the_job_holds() -> None:
     at.do("resumes C 8 6")
     fails(at, None)
     assert gang(at).state is GangState.FAILING
-    assert on_checkpoints(gang(at)) == "; failed on each of the checkpoints of steps 10, 8"
+    assert checkpoint_text(gang(at)) == "; failed on each of the checkpoints of steps 10, 8"
 
 
 def test_the_same_error_on_the_older_one_is_not_the_checkpoints() -> None:
@@ -171,7 +171,7 @@ def test_the_same_error_on_the_older_one_is_not_the_checkpoints() -> None:
     fails(at)
     assert gang(at).state is GangState.FAILING
     assert gang(at).fallback.skipped == (), "the newest one is as good as any"
-    assert on_checkpoints(gang(at)) == "; failed on each of the checkpoints of steps 10, 8"
+    assert checkpoint_text(gang(at)) == "; failed on each of the checkpoints of steps 10, 8"
 
 
 def test_another_error_on_the_older_one_leads_to_the_one_before_that_until_there_is_none() -> None:

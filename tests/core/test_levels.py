@@ -6,7 +6,7 @@ from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.state import State
-from ganger.engine.policy_doc.trial_run import stranded, trial
+from ganger.engine.policy_doc.trial_run import find_stranded, run_trial
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan
@@ -124,17 +124,17 @@ def test_a_list_strands_who_could_not_start_again_under_it_and_nobody_else() -> 
     submit(state, "anywhere", 1)
     submit(state, "late", 3, "rack")  # it never could
     go(state)
-    (lost,) = stranded(state, under(state, *SITE))
+    (lost,) = find_stranded(state, under(state, *SITE))
     assert (lost.job, lost.why.partition(";")[0]) == ("racked", "the network has no level rack")
     narrow = Level(name="rack", labels=(SWITCH,))
-    (lost,) = stranded(state, under(state, narrow))
+    (lost,) = find_stranded(state, under(state, narrow))
     assert (lost.job, lost.why) == ("racked", "it needs 2 nodes in one rack, and the largest rack has room for 1")
-    assert stranded(state, under(state, Level(name="rack", labels=(HALL,)))) == ()
+    assert find_stranded(state, under(state, Level(name="rack", labels=(HALL,)))) == ()
 
 
 def test_a_trial_says_what_the_list_would_change() -> None:
     state = listed()
     submit(state, "b", 3, "rack")
     assert go(state) == {}
-    found = trial(state, under(state, Level(name="rack", labels=(HALL,))), order, state.at_ms)
+    found = run_trial(state, under(state, Level(name="rack", labels=(HALL,))), order, state.at_ms)
     assert found.starts == ("b",)

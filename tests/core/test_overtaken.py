@@ -5,7 +5,7 @@ from dataclasses import replace
 from ganger.core.fold.fold import fold
 from ganger.core.state.allocations import overtaken
 from ganger.core.state.state import State
-from ganger.engine.loop import copy_of
+from ganger.engine.query.state_replica import copy_of
 from ganger.model import event as e
 from ganger.policies import fifo
 from tests.pictures.film import Film

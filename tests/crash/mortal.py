@@ -19,7 +19,7 @@ from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 from ganger.model.job import ENDED, Job
 from tests.crash.scripts import Script, written
-from tests.engine.scenes import POLICIES, ends, folded, raw, serve
+from tests.engine.scenes import POLICIES, folded, listed_states, raw, serve
 
 
 class Killed(BaseException):
@@ -138,7 +138,7 @@ def _repeat_requests(world: VirtualCluster, log: EventLog) -> None:
 
 def check(day: Day, ended_as: dict[str, str]) -> None:
     """Check that nothing was lost, and every job ended as on a day without a crash."""
-    assert ends(day.log) == ended_as
+    assert listed_states(day.log) == ended_as
     check_sound(day)
 
 
@@ -150,7 +150,7 @@ def check_sound(day: Day) -> None:
     assert all(row.at_ms <= following.at_ms for row, following in pairwise(rows))
     _check_generations(rows)
     assert {gang.array or gang.id for gang in state.gangs.values()} == {
-        job for job, state_name in ends(log).items() if state_name not in ENDED
+        job for job, state_name in listed_states(log).items() if state_name not in ENDED
     }
     assert all(gang.state in DURABLE for gang in state.gangs.values())
     allocated = {gang.id: gang.left for gang, _ in state.holding()}
@@ -160,7 +160,7 @@ def check_sound(day: Day) -> None:
     assert raw(refolded) == raw(state), "the state is the fold of its log"
     assert replay(log, POLICIES).difference is None
     assert all(answer.done() for _, answer in day.world.asked), "every request is answered in the end"
-    assert {*ends(log)} == _accepted(rows), "every accepted job is listed until it is deleted"
+    assert {*listed_states(log)} == _accepted(rows), "every accepted job is listed until it is deleted"
 
 
 def _accepted(rows: list[e.Stamped]) -> set[str]:

@@ -55,13 +55,21 @@ def _busy_day(world: VirtualCluster) -> None:
 
 
 _BUSY_ACTS = {
-    "wide-0": Behaviour(steps=30, checkpoint_every=10, failures=(ScriptedFailure(generation=1, after_ms=14_400, node=2),)),
+    "wide-0": Behaviour(
+        steps=30, checkpoint_every=10, failures=(ScriptedFailure(generation=1, after_ms=14_400, node=2),)
+    ),
     "wide-1": Behaviour(steps=5, stagger_ms=300),
     "dies-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, after_ms=3_300) for g in (1, 2, 3))),
     "dies-1": Behaviour(failures=(ScriptedFailure(generation=1, after_ms=3_300, exit_code=7),)),
-    "broken-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, cause=Cause.START_FAILED, after_ms=130) for g in range(5))),
-    "port-0": Behaviour(failures=tuple(ScriptedFailure(generation=g, cause=Cause.PORT_BUSY, after_ms=110) for g in (1, 2))),
-    "launcher-0": Behaviour(failures=(ScriptedFailure(generation=1, cause=Cause.LAUNCHER_LOST, after_ms=2_600, node=1),)),
+    "broken-0": Behaviour(
+        failures=tuple(ScriptedFailure(generation=g, cause=Cause.START_FAILED, after_ms=130) for g in range(5))
+    ),
+    "port-0": Behaviour(
+        failures=tuple(ScriptedFailure(generation=g, cause=Cause.PORT_BUSY, after_ms=110) for g in (1, 2))
+    ),
+    "launcher-0": Behaviour(
+        failures=(ScriptedFailure(generation=1, cause=Cause.LAUNCHER_LOST, after_ms=2_600, node=1),)
+    ),
     "silent-0": Behaviour(failures=(ScriptedFailure(generation=1, cause=None, after_ms=2_700),)),
     "signal-0": Behaviour(
         steps=40,
@@ -165,7 +173,9 @@ def _short_day(world: VirtualCluster) -> None:
 
 
 _SHORT_ACTS = {
-    "dies-0": Behaviour(steps=4, checkpoint_every=2, failures=(ScriptedFailure(generation=1, after_ms=2_500, node=1, signal=9),)),
+    "dies-0": Behaviour(
+        steps=4, checkpoint_every=2, failures=(ScriptedFailure(generation=1, after_ms=2_500, node=1, signal=9),)
+    ),
     "stops-0": Behaviour(steps=None, stop_ms=1_500),
 }
 

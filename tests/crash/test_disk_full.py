@@ -15,7 +15,7 @@ from ganger.model import event as e
 from tests.crash.mortal import Day, check, check_sound
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.crash.test_killed import LONG, PARTS, every_part, every_script
-from tests.engine.scenes import ends, played, serve, submit
+from tests.engine.scenes import listed_states, played, serve, submit
 
 STRIDE = 1 if LONG else 59
 FULL_MS = 25_000
@@ -91,7 +91,7 @@ def test_a_full_disk_loses_nothing(script: Script, part: int, folder: Path) -> N
         if late:
             check_sound(day)
         else:
-            check(day, ends(quiet))
+            check(day, listed_states(quiet))
         failures += log.failures
         log.close()
         (folder / f"{at}.db").unlink()

@@ -33,7 +33,7 @@ def test_the_oracle_detects_wrong_ends_lost_attempts_and_shared_devices() -> Non
     world.at(0, submit("b-0", 1, 1))
     log = EventLog(MEMORY)
     loop = played(world, log)
-    rows = list(log.each(0, log.last_seq()))
+    rows = list(log.iter_rows(0, log.last_seq()))
     assert {name: life.state for name, life in Oracle().read(rows).lives.items()} == {
         "a-0": "failed",
         "b-0": "succeeded",
@@ -51,10 +51,10 @@ def test_a_fault_after_the_end_of_the_job_changes_nothing() -> None:
     world = VirtualCluster(nodes(2, 2), {"a-0": Behaviour(steps=3, stagger_ms=5_000)})
     world.at(0, submit("a-0", 2, 1))
     runs_ms = Behaviour().startup_ms + 5_000
-    world.strike(runs_ms + 3_000 + 2_500, "a-0", ScriptedFailure(generation=0, cause=Cause.LAUNCHER_LOST, node=0))
+    world.inject_failure(runs_ms + 3_000 + 2_500, "a-0", ScriptedFailure(generation=0, cause=Cause.LAUNCHER_LOST, node=0))
     log = EventLog(MEMORY)
     loop = played(world, log)
-    assert Oracle().read(log.each(0, log.last_seq())).lives["a-0"].state == "succeeded"
+    assert Oracle().read(log.iter_rows(0, log.last_seq())).lives["a-0"].state == "succeeded"
     assert world.processes() == {}
     loop.close()
     log.close()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.mortal import check, live_day
 from tests.crash.scripts import SCRIPTS, SHORT, Script
-from tests.engine.scenes import ends
+from tests.engine.scenes import listed_states
 
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
 STRIDE = 1 if LONG else 127
@@ -27,7 +27,7 @@ every_part = pytest.mark.parametrize("part", range(PARTS))
 def check_killed_at(script: Script, points: Iterable[int], path: Path) -> None:
     """Simulate the day once for each of these points, with a downtime that depends on the point."""
     quiet = live_day(script, path / "quiet.db")
-    ended_as = ends(quiet.log)
+    ended_as = listed_states(quiet.log)
     check(quiet, ended_as)
     for point in points:
         if point > len(quiet.points):
@@ -56,7 +56,7 @@ def test_killed_at_some_points(script: Script, part: int, folder: Path) -> None:
 @every_script
 def test_killed_repeatedly(script: Script, folder: Path) -> None:
     """Kill it also while it finds out what runs."""
-    ended_as = ends(live_day(script, folder / "quiet.db").log)
+    ended_as = listed_states(live_day(script, folder / "quiet.db").log)
     for interval in range(3, 40) if LONG else (19,):
         day = live_day(script, folder / f"{interval}.db", tuple(range(interval, 600, interval)), 100)
         check(day, ended_as)

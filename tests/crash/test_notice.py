@@ -13,8 +13,8 @@ from ganger.model import event as e
 from ganger.model.job import Checkpoint
 from ganger.model.units import HOUR_MS
 from tests.crash.mortal import Life, MortalWorld, check_sound, survive
-from tests.engine.scenes import ends, nodes, submit
-from tests.rest.serving import Place, wait_until
+from tests.engine.scenes import listed_states, nodes, submit
+from tests.rest.serving import ServerHome, wait_until
 
 S = 1_000
 NOTICE_MS = 10 * S
@@ -51,7 +51,7 @@ def test_node_is_removed_if_the_server_is_killed_during_a_notice(folder: Path) -
         down_ms = (0, 4 * S, 40 * S)[point % 3]
         day = survive(_day(), Life(folder / f"{point}.db", "priority", HOUR_MS, (point,), down_ms))
         check_sound(day)
-        assert ends(day.log) == {"a-0": "succeeded"}
+        assert listed_states(day.log) == {"a-0": "succeeded"}
         rows = day.log.rows(limit=10_000)
         # Unanswered requests are repeated; the earlier deadline holds.
         due_ms = next(row.at_ms for row in rows if isinstance(row.event, e.NodePreempted)) + NOTICE_MS
@@ -69,15 +69,15 @@ def _is_without(event: e.Event, node: str) -> bool:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[ServerHome]:
+    place = ServerHome(tmp_path)
     (tmp_path / "train.py").write_text(SAVES)
     place.client.connect()
     yield place
     place.close()
 
 
-def _start_stepping_job(place: Place) -> tuple[str, str]:
+def _start_stepping_job(place: ServerHome) -> tuple[str, str]:
     """Start a job that makes steps; return it and its node."""
     saves = {"dir": "saved", "grace": "60s"}
     job = place.submit([sys.executable, "train.py"], checkpoint=saves, nproc_per_node=1, resources={"gpu": 1})
@@ -85,16 +85,16 @@ def _start_stepping_job(place: Place) -> tuple[str, str]:
     return job, place.client.job(job)["row"]["nodes"][0]
 
 
-def _kill_server(place: Place) -> None:
+def _kill_server(place: ServerHome) -> None:
     os.kill(place.pid, signal.SIGKILL)
     place.client.connect()
 
 
-def _state(place: Place, node: str) -> str:
+def _state(place: ServerHome, node: str) -> str:
     return next(row["state"] for row in place.client.nodes() if row["name"] == node)
 
 
-def test_the_next_server_removes_a_real_node(place: Place) -> None:
+def test_the_next_server_removes_a_real_node(place: ServerHome) -> None:
     job, node = _start_stepping_job(place)
     place.client.preempt_node(node, 2_000)
     _kill_server(place)
@@ -106,7 +106,7 @@ def test_the_next_server_removes_a_real_node(place: Place) -> None:
     assert place.client.return_node(node)["state"] == "cordoned"
 
 
-def test_the_next_server_grants_a_job_the_rest_of_its_time(place: Place) -> None:
+def test_the_next_server_grants_a_job_the_rest_of_its_time(place: ServerHome) -> None:
     job, node = _start_stepping_job(place)
     place.client.drain(node)
     wait_until((place.home.path / "saving").exists, "it is to save")

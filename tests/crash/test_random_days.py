@@ -10,7 +10,7 @@ from ganger.model.units import HOUR_MS
 from tests.crash.mortal import Life, MortalWorld, check_sound, survive
 from tests.crash.test_killed import LONG
 from tests.engine.days import Day, days
-from tests.engine.scenes import ends
+from tests.engine.scenes import listed_states
 
 UNTIL_MS = 48 * HOUR_MS
 
@@ -26,9 +26,9 @@ UNTIL_MS = 48 * HOUR_MS
 )
 def test_any_day_is_survived(day: Day, kills: tuple[int, ...], down_ms: int, folder: Path) -> None:
     path = folder / "g.db"
-    result = survive(day.written(MortalWorld), Life(path, day.policy, UNTIL_MS, kills, down_ms))
+    result = survive(day.world_of(MortalWorld), Life(path, day.policy, UNTIL_MS, kills, down_ms))
     check_sound(result)
-    assert {*ends(result.log).values()} <= {*ENDED, GangState.PENDING}, "every job that can end has ended"
+    assert {*listed_states(result.log).values()} <= {*ENDED, GangState.PENDING}, "every job that can end has ended"
     result.log.close()
     for part in folder.iterdir():
         part.unlink()

@@ -39,16 +39,16 @@ class SimulatedReserve(DiskReserve):
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(None)
-        self.disk, self.held = disk, disk.reserved
+        self.disk, self.is_held = disk, disk.reserved
 
     def hold(self) -> bool:
-        self.held = self.disk.reserved = self.disk.reserved or self.disk.rows > ROOM // 2
-        return self.held
+        self.is_held = self.disk.reserved = self.disk.reserved or self.disk.rows > ROOM // 2
+        return self.is_held
 
-    def give_back(self) -> bool:
-        if not self.held:
+    def release(self) -> bool:
+        if not self.is_held:
             return False
-        self.held = self.disk.reserved = False
+        self.is_held = self.disk.reserved = False
         self.disk.rows += RESERVED_ROWS
         self.disk.gave += 1
         return True
@@ -111,7 +111,7 @@ def test_stop_and_delete_are_accepted_on_a_full_disk_but_no_new_job(folder: Path
     error = last_error(world, later)
     assert isinstance(error, RequestError)
     assert (error.code, error.status, disk.gave) == ("no_room", 507, 1)
-    assert "only what frees something is taken: stop, suspend, delete" in error.detail
+    assert "only stop, suspend and delete are accepted" in error.detail
     assert error.detail == loop.health()
     assert states(log) == {"a-0": "stopped", "b-0": "running", "c-0": "running", "d-0": "pending"}
     assert {*world.processes()} == {"b-0", "c-0"}
@@ -163,14 +163,14 @@ def test_job_is_stopped_even_if_the_server_is_killed_meanwhile(folder: Path) -> 
 def test_a_reserve_occupies_disk_space_and_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "g.db-reserve"
     reserve = DiskReserve(path)
-    assert not reserve.held
+    assert not reserve.is_held
     assert reserve.hold()
     assert path.stat().st_blocks * 512 >= RESERVE_BYTES
     assert DiskReserve(path).hold()
-    assert reserve.give_back()
+    assert reserve.release()
     assert not path.exists()
-    assert not reserve.give_back()
-    assert DiskReserve(None).held
+    assert not reserve.release()
+    assert DiskReserve(None).is_held
 
 
 def test_a_reserve_that_cannot_be_allocated_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

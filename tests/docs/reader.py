@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import copy
 
 from ganger.client import Client
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 from ganger.settings import home
 from tests.docs.pages import ROOT, Block, agrees, typed
 from tests.real.cluster import end_jobs
@@ -107,7 +107,7 @@ def stand_ins(folder: Path) -> Path:
     """Empty modules and programs for what is too large to install only to be looked for."""
     (folder / "bin").mkdir(parents=True)
     for framework in frameworks().values():
-        if needed := trait(framework, "NEEDS"):
+        if needed := plugin_attribute(framework, "NEEDS"):
             (folder / f"{needed}.py").touch()
     for program in PROGRAMS:
         (folder / "bin" / program).write_text("#!/bin/sh\nexit 1\n")

@@ -1,4 +1,4 @@
-"""Any value of the model: a Hypothesis strategy for a type, every field of every dataclass drawn, defaults too."""
+"""A Hypothesis strategy for any value of a type of the model: every field of every dataclass drawn, defaults too."""
 
 import types
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from hypothesis import strategies as st
 
-PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+BASE_STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
     type(None): st.none(),
     bool: st.booleans(),
     int: st.integers() | st.integers(-(2**80), 2**80),
@@ -18,11 +18,11 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 
 
 @cache
-def anything(of: Any) -> st.SearchStrategy[Any]:
-    """Values of a type as dataclasses of the model write it."""
-    origin, arguments = get_origin(of), get_args(of)
-    if of in PLAIN:
-        return PLAIN[of]
+def anything(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for values of a type as dataclasses of the model declare it."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in BASE_STRATEGIES:
+        return BASE_STRATEGIES[kind]
     if origin in (Union, types.UnionType):
         return st.one_of(*map(anything, arguments))
     if origin is Literal:
@@ -35,10 +35,10 @@ def anything(of: Any) -> st.SearchStrategy[Any]:
         return st.lists(anything(arguments[0]), max_size=3)
     if origin is dict:
         return st.dictionaries(anything(arguments[0]), anything(arguments[1]), max_size=3)
-    if isinstance(of, type) and issubclass(of, Enum):
-        return st.sampled_from(list(of))
-    assert is_dataclass(of), f"no strategy for {of}"
-    hints = get_type_hints(of)
-    # A class that holds more of itself is drawn without.
-    parts = {field.name: hints[field.name] for field in fields(of) if of not in get_args(hints[field.name])}
-    return st.builds(cast(Callable[..., Any], of), **{name: anything(hint) for name, hint in parts.items()})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(list(kind))
+    assert is_dataclass(kind), f"no strategy for {kind}"
+    hints = get_type_hints(kind)
+    # A field of the class's own type is left out, to end the recursion.
+    parts = {field.name: hints[field.name] for field in fields(kind) if kind not in get_args(hints[field.name])}
+    return st.builds(cast(Callable[..., Any], kind), **{name: anything(hint) for name, hint in parts.items()})

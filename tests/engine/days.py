@@ -1,4 +1,4 @@
-"""Random days in virtual time, drawn by Hypothesis: any nodes, jobs, troubles and requests."""
+"""Random days in virtual time, drawn by Hypothesis: any nodes, jobs, failures and requests."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,7 +23,12 @@ MOMENTS_MS = st.integers(0, 90_000) | st.sampled_from((0, 500, 510, 1_500, 10_50
 
 @dataclass(frozen=True)
 class Day:
-    """What happens: under which policy, on which nodes, by which jobs; requests; (lost at, for how long, node)."""
+    """What happens in a day.
+
+    acts: how each job behaves.
+    requests: (time, event).
+    losses: (time of the loss, duration, node).
+    """
 
     policy: str
     nodes: list[Node]
@@ -32,24 +37,24 @@ class Day:
     losses: list[tuple[int, int, str]]
 
     def world(self) -> VirtualCluster:
-        """The day, written down."""
-        return self.written(VirtualCluster)
+        """Return a simulated world in which the day happens."""
+        return self.world_of(VirtualCluster)
 
-    def written(self, kind: type[W]) -> W:
-        """The day, in a world of that kind."""
+    def world_of(self, kind: type[W]) -> W:
+        """Return a world of that class in which the day happens."""
         world = kind(self.nodes, dict(self.acts))
         for at_ms, event in self.requests:
             world.at(at_ms, event)
-        ends_ms: dict[str, int] = {}
+        finish_offsets_ms: dict[str, int] = {}
         for at_ms, for_ms, name in sorted(self.losses):
-            if at_ms > ends_ms.get(name, -1):
+            if at_ms > finish_offsets_ms.get(name, -1):
                 world.lose(at_ms, name)
                 world.restore(at_ms + for_ms, name)
-                ends_ms[name] = at_ms + for_ms
+                finish_offsets_ms[name] = at_ms + for_ms
         return world
 
 
-deaths = st.builds(
+failures = st.builds(
     ScriptedFailure,
     generation=st.integers(1, 4),
     cause=st.sampled_from(CAUSES),
@@ -67,7 +72,7 @@ behaviours = st.builds(
     checkpoint_every=st.integers(0, 7),
     save_ms=st.sampled_from((0, 3_000)),
     stop_ms=st.sampled_from((0, 200, 5_000)),
-    failures=st.lists(deaths, max_size=4).map(tuple),
+    failures=st.lists(failures, max_size=4).map(tuple),
 )
 amounts = st.builds(Amount, gpus=st.none() | st.integers(0, 8))
 queues = st.builds(
@@ -83,29 +88,32 @@ queues = st.builds(
 
 @st.composite
 def days(draw: st.DrawFn, max_jobs: int = 12) -> Day:
-    """One day. Every job ends by itself once it runs, so that a day ends too."""
+    """Draw a day. Every job ends by itself once it runs, so that a day ends too."""
     gpus = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
-    there = [node(f"n{at}", has, rack=draw(st.sampled_from(("r1", "r2")))) for at, has in enumerate(gpus, start=1)]
-    names = [one.name for one in there]
+    drawn_nodes = [
+        node(f"n{number}", gpu_count, rack=draw(st.sampled_from(("r1", "r2"))))
+        for number, gpu_count in enumerate(gpus, start=1)
+    ]
+    names = [drawn_node.name for drawn_node in drawn_nodes]
     jobs = [f"job-{number}" for number in range(draw(st.integers(1, max_jobs)))]
-    asked = [(draw(MOMENTS_MS), _submission(draw, name, len(there))) for name in jobs]
-    asked_of = [*jobs, *(f"{name}[{index}]" for name in jobs for index in (2, 3))]
-    asked += draw(st.lists(st.tuples(MOMENTS_MS, _requests(asked_of, names)), max_size=8))
+    requests = [(draw(MOMENTS_MS), _submission(draw, name, len(drawn_nodes))) for name in jobs]
+    targets = [*jobs, *(f"{name}[{index}]" for name in jobs for index in (2, 3))]
+    requests += draw(st.lists(st.tuples(MOMENTS_MS, _requests(targets, names)), max_size=8))
     return Day(
         policy=draw(st.sampled_from(sorted(POLICIES))),
-        nodes=there,
-        acts={name: draw(behaviours) for name in (*jobs, *(f"{each}[2]" for each in jobs[:3]))},
-        requests=asked,
+        nodes=drawn_nodes,
+        acts={name: draw(behaviours) for name in (*jobs, *(f"{name}[2]" for name in jobs[:3]))},
+        requests=requests,
         losses=draw(st.lists(st.tuples(MOMENTS_MS, st.integers(1, 30_000), st.sampled_from(names)), max_size=4)),
     )
 
 
-def _submission(draw: st.DrawFn, id: str, most: int) -> e.Event:
+def _submission(draw: st.DrawFn, id: str, max_nodes: int) -> e.Event:
     time_ms = draw(st.none() | st.sampled_from((8_000, 3 * MINUTE_MS)))
     queue_time_ms = draw(st.none() | st.sampled_from((4_000, 10 * MINUTE_MS)))
     return submit(
         id,
-        draw(st.integers(1, most)),
+        draw(st.integers(1, max_nodes)),
         draw(st.integers(0, 4)),
         user=draw(st.sampled_from(("ada", "bob"))),
         queue=draw(st.sampled_from(("default", "default", "default", "lab"))),

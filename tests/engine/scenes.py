@@ -1,4 +1,4 @@
-"""The nouns that tests in virtual time are written with: nodes, jobs, requests, and a server over a world."""
+"""Building blocks of tests in virtual time: nodes, jobs, requests, and a server over a world."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from ganger.model.units import HOUR_MS
 from ganger.registry import policies
 
 POLICIES: dict[str, Policy] = cast(Any, policies())
-"""Every queue order there is."""
+"""Every installed queue order."""
 
 
 def node(name: str, gpus: int = 0, cpu: int = 16, rack: str = "") -> Node:
@@ -31,15 +31,15 @@ def node(name: str, gpus: int = 0, cpu: int = 16, rack: str = "") -> Node:
 
 
 def nodes(number: int, gpus: int = 0, cpu: int = 16) -> list[Node]:
-    return [node(f"n{at}", gpus, cpu, rack=f"r{at // 2}") for at in range(1, number + 1)]
+    return [node(f"n{index}", gpus, cpu, rack=f"r{index // 2}") for index in range(1, number + 1)]
 
 
 def job(id: str, nodes: int = 1, gpus: int = 0, *, user: str = "ada", **spec: Any) -> Job:
-    """A job with one CPU per process; `spec` has the other fields of its JobSpec."""
+    """Return a job with one CPU per process; `spec` has the other fields of its JobSpec."""
     spec.setdefault("name", id.partition("-")[0])
-    asked = Resources(gpu=GpuRequest(count=gpus), cpu_milli=spec.pop("cpu_milli", 1000))
-    described = JobSpec(nodes=nodes, resources=asked, run="true", **spec)
-    return Job(id=id, user=user, spec=described, origin=Origin(directory="/"), request_id=f"request of {id}")
+    resources = Resources(gpu=GpuRequest(count=gpus), cpu_milli=spec.pop("cpu_milli", 1000))
+    job_spec = JobSpec(nodes=nodes, resources=resources, run="true", **spec)
+    return Job(id=id, user=user, spec=job_spec, origin=Origin(directory="/"), request_id=f"request of {id}")
 
 
 def submit(id: str, nodes: int = 1, gpus: int = 0, **spec: Any) -> e.Submitted:
@@ -51,39 +51,39 @@ def limits(time_ms: int | None = None, queue_time_ms: int | None = None) -> Limi
 
 
 def serve(world: VirtualCluster, log: EventLog | Path | str = MEMORY, policy: str = "priority") -> Loop:
-    """A server over the world, open."""
-    opened = log if isinstance(log, EventLog) else EventLog(log)
-    loop = Loop(opened, world, lambda _: POLICIES[policy], world, "test")
+    """Return the open loop of a server over the world."""
+    event_log = log if isinstance(log, EventLog) else EventLog(log)
+    loop = Loop(event_log, world, lambda _: POLICIES[policy], world, "test")
     loop.open()
     return loop
 
 
 def played(world: VirtualCluster, log: EventLog, policy: str = "priority", until_ms: int = 10 * HOUR_MS) -> Loop:
-    """The world, served to the end."""
+    """Serve the world to its end, and return the loop."""
     loop = serve(world, log, policy)
     world.run(loop, until_ms)
     return loop
 
 
 def folded(log: EventLog, upto: int | None = None) -> State:
-    """The fold from zero: no snapshot is asked."""
+    """Return the fold from zero, without a snapshot."""
     state = State()
-    for row in log.each(0, log.last_seq() if upto is None else upto):
+    for row in log.iter_rows(0, log.last_seq() if upto is None else upto):
         fold(state, row)
     return state
 
 
 def raw(state: State) -> dict[str, Any]:
-    """Everything that a state is made of, for comparison."""
+    """Return all fields of a state, for comparison."""
     image = state.image()
     return {name: getattr(image, name) for name in type(image).__dataclass_fields__}
 
 
-def ends(log: EventLog) -> dict[str, str]:
-    """The state that each job is listed in."""
-    found: dict[str, str] = {}
+def listed_states(log: EventLog) -> dict[str, str]:
+    """Return the state that each job is listed in."""
+    states: dict[str, str] = {}
     before: int | None = None
     while page := log.jobs(limit=500, before=before):
-        found |= {row["id"]: state for _, state, row in page}
+        states |= {row["id"]: state for _, state, row in page}
         before = page[-1][0]
-    return found
+    return states

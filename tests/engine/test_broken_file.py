@@ -1,4 +1,4 @@
-"""A log file that is no log, or no longer: it is refused with the next step to take, and left as it is."""
+"""A log file that is damaged or something else is refused with the next step to take, and left as it is."""
 
 import os
 import random
@@ -16,11 +16,11 @@ from ganger.errors import RequestError
 from ganger.model import event as e
 from tests.engine.scenes import job
 
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 
 
-def a_log(path: Path) -> None:
-    """A closed log of some 100 events on more than 20 pages."""
+def write_log(path: Path) -> None:
+    """Write and close a log of about 100 events on more than 20 pages."""
     log, state = EventLog(path), State()
     rows = [e.Stamped(seq, 1_000, e.Submitted(job=job(f"job-{seq}", user=f"u{seq}"))) for seq in range(1, 101)]
     log.append(rows, [project(gang, 1_000) for row in rows for gang in fold(state, row)])
@@ -28,12 +28,12 @@ def a_log(path: Path) -> None:
 
 
 def cut_short(path: Path) -> None:
-    a_log(path)
+    write_log(path)
     os.truncate(path, path.stat().st_size // 2)
 
 
 def cut_to_half_a_page(path: Path) -> None:
-    a_log(path)
+    write_log(path)
     os.truncate(path, 2_000)
 
 
@@ -42,30 +42,38 @@ def random_bytes(path: Path) -> None:
 
 
 def damaged_inside(path: Path) -> None:
-    a_log(path)
+    write_log(path)
     with path.open("r+b") as file:
         file.seek(4096 * 3)
         file.write(random.Random(2).randbytes(4096 * 8))
 
 
-def a_text(path: Path) -> None:
+def text_file(path: Path) -> None:
     path.write_text("dear diary\n" * 1_000)
 
 
-def another_programs(path: Path) -> None:
+def database_of_another_program(path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.executescript("CREATE TABLE event (what TEXT); PRAGMA user_version = 1")
     database.close()
 
 
-def of_a_newer_ganger(path: Path) -> None:
-    a_log(path)
+def log_of_a_newer_version(path: Path) -> None:
+    write_log(path)
     with sqlite3.connect(path, isolation_level=None) as database:
         database.execute("PRAGMA user_version = 1000")
     database.close()
 
 
-BROKEN = [cut_short, cut_to_half_a_page, random_bytes, damaged_inside, a_text, another_programs, of_a_newer_ganger]
+BROKEN = [
+    cut_short,
+    cut_to_half_a_page,
+    random_bytes,
+    damaged_inside,
+    text_file,
+    database_of_another_program,
+    log_of_a_newer_version,
+]
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=[broken.__name__ for broken in BROKEN])
@@ -82,7 +90,7 @@ def test_refused_and_left_as_it_is(broken: Callable[[Path], None], tmp_path: Pat
 
 
 def test_the_format_is_named(tmp_path: Path) -> None:
-    of_a_newer_ganger(tmp_path / "g.db")
+    log_of_a_newer_version(tmp_path / "g.db")
     with pytest.raises(RequestError, match=r"format 1000, this ganger reads \d"):
         EventLog(tmp_path / "g.db")
 
@@ -95,7 +103,7 @@ def test_a_directory(tmp_path: Path) -> None:
     assert refused.value.next
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(RequestError) as refused:
         EventLog(tmp_path / "nowhere" / "g.db")
     assert refused.value.code == "log_failed"
@@ -103,30 +111,30 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def somebody(tmp_path: Path) -> Iterator[None]:
-    """Whoever runs the tests, without the privileges of root, for whom no file is read-only."""
+def unprivileged(tmp_path: Path) -> Iterator[None]:
+    """Run as the user of the tests, without the privileges of root, for whom no file is read-only."""
     if os.geteuid() != 0:
         yield
         return
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == "root" and "pytest" in str(folder):
             folder.chmod(0o755)
-    os.chown(tmp_path, NOBODY, NOBODY)
-    os.seteuid(NOBODY)
+    os.chown(tmp_path, UNPRIVILEGED_UID, UNPRIVILEGED_UID)
+    os.seteuid(UNPRIVILEGED_UID)
     yield
     os.seteuid(0)
 
 
-@pytest.mark.usefixtures("somebody")
-def test_a_file_that_must_not_be_written(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unprivileged")
+def test_a_file_that_is_not_writable(tmp_path: Path) -> None:
     path = tmp_path / "g.db"
-    a_log(path)
+    write_log(path)
     path.chmod(0o400)
     before = path.read_bytes()
     with pytest.raises(RequestError) as refused:
         EventLog(path)
     assert refused.value.code == "log_failed"
-    assert f"{path} must not be written" in refused.value.detail
+    assert f"{path} is not writable" in refused.value.detail
     assert refused.value.next
     assert path.read_bytes() == before
     path.chmod(0o600)
@@ -134,13 +142,13 @@ def test_a_file_that_must_not_be_written(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_a_new_log(tmp_path: Path) -> None:
-    """A crash at the very first start leaves one behind."""
+    """A crash at the very first start leaves an empty file."""
     (tmp_path / "g.db").touch()
     assert EventLog(tmp_path / "g.db").last_seq() == 0
 
 
 def test_a_crash_while_the_tables_are_made_leaves_no_half_of_them(tmp_path: Path) -> None:
-    """They are made in one transaction: without it the next start would find a file of some other program."""
+    """They are made in one transaction: otherwise the next start would find the file of another program."""
     half = sqlite3.connect(tmp_path / "half.db", isolation_level=None)
     half.execute("PRAGMA journal_mode = WAL")
     half.execute("BEGIN")
@@ -150,8 +158,8 @@ def test_a_crash_while_the_tables_are_made_leaves_no_half_of_them(tmp_path: Path
 
 
 def test_a_row_that_is_missing_is_named(tmp_path: Path) -> None:
-    """Damage that SQLite does not see is found when the row is read; the rows around it still are."""
-    a_log(tmp_path / "g.db")
+    """Damage that SQLite does not detect is found when the row is read; the rows around it are still readable."""
+    write_log(tmp_path / "g.db")
     log = EventLog(tmp_path / "g.db")
     log._writer.execute("DELETE FROM event WHERE seq = 50")
     with pytest.raises(RequestError, match=r"event 51 follows event 49") as refused:
@@ -162,7 +170,7 @@ def test_a_row_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def test_a_job_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    a_log(tmp_path / "g.db")
+    write_log(tmp_path / "g.db")
     log = EventLog(tmp_path / "g.db")
     log._writer.execute("UPDATE job SET job = '{}' WHERE id = 'job-7'")
     with pytest.raises(RequestError, match="job job-7 cannot be read") as refused:

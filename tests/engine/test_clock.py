@@ -1,4 +1,4 @@
-"""The server's time under a wall clock that people set. The wall is the fault that is injected."""
+"""The server's time under a wall clock that is set. The wall clock is the injected fault."""
 
 import sys
 import threading
@@ -17,16 +17,16 @@ HOUR_MS = 3_600_000
 
 
 class Clocks:
-    """Both clocks of a machine: the wall's can be set, the other only goes on."""
+    """Both clocks of a machine: the wall clock can be set, the boot clock only counts on."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.wall_ms, self.passed_ns = NOON_MS, 12_345_678_901
+        self.wall_ms, self.boot_ns = NOON_MS, 12_345_678_901
         patch.setattr(time, "time_ns", lambda: self.wall_ms * MS)
-        patch.setattr(time, "clock_gettime_ns", lambda clock: {time.CLOCK_BOOTTIME: self.passed_ns}[clock])
+        patch.setattr(time, "clock_gettime_ns", lambda clock: {time.CLOCK_BOOTTIME: self.boot_ns}[clock])
 
     def pass_ns(self, ns: int) -> None:
-        """Time passes on both."""
-        self.passed_ns += ns
+        """Let time pass on both clocks."""
+        self.boot_ns += ns
         self.wall_ms += ns // MS
 
 
@@ -35,7 +35,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return Clocks(monkeypatch)
 
 
-def test_it_is_the_walls(clocks: Clocks) -> None:
+def test_it_follows_the_wall_clock(clocks: Clocks) -> None:
     clock = WallClock()
     assert clock.now_ms() == NOON_MS
     clocks.pass_ns(1_500 * MS)
@@ -51,7 +51,7 @@ def test_it_is_never_behind_the_log(clocks: Clocks) -> None:
     assert clock.behind_ms() == 60_000
 
 
-def test_put_back_it_goes_on_until_the_wall_has_caught_up(clocks: Clocks) -> None:
+def test_set_back_it_continues_until_the_wall_clock_has_caught_up(clocks: Clocks) -> None:
     clock = WallClock()
     clocks.wall_ms -= 3_600_000
     for second in range(1, 11):
@@ -63,7 +63,7 @@ def test_put_back_it_goes_on_until_the_wall_has_caught_up(clocks: Clocks) -> Non
     assert clock.behind_ms() == 0
 
 
-def test_a_correction_is_followed_and_stays(clocks: Clocks) -> None:
+def test_a_correction_is_followed_and_kept(clocks: Clocks) -> None:
     clock = WallClock()
     clocks.wall_ms += CORRECTION_MS
     assert clock.now_ms() == NOON_MS + CORRECTION_MS
@@ -72,7 +72,7 @@ def test_a_correction_is_followed_and_stays(clocks: Clocks) -> None:
     assert clock.now_ms() == NOON_MS + CORRECTION_MS + 20
 
 
-def test_put_forward_it_goes_on_a_little_faster_and_follows_when_nothing_is_measured(clocks: Clocks) -> None:
+def test_set_forward_it_runs_slightly_faster_and_follows_when_nothing_is_measured(clocks: Clocks) -> None:
     clock = WallClock()
     clocks.wall_ms += HOUR_MS
     assert clock.now_ms() == NOON_MS
@@ -86,8 +86,8 @@ def test_put_forward_it_goes_on_a_little_faster_and_follows_when_nothing_is_meas
     assert clock.now_ms() == NOON_MS + HOUR_MS + 10_000
 
 
-def test_many_short_looks_lose_no_time(clocks: Clocks) -> None:
-    """A thousand looks, 0.4 ms apart, on a clock that was put back: 400 ms have passed, not none."""
+def test_many_short_readings_lose_no_time(clocks: Clocks) -> None:
+    """A thousand readings, 0.4 ms apart, on a clock that was set back: 400 ms have passed, not none."""
     clock = WallClock()
     clocks.wall_ms -= 3_600_000
     for _ in range(1_000):
@@ -97,20 +97,20 @@ def test_many_short_looks_lose_no_time(clocks: Clocks) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-10_000_000, 10_000_000), st.integers(0, 5_000 * MS)), max_size=30))
-def test_however_the_wall_jumps_time_grows_as_it_passes(jumps: list[tuple[int, int]]) -> None:
+def test_time_grows_by_the_elapsed_time_whatever_the_wall_clock_does(jumps: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         clocks = Clocks(patch)
         clock = WallClock()
-        last_ms, seen_ns = clock.now_ms(), clocks.passed_ns
+        last_ms, last_boot_ns = clock.now_ms(), clocks.boot_ns
         for jump_ms, ns in jumps:
             clocks.wall_ms += jump_ms
             clocks.pass_ns(ns)
             now_ms = clock.now_ms()
-            passed_ms = (clocks.passed_ns - seen_ns) // MS
-            assert now_ms - last_ms >= passed_ms, "it stood still"
-            assert now_ms - last_ms <= passed_ms + passed_ms // 100 + 2 or now_ms == clocks.wall_ms, "it ran away"
-            assert now_ms - last_ms <= passed_ms + CORRECTION_MS + 1
-            last_ms, seen_ns = now_ms, clocks.passed_ns
+            elapsed_ms = (clocks.boot_ns - last_boot_ns) // MS
+            assert now_ms - last_ms >= elapsed_ms, "it stood still"
+            assert now_ms - last_ms <= elapsed_ms + elapsed_ms // 100 + 2 or now_ms == clocks.wall_ms, "it ran away"
+            assert now_ms - last_ms <= elapsed_ms + CORRECTION_MS + 1
+            last_ms, last_boot_ns = now_ms, clocks.boot_ns
 
 
 STEPS = st.lists(
@@ -124,73 +124,73 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_it_runs_ahead_of_the_wall_by_no_more_than_the_wall_was_put_back(steps: list[tuple[str, int, int]]) -> None:
-    """The reference: the clock's lead over the one that nobody sets. It follows the wall up and never goes down."""
+def test_its_lead_over_the_wall_clock_is_at_most_what_that_was_set_back(steps: list[tuple[str, int, int]]) -> None:
+    """The reference is its offset from the boot clock, which follows the wall clock's up and never decreases."""
     with pytest.MonkeyPatch.context() as patch:
         clocks = Clocks(patch)
         clock = WallClock()
-        offset_ns = highest_ns = NOON_MS * MS - clocks.passed_ns
-        for what, jump_ms, ns in steps:
+        offset_ns = highest_ns = NOON_MS * MS - clocks.boot_ns
+        for action, jump_ms, ns in steps:
             clocks.wall_ms += jump_ms
             clocks.pass_ns(ns)
-            wall_offset_ns = clocks.wall_ms * MS - clocks.passed_ns
+            wall_offset_ns = clocks.wall_ms * MS - clocks.boot_ns
             behind_ns = wall_offset_ns - offset_ns
-            if what == "catch up":
+            if action == "catch up":
                 clock.catch_up()
                 offset_ns = max(offset_ns, wall_offset_ns)
             elif behind_ns > CORRECTION_MS * MS:
                 offset_ns += min(ns // 100, behind_ns)
             else:
                 offset_ns = max(offset_ns, wall_offset_ns)
-            expected_ms = (clocks.passed_ns + offset_ns) // MS
+            expected_ms = (clocks.boot_ns + offset_ns) // MS
             highest_ns = max(highest_ns, wall_offset_ns)
-            if what == "now":
+            if action == "now":
                 assert clock.now_ms() == expected_ms
-                assert expected_ms <= (clocks.passed_ns + highest_ns) // MS
-            elif what == "behind":
+                assert expected_ms <= (clocks.boot_ns + highest_ns) // MS
+            elif action == "behind":
                 assert clock.behind_ms() == expected_ms - clocks.wall_ms
 
 
-def test_a_jump_of_the_wall_is_not_overtaken_while_it_is_made_good(clocks: Clocks) -> None:
+def test_a_jump_of_the_wall_clock_is_not_overshot_while_catching_up(clocks: Clocks) -> None:
     clock = WallClock()
     clocks.wall_ms += CORRECTION_MS + 1_000
     clocks.pass_ns(8 * HOUR_MS * MS)
     assert clock.now_ms() == clocks.wall_ms
 
 
-@pytest.mark.parametrize("look", [WallClock.now_ms, WallClock.catch_up])
-def test_a_process_that_is_stopped_between_two_readings_does_not_run_ahead(
-    monkeypatch: pytest.MonkeyPatch, look: Callable[[WallClock], object]
+@pytest.mark.parametrize("reading", [WallClock.now_ms, WallClock.catch_up])
+def test_a_process_stopped_between_two_readings_does_not_run_ahead(
+    monkeypatch: pytest.MonkeyPatch, reading: Callable[[WallClock], object]
 ) -> None:
-    """A process that is stopped for three seconds after each reading of a clock, and then for none."""
+    """The process is stopped for three seconds after each reading of a clock, and then no longer."""
     clocks, stopped_ns = Clocks(monkeypatch), [3_000 * MS]
     for name in ("time_ns", "clock_gettime_ns"):
         read = getattr(time, name)
         monkeypatch.setattr(time, name, lambda *which, read=read: (read(*which), clocks.pass_ns(stopped_ns[0]))[0])
     clock = WallClock()
-    look(clock)
+    reading(clock)
     stopped_ns[0] = 0
     clocks.pass_ns(1_000 * MS)
     assert clock.now_ms() == clocks.wall_ms
 
 
 @pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+def fast_switching() -> Iterator[None]:
+    """Switch threads as often as possible."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before_s)
 
 
-@pytest.mark.usefixtures("restless")
-def test_many_threads_make_it_neither_run_nor_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("fast_switching")
+def test_many_threads_neither_speed_it_up_nor_set_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     clock = WallClock(NOON_MS)
     backwards = []
 
-    def look() -> None:
+    def read_clock() -> None:
         last_ms = 0
         for _ in range(20_000):
             now_ms = clock.now_ms()
@@ -198,7 +198,7 @@ def test_many_threads_make_it_neither_run_nor_go_back(monkeypatch: pytest.Monkey
                 backwards.append((last_ms, now_ms))
             last_ms = now_ms
 
-    threads = [threading.Thread(target=look) for _ in range(4)]
+    threads = [threading.Thread(target=read_clock) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Whatever the model can say comes back from the log as it was."""
+"""Every value of the model is the same after encoding and decoding."""
 
 import json
 from typing import Any, get_args
@@ -19,7 +19,7 @@ EVENTS = get_args(Event)
 
 @pytest.mark.parametrize("kind", EVENTS, ids=[kind.__name__ for kind in EVENTS])
 @given(data=st.data())
-def test_event_comes_back(kind: Any, data: st.DataObject) -> None:
+def test_event_round_trip(kind: Any, data: st.DataObject) -> None:
     event = data.draw(anything(kind))
     text = codec.encode(event)
     back = codec.decode(text)
@@ -30,16 +30,16 @@ def test_event_comes_back(kind: Any, data: st.DataObject) -> None:
 
 @given(anything(Image))
 @settings(max_examples=40)
-def test_image_comes_back(image: Image) -> None:
+def test_image_round_trip(image: Image) -> None:
     assert codec.decode_image(codec.encode_image(image)) == image
 
 
 @given(anything(Job))
-def test_job_comes_back(job: Job) -> None:
+def test_job_round_trip(job: Job) -> None:
     assert codec.decode_job(codec.encode_job(job)) == job
 
 
-def test_a_listing_that_knew_of_no_others_is_read() -> None:
+def test_nodes_listed_without_foreign_pods_is_read() -> None:
     text = b'{"nodes": [{"name": "n1", "gpus": 2, "device_ids": [0, 1]}], "kind": "nodes_listed"}'
     assert codec.decode(text) == NodesListed(nodes=(Node(name="n1", gpus=2, device_ids=(0, 1)),))
     image = b'{"nodes": [{"name": "n1", "gpus": 2}], "waits": {"c": {"why": "no_capacity", "need": 1}}}'
@@ -59,6 +59,6 @@ def test_a_listing_that_knew_of_no_others_is_read() -> None:
         b'{"kind": "cleared", "gang": "a", "generation": 1, "nodes": ["n1"]',
     ],
 )
-def test_what_is_no_event_is_an_error(text: Any) -> None:
+def test_invalid_event_is_an_error(text: Any) -> None:
     with pytest.raises(ValueError, match="validation error"):
         codec.decode(text)

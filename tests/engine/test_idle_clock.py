@@ -1,4 +1,4 @@
-"""The law of the idle loop, in every world: after any time without jobs the loop's clock shows the machine's time.
+"""A law of the idle loop, in every world: after any time without jobs the loop's clock shows the machine's time.
 
 The embedded engine idles really, for a moment; the simulator and the Kubernetes controller idle for an hour of virtual
 time and more. The controller has the production clock, over a machine whose clocks show the virtual time.
@@ -31,7 +31,7 @@ CORDON_AND_BACK = (e.NodeCordoned(node="n1"), e.NodeUncordoned(node="n1"), e.Nod
 
 
 def assert_on_time(loop: Loop, log: EventLog, before_ms: int, machine_ms: Callable[[], int]) -> None:
-    """The newest event has a time between `before_ms` and now, and the clock shows now."""
+    """Check that the newest event has a time between `before_ms` and now, and that the clock shows now."""
     event_ms = log.rows()[-1].at_ms
     assert before_ms <= event_ms <= machine_ms(), f"the event is {event_ms - machine_ms()} ms ahead"
     earliest_ms, shown_ms = machine_ms(), loop.now_ms()
@@ -77,13 +77,13 @@ def test_the_kubernetes_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             for name in ("n1", "n2"):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
-            access = Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")])
-            async with controller(access, tmp_path, clock=WallClock()) as its:
+            credentials = Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")])
+            async with controller(credentials, tmp_path, clock=WallClock()) as running:
                 for event in CORDON_AND_BACK:
                     await asyncio.sleep(HOUR_MS / 1000 / len(CORDON_AND_BACK))
                     before_ms = wall_ms()
-                    await asyncio.wrap_future(its.loop.post(event))
-                    assert_on_time(its.loop, its.log, before_ms, wall_ms)
+                    await asyncio.wrap_future(running.loop.post(event))
+                    assert_on_time(running.loop, running.log, before_ms, wall_ms)
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(play())

@@ -1,4 +1,4 @@
-"""Listings by every kind of filter, compared with the plain definition of each, and what a page of them costs."""
+"""Listings with every kind of filter, compared with the plain definition of each, and the cost of a page."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ STATES = ("pending", "stopped")
 
 
 @dataclass(frozen=True)
-class Told:
-    """A job of the history, as it was asked for."""
+class ExpectedJob:
+    """A job of the history, as it was submitted."""
 
     id: str
     name: str
@@ -39,30 +39,30 @@ class Told:
     labels: dict[str, str]
 
 
-def history(log: EventLog, jobs: int) -> list[Told]:
-    """Jobs of a few users, queues and names with labels, one a millisecond; most have been stopped. Newest first."""
+def history(log: EventLog, count: int) -> list[ExpectedJob]:
+    """Write jobs of a few users, queues and names with labels, one per millisecond; most are stopped. Newest first."""
     dice = random.Random(1)
     state, rows, projections = State(), list[Stamped](), list[Projection]()
 
-    def happens(event: e.Event, at_ms: int) -> None:
+    def add(event: e.Event, at_ms: int) -> None:
         rows.append(Stamped(len(rows) + 1, at_ms, event))
         projections.extend(project(gang, at_ms) for gang in fold(state, rows[-1]))
 
     for queue in ("a", "b"):
-        happens(e.QueueSet(queue=e.Queue(name=queue)), 0)
-    told = []
-    for number in range(jobs):
+        add(e.QueueSet(queue=e.Queue(name=queue)), 0)
+    expected_jobs = []
+    for number in range(count):
         name, queue = f"job{number % 7}", dice.choice(["default", "a", "b"])
         labels = {"team": dice.choice(["nlp", "cv"])} if number % 5 else {}
         labels |= {"rare": "yes"} if number % 1000 == 3 else {}
-        asked = job(f"{name}-{number}", user=f"user{number % 90}", queue=queue, labels=labels)
-        happens(e.Submitted(job=asked), 1_000 + number)
+        submitted_job = job(f"{name}-{number}", user=f"user{number % 90}", queue=queue, labels=labels)
+        add(e.Submitted(job=submitted_job), 1_000 + number)
         stopped = number % 20 != 0
-        told.append(
-            Told(
-                id=asked.id,
+        expected_jobs.append(
+            ExpectedJob(
+                id=submitted_job.id,
                 name=name,
-                user=asked.user,
+                user=submitted_job.user,
                 queue=queue,
                 state="stopped" if stopped else "pending",
                 submitted_ms=1_000 + number,
@@ -70,43 +70,43 @@ def history(log: EventLog, jobs: int) -> list[Told]:
                 labels=labels,
             )
         )
-    for one in told:
-        if one.ended_ms is not None:
-            stop = Stop(gang=one.id, generation=0, cause=Cause.USER)
+    for expected in expected_jobs:
+        if expected.ended_ms is not None:
+            stop = Stop(gang=expected.id, generation=0, cause=Cause.USER)
             plan = Plan(as_of=len(rows), decisions=(stop,))
-            happens(e.Decided(plan=plan, policy="fifo", version="t"), one.ended_ms)
+            add(e.Decided(plan=plan, policy="fifo", version="t"), expected.ended_ms)
     log.append(rows, projections)
-    return told[::-1]
+    return expected_jobs[::-1]
 
 
-def fits(wanted: JobFilter, one: Told) -> bool:
-    """The filter by its definition."""
+def matches(job_filter: JobFilter, expected: ExpectedJob) -> bool:
+    """Return whether a job matches the filter, by its definition."""
     return (
-        (not wanted.states or one.state in wanted.states)
-        and wanted.user in (None, one.user)
-        and wanted.queue in (None, one.queue)
-        and wanted.name in (None, one.name)
-        and (wanted.since_ms is None or one.ended_ms is None or one.ended_ms >= wanted.since_ms)
-        and (wanted.until_ms is None or one.submitted_ms <= wanted.until_ms)
-        and all((one.labels.get(term.key) == term.value) is term.equal for term in wanted.labels)
+        (not job_filter.states or expected.state in job_filter.states)
+        and job_filter.user in (None, expected.user)
+        and job_filter.queue in (None, expected.queue)
+        and job_filter.name in (None, expected.name)
+        and (job_filter.since_ms is None or expected.ended_ms is None or expected.ended_ms >= job_filter.since_ms)
+        and (job_filter.until_ms is None or expected.submitted_ms <= job_filter.until_ms)
+        and all((expected.labels.get(term.key) == term.value) is term.equal for term in job_filter.labels)
     )
 
 
-def pages(log: EventLog, wanted: JobFilter, limit: int) -> Iterator[list[dict[str, Any]]]:
+def pages(log: EventLog, job_filter: JobFilter, limit: int) -> Iterator[list[dict[str, Any]]]:
     before: int | None = None
-    while page := log.jobs(wanted, limit, before):
+    while page := log.jobs(job_filter, limit, before):
         yield [row for _, _, row in page]
         before = page[-1][0]
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[EventLog, list[Told]]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[EventLog, list[ExpectedJob]]:
     log = EventLog(tmp_path_factory.mktemp("small") / "g.db")
     return log, history(log, 1_200)
 
 
-def test_every_filter_is_what_it_says(small: tuple[EventLog, list[Told]]) -> None:
-    log, told = small
+def test_every_filter_matches_its_definition(small: tuple[EventLog, list[ExpectedJob]]) -> None:
+    log, expected_jobs = small
     dice = random.Random(2)
     chances: dict[str, Callable[[], Any]] = {
         "states": lambda: tuple(dice.sample([*STATES, "running"], dice.randint(1, 3))),
@@ -122,18 +122,22 @@ def test_every_filter_is_what_it_says(small: tuple[EventLog, list[Told]]) -> Non
         ),
     }
     for _ in range(400):
-        asked = {name: draw() for name, draw in chances.items() if dice.random() < 0.35}
-        wanted = JobFilter(**asked)
-        found = [row for page in pages(log, wanted, dice.choice([1_300, 97])) for row in page]
-        assert [row["id"] for row in found] == [one.id for one in told if fits(wanted, one)], asked
-        assert [row["labels"] for row in found] == [one.labels for one in told if fits(wanted, one)]
+        fields = {name: draw() for name, draw in chances.items() if dice.random() < 0.35}
+        job_filter = JobFilter(**fields)
+        rows = [row for page in pages(log, job_filter, dice.choice([1_300, 97])) for row in page]
+        assert [row["id"] for row in rows] == [
+            expected.id for expected in expected_jobs if matches(job_filter, expected)
+        ], fields
+        assert [row["labels"] for row in rows] == [
+            expected.labels for expected in expected_jobs if matches(job_filter, expected)
+        ]
 
 
-CHEAP = {
+FILTERS = {
     "all": {},
     "one state": {"states": ("stopped",)},
     "most states": {"states": ("stopped", "running", "pending", "failed")},
-    "what is rare": {"states": ("pending",)},
+    "a rare state": {"states": ("pending",)},
     "a user": {"user": "user7"},
     "a queue": {"queue": "a"},
     "a name": {"name": "job3"},
@@ -153,8 +157,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> EventLog:
     return log
 
 
-@pytest.mark.parametrize("asked", CHEAP.values(), ids=CHEAP.keys())
-def test_a_page_costs_what_it_shows_and_not_what_there_is(large: EventLog, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", FILTERS.values(), ids=FILTERS.keys())
+def test_the_cost_of_a_page_depends_on_its_size_alone(large: EventLog, fields: dict[str, Any]) -> None:
     steps = 0
 
     def count() -> int:
@@ -164,15 +168,15 @@ def test_a_page_costs_what_it_shows_and_not_what_there_is(large: EventLog, asked
 
     large.last_seq()  # this thread has its connection from here on
     large._reader().set_progress_handler(count, 100)
-    first = large.jobs(JobFilter(**asked), PAGE)
-    middle = large.jobs(JobFilter(**asked), PAGE, first[-1][0])
+    first = large.jobs(JobFilter(**fields), PAGE)
+    middle = large.jobs(JobFilter(**fields), PAGE, first[-1][0])
     large._reader().set_progress_handler(None, 0)
-    # To look at every job once takes more than ten steps of SQLite's machine for each.
+    # Visiting every job once takes more than ten steps of SQLite's machine for each.
     assert first
     assert steps < JOBS, f"{steps} steps for {len(first) + len(middle)} rows"
 
 
-def test_selectors_are_read_and_what_is_none_is_refused() -> None:
+def test_label_selectors_are_parsed_and_invalid_ones_refused() -> None:
     assert label_terms("") == label_terms("  ") == ()
     assert label_terms("team=nlp, stage!=prod") == (LabelTerm("team", "nlp"), LabelTerm("stage", "prod", equal=False))
     assert label_terms("a.b/c=") == (LabelTerm("a.b/c", ""),)
@@ -182,25 +186,25 @@ def test_selectors_are_read_and_what_is_none_is_refused() -> None:
         assert (refused.value.code, text in refused.value.detail) == ("invalid_request", True)
 
 
-def test_labels_and_notes_change_after_the_end_too(tmp_path: Path) -> None:
+def test_labels_and_notes_can_change_after_the_end(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
-    told = history(log, 10)
-    name = told[0].id
-    said = e.Described(gang=name, labels={"team": "ops", "new": "1", "rare": None}, notes="diverged")
-    log.append([Stamped(log.last_seq() + 1, END_MS * 2, said)], [])
+    expected_jobs = history(log, 10)
+    name = expected_jobs[0].id
+    described = e.Described(gang=name, labels={"team": "ops", "new": "1", "rare": None}, notes="diverged")
+    log.append([Stamped(log.last_seq() + 1, END_MS * 2, described)], [])
     assert [row["id"] for _, _, row in log.jobs(JobFilter(labels=label_terms("team=ops,new=1")))] == [name]
-    found = log.job(name)
-    assert found is not None
-    assert (found[0].labels, found[3].spec.labels, found[3].spec.notes) == (
+    stored = log.job(name)
+    assert stored is not None
+    assert (stored[0].labels, stored[3].spec.labels, stored[3].spec.notes) == (
         *[{"team": "ops", "new": "1"}] * 2,
         "diverged",
     )
     log.append([Stamped(log.last_seq() + 1, END_MS * 2, e.Described(gang=name, labels={"team": None}))], [])
     assert log.jobs(JobFilter(labels=label_terms("team=ops"))) == []
-    found = log.job(name)
-    assert found is not None
-    assert (found[0].labels, found[3].spec.notes) == ({"new": "1"}, "diverged")
+    stored = log.job(name)
+    assert stored is not None
+    assert (stored[0].labels, stored[3].spec.notes) == ({"new": "1"}, "diverged")
     log.append([Stamped(log.last_seq() + 1, END_MS * 2, e.Deleted(gang=name))], [])
     assert log.jobs(JobFilter(labels=label_terms("new=1"))) == []
-    log.append([Stamped(log.last_seq() + 1, END_MS * 2, said)], [])
+    log.append([Stamped(log.last_seq() + 1, END_MS * 2, described)], [])
     assert log.job(name) is None

@@ -1,4 +1,4 @@
-"""The event log: whole batches or nothing, listings, snapshots, and readers beside the writer."""
+"""The event log: atomic batches, listings, snapshots, and readers beside the writer."""
 
 import resource
 import threading
@@ -20,7 +20,7 @@ from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
 from tests.crash.scripts import SCRIPTS, Script, world_of
-from tests.engine.scenes import ends, folded, job, played, raw, serve
+from tests.engine.scenes import folded, job, listed_states, played, raw, serve
 
 MANY = 10_000
 
@@ -30,15 +30,15 @@ def log(tmp_path: Path) -> EventLog:
     return EventLog(tmp_path / "g.db")
 
 
-def filled(log: EventLog, jobs: int, of: str = "job") -> State:
-    """Jobs in the log, ids `of-0` and so on; every third was stopped."""
+def filled(log: EventLog, jobs: int, prefix: str = "job") -> State:
+    """Write jobs with ids `prefix-0` and so on to the log; every third is stopped."""
     state, projections = State(), list[Projection]()
     users = [f"user {number % 100}" for number in range(jobs)]
-    asked = [e.Submitted(job=job(f"{of}-{number}", user=user)) for number, user in enumerate(users)]
-    rows = [Stamped(number + 1, 1_000 + number, event) for number, event in enumerate(asked)]
+    submissions = [e.Submitted(job=job(f"{prefix}-{number}", user=user)) for number, user in enumerate(users)]
+    rows = [Stamped(number + 1, 1_000 + number, event) for number, event in enumerate(submissions)]
     for row in rows:
         projections += [project(gang, row.at_ms) for gang in fold(state, row)]
-    stops = tuple(Stop(gang=f"{of}-{number}", generation=0, cause=Cause.USER) for number in range(0, jobs, 3))
+    stops = tuple(Stop(gang=f"{prefix}-{number}", generation=0, cause=Cause.USER) for number in range(0, jobs, 3))
     rows.append(
         Stamped(jobs + 1, 20_000, e.Decided(plan=Plan(as_of=jobs, decisions=stops), policy="fifo", version="t"))
     )
@@ -51,7 +51,7 @@ def submitted(seq: int, id: str) -> Stamped:
     return Stamped(seq, 1_000, e.Submitted(job=job(id)))
 
 
-# -- batches ---------------------------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_written_whole(log: EventLog, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_batch_is_written_whole(log: EventLog, tmp_path: Path) -> None:
     assert EventLog(tmp_path / "g.db").rows() == batch
 
 
-def test_of_a_batch_that_fails_nothing_is_written(log: EventLog) -> None:
+def test_a_failing_batch_writes_nothing(log: EventLog) -> None:
     log.append([submitted(1, "a-1")], [])
     with pytest.raises(RequestError) as refused:
         log.append([submitted(2, "a-2"), submitted(1, "a-3")], [])
@@ -84,17 +84,17 @@ def test_an_error_in_the_middle_leaves_no_transaction_open(log: EventLog) -> Non
 
 
 @contextmanager
-def no_file_grows(beyond_bytes: int) -> Iterator[None]:
-    """The operating system refuses to write more, as on a disk that is full."""
+def limit_file_size(beyond_bytes: int) -> Iterator[None]:
+    """Make the operating system refuse to write more, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (beyond_bytes, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_that_the_system_refuses(log: EventLog, tmp_path: Path) -> None:
+def test_a_full_disk(log: EventLog, tmp_path: Path) -> None:
     log.append([submitted(1, "a-1")], [])
-    with no_file_grows((tmp_path / "g.db-wal").stat().st_size), pytest.raises(RequestError) as refused:
+    with limit_file_size((tmp_path / "g.db-wal").stat().st_size), pytest.raises(RequestError) as refused:
         log.append([submitted(2, "a-2")], [])
     assert refused.value.code == "no_room"
     assert "df -h" in refused.value.next
@@ -103,10 +103,10 @@ def test_a_write_that_the_system_refuses(log: EventLog, tmp_path: Path) -> None:
     assert log.last_seq() == 2
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_come_in_pages_and_by_gang(log: EventLog) -> None:
+def test_rows_are_read_in_pages_and_by_gang(log: EventLog) -> None:
     filled(log, 30)
     rows = log.rows()
     assert [row.seq for row in rows] == [*range(1, 32)]
@@ -116,32 +116,32 @@ def test_rows_come_in_pages_and_by_gang(log: EventLog) -> None:
     assert log.rows(gang="job-4") == [rows[4]]
     assert log.rows(gang="job-3", after=4) == [rows[30]]
     assert log.rows(gang="nobody") == []
-    assert [*log.each(3, 31)] == rows[3:]
+    assert [*log.iter_rows(3, 31)] == rows[3:]
     assert log.last_seq() == 31
     assert log.last_ms() == 20_000
 
 
-def test_a_hole_is_found(log: EventLog) -> None:
+def test_a_missing_row_is_detected(log: EventLog) -> None:
     log.append([submitted(1, "a-1"), submitted(3, "a-3")], [])
     with pytest.raises(RequestError, match="hole") as refused:
         log.restore()
     assert refused.value.code == "corrupt_log"
 
 
-# -- listings --------------------------------------------------------------------------------------------------------
+# -- listings ----------------------------------------------------------------------------------------------------------
 
 
 def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
     state = filled(log, MANY)
-    wanted = [f"job-{number}" for number in reversed(range(MANY))]
-    seen, before, sizes = list[str](), None, list[int]()
+    expected = [f"job-{number}" for number in reversed(range(MANY))]
+    listed, before, sizes = list[str](), None, list[int]()
     while page := log.jobs(limit=997, before=before):
-        seen += [row["id"] for _, _, row in page]
+        listed += [row["id"] for _, _, row in page]
         sizes.append(len(page))
         before = page[-1][0]
-    assert seen == wanted
+    assert listed == expected
     assert sizes == [997] * 10 + [30]
-    assert ends(log) == {name: "pending" if name in state.gangs else "stopped" for name in wanted}
+    assert listed_states(log) == {name: "pending" if name in state.gangs else "stopped" for name in expected}
 
 
 @pytest.mark.parametrize(
@@ -149,22 +149,22 @@ def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
 )
 def test_listing_by_state(log: EventLog, states: list[str]) -> None:
     filled(log, 1_000)
-    wanted = [n for n in reversed(range(1_000)) if ("pending" if n % 3 else "stopped") in states]
+    expected = [n for n in reversed(range(1_000)) if ("pending" if n % 3 else "stopped") in states]
     of_states = JobFilter(states=tuple(states))
     first = log.jobs(of_states, limit=100)
-    assert [row["id"] for _, _, row in first] == [f"job-{n}" for n in wanted[:100]]
+    assert [row["id"] for _, _, row in first] == [f"job-{n}" for n in expected[:100]]
     assert {state for _, state, _ in first} <= {*states}
     if first:
         second = log.jobs(of_states, limit=100, before=first[-1][0])
-        assert [row["id"] for _, _, row in second] == [f"job-{n}" for n in wanted[100:200]]
+        assert [row["id"] for _, _, row in second] == [f"job-{n}" for n in expected[100:200]]
 
 
 def test_a_job_is_found_by_id_name_and_request(log: EventLog) -> None:
-    state = filled(log, 5, of="bert")
+    state = filled(log, 5, prefix="bert")
     gang = state.gangs["bert-4"]
-    row, ledger, step, kept = log.job("bert-4") or pytest.fail("it is there")
+    row, ledger, step, stored_job = log.job("bert-4") or pytest.fail("it is there")
     assert (row.id, row.state, row.submitted_ms, step) == ("bert-4", "pending", 1_004, None)
-    assert kept == gang.job
+    assert stored_job == gang.job
     assert ledger.total_ms == 0
     assert log.find("bert-2") == "bert-2"
     assert log.find("bert") == "bert-4"
@@ -172,26 +172,26 @@ def test_a_job_is_found_by_id_name_and_request(log: EventLog) -> None:
     assert log.by_request("request of bert-1") == "bert-1"
     assert log.by_request("") is None
     assert log.job("bert-9") is None
-    assert log.like("bert")[0] == "bert-4"
+    assert log.recent_ids()[0] == "bert-4"
 
 
-def test_an_id_goes_before_a_name(log: EventLog) -> None:
+def test_an_id_takes_precedence_over_a_name(log: EventLog) -> None:
     state = State()
     rows = [submitted(1, "bert-1"), Stamped(2, 1_000, e.Submitted(job=job("other-1", name="bert-1")))]
     log.append(rows, [project(gang, 1_000) for row in rows for gang in fold(state, row)])
     assert log.find("bert-1") == "bert-1"
 
 
-def test_a_deleted_job_is_out_of_the_listings_and_in_the_log(log: EventLog) -> None:
+def test_a_deleted_job_is_in_the_log_but_not_in_listings(log: EventLog) -> None:
     filled(log, 4)
     log.append([Stamped(6, 30_000, e.Deleted(gang="job-0"))], [])
-    assert sorted(ends(log)) == ["job-1", "job-2", "job-3"]
+    assert sorted(listed_states(log)) == ["job-1", "job-2", "job-3"]
     assert log.find("job-0") is None
     assert [row.event.kind for row in log.rows(gang="job-0")] == ["submitted", "decided", "deleted"]
 
 
-def test_steps_beyond_any_counter_are_kept() -> None:
-    """What a script reports is its own affair."""
+def test_steps_beyond_64_bits_are_kept() -> None:
+    """The step is whatever the script reports."""
     log, state = EventLog(MEMORY), State()
     (gang,) = fold(state, submitted(1, "a-1"))
     gang.checkpoint_step = 1 << 80
@@ -199,26 +199,26 @@ def test_steps_beyond_any_counter_are_kept() -> None:
     assert (log.job("a-1") or pytest.fail("it is there"))[2] == 1 << 80
 
 
-# -- snapshots -------------------------------------------------------------------------------------------------------
+# -- snapshots ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 def test_restored_equals_folded_at_every_event(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots every 20 events, and all of them kept, so that each event has one of its own before it."""
+    """Snapshots every 20 events, all of them kept, so that each event has one of its own before it."""
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)
     monkeypatch.setattr(logs, "SNAPSHOTS_KEPT", 1_000)
     log = EventLog(tmp_path / "g.db")
     played(world_of(script), log, script.policy, script.until_ms)
     assert log._read("SELECT count(*) FROM snapshot")[0][0] > log.last_seq() // 40
     state = State()
-    for row in log.each(0, log.last_seq()):
+    for row in log.iter_rows(0, log.last_seq()):
         fold(state, row)
         restored = log.restore(row.seq)
         assert raw(restored) == raw(state)
         restored.validate()
 
 
-def test_old_snapshots_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_snapshots_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
     log = EventLog(tmp_path / "g.db")
     script = SCRIPTS[0]
@@ -227,10 +227,10 @@ def test_old_snapshots_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(kept) == logs.SNAPSHOTS_KEPT
     assert kept[-1] > log.last_seq() - 30
     assert raw(log.restore()) == raw(loop.copy())
-    assert raw(log.restore(7)) == raw(folded(log, 7)), "what is older than all snapshots is folded from the beginning"
+    assert raw(log.restore(7)) == raw(folded(log, 7)), "a state older than all snapshots is folded from the beginning"
 
 
-def test_short_lives_of_the_server_add_up_to_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_runs_of_the_server_add_up_to_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 40)
     script = SCRIPTS[0]
     world = world_of(script)
@@ -238,13 +238,13 @@ def test_short_lives_of_the_server_add_up_to_a_snapshot(tmp_path: Path, monkeypa
         log = EventLog(tmp_path / "g.db")
         before = log.last_seq()
         world.run(serve(world, log, script.policy), second * 1_000)
-        assert log.last_seq() - before < 40, "no life is long enough by itself"
+        assert log.last_seq() - before < 40, "no run is long enough by itself"
         newest = log._read("SELECT coalesce(max(seq), 0) FROM snapshot")[0][0]
         assert log.last_seq() - newest < 80
         log.close()
 
 
-def test_a_snapshot_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_snapshot_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
     log = EventLog(tmp_path / "g.db")
     script = SCRIPTS[0]
@@ -256,7 +256,7 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypat
 
 
 def test_a_controller_restores_from_its_newest_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events that the oldest one does not need may have been forgotten."""
+    """Events that the oldest snapshot does not need may have been removed."""
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
     log = ObjectLog(tmp_path / "g.db", State().image(), lambda name, status, *, soon: None)
     script = SCRIPTS[0]
@@ -265,11 +265,11 @@ def test_a_controller_restores_from_its_newest_snapshot(tmp_path: Path, monkeypa
     assert raw(log.restore()) == raw(loop.copy())
 
 
-# -- readers beside the writer ---------------------------------------------------------------------------------------
+# -- readers beside the writer -----------------------------------------------------------------------------------------
 
 
-def test_readers_see_whole_batches_while_there_is_writing(log: EventLog) -> None:
-    """Batches of five: no reader ever sees a part of one, nor rows and listing apart."""
+def test_readers_see_whole_batches_during_writes(log: EventLog) -> None:
+    """Batches of five: no reader ever sees a part of one, nor rows and listing out of step."""
     done, torn = threading.Event(), list[str]()
 
     def read() -> None:
@@ -299,24 +299,24 @@ def test_readers_see_whole_batches_while_there_is_writing(log: EventLog) -> None
 
 def test_another_process_may_read_an_open_log(log: EventLog, tmp_path: Path) -> None:
     filled(log, 10)
-    with_it = EventLog(tmp_path / "g.db")
-    assert raw(with_it.restore()) == raw(log.restore())
-    with_it.close()
+    second_log = EventLog(tmp_path / "g.db")
+    assert raw(second_log.restore()) == raw(log.restore())
+    second_log.close()
     log.append([Stamped(12, 30_000, e.StopRequested(gang="job-1"))], [])
     assert log.last_seq() == 12
 
 
 @pytest.mark.parametrize("deleted", ["g.db", "g.db*"])
-def test_a_log_that_was_deleted_is_there_again_when_it_is_closed(deleted: str, log: EventLog, tmp_path: Path) -> None:
+def test_a_deleted_log_is_restored_when_it_is_closed(deleted: str, log: EventLog, tmp_path: Path) -> None:
     state, last = filled(log, 10), Stamped(12, 5_000, e.NodeCordoned(node="n1"))
     before = log.rows()
     assert last.seq == state.seq + 1
     for path in tmp_path.glob(deleted):
         path.unlink()
     log.append([last], [])
-    (tmp_path / "g.db").touch()  # as somebody does who opens what is not there
+    (tmp_path / "g.db").touch()  # as another program does that opens a missing file
     log.close()
-    again = EventLog(tmp_path / "g.db")
-    assert again.rows() == [*before, last]
+    reopened = EventLog(tmp_path / "g.db")
+    assert reopened.rows() == [*before, last]
     assert (tmp_path / "g.db").stat().st_mode & 0o777 == 0o600
-    again.close()
+    reopened.close()

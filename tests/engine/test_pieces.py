@@ -1,4 +1,4 @@
-"""A state taken to pieces, one for each of its jobs, and put together again, decides as the whole one does."""
+"""A state split into the checkpoints of its jobs and joined again decides as before."""
 
 import json
 from dataclasses import replace
@@ -21,53 +21,65 @@ from tests.engine.scenes import folded, played
 from tests.pictures.film import Film
 
 
-@given(day=days(), at=st.floats(0, 1))
+@given(day=days(), fraction=st.floats(0, 1))
 @settings(max_examples=60)
-def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_checkpoints_join_to_the_same_state(
+    day: Day, fraction: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     log = EventLog(Path(tmp_path_factory.mktemp("log")) / "ganger.db")
     played(day.world(), log, day.policy)
-    state = folded(log, max(1, round(at * log.last_seq())))
+    state = folded(log, max(1, round(fraction * log.last_seq())))
     log.close()
     jobs = {gang.array or gang.id for gang in state.gangs.values()} | set(state.arrays)
-    found = job_checkpoint.pieces(state, sorted(jobs))
-    written = {name: job_checkpoint.encode(piece) for name, piece in found.items() if piece is not None}
+    checkpoints = job_checkpoint.checkpoint_jobs(state, sorted(jobs))
+    written = {
+        name: job_checkpoint.encode(checkpoint) for name, checkpoint in checkpoints.items() if checkpoint is not None
+    }
     assert set(written) == jobs
 
     rest = decode_image(encode_image(replace(state.image(), gangs=[], arrays=[], promises=[])))
-    back = State(job_checkpoint.together((job_checkpoint.decode(text, name) for name, text in written.items()), rest))
-    back.validate()
-    assert _sorted(back) == _sorted(state)
+    joined = State(
+        job_checkpoint.join_checkpoints((job_checkpoint.decode(text, name) for name, text in written.items()), rest)
+    )
+    joined.validate()
+    assert _sorted(joined) == _sorted(state)
     for order in policies().values():
-        assert plan(back, back.at_ms, order) == plan(state, state.at_ms, order)
+        assert plan(joined, joined.at_ms, order) == plan(state, state.at_ms, order)
 
 
 @pytest.mark.parametrize("text", ["", "null", "{}", '{"job": {}}', '{"job": null, "gangs": [1]}', "[1]"])
-def test_what_is_no_piece_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"piece of a state|validation error"):
+def test_an_invalid_checkpoint_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a checkpoint of a job|validation error"):
         job_checkpoint.decode(text, "A")
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "why"),
+    ("field", "value", "message"),
     [
         ("state", "succeeded", "is succeeded"),
         ("state", "pending", "is pending, and has nodes"),
-        ("since_ms", -1, "a time or a number that cannot be"),
-        ("generation", 2**80, "a time or a number that cannot be"),
-        ("left", ["n9"], "is left on n9, where it never was"),
-        ("devices", [[0, 10_000]], "a device that no node has"),
-        ("devices", [[-1, 0]], "a device that no node has"),
+        ("since_ms", -1, "a time or a number out of range"),
+        ("generation", 2**80, "a time or a number out of range"),
+        ("left", ["n9"], "is left on n9, where it never ran"),
+        ("devices", [[0, 10_000]], "a device number out of range"),
+        ("devices", [[-1, 0]], "a device number out of range"),
         ("devices", [[1, 1]], "has a device twice"),
-        ("promises", [{"gang": "A", "start_ms": 1, "nodes": [], "cause": "reserved"}], "does not wait"),
-        ("name", "B", "it is of A"),
+        (
+            "promises",
+            [{"gang": "A", "start_ms": 1, "nodes": [], "cause": "reserved"}],
+            "has a reserved start, and is not pending",
+        ),
+        ("name", "B", "it belongs to A"),
     ],
 )
-def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: object, why: str) -> None:
+def test_a_contradicting_checkpoint_is_an_error(field: str, value: object, message: str) -> None:
     film = Film(fifo, "n1:.. n2:..", "")
     film.do("A:1x2")
     film.round()
     written = json.loads(
-        job_checkpoint.encode(job_checkpoint.pieces(film.state, ["A"])["A"] or job_checkpoint.JobCheckpoint(gangs=()))
+        job_checkpoint.encode(
+            job_checkpoint.checkpoint_jobs(film.state, ["A"])["A"] or job_checkpoint.JobCheckpoint(gangs=())
+        )
     )
     assert job_checkpoint.decode(json.dumps(written), "A").gangs[0].id == "A"
     gang = written["gangs"][0]
@@ -76,16 +88,16 @@ def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: objec
             share["devices"] = devices
     elif field != "name":
         (written if field == "promises" else gang)[field] = value
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=message):
         job_checkpoint.decode(json.dumps(written), "B" if field == "name" else "A")
 
 
-def test_who_does_not_live_has_none() -> None:
-    assert job_checkpoint.pieces(State(), ["bert"]) == {"bert": None}
+def test_a_job_that_is_not_live_has_no_checkpoint() -> None:
+    assert job_checkpoint.checkpoint_jobs(State(), ["bert"]) == {"bert": None}
 
 
 def _sorted(state: State) -> str:
-    """Everything that a state is made of, in an order that does not depend on who was met first."""
+    """Return all parts of a state as JSON, in a fixed order."""
     image = state.image()
     return encode_image(
         replace(

@@ -1,4 +1,4 @@
-"""What the nodes could never hold is refused at submission, with what there is and the nearest name."""
+"""A job that the nodes could never hold is refused at submission, with what there is and the nearest name."""
 
 import pytest
 
@@ -12,9 +12,9 @@ from ganger.spec import spec_from_dict
 LEVELS = ("spine", "rack")
 
 
-def node(name: str, spine: str, rack: str, **more: object) -> Node:
-    traits = {"gpus": 8, "gpu_type": "h100", "cpu_milli": 64_000, "memory_bytes": 1 << 36} | more
-    return Node(name=name, domains=(spine, rack), **traits)  # type: ignore[arg-type]
+def node(name: str, spine: str, rack: str, **fields: object) -> Node:
+    attributes = {"gpus": 8, "gpu_type": "h100", "cpu_milli": 64_000, "memory_bytes": 1 << 36} | fields
+    return Node(name=name, domains=(spine, rack), **attributes)  # type: ignore[arg-type]
 
 
 NODES = NodeTable(
@@ -91,17 +91,17 @@ REFUSED = {
         "node_too_small",
         "no node has label zone=a, label zone!=a or disk together",
     ),
-    "what is preferred, and is not there": (
+    "a preferred label that no node has": (
         {"placement": {"affinity": {"preferred": [{"match": "dsk=ssd"}]}}},
         "no_such_label",
         "no node has a label dsk; labels here: disk, zone; did you mean 'disk'?",
     ),
-    "what is preferred together, and is apart": (
+    "preferred labels of different nodes": (
         {"placement": {"affinity": {"preferred": [{"match": "zone=a, disk"}]}}},
         "no_such_label",
         "it prefers nodes with labels zone=a, disk, and no node has them together",
     ),
-    "too few that are so": (
+    "too few matching nodes": (
         {"nodes": 2, "placement": {"affinity": {"required": "zone"}}, "resources": {"gpu": 9}},
         "node_too_small",
         "it asks for 9 GPUs per node",
@@ -166,10 +166,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("said", "code", "detail"), REFUSED.values(), ids=REFUSED)
-def test_what_could_never_start_is_refused(said: dict[str, object], code: str, detail: str) -> None:
+@pytest.mark.parametrize(("fields", "code", "detail"), REFUSED.values(), ids=REFUSED)
+def test_an_impossible_job_is_refused(fields: dict[str, object], code: str, detail: str) -> None:
     with pytest.raises(RequestError) as refused:
-        check_nodes(NODES, spec_from_dict({"run": "x", **said}, "job").shape)
+        check_nodes(NODES, spec_from_dict({"run": "x", **fields}, "job").shape)
     assert refused.value.code == code
     assert detail in refused.value.detail
 
@@ -182,7 +182,7 @@ def test_every_node_has_a_taint() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"nodes": 2, "placement": {"affinity": {"required": ["zone=c", "zone in (a, c)", "disk"]}}},
         {"placement": {"affinity": {"required": "!zone, zone notin (a)", "preferred": [{"match": "!disk"}]}}},
@@ -198,5 +198,5 @@ def test_every_node_has_a_taint() -> None:
         {"resources": {"gpu": 8}, "placement": {"sharing": "whole"}},
     ],
 )
-def test_what_could_start_is_not_refused(said: dict[str, object]) -> None:
-    check_nodes(NODES, spec_from_dict({"run": "x", **said}, "job").shape)
+def test_a_possible_job_is_accepted(fields: dict[str, object]) -> None:
+    check_nodes(NODES, spec_from_dict({"run": "x", **fields}, "job").shape)

@@ -1,4 +1,4 @@
-"""Every log replays with equal decisions, in any process; what is impure is found at its first round."""
+"""Every log replays with equal decisions, in any process; an impure policy is detected at its first cycle."""
 
 import json
 import os
@@ -48,23 +48,23 @@ def test_any_day_replays(day: Day) -> None:
 
 
 @every_script
-def test_any_stretch_replays(script: Script, tmp_path: Path) -> None:
+def test_any_part_replays(script: Script, tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
     played(world_of(script), log, script.policy, script.until_ms)
     end = log.last_seq()
     whole = replay(log, POLICIES)
     assert (whole.first, whole.last, whole.difference) == (1, end, None)
     for first, last in ((1, 1), (2, 40), (37, 91), (end - 50, end), (end, end), (end - 3, end + 100)):
-        stretch = replay(log, POLICIES, first, last)
-        assert stretch.difference is None
-        assert stretch.last == min(last, end)
+        part = replay(log, POLICIES, first, last)
+        assert part.difference is None
+        assert part.last == min(last, end)
         decided = [row for row in log.rows(first - 1, limit=last - first + 1) if isinstance(row.event, e.Decided)]
-        assert stretch.rounds >= len(decided)
+        assert part.rounds >= len(decided)
     assert replay(log, POLICIES, end + 1) == Replay(first=end + 1, last=end, rounds=0)
 
 
 def test_a_log_of_several_servers_and_policies_replays(tmp_path: Path) -> None:
-    """Each server has its own; the rounds of one are not judged by the policy of another."""
+    """The cycles of a server are replayed with its own policy."""
     script = SCRIPTS[0]
     world = world_of(script)
     for second, policy in ((3, "fifo"), (8, "las"), (25, "fair_share"), (90, "priority")):
@@ -77,8 +77,8 @@ def test_a_log_of_several_servers_and_policies_replays(tmp_path: Path) -> None:
         replay(log, {name: policy for name, policy in POLICIES.items() if name != "las"})
 
 
-def test_a_round_that_decided_nothing_is_judged_by_the_policy_of_its_own_server(tmp_path: Path) -> None:
-    """While the first server was away the running job grew old: its policy would stop it for the one that waits."""
+def test_a_cycle_without_decisions_is_replayed_with_its_own_policy(tmp_path: Path) -> None:
+    """While the first server was away the running job grew old: its policy would stop it for the pending one."""
     world = VirtualCluster(nodes(1, gpus=1), {"old-1": Behaviour(steps=None)})
     world.at(0, submit("old-1", 1, 1))
     world.at(S, submit("young-1", 1, 1))
@@ -109,25 +109,26 @@ print(json.dumps([replayed.rounds, replayed.difference and replayed.difference.s
 
 
 def in_another_process(program: str, *arguments: str, seed: str) -> Any:
-    """What the program prints, as JSON, under another hash seed."""
+    """Return what the program prints, as JSON, under another hash seed."""
     command = [sys.executable, "-c", program, *arguments]
-    surroundings = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return json.loads(subprocess.run(command, env=surroundings, check=True, capture_output=True, text=True).stdout)
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{root / 'src'}:{root}"}
+    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 @every_script
 def test_a_fresh_process_under_another_hash_seed_decides_the_same(script: Script, tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
     played(world_of(script), log, script.policy, script.until_ms)
-    rounds = replay(log, POLICIES).rounds
-    assert in_another_process(REPLAY, str(tmp_path / "g.db"), seed="4711") == [rounds, None]
+    cycles = replay(log, POLICIES).rounds
+    assert in_another_process(REPLAY, str(tmp_path / "g.db"), seed="4711") == [cycles, None]
 
 
-# -- what is impure is found -------------------------------------------------------------------------------------------
+# -- impure policies are detected --------------------------------------------------------------------------------------
 
 
-class Fickle:
-    """An order that turns round after so many rounds: it remembers."""
+class StatefulOrder:
+    """A queue order that reverses after so many cycles: it has state."""
 
     NAME = "fickle"
     LIVENESS_GUARANTEES: tuple[str, ...] = ()
@@ -137,12 +138,12 @@ class Fickle:
     STRICT_ORDER = False
 
     def __init__(self, after: int | None) -> None:
-        self.after, self.rounds = after, Counter[int]()
+        self.after, self.cycles = after, Counter[int]()
 
     def key(self, gang: Gang, state: State, now_ms: int) -> tuple[Any, ...]:
-        self.rounds[state.seq] += 1
-        turned = self.after is not None and len(self.rounds) > self.after
-        return (-gang.number if turned else gang.number,)
+        self.cycles[state.seq] += 1
+        is_reversed = self.after is not None and len(self.cycles) > self.after
+        return (-gang.number if is_reversed else gang.number,)
 
     def account_key(self, state: State, queue: str, user: str, now_ms: int) -> tuple[Any, ...]:
         return (0,)
@@ -163,8 +164,8 @@ class Fickle:
         return None
 
 
-class ByAddress(Fickle):
-    """An order that depends on where an object lies in memory."""
+class ByAddress(StatefulOrder):
+    """A queue order that depends on the address of an object."""
 
     NAME = "by_address"
 
@@ -172,8 +173,8 @@ class ByAddress(Fickle):
         return (id(gang) * 2_654_435_761 % (1 << 32), gang.number)
 
 
-class ByHash(Fickle):
-    """An order that depends on the hash of a text, which is another in every process."""
+class ByHash(StatefulOrder):
+    """A queue order that depends on the hash of a string, which differs between processes."""
 
     NAME = "by_hash"
 
@@ -181,8 +182,8 @@ class ByHash(Fickle):
         return (hash(gang.id), gang.number)
 
 
-def lived_under(policy: Policy, log: EventLog, jobs: int = 14) -> None:
-    """Jobs of many users, so that each is a class of its own, on two nodes that take one each."""
+def write_log(policy: Policy, log: EventLog, jobs: int = 14) -> None:
+    """Run jobs of many users, so that each is a class of its own, on two nodes that hold one each."""
     world = VirtualCluster(nodes(2, gpus=2))
     for number in range(jobs):
         world.at(number * 300, submit(f"job-{number}", 1, 2, user=f"u{number}"))
@@ -191,10 +192,10 @@ def lived_under(policy: Policy, log: EventLog, jobs: int = 14) -> None:
     world.run(loop, HOUR_MS)
 
 
-def first_that_differs(log: EventLog, policy: Policy) -> int:
-    """The first `Decided` that comes out otherwise: folded and planned here, without `replay`."""
+def first_difference(log: EventLog, policy: Policy) -> int:
+    """Return the first `Decided` with another result: folded and planned here, without `replay`."""
     state = State()
-    for row in log.each(0, log.last_seq()):
+    for row in log.iter_rows(0, log.last_seq()):
         if isinstance(row.event, e.Decided) and plan(state, row.at_ms, policy).decisions != row.event.plan.decisions:
             return row.seq
         fold(state, row)
@@ -202,55 +203,55 @@ def first_that_differs(log: EventLog, policy: Policy) -> int:
 
 
 @pytest.mark.parametrize("after", [3, 9, 14, 20])
-def test_an_order_that_remembers_is_found_where_it_turned(after: int) -> None:
+def test_a_stateful_order_is_detected_where_it_changed(after: int) -> None:
     log = EventLog(MEMORY)
-    lived_under(Fickle(after), log)
-    replayed = replay(log, {"fickle": Fickle(None)})
+    write_log(StatefulOrder(after), log)
+    replayed = replay(log, {"fickle": StatefulOrder(None)})
     assert replayed.difference is not None
-    assert replayed.difference.seq == first_that_differs(log, FIFO)
+    assert replayed.difference.seq == first_difference(log, FIFO)
     (row,) = log.rows(replayed.difference.seq - 1, limit=1)
     assert isinstance(row.event, e.Decided)
     assert replayed.difference.logged == row.event.plan.decisions != replayed.difference.planned
-    before = replay(log, {"fickle": Fickle(None)}, 1, replayed.difference.seq - 1)
+    before = replay(log, {"fickle": StatefulOrder(None)}, 1, replayed.difference.seq - 1)
     assert before.difference is None
 
 
-def test_an_order_by_address_is_found() -> None:
+def test_an_order_by_address_is_detected() -> None:
     log = EventLog(MEMORY)
-    lived_under(ByAddress(None), log)
+    write_log(ByAddress(None), log)
     replayed = replay(log, {"by_address": ByAddress(None)})
     assert replayed.difference is not None
 
 
 LIVE = """
 import sys
-from tests.engine.test_replay import ByHash, EventLog, lived_under, replay
+from tests.engine.test_replay import ByHash, EventLog, replay, write_log
 log = EventLog(sys.argv[1])
 if log.last_seq() == 0:
-    lived_under(ByHash(None), log)
-found = replay(log, {"by_hash": ByHash(None)}).difference
-print(found.seq if found else 0)
+    write_log(ByHash(None), log)
+difference = replay(log, {"by_hash": ByHash(None)}).difference
+print(difference.seq if difference else 0)
 """
 
 
-def test_an_order_by_hash_is_found_by_another_hash_seed(tmp_path: Path) -> None:
+def test_an_order_by_hash_is_detected_under_another_hash_seed(tmp_path: Path) -> None:
     path = str(tmp_path / "g.db")
-    assert in_another_process(LIVE, path, seed="1") == 0, "under the seed it was made with nothing is to be seen"
-    found = in_another_process(LIVE, path, seed="2")
-    assert found > 0
-    assert replay(EventLog(path), {"by_hash": FIFO}, 1, found - 1).rounds <= found
+    assert in_another_process(LIVE, path, seed="1") == 0, "under its own seed there is no difference"
+    seq = in_another_process(LIVE, path, seed="2")
+    assert seq > 0
+    assert replay(EventLog(path), {"by_hash": FIFO}, 1, seq - 1).rounds <= seq
 
 
-def test_a_round_that_decided_nothing_counts_too() -> None:
+def test_a_cycle_without_decisions_is_compared_too() -> None:
     """The log says that nothing followed from a submission; planned now, the job would start."""
     log, silent = EventLog(MEMORY), EventLog(MEMORY)
-    lived_under(FIFO, log)
+    write_log(FIFO, log)
     rows = log.rows(limit=6)
     assert [row.event.kind for row in rows][2:] == ["submitted", "decided", "submitted", "decided"]
     silent.append(rows[:-1], [])
-    found = replay(silent, POLICIES).difference
-    assert found is not None
-    assert (found.seq, found.logged) == (5, ())
+    difference = replay(silent, POLICIES).difference
+    assert difference is not None
+    assert (difference.seq, difference.logged) == (5, ())
     assert isinstance(rows[5].event, e.Decided)
-    assert found.planned == rows[5].event.plan.decisions
-    assert replay(log, POLICIES, 1, 5).difference is None, "the round of its last event lies outside this stretch"
+    assert difference.planned == rows[5].event.plan.decisions
+    assert replay(log, POLICIES, 1, 5).difference is None, "the cycle of its last event is outside this part"

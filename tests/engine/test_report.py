@@ -1,4 +1,4 @@
-"""The report agrees, job for job, with the raw events; and what it costs depends on the jobs it is of."""
+"""The report agrees, job for job, with the raw events; and its cost depends on the jobs it covers."""
 
 from collections import Counter
 from pathlib import Path
@@ -24,20 +24,20 @@ from tests.engine.scenes import job, serve
 from tests.laws.accounting import ledger_of
 
 
-def each_of(job: Job) -> list[str]:
-    """The ids that a submission stands for."""
+def element_ids(job: Job) -> list[str]:
+    """Return the ids that a submission stands for."""
     return [job.element(index).id for index in job.spec.array.indices] if job.spec.array else [job.id]
 
 
 @given(day=days(), looked_ms=st.integers(0, 5 * MINUTE_MS), user=st.sampled_from((None, "ada")))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: str | None) -> None:
+def test_any_day_is_reported_as_its_events(day: Day, looked_ms: int, user: str | None) -> None:
     log, world = EventLog(MEMORY), day.world()
     loop = serve(world, log, day.policy)
     world.run(loop, looked_ms)
     state, now_ms = loop.copy(), world.now_ms() + 777
-    told = report(state, log, now_ms, CostQuery(seq=state.seq, user=user))
-    rows = list(log.each(0, log.last_seq()))
+    totals = report(state, log, now_ms, CostQuery(seq=state.seq, user=user))
+    rows = list(log.iter_rows(0, log.last_seq()))
     deleted = {row.event.gang: row.seq for row in rows if isinstance(row.event, e.Deleted)}
     time, gpu_time, jobs = Counter[str](), Counter[str](), Counter[str]()
     for row in rows:
@@ -46,69 +46,69 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
         if user not in (None, row.event.job.user):
             continue
         elements = Counter[str]()
-        for name in each_of(row.event.job):
-            known = log.job(name)
-            assert known is not None
+        for name in element_ids(row.event.job):
+            stored = log.job(name)
+            assert stored is not None
             gang = state.stand_in(name)
-            is_over = known[0].state in ENDED
-            until_ms = known[1].total_ms + row.at_ms if is_over else now_ms
-            failed = known[0].state in (GangState.FAILED, GangState.FAILING)
+            is_over = stored[0].state in ENDED
+            until_ms = stored[1].total_ms + row.at_ms if is_over else now_ms
+            failed = stored[0].state in (GangState.FAILED, GangState.FAILING)
             parts = ledger_of(rows, name, row.at_ms, until_ms, failed=failed)
             assert is_over == (gang is None)
-            jobs[known[0].state] += 1
+            jobs[stored[0].state] += 1
             time.update(parts)
             elements.update(parts)
             held = parts["held"]
-            parts |= {"queued": 0, "recovery": held - sum(parts[part] for part in PARTS if part not in WAITS)}
+            parts |= {"queued": 0, "recovery": held - sum(parts[part] for part in PARTS if part not in WITHOUT_GPUS)}
             gpu_time.update(
                 {part: need(row.event.job.spec.shape)[0] // 1000 * amount for part, amount in parts.items()}
             )
         alone = report(state, log, now_ms, CostQuery(seq=state.seq, job=row.event.job.id))
-        assert of(alone, "time") == {part: elements[part] for part in (*PARTS, "held")}
-    assert Counter(told.jobs) == jobs
-    assert of(told, "time") == {part: time[part] for part in (*PARTS, "held")}
-    assert of(told, "gpu_time") == {part: gpu_time[part] for part in (*PARTS, "held")}
-    assert told.time.total_ms == sum(time[part] for part in PARTS)
-    assert told.gpu_time.total_ms == gpu_time["held"]
-    for ledger in (told.time, told.gpu_time):
+        assert parts_of(alone, "time") == {part: elements[part] for part in (*PARTS, "held")}
+    assert Counter(totals.jobs) == jobs
+    assert parts_of(totals, "time") == {part: time[part] for part in (*PARTS, "held")}
+    assert parts_of(totals, "gpu_time") == {part: gpu_time[part] for part in (*PARTS, "held")}
+    assert totals.time.total_ms == sum(time[part] for part in PARTS)
+    assert totals.gpu_time.total_ms == gpu_time["held"]
+    for ledger in (totals.time, totals.gpu_time):
         for part in ("detect", "recovery", "lost"):
             assert sum(getattr(loss, f"{part}_ms") for loss in ledger.losses) == getattr(ledger, f"{part}_ms")
 
 
-WAITS = ("queued", "recovery")
+WITHOUT_GPUS = ("queued", "recovery")
 
 
-def of(told: Totals, which: str) -> dict[str, int]:
-    return {part: getattr(getattr(told, which), f"{part}_ms") for part in (*PARTS, "held")}
+def parts_of(totals: Totals, attribute: str) -> dict[str, int]:
+    return {part: getattr(getattr(totals, attribute), f"{part}_ms") for part in (*PARTS, "held")}
 
 
-def stopped(log: EventLog, jobs: int) -> State:
-    """So many jobs that were stopped while they waited, one a second; the last lives."""
+def write_stopped(log: EventLog, jobs: int) -> State:
+    """Write jobs that were stopped while they were pending, one a second; the last one lives."""
     state = State()
 
-    def happens(event: e.Event, at_ms: int) -> None:
+    def add(event: e.Event, at_ms: int) -> None:
         row = Stamped(state.seq + 1, at_ms, event)
         log.append([row], [project(gang, at_ms) for gang in fold(state, row)])
 
     for number in range(jobs):
         name = f"job-{number}"
-        happens(e.Submitted(job=job(name, user=f"user{number % 2}")), number * 1000)
+        add(e.Submitted(job=job(name, user=f"user{number % 2}")), number * 1000)
         if number < jobs - 1:
             stop = Stop(gang=name, generation=0, cause=Cause.USER)
-            happens(
+            add(
                 e.Decided(plan=Plan(as_of=state.seq, decisions=(stop,)), policy="fifo", version="0"),
                 number * 1000 + 500,
             )
     return state
 
 
-def test_only_what_is_asked_for_counts(tmp_path: Path) -> None:
+def test_only_matching_jobs_count(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
-    state = stopped(log, 10)
+    state = write_stopped(log, 10)
 
-    def jobs(**wanted: object) -> tuple[dict[str, int], int]:
-        told = report(state, log, 9_800, CostQuery(seq=state.seq, **wanted))  # type: ignore[arg-type]
-        return told.jobs, told.time.queued_ms
+    def jobs(**fields: object) -> tuple[dict[str, int], int]:
+        totals = report(state, log, 9_800, CostQuery(seq=state.seq, **fields))  # type: ignore[arg-type]
+        return totals.jobs, totals.time.queued_ms
 
     assert jobs() == ({"pending": 1, "stopped": 9}, 9 * 500 + 800)
     assert jobs(since_ms=5_500) == ({"pending": 1, "stopped": 4}, 4 * 500 + 800)
@@ -117,20 +117,20 @@ def test_only_what_is_asked_for_counts(tmp_path: Path) -> None:
     assert jobs(queue="lab") == ({}, 0)
 
 
-def test_what_ended_after_the_state_is_not_counted_twice(tmp_path: Path) -> None:
+def test_a_job_that_ended_after_the_state_is_not_counted_twice(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
-    state = stopped(log, 3)
+    state = write_stopped(log, 3)
     older = State(state.image())
     stop = Stop(gang="job-2", generation=0, cause=Cause.USER)
     row = Stamped(state.seq + 1, 9_000, e.Decided(plan=Plan(as_of=0, decisions=(stop,)), policy="fifo", version="0"))
     log.append([row], [project(gang, 9_000) for gang in fold(state, row)])
     assert report(state, log, 9_000, CostQuery(seq=state.seq)).jobs == {"stopped": 3}
-    assert log.accounts(CostQuery(seq=older.seq))[0] == {"stopped": 2}
+    assert log.ended_costs(CostQuery(seq=older.seq))[0] == {"stopped": 2}
 
 
-def test_what_is_deleted_is_forgotten(tmp_path: Path) -> None:
+def test_deleted_jobs_do_not_count(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
-    state = stopped(log, 3)
+    state = write_stopped(log, 3)
     row = Stamped(state.seq + 1, 9_000, e.Deleted(gang="job-1"))
     log.append([row], [])
     fold(state, row)

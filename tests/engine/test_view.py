@@ -1,4 +1,4 @@
-"""What readers see between rounds, on random days: each view is the fold of the log, however often somebody looks."""
+"""Views between cycles, on random days: each view is the fold of the log, however often it is read."""
 
 from concurrent.futures import Future
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
-from ganger.engine.loop import copy_of
 from ganger.engine.query import state_replica
+from ganger.engine.query.state_replica import copy_of
 from ganger.model import event as e
 from ganger.model.units import MINUTE_MS
 from tests.engine.days import Day, days
@@ -35,7 +35,7 @@ def test_every_view_is_the_fold(day: Day, looks_ms: list[int]) -> None:
     assert raw(loop.copy()) == raw(folded(log))
 
 
-def test_nothing_changes_while_somebody_reads() -> None:
+def test_a_view_does_not_change_while_it_is_read() -> None:
     log = EventLog(MEMORY)
     world = VirtualCluster(nodes(2), {"job-1": Behaviour(steps=None)})
     loop = serve(world, log)
@@ -50,14 +50,14 @@ def test_nothing_changes_while_somebody_reads() -> None:
     assert raw(loop.copy()) == raw(folded(log)) != before
 
 
-def test_who_has_not_looked_for_long_sees_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are kept for readers up to so many; beyond them the next reader has a copy made anew."""
-    monkeypatch.setattr(state_replica, "FAR", 3)
+def test_a_reader_that_was_away_for_long_sees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are kept for readers up to a limit; beyond it the next reader gets a new copy."""
+    monkeypatch.setattr(state_replica, "MAX_LAG", 3)
     log, world = EventLog(MEMORY), VirtualCluster(nodes(2), {})
     loop = serve(world, log)
-    for many in (1, 5, 1, 9):
-        for number in range(many):
-            loop.turn([(submit(f"job-{log.last_seq()}-{number}"), Future())])
+    for count in (1, 5, 1, 9):
+        for number in range(count):
+            loop.run_cycle([(submit(f"job-{log.last_seq()}-{number}"), Future())])
         with loop.view() as state:
             assert raw(state) == raw(folded(log))
             state.validate()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 from tests.frameworks.scenes import FOUR
 
 SHELL = ("/bin/sh", "-c")
@@ -13,7 +13,7 @@ def shell(line: str) -> tuple[str, ...]:
 
 
 def command(framework: str, argv: tuple[str, ...], rank: int = 0) -> tuple[str, ...]:
-    made: tuple[str, ...] = trait(frameworks()[framework], "rank_command")(FOUR, rank, argv)
+    made: tuple[str, ...] = plugin_attribute(frameworks()[framework], "rank_command")(FOUR, rank, argv)
     return made
 
 
@@ -102,7 +102,7 @@ def test_a_launcher_is_recognised_with_the_size_it_asks_for(
     framework: str, written: str, sizes: dict[str, int] | None
 ) -> None:
     for argv in (tuple(written.split()), shell(written)):
-        assert trait(frameworks()[framework], "recognise")(argv) == sizes
+        assert plugin_attribute(frameworks()[framework], "recognise")(argv) == sizes
 
 
 HOROVOD = "@GANGER_TASK_DIR@/horovod_rank.py 10.0.0.1 29511"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganger.framework_api.rank_environment import Placed
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 from tests.frameworks.scenes import FOUR, with_roles
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,11 +25,11 @@ COMMAND = ("python", "train.py", "--lr", "1e-3")
 def table(framework: str, placed: Placed, argv: tuple[str, ...]) -> str:
     """What the framework makes of a gang, as the golden files have it."""
     module = frameworks()[framework]
-    started = placed.started_by(trait(module, "PER"))
+    started = placed.started_by(plugin_attribute(module, "PER"))
     given = {rank: module.rank_environment(placed, rank) for rank in started}
     rows = _rows(given, {} if framework == "plain" else _plain(placed))
     rows += _grouped("command", {rank: " ".join(_argv(framework, placed, rank, argv)) for rank in started}, started)
-    if ends := trait(module, "ends")(placed):
+    if ends := plugin_attribute(module, "ends")(placed):
         rows.append(("ends with", ",".join(map(str, ends)), ""))
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{name:{wide[0]}}  {ranks:{wide[1]}}  {value}".rstrip() for name, ranks, value in rows]
@@ -60,12 +60,15 @@ def _grouped(name: str, values: dict[int, str], everybody: tuple[int, ...]) -> l
 
 
 def _argv(framework: str, placed: Placed, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    command: tuple[str, ...] = trait(frameworks()[framework], "rank_command")(placed, rank, argv)
+    command: tuple[str, ...] = plugin_attribute(frameworks()[framework], "rank_command")(placed, rank, argv)
     return command
 
 
 def _files(framework: str, placed: Placed) -> list[str]:
-    return [f"\n--- {name}\n{text.rstrip()}" for name, text in trait(frameworks()[framework], "files")(placed).items()]
+    return [
+        f"\n--- {name}\n{text.rstrip()}"
+        for name, text in plugin_attribute(frameworks()[framework], "files")(placed).items()
+    ]
 
 
 @pytest.mark.parametrize("framework", sorted(frameworks()))

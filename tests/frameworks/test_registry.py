@@ -125,7 +125,7 @@ log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is not installed; there are conservative, dynamic, "),
+        ("", "is not installed; installed: conservative, dynamic, "),
         ("import nothing_of_this_name", "does not load: ModuleNotFoundError: No module named 'nothing_of_this_name'; "),
     ],
     ids=["taken away", "broken"],

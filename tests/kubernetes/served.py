@@ -166,7 +166,9 @@ def _answer(found: Served, service: ObjectService) -> None:
     async def nobody(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError(f"without a token: {scope['path']}")
 
-    visitors = ProxyIdentity(app, nobody, identify, service.owner_of, header=CALLER_HEADER, trial=DRY_RUN_PARAMETER)
+    visitors = ProxyIdentity(
+        app, nobody, identify, service.owner_of, header=CALLER_HEADER, dry_run_parameter=DRY_RUN_PARAMETER
+    )
     proxy = PROXY.format(space=found.space)
 
     async def who(_: Request, user: str) -> Answer:

@@ -51,7 +51,7 @@ def test_attempts_are_told_to_whoever_it_is_of(its: Served, array: str) -> None:
     assert (ran.returncode, "bob may not" in ran.stderr) == (4, True), ran
 
     # A whole job has its object, which every user of the namespace may read.
-    for who, why in (("bob", "it tells whose it is"), ("eve", "you may not query the controller")):
+    for who, why in (("bob", "only its owner and users"), ("eve", "you may not query the controller")):
         found = record(its.ganger("get", array, "-o", "json", who=who))
         assert (found["row"]["user"], "attempts" in found, why in found["untold"]["detail"]) == ("ada", False, True)
         ran = its.ganger("get", array, who=who)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bound_under_faults, controller, job_of
 from bench.disrupting import SETTLES_S
 from ganger.backends.kubernetes import object_names
-from ganger.engine.eventlog.job_checkpoint import is_piece
+from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tools.fakeapi import FakeApi, Fault
@@ -204,7 +204,7 @@ def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path
             its.loop.post(StopRequested(gang=GANG))
             await until(lambda: status(api).get("phase") == "Stopped")
             assert not api.objects("pods")
-        assert not is_piece(status(api)["record"])
+        assert not is_checkpoint(status(api)["record"])
 
     scene(tmp_path, play)
 

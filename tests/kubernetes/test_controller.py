@@ -118,7 +118,7 @@ def test_a_queue_is_what_its_object_says(controlled: Controlled) -> None:
     assert "there is no queue small" in controlled.wait("early", "Refused")["message"]
     given(0)
     try:
-        limit = "queue small may use at most 0 CPUs when nobody else uses any"
+        limit = "queue small may use at most 0 CPUs when no other queue uses any"
         until(lambda: limit in controlled.status("early").get("message", ""), limit)
         given(1)
         assert controlled.wait("early", *OVER)["phase"] == "Succeeded"

@@ -59,7 +59,9 @@ class Expiring(Fault):
 
 def silent_s(its: Controlled) -> float:
     """Return the silence of the watch of pods, from the metrics."""
-    return next(each for each in its.backend.measures() if each.name == "ganger_watch_silence_seconds").values["pods"]
+    return next(each for each in its.backend.backend_metrics() if each.name == "ganger_watch_silence_seconds").values[
+        "pods"
+    ]
 
 
 def uids(api: FakeApi) -> set[str]:

@@ -274,7 +274,7 @@ def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
             one(api, "first", stop=True)
             await until(lambda: said(api, "first")[0] == "Stopped")
             await until(lambda: said(api, "second")[0] == "Stopped")
-            assert said(api, "second")[1].startswith("never started: it was to come after first.default")
+            assert said(api, "second")[1].startswith("never started: it was to start after first.default")
             one(api, "third", after=[{"job": "first", "when": "ended"}])
             await until(lambda: its.state_of("third.default") == "starting")
             one(api, "fourth", **AFTER)

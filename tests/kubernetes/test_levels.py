@@ -126,8 +126,8 @@ def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() 
 @pytest.mark.parametrize(
     ("topology", "says"),
     [
-        ([*SITE, {"level": "hall", "labels": [ZONE]}], "topology[2].level: 'hall' is given twice"),
-        ([*SITE, {"level": "port", "labels": [SWITCH]}], f"'{SWITCH}' is the level leaf already"),
+        ([*SITE, {"level": "hall", "labels": [ZONE]}], "topology[2].level: 'hall' is used twice"),
+        ([*SITE, {"level": "port", "labels": [SWITCH]}], f"'{SWITCH}' already belongs to the level leaf"),
         ([*SITE, {"level": "port", "labels": ["example.com/swich"]}], "did you mean 'example.com/switch'"),
         ([{"level": "Leaf", "labels": [SWITCH]}], "topology[0].level: 'Leaf' cannot be the name of a level"),
         ([{"level": "leaf", "labels": []}], "topology[0].labels: an empty list"),

@@ -52,7 +52,7 @@ def test_accounts_agree_where_much_goes_wrong(script: Script) -> None:
 def all_agree(log: EventLog, chance: Random) -> None:
     """Check every job's account, at its end or at that of the log, whatever times nodes report."""
     state = State()
-    rows = [with_reported_times(row, chance) for row in log.each(0, log.last_seq())]
+    rows = [with_reported_times(row, chance) for row in log.iter_rows(0, log.last_seq())]
     for number, row in enumerate(rows, start=1):
         for gang in fold(state, row):
             if isinstance(gang, Gang) and not gang.is_head:

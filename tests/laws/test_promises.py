@@ -20,7 +20,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations import availability_profile
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
-from ganger.engine.loop import copy_of
+from ganger.engine.query.state_replica import copy_of
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Moved, ReservedStart, Start, Stop

@@ -1,4 +1,4 @@
-"""Requests to the application in this process, without a socket: what a server would hand it."""
+"""Requests to the application in this process, without a socket."""
 
 import asyncio
 import json
@@ -27,14 +27,17 @@ class Answer:
 
 
 def call(app: FastAPI, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
-    """One request to /api/v1 and its whole answer. `body` is sent as JSON, bytes as they are, in two pieces."""
+    """Return the whole answer to one request to /api/v1.
+
+    `body` is sent as JSON, bytes as they are, in two pieces.
+    """
     return asyncio.run(request(app, method, target, body, headers))
 
 
 async def request(
     app: FastAPI, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> Answer:
-    """The same, beside others."""
+    """Return the whole answer to a request that may run beside others."""
     content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     pieces = [content[: len(content) // 2], content[len(content) // 2 :]]
     path, _, query = f"/api/v1{target}".partition("?")
@@ -70,5 +73,5 @@ async def request(
     async with asyncio.timeout(DEADLINE_S):  # an application that reads on after the end of a body waits for ever
         await app(scope, receive, send)
     start, *parts = sent
-    found = {name.decode(): value.decode() for name, value in start["headers"]}
-    return Answer(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+    response_headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Answer(start["status"], response_headers, b"".join(part.get("body", b"") for part in parts))

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from ganger.rest.app import make_app
-from tests.rest.serving import Place
+from tests.rest.serving import ServerHome
 from tests.service.world import Embedded, launcher
 
 
@@ -19,19 +19,19 @@ def world(tmp_path: Path) -> Iterator[Embedded]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """A home without a server yet."""
-    place = Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[ServerHome]:
+    """Yield a home without a running server."""
+    place = ServerHome(tmp_path)
     yield place
     place.close()
 
 
 @pytest.fixture
-def left() -> list[str | None]:
-    """What the application asked of its server: to end (None), or to run anew under an interpreter."""
+def stop_calls() -> list[str | None]:
+    """Return the requests of the application to its server: to stop (None), or to restart under an interpreter."""
     return []
 
 
 @pytest.fixture
-def app(world: Embedded, left: list[str | None]) -> FastAPI:
-    return make_app(world.service, left.append)
+def app(world: Embedded, stop_calls: list[str | None]) -> FastAPI:
+    return make_app(world.service, stop_calls.append)

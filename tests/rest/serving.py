@@ -28,8 +28,8 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
-class Place:
-    """A state directory with virtual nodes, and whatever serves it."""
+class ServerHome:
+    """A state directory with virtual nodes, and its server."""
 
     def __init__(self, path: Path) -> None:
         self.home = Home(path)
@@ -54,25 +54,28 @@ class Place:
         return int(json.loads(self.home.server_file.read_text())["pid"])
 
     def serve(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run a server in the foreground until it ends; for those that end at once."""
+        """Run a server in the foreground until it ends; for servers that end at once."""
         command = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(self.home.path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
     def ganger(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Type a command."""
+        """Run a command of the command line."""
         command = [str(Path(sys.executable).parent / "ganger"), *words]
         environment = os.environ | {"GANGER_HOME": str(self.home.path)}
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=DEADLINE_S, check=False)
 
     def servers(self) -> list[int]:
-        """Pids of the servers of this directory: there must never be two."""
+        """Return the pids of the servers of this directory: there must never be two."""
         mark = ["serve", "--home", str(self.home.path)]
-        found = []
+        pids = []
         for process in psutil.process_iter(["cmdline", "status"]):
             words = process.info["cmdline"] or []
-            if any(words[at : at + 3] == mark for at in range(len(words))) and process.info["status"] != "zombie":
-                found.append(process.pid)
-        return found
+            if (
+                any(words[index : index + 3] == mark for index in range(len(words)))
+                and process.info["status"] != "zombie"
+            ):
+                pids.append(process.pid)
+        return pids
 
     def close(self) -> None:
         """Stop every job and the server."""
@@ -89,8 +92,8 @@ class Place:
 
 
 @contextmanager
-def streaming(place: Place, target: str, headers: str = "") -> Iterator[Iterator[bytes]]:
-    """Lines of a streamed answer, raw, from the first after the head; ends when the server does."""
+def streaming(place: ServerHome, target: str, headers: str = "") -> Iterator[Iterator[bytes]]:
+    """Yield the lines of a streamed answer after its head; they end when the server does."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(DEADLINE_S)
         link.connect(str(place.home.socket("server")))
@@ -103,7 +106,7 @@ def streaming(place: Place, target: str, headers: str = "") -> Iterator[Iterator
 
 
 def _unchunked(answer: Any) -> Iterator[bytes]:
-    """Lines of a body that comes in chunks."""
+    """Yield the lines of a chunked body."""
     rest = b""
     while (size := int(answer.readline() or b"0", 16)) > 0:
         rest += answer.read(size)
@@ -113,7 +116,7 @@ def _unchunked(answer: Any) -> Iterator[bytes]:
 
 
 def frames(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Server-sent events as (id, data); comments are passed over."""
+    """Yield server-sent events as (id, data), without comments."""
     seq = 0
     for line in lines:
         if line.startswith(b"id: "):

@@ -12,7 +12,7 @@ from tests.service.world import Embedded, python, wait_until
 
 @pytest.fixture
 def full(world: Embedded) -> Embedded:
-    """A world where nothing starts."""
+    """Return a server on which nothing starts."""
     for node in world.service.nodes():
         world.service.cordon(node.name, cordoned=True)
     return world
@@ -24,10 +24,10 @@ def patch(app: FastAPI, name: str, **change: Any) -> Answer:
 
 def test_priority_labels_and_notes_change(app: FastAPI, full: Embedded) -> None:
     name = full.submit(labels={"team": "nlp", "stage": "dev"}, notes="first")
-    told = patch(app, name, priority=7, labels={"stage": None, "seed": "3"}, notes="second").json
-    assert (told["row"]["priority"], told["spec"]["priority"]) == (7, 7)
-    assert told["row"]["labels"] == told["spec"]["labels"] == {"team": "nlp", "seed": "3"}
-    assert told["spec"]["notes"] == "second"
+    changed = patch(app, name, priority=7, labels={"stage": None, "seed": "3"}, notes="second").json
+    assert (changed["row"]["priority"], changed["spec"]["priority"]) == (7, 7)
+    assert changed["row"]["labels"] == changed["spec"]["labels"] == {"team": "nlp", "seed": "3"}
+    assert changed["spec"]["notes"] == "second"
     kinds = [row["kind"] for row in call(app, "GET", f"/jobs/{name}/events").json["items"]]
     assert kinds == ["submitted", "priority_changed", "described"]
     before = full.service.seq()
@@ -66,7 +66,7 @@ def test_a_job_is_suspended_and_resumed(app: FastAPI, world: Embedded) -> None:
         None,
     ],
 )
-def test_changes_that_are_none_are_refused(app: FastAPI, full: Embedded, body: Any) -> None:
+def test_invalid_changes_are_refused(app: FastAPI, full: Embedded, body: Any) -> None:
     name = full.submit()
     assert_problem(call(app, "PATCH", f"/jobs/{name}", body), 422, "invalid_request")
 
@@ -81,11 +81,11 @@ def test_a_job_is_run_again_from_the_same_snapshot(app: FastAPI, world: Embedded
     world.ended(made)
     script.unlink()
     source.rmdir()
-    again = call(app, "POST", f"/jobs/{made}/retry", headers={"Idempotency-Key": "k1"})
-    assert again.status == 201
-    name = again.json["row"]["id"]
+    retried = call(app, "POST", f"/jobs/{made}/retry", headers={"Idempotency-Key": "k1"})
+    assert retried.status == 201
+    name = retried.json["row"]["id"]
     assert name != made
-    assert (again.json["spec"], again.json["row"]["labels"]) == (
+    assert (retried.json["spec"], retried.json["row"]["labels"]) == (
         call(app, "GET", f"/jobs/{made}").json["spec"],
         {"team": "nlp"},
     )
@@ -94,8 +94,8 @@ def test_a_job_is_run_again_from_the_same_snapshot(app: FastAPI, world: Embedded
     assert_problem(call(app, "POST", f"/jobs/{name}/clone", {"request_id": "k1"}), 409, "request_id_reused")
     world.ended(name)
     assert [line["text"] for line in call(app, "GET", f"/jobs/{name}/logs").lines] == ["as it was"]
-    asked = {"overrides": {"nodes": 2, "env": {"A": "1"}, "name": "wide"}}
-    clone = call(app, "POST", f"/jobs/{name}/clone", asked).json
+    changes = {"overrides": {"nodes": 2, "env": {"A": "1"}, "name": "wide"}}
+    clone = call(app, "POST", f"/jobs/{name}/clone", changes).json
     assert clone["row"]["id"].startswith("wide-")
     assert (clone["spec"]["nodes"], clone["spec"]["env"], clone["spec"]["code"]) == (2, {"A": "1"}, "src")
     assert world.ended(clone["row"]["id"]).row.state == "succeeded"
@@ -108,14 +108,14 @@ def test_a_job_is_run_again_from_the_same_snapshot(app: FastAPI, world: Embedded
 
 
 def test_a_key_makes_one_job_of_one_submission(app: FastAPI, full: Embedded) -> None:
-    asked = {"spec": {"run": "true"}, "directory": str(full.work), "environment": {"PATH": "/bin"}}
-    first = call(app, "POST", "/jobs", asked, {"Idempotency-Key": "a key"})
+    submission = {"spec": {"run": "true"}, "directory": str(full.work), "environment": {"PATH": "/bin"}}
+    first = call(app, "POST", "/jobs", submission, {"Idempotency-Key": "a key"})
     assert first.status == 422  # a space is in it
-    first = call(app, "POST", "/jobs", asked, {"Idempotency-Key": "key"})
+    first = call(app, "POST", "/jobs", submission, {"Idempotency-Key": "key"})
     assert first.status == 201
-    second = call(app, "POST", "/jobs", asked | {"request_id": "other"}, {"Idempotency-Key": "key"})
+    second = call(app, "POST", "/jobs", submission | {"request_id": "other"}, {"Idempotency-Key": "key"})
     assert (second.status, second.json["row"]["id"]) == (200, first.json["row"]["id"])
-    other = asked | {"spec": {"run": "false"}}
+    other = submission | {"spec": {"run": "false"}}
     assert_problem(call(app, "POST", "/jobs", other, {"Idempotency-Key": "key"}), 409, "request_id_reused")
     assert_problem(call(app, "POST", "/jobs", other | {"request_id": "key"}), 409, "request_id_reused")
     assert len(call(app, "GET", "/jobs").json["items"]) == 1
@@ -123,22 +123,25 @@ def test_a_key_makes_one_job_of_one_submission(app: FastAPI, full: Embedded) -> 
 
 def test_a_key_makes_the_jobs_of_a_file_once(app: FastAPI, full: Embedded) -> None:
     text = "name: a\nrun: 'true'\n---\nname: b\nrun: 'true'\n"
-    asked = {"spec_text": text, "directory": str(full.work), "environment": {"PATH": "/bin"}}
-    first, second = (call(app, "POST", "/batches", asked, {"Idempotency-Key": "key"}) for _ in range(2))
+    submission = {"spec_text": text, "directory": str(full.work), "environment": {"PATH": "/bin"}}
+    first, second = (call(app, "POST", "/batches", submission, {"Idempotency-Key": "key"}) for _ in range(2))
     assert first.status == 201
-    made = [[job["row"]["id"] for job in each.json["items"]] for each in (first, second)]
+    made = [[job["row"]["id"] for job in answer.json["items"]] for answer in (first, second)]
     assert (len(made[0]), made[1]) == (2, made[0])
-    other = asked | {"spec_text": text.replace("true", "false")}
+    other = submission | {"spec_text": text.replace("true", "false")}
     assert_problem(call(app, "POST", "/batches", other, {"Idempotency-Key": "key"}), 409, "request_id_reused")
 
 
-def test_a_read_that_has_not_changed_is_not_sent_again(app: FastAPI, full: Embedded) -> None:
+def test_an_unchanged_resource_is_not_sent_again(app: FastAPI, full: Embedded) -> None:
     name = full.submit()
     for target in ("/jobs", f"/jobs/{name}", "/queues", "/queues/default", "/nodes", "/events", f"/jobs/{name}/events"):
         tag = call(app, "GET", target).headers["etag"]
-        for has in (tag, f'"0", {tag}', f"W/{tag}", "*"):
-            again = call(app, "GET", target, headers={"If-None-Match": has})
-            assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag), (target, has)
+        for known_tags in (tag, f'"0", {tag}', f"W/{tag}", "*"):
+            unchanged = call(app, "GET", target, headers={"If-None-Match": known_tags})
+            assert (unchanged.status, unchanged.body, unchanged.headers["etag"]) == (304, b"", tag), (
+                target,
+                known_tags,
+            )
         full.service.describe(name, {"n": target.count("/") * "x"}, target)
         changed = call(app, "GET", target, headers={"If-None-Match": tag})
         assert (changed.status, changed.headers["etag"] != tag) == (200, True)
@@ -149,16 +152,16 @@ def test_progress_is_a_new_version(app: FastAPI, world: Embedded) -> None:
     script = "import time, ganger.train as g\nfor s in range(10**6):\n g.report(step=s, loss=1.0)\n time.sleep(0.2)"
     name = world.submit(python(script))
     wait_until(lambda: world.service.job(name).progress, "it has reported")
-    seen = call(app, "GET", f"/jobs/{name}")
+    first = call(app, "GET", f"/jobs/{name}")
 
     def moved() -> bool:
-        answer = call(app, "GET", f"/jobs/{name}", headers={"If-None-Match": seen.headers["etag"]})
+        answer = call(app, "GET", f"/jobs/{name}", headers={"If-None-Match": first.headers["etag"]})
         return answer.status == 200
 
     wait_until(moved, "the next report is a new version")
 
 
-def test_a_change_of_what_has_changed_is_refused(app: FastAPI, full: Embedded) -> None:
+def test_a_change_with_an_old_etag_is_refused(app: FastAPI, full: Embedded) -> None:
     name = full.submit()
     call(app, "PUT", "/queues/nlp", {"nominal": {"gpus": 2}})
     for method, target, body, subject in (
@@ -167,11 +170,11 @@ def test_a_change_of_what_has_changed_is_refused(app: FastAPI, full: Embedded) -
         ("PUT", "/queues/nlp", {"nominal": {"gpus": 3}}, "/queues/nlp"),
         ("DELETE", "/queues/nlp", None, "/queues/nlp"),
     ):
-        seen = {"If-Match": call(app, "GET", subject).headers["etag"]}
+        headers = {"If-Match": call(app, "GET", subject).headers["etag"]}
         call(app, "PUT", "/queues/beside", {"nominal": {"gpus": 1}})
-        assert call(app, method, target, body, seen).status in (200, 204), target
+        assert call(app, method, target, body, headers).status in (200, 204), target
         if method != "DELETE":
-            assert_problem(call(app, method, target, body, seen), 412, "precondition_failed")
+            assert_problem(call(app, method, target, body, headers), 412, "precondition_failed")
             assert call(app, method, target, body, {"If-Match": "*"}).status == 200
         full.service.cordon("n1", cordoned=True)
 
@@ -184,7 +187,7 @@ def test_listings_are_filtered(app: FastAPI, full: Embedded) -> None:
     full.until(third, "stopped")
     ended_ms = full.service.job(third).row.ended_ms
     user = full.service.job(first).row.user
-    for query, wanted in (
+    for query, expected in (
         ("", [third, second, first]),
         ("state=pending", [second, first]),
         ("state=stopped,failed", [third]),
@@ -200,8 +203,8 @@ def test_listings_are_filtered(app: FastAPI, full: Embedded) -> None:
         (f"since={(ended_ms or 0) + 1}", [second, first]),
         ("until=1", []),
     ):
-        found = call(app, "GET", f"/jobs?{query}").json["items"]
-        assert [row["id"] for row in found] == wanted, query
+        rows = call(app, "GET", f"/jobs?{query}").json["items"]
+        assert [row["id"] for row in rows] == expected, query
     for query in ("state=asleep", "state=", "labels=team", "since=-1", "until=soon"):
         assert_problem(call(app, "GET", f"/jobs?{query}"), 422, "invalid_request")
 
@@ -211,6 +214,6 @@ def test_events_are_filtered_by_kind(app: FastAPI, full: Embedded) -> None:
     full.service.set_priority(first, 3)
     kinds = "kinds=submitted,priority_changed"
     assert [row["job"] for row in call(app, "GET", f"/events?{kinds}").json["items"]] == [first, second, first]
-    found = call(app, "GET", f"/events?{kinds}&gang={second}").json["items"]
-    assert [(row["job"], row["kind"]) for row in found] == [(second, "submitted")]
+    rows = call(app, "GET", f"/events?{kinds}&gang={second}").json["items"]
+    assert [(row["job"], row["kind"]) for row in rows] == [(second, "submitted")]
     assert_problem(call(app, "GET", "/events?kinds=nothing"), 422, "invalid_request")

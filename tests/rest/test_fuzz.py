@@ -1,7 +1,7 @@
-"""Every route under requests drawn from the OpenAPI document, good and bad ones, at a server where nothing can run.
+"""Every route under requests drawn from the OpenAPI document, valid and invalid ones, on a server without nodes.
 
-schemathesis checks every answer: no server error, no status, header or body that the document does not have; what the
-document allows is accepted or refused with 409, what it does not is refused. Streams have tests of their own.
+schemathesis checks every answer: no server error, no status, header or body that the document does not have; requests
+that the document allows are accepted or refused with 409, others are refused. Streams have tests of their own.
 """
 
 import os
@@ -22,13 +22,13 @@ from tests.service.world import Embedded, launcher
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
 EXAMPLES = 1_000 if LONG else 30
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "412"]
-"""What may become of a request that is as the document says. 412: an If-Match that names an old version."""
+"""Statuses of answers to requests that match the document. 412: an If-Match that names an old version."""
 TRUE = {"true", "1", "on", "yes", "t", "y"}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """No nodes: whatever is asked for waits. One job waits, one has ended; there are a secret and a token."""
+    """Yield a server without nodes, with a pending and an ended job, a secret and a token."""
     directory = tmp_path_factory.mktemp("fuzzed")
     world = Embedded(directory, launcher(directory), ())
     world.submit(name="waits")
@@ -51,9 +51,11 @@ def document(world: Embedded) -> schemathesis.BaseSchema:
 NAMES = {"queues": "default", "secrets": "TOKEN", "tokens": "ci"}
 
 
-def aimed(case: Case, world: Embedded) -> None:
-    """Make of a drawn request one of the same shape that comes further: most ask for what is there, from a directory
-    that is there. A submission is no more than a plan, nobody follows a job that waits, and no code is far or large."""
+def aim(case: Case, world: Embedded) -> None:
+    """Change a drawn request so that it gets further: most name existing jobs, from an existing directory.
+
+    A submission becomes a dry run, pending jobs are not followed, and no code is remote or large.
+    """
     parameters, query, body = case.path_parameters or {}, case.query or {}, case.body
     chance = zlib.crc32(f"{parameters}{query}{body}".encode(errors="replace")) % 4
     if isinstance(parameters.get("id"), str) and chance < 3:
@@ -65,12 +67,12 @@ def aimed(case: Case, world: Embedded) -> None:
     if (case.method, case.path) == ("POST", "/api/v1/jobs"):
         query.setdefault("dryRun", "plan")
     if isinstance(body, dict):
-        _submitted(body, world, deep=chance < 3)
+        _aim_submission(body, world, deep=chance < 3)
     case.query = query
 
 
-def _submitted(body: dict[str, Any], world: Embedded, *, deep: bool) -> None:
-    """A submission, if it is one; a `deep` one is not refused for what comes with the spec."""
+def _aim_submission(body: dict[str, Any], world: Embedded, *, deep: bool) -> None:
+    """Change a submission, if it is one; a `deep` one is not refused for what comes with the spec."""
     if deep and isinstance(body.get("directory"), str):
         body["directory"] = str(world.work)
         for name in ("environment", "secrets"):
@@ -79,11 +81,11 @@ def _submitted(body: dict[str, Any], world: Embedded, *, deep: bool) -> None:
         if isinstance(body.get("spec"), dict) and isinstance(body.get("spec_text"), str):
             del body["spec_text"]
     for spec in (body.get("spec"), body.get("overrides")):
-        _near(spec, world)
+        _use_local_code(spec, world)
 
 
-def _near(spec: Any, world: Embedded) -> None:
-    """Let the code of a spec be a directory, or no repository, of the tests' own."""
+def _use_local_code(spec: Any, world: Embedded) -> None:
+    """Let the code of a spec be a directory, or an invalid repository, of the tests."""
     if isinstance(spec, dict) and "code" in spec:
         if isinstance(spec["code"], str):
             spec["code"] = "."
@@ -92,7 +94,7 @@ def _near(spec: Any, world: Embedded) -> None:
 
 
 @pytest.mark.parametrize("route", sorted(ROUTES - {"GET /stream"}))
-def test_every_route_keeps_to_the_document(route: str, document: schemathesis.BaseSchema, world: Embedded) -> None:
+def test_every_route_matches_the_document(route: str, document: schemathesis.BaseSchema, world: Embedded) -> None:
     method, _, path = route.partition(" ")
     operation = document[f"/api/v1{path}"][method]
     drawn = [operation.as_strategy(generation_mode=GenerationMode.POSITIVE)]
@@ -102,7 +104,7 @@ def test_every_route_keeps_to_the_document(route: str, document: schemathesis.Ba
     @settings(max_examples=EXAMPLES, derandomize=not LONG, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=st.one_of(drawn))
     def holds(case: Case) -> None:
-        aimed(case, world)
+        aim(case, world)
         response = case.call()
         case.validate_response(response)
         if response.status_code >= 400:

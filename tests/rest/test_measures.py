@@ -1,4 +1,4 @@
-"""What the server says of itself to whoever scrapes it, read by Prometheus' own parser."""
+"""Metrics of the server, read by Prometheus' own parser."""
 
 from collections import Counter
 from typing import Any
@@ -11,28 +11,30 @@ from tests.rest.asgi import call
 from tests.service.world import Embedded, wait_until
 
 
-def scraped(app: FastAPI) -> dict[str, dict[tuple[str, ...], float]]:
-    """The value of each sample, by its name and the values of its labels."""
+def scrape(app: FastAPI) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the value of each sample, by its name and the values of its labels."""
     answer = call(app, "GET", "/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    values: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(answer.body.decode()):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
-    return found
+            values.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return values
 
 
-def test_gangs_and_why_they_wait(world: Embedded, app: FastAPI) -> None:
+def test_gangs_and_pending_reasons(world: Embedded, app: FastAPI) -> None:
     for _ in range(3):
         world.submit(nodes=2, placement={"sharing": "exclusive"})
-    wait_until(lambda: all(job.row.state != "pending" or job.reason for job in jobs(world)), "everybody has an answer")
-    found = scraped(app)
-    assert found["ganger_gangs"] == {
-        (state,): many for state, many in Counter(job.row.state for job in jobs(world)).items()
+    wait_until(
+        lambda: all(job.row.state != "pending" or job.reason for job in jobs(world)), "every pending job has a reason"
+    )
+    values = scrape(app)
+    assert values["ganger_gangs"] == {
+        (state,): count for state, count in Counter(job.row.state for job in jobs(world)).items()
     }
     codes = Counter(job.reason.code for job in jobs(world) if job.reason)
-    assert codes, "somebody waits"
-    assert found["ganger_waiting_gangs"] == {(code,): many for code, many in codes.items()}
+    assert codes, "a job is pending"
+    assert values["ganger_waiting_gangs"] == {(code,): count for code, count in codes.items()}
 
 
 def jobs(world: Embedded) -> list[Any]:
@@ -40,13 +42,13 @@ def jobs(world: Embedded) -> list[Any]:
     return [world.service.job(job["id"]) for job in listed]
 
 
-def test_rounds_and_what_they_decide(world: Embedded, app: FastAPI) -> None:
+def test_cycles_and_their_decisions(world: Embedded, app: FastAPI) -> None:
     job = world.submit(["true"])
     wait_until(lambda: world.service.job(job).row.state == "succeeded", "it ends")
-    found = scraped(app)
-    rounds = found["ganger_round_seconds_bucket"]
-    counts = [rounds[bound] for bound in sorted(rounds, key=lambda bound: float(bound[0]))]
+    values = scrape(app)
+    buckets = values["ganger_round_seconds_bucket"]
+    counts = [buckets[bound] for bound in sorted(buckets, key=lambda bound: float(bound[0]))]
     assert counts == sorted(counts)
-    assert found["ganger_round_seconds_count"][()] == counts[-1] >= 1
-    assert found["ganger_round_seconds_sum"][()] > 0
-    assert found["ganger_decisions_total"][("start",)] == 1
+    assert values["ganger_round_seconds_count"][()] == counts[-1] >= 1
+    assert values["ganger_round_seconds_sum"][()] > 0
+    assert values["ganger_decisions_total"][("start",)] == 1

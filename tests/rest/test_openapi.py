@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and true to what the routes answer."""
+"""The OpenAPI document: valid, complete, and matched by the answers of the routes."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def references(value: Any) -> Iterator[str]:
             yield from references(item)
 
 
-def test_it_is_openapi_3_1_and_every_reference_leads_somewhere(document: Any) -> None:
+def test_it_is_valid_and_every_reference_resolves(document: Any) -> None:
     assert document["openapi"].startswith("3.1.")
     OpenAPI.model_validate(document)
     for reference in references(document):
@@ -99,24 +99,26 @@ def test_it_is_openapi_3_1_and_every_reference_leads_somewhere(document: Any) ->
         assert value, reference
 
 
-def test_every_route_is_there_and_says_what_it_does(document: Any) -> None:
-    found = {f"{method} {path}" for method, path, _ in operations(document)}
-    assert found == ROUTES
+def test_every_route_is_documented(document: Any) -> None:
+    documented = {f"{method} {path}" for method, path, _ in operations(document)}
+    assert documented == ROUTES
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(ids) == len(set(ids))
     for method, path, operation in operations(document):
-        where = f"{method} {path}"
-        assert operation["summary"], where
-        assert operation["description"], where
-        assert operation["tags"], where
-        refusals = {status: told for status, told in operation["responses"].items() if status >= "400"}
-        assert refusals.keys() >= {"401", "403", "422", "500", "503"}, where
-        assert all(told["content"].keys() == {"application/problem+json"} for told in refusals.values()), where
-        named = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"}
-        assert named == set(re.findall(r"{(\w+)}", path)), where
+        route = f"{method} {path}"
+        assert operation["summary"], route
+        assert operation["description"], route
+        assert operation["tags"], route
+        refusals = {status: response for status, response in operation["responses"].items() if status >= "400"}
+        assert refusals.keys() >= {"401", "403", "422", "500", "503"}, route
+        assert all(response["content"].keys() == {"application/problem+json"} for response in refusals.values()), route
+        path_parameters = {
+            parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"
+        }
+        assert path_parameters == set(re.findall(r"{(\w+)}", path)), route
 
 
-def test_no_route_hides_from_the_document(app: FastAPI) -> None:
+def test_no_route_is_missing_from_the_document(app: FastAPI) -> None:
     served = {
         f"{method} {route.path.removeprefix('/api/v1')}"
         for context in iter_route_contexts(app.routes)
@@ -127,49 +129,49 @@ def test_no_route_hides_from_the_document(app: FastAPI) -> None:
     assert served <= ROUTES | {"GET /openapi.json"}
 
 
-def matches(value: Any, schema: Any, document: Any, where: str) -> Iterator[str]:
-    """Sentences about where `value` is not what `schema` says: the part of JSON Schema that our views use."""
+def mismatches(value: Any, schema: Any, document: Any, location: str) -> Iterator[str]:
+    """Yield sentences about where `value` does not match `schema`: the part of JSON Schema that our views use."""
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
-        tried = [list(matches(value, option, document, where)) for option in schema["anyOf"]]
+        tried = [list(mismatches(value, option, document, location)) for option in schema["anyOf"]]
         yield from () if [] in tried else tried[0]
         return
     kinds = schema.get("type")
     types = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
     allowed = [kinds] if isinstance(kinds, str) else kinds or []
     if allowed and not any(value is None if kind == "null" else isinstance(value, types[kind]) for kind in allowed):
-        yield f"{where}: {value!r} is not {allowed}"
+        yield f"{location}: {value!r} is not {allowed}"
     if isinstance(value, dict) and "properties" in schema:
-        yield from (f"{where} lacks {name}" for name in schema.get("required", ()) if name not in value)
-        yield from (f"{where} has {name}" for name in value if name not in schema["properties"])
+        yield from (f"{location} lacks {name}" for name in schema.get("required", ()) if name not in value)
+        yield from (f"{location} has {name}" for name in value if name not in schema["properties"])
         for name, part in schema["properties"].items():
             if name in value:
-                yield from matches(value[name], part, document, f"{where}.{name}")
+                yield from mismatches(value[name], part, document, f"{location}.{name}")
     if isinstance(value, list) and "items" in schema:
         for item in value:
-            yield from matches(item, schema["items"], document, f"{where}[]")
+            yield from mismatches(item, schema["items"], document, f"{location}[]")
 
 
-def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, document: Any) -> None:
-    held = world.submit(
+def test_answers_match_the_document(app: FastAPI, world: Embedded, document: Any) -> None:
+    running = world.submit(
         nodes=2, resources={"gpu": "h100:4"}, checkpoint={"every": "1m", "grace": "100ms"}, limits={"time": "1h"}
     )
-    waits = world.submit(["true"], resources={"gpu": "h100:1"})
-    over = world.submit(["true"])
-    world.ended(over)
-    world.until(held, "running")
-    asked = {"spec": {"run": "true"}, "directory": str(world.work)}
+    pending = world.submit(["true"], resources={"gpu": "h100:1"})
+    ended = world.submit(["true"])
+    world.ended(ended)
+    world.until(running, "running")
+    submission = {"spec": {"run": "true"}, "directory": str(world.work)}
     for method, path, target, body in (
         ("GET", "/server", "/server", None),
         ("GET", "/jobs", "/jobs", None),
-        ("POST", "/jobs", "/jobs", asked),
-        *(("GET", "/jobs/{id}", f"/jobs/{name}", None) for name in (held, waits, over)),
-        *(("GET", "/jobs/{id}/explain", f"/jobs/{name}/explain", None) for name in (held, waits, over)),
-        ("GET", "/jobs/{id}/events", f"/jobs/{over}/events", None),
-        ("POST", "/jobs/{id}/stop", f"/jobs/{waits}/stop", None),
+        ("POST", "/jobs", "/jobs", submission),
+        *(("GET", "/jobs/{id}", f"/jobs/{name}", None) for name in (running, pending, ended)),
+        *(("GET", "/jobs/{id}/explain", f"/jobs/{name}/explain", None) for name in (running, pending, ended)),
+        ("GET", "/jobs/{id}/events", f"/jobs/{ended}/events", None),
+        ("POST", "/jobs/{id}/stop", f"/jobs/{pending}/stop", None),
         ("GET", "/samples", "/samples", None),
-        ("GET", "/jobs/{id}/entrance", f"/jobs/{held}/entrance", None),
+        ("GET", "/jobs/{id}/entrance", f"/jobs/{running}/entrance", None),
         ("GET", "/queues", "/queues", None),
         ("PUT", "/queues/{name}", "/queues/nlp", {"nominal": {"gpus": 3}}),
         ("GET", "/queues/{name}", "/queues/nlp", None),
@@ -186,8 +188,8 @@ def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, docum
         answer = call(app, method, target, body)
         described = document["paths"][f"/api/v1{path}"][method.lower()]["responses"][str(answer.status)]
         schema = described["content"]["application/json"]["schema"]
-        assert list(matches(answer.json, schema, document, target)) == []
-    told = call(app, "POST", "/jobs?dryRun=plan", asked).json
+        assert list(mismatches(answer.json, schema, document, target)) == []
+    dry_run = call(app, "POST", "/jobs?dryRun=plan", submission).json
     described = document["paths"]["/api/v1/jobs"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
-    assert list(matches(told, described, document, "dry run")) == []
+    assert list(mismatches(dry_run, described, document, "dry run")) == []
     assert json.dumps(document)

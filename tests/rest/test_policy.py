@@ -1,4 +1,4 @@
-"""The routes of /policy: what a program sees that speaks to the server without the client."""
+"""The routes of /policy, as a program without the client sees them."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from tests.rest.asgi import call
 RIGHT = {"text": "half_life: 3d\nqueues: {nlp: {weight: 3}}\n"}
 
 
-def test_a_document_is_put_in_force_whole(app: FastAPI) -> None:
+def test_a_whole_document_is_put_in_force(app: FastAPI) -> None:
     before = call(app, "GET", "/policy").json
     assert (before["version"], before["at_ms"]) == (0, None)
-    told = call(app, "PUT", "/policy?dryRun=plan", RIGHT)
-    assert {"path": "half_life", "before": "7d", "after": "3d"} in told.json["changes"]
+    dry_run = call(app, "PUT", "/policy?dryRun=plan", RIGHT)
+    assert {"path": "half_life", "before": "7d", "after": "3d"} in dry_run.json["changes"]
     assert call(app, "GET", "/policy").json == before, "a dry run changes nothing"
-    found = call(app, "PUT", "/policy", RIGHT | {"note": "why", "if_version": 0}).json
-    assert (found["version"], found["note"], found["document"]["half_life"]) == (1, "why", "3d")
+    applied = call(app, "PUT", "/policy", RIGHT | {"note": "why", "if_version": 0}).json
+    assert (applied["version"], applied["note"], applied["document"]["half_life"]) == (1, "why", "3d")
     assert call(app, "GET", "/queues/nlp").json["weight"] == 3
     assert call(app, "PUT", "/policy", {"document": {"half_life": "2d"}}).json["version"] == 2
-    assert call(app, "GET", "/queues/nlp").status == 404, "what a document leaves out is as without it"
+    assert call(app, "GET", "/queues/nlp").status == 404, "a queue that the document leaves out is removed"
     assert [row["version"] for row in call(app, "GET", "/policy/versions").json["items"]] == [2, 1]
-    assert call(app, "GET", "/policy/versions/1").json["document"] == found["document"]
-    back = call(app, "PUT", "/policy", {"version": 1}).json
-    assert (back["version"], back["document"]) == (3, found["document"])
+    assert call(app, "GET", "/policy/versions/1").json["document"] == applied["document"]
+    reverted = call(app, "PUT", "/policy", {"version": 1}).json
+    assert (reverted["version"], reverted["document"]) == (3, applied["document"])
     same = call(app, "POST", "/policy/diff", {"version": 1, "against": 3}).json
     assert (same["changes"], same["against"]) == ([], 3)
 
 
-def test_a_guarantee_beyond_the_cluster_is_told(app: FastAPI) -> None:
+def test_a_guarantee_beyond_the_cluster_is_a_warning(app: FastAPI) -> None:
     body = {"document": {"queues": {"a": {"nominal": {"gpu_types": {"h100": 9}}}}}}
     warning = {
         "queue": "a",
@@ -64,6 +64,6 @@ WRONG: dict[str, tuple[str, str, Any, int, str]] = {
 def test_bad_requests_change_nothing(app: FastAPI, name: str) -> None:
     method, path, body, status, code = WRONG[name]
     before = call(app, "GET", "/policy").json
-    told = call(app, method, path, body)
-    assert (told.status, told.json["code"]) == (status, code), told.json
+    answer = call(app, method, path, body)
+    assert (answer.status, answer.json["code"]) == (status, code), answer.json
     assert call(app, "GET", "/policy").json == before

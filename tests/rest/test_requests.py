@@ -1,4 +1,4 @@
-"""Requests and their answers: what a program sees that speaks to the server without the client."""
+"""Requests and their answers, as a program without the client sees them."""
 
 import asyncio
 import json
@@ -111,19 +111,19 @@ def test_errors_are_problems(app: FastAPI, world: Embedded, holder: str) -> None
     assert world.service.seq() == before
 
 
-def test_what_the_interface_does_not_take_names_the_page_that_says_what_it_does(app: FastAPI) -> None:
+def test_an_invalid_request_names_the_document(app: FastAPI) -> None:
     answer = call(app, "PUT", "/queues/a", {"weight": "2"})
-    assert answer.json["detail"] == "body.weight: a number is needed, not text or a truth value"
+    assert answer.json["detail"] == "body.weight: a number is needed, not text or a boolean"
     assert answer.json["next"] == "see what PUT /api/v1/queues/a takes: GET /api/v1/openapi.json"
 
 
-def test_a_body_that_is_too_large_is_refused_without_being_read_whole(app: FastAPI) -> None:
+def test_a_body_that_is_too_large_is_refused(app: FastAPI) -> None:
     body = b'{"directory": "' + b"x" * MAX_BODY_BYTES + b'"}'
     assert_problem(call(app, "POST", "/jobs", body), 413, "body_too_large")
     assert_problem(call(app, "POST", "/jobs", body, {"content-length": str(len(body))}), 413, "body_too_large")
 
 
-def test_what_nobody_foresaw_is_an_incident_with_a_number(
+def test_an_unexpected_error_is_an_incident_with_a_number(
     app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:
@@ -138,19 +138,19 @@ def test_what_nobody_foresaw_is_an_incident_with_a_number(
 
 
 def test_a_job_from_submission_to_its_end(app: FastAPI, world: Embedded) -> None:
-    says = "import sys\nfor n in range(1200): print(n)\nprint('loss', file=sys.stderr)"
-    asked = {
-        "spec": {"name": "train", "run": python(says)},
+    script = "import sys\nfor n in range(1200): print(n)\nprint('loss', file=sys.stderr)"
+    submission = {
+        "spec": {"name": "train", "run": python(script)},
         "directory": str(world.work),
         "environment": {"PATH": "/bin"},
         "request_id": "one",
     }
-    told = call(app, "POST", "/jobs?dryRun=plan", asked)
-    assert (told.status, told.json["starts_now"]) == (200, True)
-    made = call(app, "POST", "/jobs", asked)
+    dry_run = call(app, "POST", "/jobs?dryRun=plan", submission)
+    assert (dry_run.status, dry_run.json["starts_now"]) == (200, True)
+    made = call(app, "POST", "/jobs", submission)
     name = made.json["row"]["id"]
     assert made.status == 201
-    assert call(app, "POST", "/jobs", asked).json["row"]["id"] == name
+    assert call(app, "POST", "/jobs", submission).json["row"]["id"] == name
     followed = call(app, "GET", f"/jobs/{name}/logs?follow=true")
     assert followed.headers["content-type"] == "application/x-ndjson"
     assert [line["text"] for line in followed.lines if line["stream"] == "o"] == [str(n) for n in range(1200)]
@@ -162,18 +162,18 @@ def test_a_job_from_submission_to_its_end(app: FastAPI, world: Embedded) -> None
     assert_problem(call(app, "GET", f"/jobs/{name}"), 404, "no_such_job")
 
 
-def test_a_rank_that_wrote_nothing_is_there_all_the_same(app: FastAPI, world: Embedded) -> None:
+def test_a_rank_without_output_has_an_empty_log(app: FastAPI, world: Embedded) -> None:
     name = world.submit(["true"], nodes=2)
-    for when in ("perhaps still running", "ended"):
+    for moment in ("perhaps still running", "ended"):
         answer = call(app, "GET", f"/jobs/{name}/logs?rank=1")
-        assert (answer.status, answer.lines) == (200, []), when
+        assert (answer.status, answer.lines) == (200, []), moment
         world.ended(name)
     assert call(app, "GET", f"/jobs/{name}/logs?rank=0-2").json["detail"] == f"{name} has ranks 0 to 1, and no rank 2"
     detail = call(app, "GET", f"/jobs/{name}/logs?attempt=99").json["detail"]
     assert detail == f"{name} has had one attempt, and no attempt 99"
 
 
-def test_however_long_lines_are_few_are_held_at_once() -> None:
+def test_chunks_of_long_lines_are_bounded() -> None:
     lines = ["\0" * 100_000, "short", *["x" * 100_000] * 20]
     chunks = list(ndjson(lines))
     assert [json.loads(line) for line in b"".join(chunks).splitlines()] == lines
@@ -181,35 +181,35 @@ def test_however_long_lines_are_few_are_held_at_once() -> None:
     assert list(ndjson([1, 2, None, None, 3])) == [b"1\n2\n", b"", b"3\n"]
 
 
-def test_metrics_are_what_rank_0_reported(app: FastAPI, world: Embedded) -> None:
+def test_metrics_are_the_reports_of_rank_0(app: FastAPI, world: Embedded) -> None:
     script = "import ganger.train\nfor s in range(3): ganger.train.report(step=s, loss=float('nan') if s == 2 else s)"
     name = world.submit(python(script), nodes=2)
     assert world.ended(name).row.state == "succeeded", list(world.service.lines(LogQuery(job=name, everything=True)))
-    found = call(app, "GET", f"/jobs/{name}/metrics").lines
-    assert [(line["step"], line["metrics"]["loss"]) for line in found] == [(0, 0), (1, 1), (2, None)]
+    reports = call(app, "GET", f"/jobs/{name}/metrics").lines
+    assert [(line["step"], line["metrics"]["loss"]) for line in reports] == [(0, 0), (1, 1), (2, None)]
 
 
 def test_pages_of_jobs_and_of_events(app: FastAPI, world: Embedded) -> None:
     for node in world.service.nodes():
         world.service.cordon(node.name, cordoned=True)
     made = [world.submit() for _ in range(7)]
-    found, cursor = [], ""
+    ids, cursor = [], ""
     while cursor is not None:
         page = call(app, "GET", f"/jobs?all=true&limit=3&cursor={cursor}" if cursor else "/jobs?all=true&limit=3").json
-        found += [row["id"] for row in page["items"]]
+        ids += [row["id"] for row in page["items"]]
         cursor = page["next"]
-    assert found == made[::-1]
+    assert ids == made[::-1]
     seqs, after = [], 0
     while after is not None:
         page = call(app, "GET", f"/events?after={after}&limit=4").json
         seqs += [row["seq"] for row in page["items"]]
         after = page["next"]
     assert seqs == list(range(1, world.service.seq() + 1))
-    about = call(app, "GET", f"/events?gang={made[0]}").json["items"]
-    assert [row["kind"] for row in about] == ["submitted"]
+    job_events = call(app, "GET", f"/events?gang={made[0]}").json["items"]
+    assert [row["kind"] for row in job_events] == ["submitted"]
 
 
-def test_a_queue_is_replaced_whole(app: FastAPI) -> None:
+def test_a_queue_is_replaced_as_a_whole(app: FastAPI) -> None:
     body = {"nominal": {"gpus": 4}, "user_limits": {"time_ms": 3_600_000}}
     assert call(app, "PUT", "/queues/nlp", body).json["user_limits"]["time_ms"] == 3_600_000
     row = call(app, "PUT", "/queues/nlp", {"nominal": {"gpus": 2}}).json
@@ -218,15 +218,15 @@ def test_a_queue_is_replaced_whole(app: FastAPI) -> None:
     assert call(app, "DELETE", "/queues/nlp").status == 204
 
 
-def test_the_server_is_told_to_end_or_to_run_anew(app: FastAPI, left: list[str | None]) -> None:
+def test_the_server_is_stopped_or_restarted(app: FastAPI, stop_calls: list[str | None]) -> None:
     assert call(app, "POST", "/server/stop").status == 202
     assert call(app, "POST", "/server/restart", {"python": sys.executable}).status == 202
-    assert left == [None, sys.executable]
+    assert stop_calls == [None, sys.executable]
     assert json.loads(call(app, "GET", "/server").body)["health"] == "ok"
 
 
 def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"spec": {"run": "true"}, "directory": str(world.work), "environment": {"PATH": "/bin"}}
+    submission = {"spec": {"run": "true"}, "directory": str(world.work), "environment": {"PATH": "/bin"}}
     reached, go = threading.Event(), threading.Event()
     submit = world.service.submit
 
@@ -236,13 +236,13 @@ def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeyp
         return submit(submission)
 
     async def together() -> list[int]:
-        writes = [asyncio.create_task(request(app, "POST", "/jobs", asked)) for _ in range(100)]
+        writes = [asyncio.create_task(request(app, "POST", "/jobs", submission)) for _ in range(100)]
         await asyncio.to_thread(reached.wait, DEADLINE_S)
         for target in ("/server", "/jobs", "/queues", "/nodes", "/events", "/secrets"):
             assert (await request(app, "GET", target)).status == 200, target
-        # Nor does what takes no time behind what there may be thousands of.
+        # Quick changes do not queue behind the submissions either.
         assert (await request(app, "PUT", "/queues/nlp", {})).status == 200
-        assert (await request(app, "POST", "/jobs?dryRun=plan", asked)).status == 200
+        assert (await request(app, "POST", "/jobs?dryRun=plan", submission)).status == 200
         assert not any(write.done() for write in writes)
         go.set()
         return [(await write).status for write in writes]
@@ -251,7 +251,7 @@ def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeyp
     assert asyncio.run(together()) == [201] * 100
 
 
-def test_what_is_wrong_is_refused_whatever_the_caller_has(app: FastAPI) -> None:
+def test_invalid_requests_are_refused_whatever_the_etag(app: FastAPI) -> None:
     assert call(app, "GET", "/jobs?cursor=x", None, {"If-None-Match": "*"}).status == 400
     assert call(app, "GET", "/jobs/nobody", None, {"If-None-Match": "*"}).status == 404
     assert call(app, "GET", "/jobs", None, {"If-None-Match": "*"}).status == 304

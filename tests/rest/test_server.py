@@ -1,4 +1,4 @@
-"""Real servers: how they start, how they refuse to, how they end, and what clients see of it."""
+"""Real servers: how they start, refuse to start and stop, and what clients see of it."""
 
 import json
 import os
@@ -20,13 +20,13 @@ import pytest
 
 from ganger.client import Client, ClientError
 from ganger.launcher.build_archive import build
-from tests.rest.serving import Place, frames, streaming, wait_until
+from tests.rest.serving import ServerHome, frames, streaming, wait_until
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A server for tests that leave it as it was."""
-    place = Place(tmp_path_factory.mktemp("served"))
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHome]:
+    """Yield a server for tests that leave it unchanged."""
+    place = ServerHome(tmp_path_factory.mktemp("served"))
     place.client.connect()
     yield place
     place.close()
@@ -36,7 +36,7 @@ START = "import sys; from pathlib import Path; from ganger.settings import Home;
 print(Client(Home(Path(sys.argv[1]))).connect().server()['pid'])"
 
 
-def test_clients_that_start_at_once_get_one_server(place: Place) -> None:
+def test_clients_that_start_at_once_get_one_server(place: ServerHome) -> None:
     clients = [
         subprocess.Popen([sys.executable, "-c", START, str(place.home.path)], stdout=subprocess.PIPE, text=True)
         for _ in range(6)
@@ -46,13 +46,13 @@ def test_clients_that_start_at_once_get_one_server(place: Place) -> None:
     assert [int(pid) for pid in pids] == place.servers() == [place.pid]
 
 
-def test_threads_that_start_at_once_do_not_keep_the_server_from_its_lock(place: Place) -> None:
+def test_threads_that_start_at_once_do_not_keep_the_server_from_its_lock(place: ServerHome) -> None:
     with ThreadPoolExecutor(80) as threads:
         pids = list(threads.map(lambda _: Client(place.home).connect().server()["pid"], range(80)))
     assert set(pids) == {place.pid}
 
 
-def test_files_and_sockets_are_for_their_owner_only(served: Place) -> None:
+def test_files_and_sockets_are_for_their_owner_only(served: ServerHome) -> None:
     for path in served.home.path.iterdir():
         mode = path.lstat().st_mode
         assert not stat.S_ISSOCK(mode) or stat.S_IMODE(mode) == 0o600, path
@@ -66,7 +66,7 @@ def test_files_and_sockets_are_for_their_owner_only(served: Place) -> None:
     assert set(announced) == {"pid", "start_ticks", "socket", "launcher_socket", "version", "url"}
 
 
-def test_a_second_server_says_who_is_the_first(served: Place) -> None:
+def test_a_second_server_names_the_first(served: ServerHome) -> None:
     second = served.serve()
     assert second.returncode == 5
     assert f"pid {served.pid}" in second.stderr
@@ -74,7 +74,7 @@ def test_a_second_server_says_who_is_the_first(served: Place) -> None:
     assert served.client.server()["pid"] == served.pid
 
 
-def test_a_corrupt_log_is_left_as_it_is(place: Place) -> None:
+def test_a_corrupt_log_is_left_as_it_is(place: ServerHome) -> None:
     place.home.database.write_bytes(b"this is no database" * 1000)
     with pytest.raises(ClientError) as refused:
         place.client.connect()
@@ -85,7 +85,7 @@ def test_a_corrupt_log_is_left_as_it_is(place: Place) -> None:
     assert place.servers() == []
 
 
-def test_a_damaged_page_is_found_and_left_as_it_is(place: Place) -> None:
+def test_a_damaged_page_is_found_and_left_as_it_is(place: ServerHome) -> None:
     place.client.connect()
     place.client.wait(place.submit(["true"]), 60)
     place.client.shutdown()
@@ -105,7 +105,7 @@ def test_a_damaged_page_is_found_and_left_as_it_is(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["server", "launcher"])
-def test_a_socket_that_something_else_uses_is_left_alone(place: Place, name: str) -> None:
+def test_a_socket_of_another_program_is_left_alone(place: ServerHome, name: str) -> None:
     path = place.home.socket(name)
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -121,7 +121,7 @@ def test_a_socket_that_something_else_uses_is_left_alone(place: Place, name: str
     assert path.read_text() == "notes"
 
 
-def test_a_socket_of_a_dead_server_is_in_nobodys_way(place: Place) -> None:
+def test_a_socket_of_a_dead_server_is_replaced(place: ServerHome) -> None:
     place.client.connect()
     os.kill(place.pid, signal.SIGKILL)
     wait_until(lambda: not place.servers(), "it is dead")
@@ -129,7 +129,7 @@ def test_a_socket_of_a_dead_server_is_in_nobodys_way(place: Place) -> None:
     assert place.client.connect().server()["health"] == "ok"
 
 
-def test_a_broken_topology_is_told_with_line_and_column(place: Place) -> None:
+def test_an_invalid_topology_is_reported_with_line_and_column(place: ServerHome) -> None:
     place.home.topology.write_text("nodes:\n  - {name: n1, gpsu: 4}\n")
     with pytest.raises(ClientError) as refused:
         place.client.connect()
@@ -138,7 +138,7 @@ def test_a_broken_topology_is_told_with_line_and_column(place: Place) -> None:
     assert "gpus" in refused.value.next
 
 
-def test_a_home_that_others_can_read_is_refused(place: Place) -> None:
+def test_a_home_that_others_can_read_is_refused(place: ServerHome) -> None:
     place.home.path.chmod(0o755)
     assert "chmod 700" in place.serve().stderr
     place.home.path.chmod(0o700)
@@ -147,7 +147,7 @@ def test_a_home_that_others_can_read_is_refused(place: Place) -> None:
 def test_a_state_directory_deeper_than_a_socket_path(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
-    place = Place(deep)
+    place = ServerHome(deep)
     try:
         place.client.connect()
         assert place.client.wait(place.submit(["true"]), 60)["row"]["state"] == "succeeded"
@@ -157,8 +157,8 @@ def test_a_state_directory_deeper_than_a_socket_path(tmp_path: Path) -> None:
         place.close()
 
 
-def test_a_server_that_a_job_starts_starts_jobs(place: Place, tmp_path: Path) -> None:
-    """In a job ganger is found in the launcher's zipapp first, which is a part of it."""
+def test_a_server_started_by_a_job_starts_jobs(place: ServerHome, tmp_path: Path) -> None:
+    """In a job ganger is found in the launcher's zipapp first, which contains only a part of it."""
     archives = tmp_path / "archives"
     archives.mkdir()
     inside = {**os.environ, "PYTHONPATH": str(build(archives)), "GANGER_TASK_DIR": str(archives)}
@@ -168,14 +168,14 @@ def test_a_server_that_a_job_starts_starts_jobs(place: Place, tmp_path: Path) ->
     assert place.client.wait(place.submit(["true"]), 60)["row"]["state"] == "succeeded"
 
 
-def test_a_job_knows_the_server_that_runs_it(place: Place) -> None:
+def test_a_job_knows_its_server(place: ServerHome) -> None:
     place.client.connect()
     name = place.submit(["sh", "-c", "echo $GANGER_HOME > told"])
     assert place.client.wait(name, 60)["row"]["state"] == "succeeded"
     assert (place.home.path / "told").read_text() == f"{place.home.path}\n"
 
 
-def test_jobs_outlive_a_server_that_is_stopped_or_killed(place: Place) -> None:
+def test_jobs_outlive_a_server_that_is_stopped_or_killed(place: ServerHome) -> None:
     place.client.connect()
     name = place.submit(["sh", "-c", "while [ ! -e over ]; do sleep 0.05; done"])
     place.until(name, "running")
@@ -192,7 +192,7 @@ def test_jobs_outlive_a_server_that_is_stopped_or_killed(place: Place) -> None:
     assert (job["row"]["state"], job["row"]["generation"]) == ("succeeded", 1)
 
 
-def test_a_signal_ends_the_server_in_order(place: Place) -> None:
+def test_a_signal_stops_the_server_cleanly(place: ServerHome) -> None:
     place.client.connect()
     pid = place.pid
     with streaming(place, "/stream") as lines:
@@ -204,7 +204,7 @@ def test_a_signal_ends_the_server_in_order(place: Place) -> None:
     assert "the server ends; jobs run on" in place.home.server_log.read_text()
 
 
-def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: Place) -> None:
+def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: ServerHome) -> None:
     place.client.connect()
     pid = place.pid
     name = place.submit(["sh", "-c", "echo before; while [ ! -e over ]; do sleep 0.05; done; echo after"])
@@ -213,14 +213,14 @@ def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: Place) -> None:
         lines = pool.submit(lambda: [line["text"] for line in place.client.logs(name, follow=True)])
         ended = pool.submit(place.client.wait, name, 60)
         wait_until(lambda: list(place.client.logs(name)), "it has written")
-        again = place.client.restart()
+        server = place.client.restart()
         (place.home.path / "over").touch()
-        assert (again["pid"], place.servers()) == (pid, [pid])
+        assert (server["pid"], place.servers()) == (pid, [pid])
         assert ended.result()["row"]["state"] == "succeeded"
         assert lines.result() == ["before", "after"]
 
 
-def test_an_older_server_is_replaced_by_one_of_the_clients_version(place: Place) -> None:
+def test_an_older_server_is_replaced_by_one_of_the_clients_version(place: ServerHome) -> None:
     place.client.connect()
     started = place.client.server()["started_ms"]
     record = json.loads(place.home.server_file.read_text())
@@ -230,7 +230,7 @@ def test_an_older_server_is_replaced_by_one_of_the_clients_version(place: Place)
     assert Client(place.home).connect().server()["started_ms"] > started
 
 
-def test_a_core_that_dies_takes_the_server_with_it(place: Place) -> None:
+def test_the_server_ends_when_its_core_fails(place: ServerHome) -> None:
     place.client.connect()
     pid = place.pid
     os.kill(pid, signal.SIGTERM)
@@ -242,12 +242,12 @@ sys.exit(m.main(['serve', '--home', sys.argv[1]]))"
         )
         done = subprocess.run([sys.executable, "-c", broken, str(place.home.path)], stderr=log, timeout=60, check=False)
     assert done.returncode == 5
-    said = place.home.server_log.read_text()
-    assert "ZeroDivisionError" in said
-    assert "the core stopped working" in said
+    output = place.home.server_log.read_text()
+    assert "ZeroDivisionError" in output
+    assert "the core stopped working" in output
 
 
-def test_without_a_server_a_client_that_must_not_start_one_says_so(place: Place) -> None:
+def test_a_client_that_must_not_start_a_server_reports_that_none_runs(place: ServerHome) -> None:
     with pytest.raises(ClientError) as refused:
         place.client.connect(start=False)
     assert (refused.value.code, refused.value.exit_code, refused.value.next) == (
@@ -258,12 +258,12 @@ def test_without_a_server_a_client_that_must_not_start_one_says_so(place: Place)
     assert place.servers() == []
 
 
-def test_a_server_without_its_socket_is_named_and_can_be_ended(place: Place) -> None:
+def test_a_server_without_its_socket_is_named_and_can_be_stopped(place: ServerHome) -> None:
     place.client.connect()
     pid = place.pid
     name = place.submit(["sleep", "300"])
     place.until(name, "running")
-    os.kill(pid, signal.SIGSTOP)  # or it would put the socket back
+    os.kill(pid, signal.SIGSTOP)  # otherwise it would restore the socket
     place.home.socket("server").unlink()
     for start in (True, False):
         with pytest.raises(ClientError, match=f"the server with pid {pid} runs, but has lost its socket ") as caught:
@@ -278,7 +278,7 @@ def test_a_server_without_its_socket_is_named_and_can_be_ended(place: Place) -> 
     assert place.client.job(name)["row"]["state"] == "running"
 
 
-def test_a_server_that_was_told_to_end_does_not_come_back_for_its_socket(place: Place) -> None:
+def test_a_stopping_server_does_not_restore_its_socket(place: ServerHome) -> None:
     pid = place.client.connect().server()["pid"]
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(place.home.socket("server")))
@@ -291,7 +291,7 @@ def test_a_server_that_was_told_to_end_does_not_come_back_for_its_socket(place: 
         place.client.connect(start=False)
 
 
-def test_only_the_process_that_announced_itself_is_ended(place: Place) -> None:
+def test_only_the_announced_process_is_killed(place: ServerHome) -> None:
     place.client.connect()
     record = json.loads(place.home.server_file.read_text())
     for wrong in ({"start_ticks": record["start_ticks"] + 1}, {"pid": os.getpid()}, {"pid": None}):
@@ -302,8 +302,8 @@ def test_only_the_process_that_announced_itself_is_ended(place: Place) -> None:
     assert place.servers() == [record["pid"]]
 
 
-def test_a_server_that_is_suspended_is_told_from_one_that_is_not_there(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_a_suspended_server_is_distinguished_from_a_missing_one(
+    place: ServerHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.client.connect()
     pid = place.pid
@@ -326,7 +326,7 @@ def test_a_server_that_is_suspended_is_told_from_one_that_is_not_there(
     assert place.servers() == []
 
 
-def test_another_users_socket_is_not_spoken_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_socket_is_not_used(place: ServerHome, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX) as theirs:
         theirs.bind(str(place.home.socket("server")))
         theirs.listen()
@@ -339,7 +339,7 @@ def test_another_users_socket_is_not_spoken_to(place: Place, monkeypatch: pytest
             assert link.recv(1) == b""
 
 
-def test_errors_of_the_client_have_the_documented_exit_codes(served: Place) -> None:
+def test_errors_of_the_client_have_the_documented_exit_codes(served: ServerHome) -> None:
     name = served.submit(["sleep", "60"])
     for call, code, exit_code in (
         (lambda: served.client.job("nothing"), "no_such_job", 3),
@@ -353,7 +353,7 @@ def test_errors_of_the_client_have_the_documented_exit_codes(served: Place) -> N
     served.client.stop(name)
 
 
-def test_events_stream_and_resume_without_gap_or_repeat(served: Place) -> None:
+def test_events_stream_and_resume_without_gap_or_repeat(served: ServerHome) -> None:
     start = served.client.server()["seq"]
     first = served.submit(["true"])
     with streaming(served, f"/stream?after={start}") as lines:
@@ -369,18 +369,20 @@ def test_events_stream_and_resume_without_gap_or_repeat(served: Place) -> None:
     assert [event for _, event in before + after] == served.client.events(after=start)["items"]
 
 
-def test_many_idle_subscribers_all_hear_the_next_event(served: Place) -> None:
+def test_many_idle_subscribers_all_get_the_next_event(served: ServerHome) -> None:
     with ExitStack() as stack:
         streams = [stack.enter_context(streaming(served, "/stream")) for _ in range(100)]
         assert {next(lines) for lines in streams} == {b": connected"}
         seq = served.client.server()["seq"]
         served.client.cordon("n1", cordoned=True)
-        later = [next(at for at, _ in frames(lines) if at > seq) for lines in streams]  # a job before may still end
+        later = [
+            next(seq_of for seq_of, _ in frames(lines) if seq_of > seq) for lines in streams
+        ]  # a job before may still end
         assert later == [seq + 1] * 100
     served.client.cordon("n1", cordoned=False)
 
 
-def test_a_follower_that_goes_away_is_let_go(served: Place) -> None:
+def test_a_follower_that_disconnects_is_released(served: ServerHome) -> None:
     name = served.submit(["sh", "-c", "echo one; sleep 300"])
     threads = psutil.Process(served.pid).num_threads
     with streaming(served, f"/jobs/{name}/logs?follow=true") as lines:
@@ -389,7 +391,7 @@ def test_a_follower_that_goes_away_is_let_go(served: Place) -> None:
     wait_until(lambda: threads() < during, "its thread has ended")
 
 
-def test_an_attempt_that_may_come_is_waited_for(served: Place) -> None:
+def test_a_follower_waits_for_a_future_attempt(served: ServerHome) -> None:
     fails_once = 'echo "attempt $GANGER_ATTEMPT"; while [ ! -e "fail-$1" ]; do sleep 0.05; done; kill -9 $$'
     name = served.submit(["sh", "-c", fails_once, "sh", "1"], retry={"max": 1})
     served.until(name, "running")
@@ -407,7 +409,7 @@ def test_an_attempt_that_may_come_is_waited_for(served: Place) -> None:
             third.result()
 
 
-def test_waiting_ends_with_the_job_or_with_the_time(served: Place) -> None:
+def test_wait_ends_with_the_job_or_the_timeout(served: ServerHome) -> None:
     name = served.submit(["sleep", "300"])
     assert served.client.wait(name, 0.2) is None
     served.client.stop(name)
@@ -415,32 +417,32 @@ def test_waiting_ends_with_the_job_or_with_the_time(served: Place) -> None:
     assert served.client.wait(name)["row"]["state"] == "stopped"
 
 
-def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: Place) -> None:
+def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: ServerHome) -> None:
     place.client.connect()
     for _ in range(3):
         place.client.wait(place.submit(["true"], nodes=2), 60)
 
-    def errand(name: str, seed: str) -> "subprocess.CompletedProcess[str]":
+    def subcommand(name: str, seed: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-P", "-m", "ganger.server", name, "--home", str(place.home.path)]
         return subprocess.run(
             command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}, check=False
         )
 
-    replayed = errand("replay", "7")
+    replayed = subcommand("replay", "7")
     assert (replayed.returncode, "all the same" in replayed.stdout) == (0, True), replayed
-    checks = {check["name"]: check for check in json.loads(errand("doctor", "0").stdout)}
+    checks = {check["name"]: check for check in json.loads(subcommand("doctor", "0").stdout)}
     assert {name for name, check in checks.items() if not check["ok"]} <= {"room", "git"}
     assert {"python", "home", "room", "socket", "log", "clock", "server", "devices", "git"} <= set(checks)
     place.client.shutdown()
     for path in place.home.path.glob("ganger.db*"):
         path.write_bytes(b"no database" * 100)
-    checks = {check["name"]: check for check in json.loads(errand("doctor", "0").stdout)}
+    checks = {check["name"]: check for check in json.loads(subcommand("doctor", "0").stdout)}
     assert not checks["log"]["ok"]
     assert "mv " in checks["log"]["next"]
-    assert errand("replay", "0").returncode == 5
+    assert subcommand("replay", "0").returncode == 5
 
 
-def test_a_replay_for_programs(place: Place) -> None:
+def test_a_replay_for_programs(place: ServerHome) -> None:
     place.client.connect()
     name = place.submit(["true"])
     place.client.wait(name, 60)

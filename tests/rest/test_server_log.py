@@ -1,4 +1,4 @@
-"""The log of a server: a message that comes again is counted, and the file stays short."""
+"""The log of a server: repeated messages are counted, and the file stays short."""
 
 import io
 import logging
@@ -14,23 +14,23 @@ from ganger.server.server_log import LINES_A_MINUTE, ServerLog, shorten
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[tuple[ServerLog, io.StringIO]]:
-    """One that writes to memory."""
+    """Yield a log that writes to memory."""
     handler, written = ServerLog(tmp_path / "server.log"), io.StringIO()
     handler.setStream(written)
     yield handler, written
     handler.close()
 
 
-def say(handler: ServerLog, message: str, *names: object, line: int = 1) -> None:
+def log_warning(handler: ServerLog, message: str, *names: object, line: int = 1) -> None:
     handler.handle(logging.LogRecord("ganger", logging.WARNING, "there.py", line, message, names, None))
 
 
-def test_message_that_comes_again_is_counted_whatever_it_names(log: tuple[ServerLog, io.StringIO]) -> None:
+def test_repeated_messages_are_counted_whatever_their_arguments(log: tuple[ServerLog, io.StringIO]) -> None:
     handler, written = log
     for number in range(1_000):
-        say(handler, "%s is not let in", number)
+        log_warning(handler, "%s is not let in", number)
     assert len(written.getvalue().splitlines()) == LINES_A_MINUTE
-    say(handler, "another", line=2)
+    log_warning(handler, "another", line=2)
     handler.close()
     *_, other, summary = written.getvalue().splitlines()
     assert other.endswith("WARNING ganger: another")
@@ -43,23 +43,23 @@ def test_a_minute_later_it_is_written_again(
     handler, written = log
     monkeypatch.setattr(server_log, "MINUTE_S", 0.01)
     for _ in range(LINES_A_MINUTE + 1):
-        say(handler, "again")
+        log_warning(handler, "again")
     minute = handler._minute
     assert minute is not None
     minute.join(60)
     assert written.getvalue().splitlines()[-1].endswith("1 more like it in the last minute, as: again")
-    say(handler, "again")
+    log_warning(handler, "again")
     assert written.getvalue().splitlines()[-1].endswith("WARNING ganger: again")
 
 
 def test_many_different_messages_take_no_memory(log: tuple[ServerLog, io.StringIO]) -> None:
     handler, _ = log
     for number in range(10_000):
-        say(handler, f"message {number}")
+        log_warning(handler, f"message {number}")
     assert len(handler._counts) <= 1_000
 
 
-def test_file_that_is_too_long_keeps_its_newest_lines(tmp_path: Path) -> None:
+def test_a_long_file_keeps_its_newest_lines(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     with path.open("ab") as file:
         for number in range(100_000):
@@ -74,7 +74,7 @@ def test_file_that_is_too_long_keeps_its_newest_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_WRONLY | os.O_APPEND], ids=["not appended to", "another file"])
-def test_file_of_others_is_left_alone(tmp_path: Path, flags: int) -> None:
+def test_another_file_is_left_alone(tmp_path: Path, flags: int) -> None:
     path = tmp_path / "server.log"
     path.write_bytes(b"x\n" * server_log.MOST_BYTES)
     other = tmp_path / "other" if flags & os.O_APPEND else path

@@ -1,4 +1,4 @@
-"""Requests that do not come whole hold no connection for ever; slow answers are nobody's fault."""
+"""Incomplete requests are dropped after a time; slow answers are not."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,18 +12,18 @@ from ganger.server import http_connection
 from ganger.server.http_connection import Connection
 
 LIMIT_S = 0.1
-WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-NEVER_WHOLE = {
+COMPLETE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+INCOMPLETE = {
     "nothing": b"",
     "half a header": b"GET / HTTP/1.1\r\nHost:",
     "half a body": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nfive.",
     "chunks without an end": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfive.\r\n",
-    "half of a second one": WHOLE + b"GET / HT",
+    "half of a second one": COMPLETE + b"GET / HT",
 }
 
 
 async def slow(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    """Answers when the request is whole, and takes its time."""
+    """Answer when the request is complete, after a while."""
     while (await receive()).get("more_body"):
         pass
     await asyncio.sleep(4 * LIMIT_S)
@@ -31,8 +31,8 @@ async def slow(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable
     await send({"type": "http.response.body", "body": b"done"})
 
 
-async def said_to(sent: bytes) -> bytes:
-    """All that comes back until the server hangs up."""
+async def response_to(sent: bytes) -> bytes:
+    """Return all that is received until the server closes the connection."""
     config = uvicorn.Config(slow, http=Connection, ws="none", lifespan="off", log_config=None)
     config.load()
     state = ServerState()
@@ -50,15 +50,15 @@ async def said_to(sent: bytes) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits a minute here."""
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the timeout of requests."""
     monkeypatch.setattr(http_connection, "REQUEST_S", LIMIT_S)
 
 
-@pytest.mark.parametrize("sent", NEVER_WHOLE.values(), ids=NEVER_WHOLE.keys())
-def test_a_request_that_never_comes_whole_is_given_up(sent: bytes) -> None:
-    assert b"done" not in asyncio.run(said_to(sent)).partition(b"done")[2]
+@pytest.mark.parametrize("sent", INCOMPLETE.values(), ids=INCOMPLETE.keys())
+def test_an_incomplete_request_is_dropped(sent: bytes) -> None:
+    assert b"done" not in asyncio.run(response_to(sent)).partition(b"done")[2]
 
 
-def test_a_slow_answer_comes(short: None) -> None:
-    assert asyncio.run(said_to(WHOLE)).endswith(b"done")
+def test_a_slow_answer_is_sent(short_timeout: None) -> None:
+    assert asyncio.run(response_to(COMPLETE)).endswith(b"done")

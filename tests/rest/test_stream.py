@@ -1,4 +1,4 @@
-"""The one stream of events, at a real server: filters, resuming, readers that are slow and readers that go away."""
+"""The stream of events of a real server: filters, resuming, slow readers and readers that disconnect."""
 
 import random
 import socket
@@ -12,15 +12,15 @@ import psutil
 import pytest
 
 from ganger.client import Client, ClientError
-from tests.rest.serving import DEADLINE_S, Place, frames, streaming, wait_until
+from tests.rest.serving import DEADLINE_S, ServerHome, frames, streaming, wait_until
 
 LONG_NOTE = "x" * 16_000
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A server on which nothing starts, so that only the tests make events."""
-    place = Place(tmp_path_factory.mktemp("streamed"))
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHome]:
+    """Yield a server on which nothing starts, so that only the tests make events."""
+    place = ServerHome(tmp_path_factory.mktemp("streamed"))
     place.client.connect()
     for node in place.client.nodes():
         place.client.cordon(node["name"], cordoned=True)
@@ -28,24 +28,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place.close()
 
 
-def logged(place: Place, after: int) -> list[dict[str, Any]]:
+def logged(place: ServerHome, after: int) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = place.client.events(after=after, limit=2_000)["items"]
     return items
 
 
-def note(place: Place, name: str, text: str) -> None:
+def note(place: ServerHome, name: str, text: str) -> None:
     place.client._ask("PATCH", f"/jobs/{name}", {"notes": text})
 
 
-def links(place: Place) -> int:
-    """Open sockets of the server."""
+def links(place: ServerHome) -> int:
+    """Return the number of open sockets of the server."""
     return len(psutil.Process(place.pid).net_connections("unix"))
 
 
-def test_each_subscriber_hears_what_it_asked_for(served: Place) -> None:
+def test_each_subscriber_gets_the_events_of_its_filter(served: ServerHome) -> None:
     start = served.client.server()["seq"]
     first, second = served.submit(["true"]), served.submit(["true"])
-    wanted: dict[str, Any] = {
+    filters: dict[str, Any] = {
         "": lambda row: True,
         f"&gang={first}": lambda row: row["job"] == first,
         "&kinds=submitted": lambda row: row["kind"] == "submitted",
@@ -54,38 +54,38 @@ def test_each_subscriber_hears_what_it_asked_for(served: Place) -> None:
         ),
     }
     with ExitStack() as stack:
-        streams = {query: stack.enter_context(streaming(served, f"/stream?after={start}{query}")) for query in wanted}
+        streams = {query: stack.enter_context(streaming(served, f"/stream?after={start}{query}")) for query in filters}
         for name in (first, second, first, second):
             note(served, name, "a note")
         for name in (first, second):
             served.client.stop(name)
         served.client.wait(second, DEADLINE_S)
         rows = logged(served, start)
-        for query, fits in wanted.items():
-            expected = [row for row in rows if fits(row)]
+        for query, is_match in filters.items():
+            expected = [row for row in rows if is_match(row)]
             assert [row for _, row in islice(frames(streams[query]), len(expected))] == expected, query
 
 
-def test_a_reader_that_is_cut_off_again_and_again_misses_and_repeats_nothing(served: Place) -> None:
+def test_a_reader_that_reconnects_repeatedly_misses_and_repeats_nothing(served: ServerHome) -> None:
     start = served.client.server()["seq"]
     name = served.submit(["true"])
-    chance, heard, cuts = random.Random(4), list[dict[str, Any]](), 0
+    chance, received, cuts = random.Random(4), list[dict[str, Any]](), 0
     with ThreadPoolExecutor() as pool:
         changes = pool.submit(lambda: [note(served, name, f"note {number}") for number in range(200)])
-        while not heard or heard[-1]["data"].get("notes") != "note 199":
-            after = heard[-1]["seq"] if heard else start
+        while not received or received[-1]["data"].get("notes") != "note 199":
+            after = received[-1]["seq"] if received else start
             with streaming(served, "/stream?after=0", f"Last-Event-ID: {after}\r\n") as lines:
                 for _, row in islice(frames(lines), chance.randint(1, 20)):
-                    heard.append(row)
+                    received.append(row)
                     if row["data"].get("notes") == "note 199":
                         break
             cuts += 1
         changes.result()
-    assert heard == logged(served, start)
+    assert received == logged(served, start)
     assert cuts > 10
 
 
-def test_a_slow_reader_holds_nobody_up_and_misses_nothing(served: Place) -> None:
+def test_a_slow_reader_delays_no_other_and_misses_nothing(served: ServerHome) -> None:
     name = served.submit(["true"])
     start = served.client.server()["seq"]
     with streaming(served, f"/stream?after={start}") as slow, streaming(served, f"/stream?after={start}") as quick:
@@ -97,19 +97,19 @@ def test_a_slow_reader_holds_nobody_up_and_misses_nothing(served: Place) -> None
         assert [seq for seq, _ in islice(frames(slow), 500)] == list(range(start + 1, start + 501))
 
 
-def test_readers_that_go_away_are_let_go(served: Place) -> None:
+def test_readers_that_disconnect_are_released(served: ServerHome) -> None:
     name = served.submit(["true"])
     before = links(served)
     with ExitStack() as stack:
         for _ in range(50):
             assert next(stack.enter_context(streaming(served, "/stream"))) == b": connected"
         assert links(served) >= before + 49
-    note(served, name, "is anybody there?")
+    note(served, name, "a note")
     wait_until(lambda: links(served) <= before, "the connections are closed")
     assert served.client.server()["health"] == "ok"
 
 
-def test_a_reader_that_goes_away_in_the_middle_of_a_frame_is_let_go(served: Place) -> None:
+def test_a_reader_that_disconnects_in_the_middle_of_a_frame_is_released(served: ServerHome) -> None:
     name = served.submit(["true"])
     start = served.client.server()["seq"]
     for number in range(100):
@@ -125,26 +125,26 @@ def test_a_reader_that_goes_away_in_the_middle_of_a_frame_is_let_go(served: Plac
 
 
 @pytest.mark.parametrize(("query", "headers"), [("?after=x", ""), ("?kinds=none", ""), ("", "Last-Event-ID: -1\r\n")])
-def test_a_stream_that_cannot_be_is_refused(served: Place, query: str, headers: str) -> None:
+def test_an_invalid_stream_is_refused(served: ServerHome, query: str, headers: str) -> None:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(DEADLINE_S)
         link.connect(str(served.home.socket("server")))
         link.sendall(f"GET /api/v1/stream{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n".encode())
         with link.makefile("rb") as answer:
-            told = answer.read()
-    assert told.startswith(b"HTTP/1.1 422")
-    assert b"invalid_request" in told
+            response = answer.read()
+    assert response.startswith(b"HTTP/1.1 422")
+    assert b"invalid_request" in response
 
 
-def test_the_client_outlives_a_restart_of_the_server(served: Place) -> None:
+def test_the_client_survives_a_restart_of_the_server(served: ServerHome) -> None:
     start = served.client.server()["seq"]
     name = served.submit(["true"])
     stream = Client(served.home).connect().stream(start)
     first = next(stream)
     served.client.restart()
     note(served, name, "after the restart")
-    heard = [first, *(next(stream) for _ in range(len(logged(served, start)) - 1))]
-    assert heard == logged(served, start)[: len(heard)]
-    assert [row["job"] for row in heard if row["kind"] in ("submitted", "described")] == [name, name]
+    received = [first, *(next(stream) for _ in range(len(logged(served, start)) - 1))]
+    assert received == logged(served, start)[: len(received)]
+    assert [row["job"] for row in received if row["kind"] in ("submitted", "described")] == [name, name]
     with pytest.raises(ClientError, match="no answer in time"):
         list(Client(served.home).connect().stream(start, deadline=0.0))

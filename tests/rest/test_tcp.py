@@ -1,4 +1,4 @@
-"""The TCP listener: who is let in, by which token, and what is never said."""
+"""The TCP listener: which requests it accepts, with which token, and what it never reveals."""
 
 import http.client
 import json
@@ -14,36 +14,39 @@ import pytest
 from ganger.client import ClientError
 from ganger.engine.api_tokens import Tokens
 from ganger.errors import RequestError
-from tests.rest.serving import Place
+from tests.rest.serving import ServerHome
 
 PORT = "127.0.0.1:0"
 
 
 @pytest.fixture(scope="module")
-def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A server that listens on a port of the loopback, too."""
-    place = Place(tmp_path_factory.mktemp("open"))
+def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHome]:
+    """Yield a server that also listens on a port of the loopback."""
+    place = ServerHome(tmp_path_factory.mktemp("open"))
     place.client.connect(listen=PORT)
     yield place
     place.close()
 
 
-def url_of(place: Place) -> str:
+def url_of(place: ServerHome) -> str:
     url: str = json.loads(place.home.server_file.read_text())["url"]
     return url
 
 
-def ask(place: Place, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
-    """Status, JSON and headers of one answer over TCP. A header `_` stands for `-`; Host is what the URL says."""
+def ask(place: ServerHome, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+    """Return status, JSON and headers of one answer over TCP.
+
+    A header `_` stands for `-`; Host is that of the URL.
+    """
     address = url_of(place).removeprefix("http://")
     link = http.client.HTTPConnection(address, timeout=60)
     try:
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        link.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), given)
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        link.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), request_headers)
         answer = link.getresponse()
         content = answer.read()
-        told = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, json.loads(content) if content else None, told
+        response_headers = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, json.loads(content) if content else None, response_headers
     finally:
         link.close()
 
@@ -52,7 +55,7 @@ def bearer(token: str) -> str:
     return f"Bearer {token}"
 
 
-def test_nobody_comes_in_without_a_good_token(open_place: Place) -> None:
+def test_requests_without_a_valid_token_are_refused(open_place: ServerHome) -> None:
     token = open_place.client.create_token("good", None)
     assert ask(open_place, "GET", "/server", Authorization=bearer(token))[0] == 200
     assert ask(open_place, "GET", "/openapi.json", Authorization=f"bearer {token}")[0] == 200
@@ -75,7 +78,7 @@ def test_nobody_comes_in_without_a_good_token(open_place: Place) -> None:
     assert ask(open_place, "GET", "/server", Authorization=bearer(token))[1]["code"] == "bad_token"
 
 
-def test_a_token_expires(open_place: Place) -> None:
+def test_a_token_expires(open_place: ServerHome) -> None:
     token = open_place.client.create_token("short", 1)
     status, problem, _ = ask(open_place, "GET", "/server", Authorization=bearer(token))
     assert (status, problem["code"]) == (401, "bad_token")
@@ -83,7 +86,7 @@ def test_a_token_expires(open_place: Place) -> None:
     open_place.client.revoke_token("short")
 
 
-def test_a_page_of_another_host_is_refused_whatever_it_shows(open_place: Place) -> None:
+def test_another_host_is_refused_even_with_a_token(open_place: ServerHome) -> None:
     token = open_place.client.create_token("host", None)
     port = url_of(open_place).rpartition(":")[2]
     for host in (
@@ -102,7 +105,7 @@ def test_a_page_of_another_host_is_refused_whatever_it_shows(open_place: Place) 
     open_place.client.revoke_token("host")
 
 
-def test_jobs_are_run_over_tcp_and_doors_are_not_opened(open_place: Place) -> None:
+def test_jobs_are_run_over_tcp_and_doors_are_not_opened(open_place: ServerHome) -> None:
     token = open_place.client.create_token("worker", 3_600_000)
     given = {"Authorization": bearer(token), "Content_Type": "application/json"}
     status, job, _ = ask(open_place, "POST", "/jobs", open_place.request(["true"]), Idempotency_Key="one", **given)
@@ -121,7 +124,7 @@ def test_jobs_are_run_over_tcp_and_doors_are_not_opened(open_place: Place) -> No
     open_place.client.revoke_token("worker")
 
 
-def test_only_hashes_are_kept_and_a_restart_keeps_the_door(place: Place) -> None:
+def test_only_hashes_are_stored_and_a_restart_keeps_the_listener(place: ServerHome) -> None:
     place.client.connect(listen=PORT)
     token = place.client.create_token("kept", None)
     with pytest.raises(ClientError) as refused:
@@ -138,7 +141,7 @@ def test_only_hashes_are_kept_and_a_restart_keeps_the_door(place: Place) -> None
     assert url_of(place) is None
 
 
-def test_beyond_the_loopback_a_token_must_be_there_first(place: Place) -> None:
+def test_a_listener_beyond_the_loopback_needs_a_token(place: ServerHome) -> None:
     refused = place.serve("--listen", "0.0.0.0:0")
     assert refused.returncode == 5
     assert "0.0.0.0:0 is open to other machines, and there is no token" in refused.stderr
@@ -148,15 +151,15 @@ def test_beyond_the_loopback_a_token_must_be_there_first(place: Place) -> None:
         assert (refused.returncode, "is no address to listen at" in refused.stderr) == (5, True), refused.stderr
 
 
-def test_a_file_of_tokens_that_cannot_be_read_opens_no_door(place: Place) -> None:
+def test_an_unreadable_file_of_tokens_prevents_the_start(place: ServerHome) -> None:
     place.home.tokens.write_text("{")
     refused = place.serve()
     assert refused.returncode == 5
     assert str(place.home.tokens) in refused.stderr
-    assert "next: to begin anew: mv " in refused.stderr
+    assert "next: to start over: mv " in refused.stderr
 
 
-def test_the_command_line_writes_a_token_for_its_owner_alone(open_place: Place, tmp_path: Path) -> None:
+def test_the_command_line_writes_a_token_for_its_owner_alone(open_place: ServerHome, tmp_path: Path) -> None:
     def ganger(*words: str) -> "subprocess.CompletedProcess[str]":
         command = [str(Path(sys.executable).parent / "ganger"), "token", *words]
         environment = {"GANGER_HOME": str(open_place.home.path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
@@ -179,30 +182,32 @@ def test_the_command_line_writes_a_token_for_its_owner_alone(open_place: Place, 
     assert ganger("revoke", "ci").returncode == 3
 
 
-def test_tokens_are_told_apart(tmp_path: Path) -> None:
+def test_tokens_are_distinguished(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     first, second = tokens.create("first", 100, None), tokens.create("second", 200, 1_000)
     assert first != second
     assert (tokens.holder(first, 10**15), tokens.holder(second, 999)) == ("first", "second")
     assert tokens.holder(second, 1_000) is None
-    again = Tokens(tmp_path / "tokens.json")
-    assert again.holder(first, 0) == "first"
-    assert [row.name for row in again.rows(1_000)] == ["first", "second"]
-    again.revoke("first")
+    reopened = Tokens(tmp_path / "tokens.json")
+    assert reopened.holder(first, 0) == "first"
+    assert [row.name for row in reopened.rows(1_000)] == ["first", "second"]
+    reopened.revoke("first")
     with pytest.raises(RequestError) as refused:
-        again.revoke("first")
+        reopened.revoke("first")
     assert (refused.value.status, refused.value.code) == (404, "no_such_token")
-    assert again.holder(first, 0) is None
+    assert reopened.holder(first, 0) is None
 
 
-def test_a_body_of_a_hundred_megabytes_is_refused_and_what_it_holds_is_not_repeated(open_place: Place) -> None:
+def test_a_body_of_a_hundred_megabytes_is_refused_and_not_repeated(open_place: ServerHome) -> None:
     token = open_place.client.create_token("large", None)
-    given = {"Authorization": bearer(token), "Content-Type": "application/json"}
+    headers = {"Authorization": bearer(token), "Content-Type": "application/json"}
     large = b'{"directory": "' + b"hidden" * 16_700_000 + b'"}'
     for announced in (True, False):
         link = http.client.HTTPConnection(url_of(open_place).removeprefix("http://"), timeout=60)
-        body = large if announced else (large[at : at + 1_000_000] for at in range(0, len(large), 1_000_000))
-        link.request("POST", "/api/v1/jobs", body, given, encode_chunked=not announced)
+        body = (
+            large if announced else (large[offset : offset + 1_000_000] for offset in range(0, len(large), 1_000_000))
+        )
+        link.request("POST", "/api/v1/jobs", body, headers, encode_chunked=not announced)
         answer = link.getresponse()
         problem = json.loads(answer.read())
         link.close()
@@ -213,7 +218,7 @@ def test_a_body_of_a_hundred_megabytes_is_refused_and_what_it_holds_is_not_repea
         "POST",
         "/jobs",
         {"directory": 7, "secrets": {"TOKEN": "hidden"}},
-        Authorization=given["Authorization"],
+        Authorization=headers["Authorization"],
     )
     assert (status, problem["code"], "hidden" in json.dumps(problem)) == (422, "invalid_request", False)
     assert "hidden" not in open_place.home.server_log.read_text()

@@ -1,4 +1,4 @@
-"""One embedded server for each test that wants one."""
+"""One embedded server for each test that requests it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs that come after others, on a real server: who starts when, who never does, and what is said of them."""
+"""Dependencies on a real server: when dependent jobs start, when they never do, and their sentences."""
 
 import pytest
 
@@ -13,31 +13,31 @@ def after(world: Embedded, job: str, when: str = "succeeded") -> str:
     return world.submit(["true"], name="later", after=[{"job": job, "when": when}])
 
 
-def test_a_job_starts_when_the_one_before_it_has_ended(world: Embedded) -> None:
+def test_a_job_starts_when_its_dependency_is_satisfied(world: Embedded) -> None:
     first = world.submit(name="first")
     later = after(world, "first", "failed")
     job = world.service.job(later)
     assert (job.row.state, job.reason.code if job.reason else "") == ("pending", "dependency")
     assert job.row.sentence == f"comes after {first}, which has not failed yet"
     assert world.service.explain(later).reason.remedy.endswith("says what that waits for")
-    assert [each.job for each in job.spec.after] == [first]
+    assert [dependency.job for dependency in job.spec.after] == [first]
     world.until(first, "running")
     world.service.stop(first)
     assert world.ended(later).row.state == "succeeded"
     assert world.service.job(later).attempts[0].started_ms >= world.service.job(first).row.ended_ms
 
 
-def test_what_cannot_come_true_any_more_ends_all_that_follows(world: Embedded) -> None:
+def test_an_impossible_dependency_ends_all_dependent_jobs(world: Embedded) -> None:
     first = world.submit(FAILS, name="first", after=[{"job": world.submit(name="gate"), "when": "ended"}])
     second = after(world, first)
     third = after(world, second)
     world.service.stop("gate")
     assert world.ended(third).row.state == "stopped"
-    assert world.service.job(second).row.sentence == f"never started: it was to come after {first} has succeeded"
+    assert world.service.job(second).row.sentence == f"never started: it was to start after {first} has succeeded"
     assert world.service.job(first).row.state == "failed"
 
 
-def test_what_has_ended_already_is_looked_at_when_a_job_is_submitted(world: Embedded) -> None:
+def test_ended_dependencies_are_checked_at_submission(world: Embedded) -> None:
     failed = world.submit(FAILS, name="failed")
     world.ended(failed)
     assert world.ended(after(world, failed, "failed")).row.state == "succeeded"
@@ -46,7 +46,7 @@ def test_what_has_ended_already_is_looked_at_when_a_job_is_submitted(world: Embe
     assert refused.value.code == "cannot_come_true"
 
 
-def test_a_chain_written_in_one_file_runs_in_its_order(world: Embedded) -> None:
+def test_a_chain_in_one_file_runs_in_order(world: Embedded) -> None:
     text = """\
 name: third
 run: date +%s%N > third
@@ -67,7 +67,7 @@ after: [{job: first}]
     assert times == sorted(times)
 
 
-def test_one_that_waits_for_others_can_be_stopped_suspended_and_outlive_a_change(world: Embedded) -> None:
+def test_a_dependent_job_can_be_stopped_suspended_and_changed(world: Embedded) -> None:
     first = world.submit(name="first")
     later = after(world, first, "ended")
     world.service.suspend(later, suspended=True)
@@ -83,11 +83,11 @@ def test_one_that_waits_for_others_can_be_stopped_suspended_and_outlive_a_change
     assert world.ended(stopped).row.sentence == "stopped by its owner"
 
 
-def test_a_retry_forgets_what_was_deleted_meanwhile(world: Embedded) -> None:
+def test_a_retry_drops_deleted_dependencies(world: Embedded) -> None:
     first = world.submit(["true"], name="first")
     second = after(world, first)
     world.ended(second)
     world.service.delete(first)
-    again = world.service.retry(second)[0]
-    assert again.spec.after == ()
-    assert world.ended(again.row.id).row.state == "succeeded"
+    retried = world.service.retry(second)[0]
+    assert retried.spec.after == ()
+    assert world.ended(retried.row.id).row.state == "succeeded"

@@ -1,4 +1,4 @@
-"""Four real ranks on two virtual nodes are told to save at the same steps, though each goes at its own pace."""
+"""Four real ranks on two virtual nodes checkpoint at the same steps, though each runs at its own pace."""
 
 import json
 import sys
@@ -41,31 +41,31 @@ def _submit(world: Embedded, report: str, asks: str, **checkpoint: object) -> st
 
 
 def _answers(work: Path) -> dict[int, dict[int, bool]]:
-    """The answer at each step, by rank. Only the first one at a step may be True."""
-    found: dict[int, dict[int, bool]] = defaultdict(dict)
+    """Return the answer at each step, by rank. Only the first one at a step may be True."""
+    answers_of: dict[int, dict[int, bool]] = defaultdict(dict)
     for rank in range(4):
         path = work / f"answers-{rank}"
         for line in path.read_text().splitlines() if path.exists() else ():
             step, answers = json.loads(line)
             assert True not in answers[1:]
-            found[rank][step] = answers[0]
-    return found
+            answers_of[rank][step] = answers[0]
+    return answers_of
 
 
 def _saves(work: Path) -> list[list[int]]:
-    """The steps at which each rank was told to save."""
+    """Return the steps at which each rank was asked to save."""
     return [[step for step, answer in steps.items() if answer] for steps in _answers(work).values()]
 
 
 def _check_agreement(work: Path) -> None:
     answers = _answers(work)
     for step in set().union(*answers.values()):
-        told = {steps[step] for steps in answers.values() if step in steps}
-        assert len(told) == 1, f"ranks differ at step {step}: {[steps.get(step) for steps in answers.values()]}"
+        distinct = {steps[step] for steps in answers.values() if step in steps}
+        assert len(distinct) == 1, f"ranks differ at step {step}: {[steps.get(step) for steps in answers.values()]}"
 
 
 @pytest.mark.parametrize(("report", "asks"), [STEPS, CALLS], ids=["by_step", "by_call"])
-def test_ranks_save_at_the_same_steps_again_and_again(world: Embedded, report: str, asks: str) -> None:
+def test_ranks_save_at_the_same_steps_repeatedly(world: Embedded, report: str, asks: str) -> None:
     job = _submit(world, report, asks, every="0.4s")
     wait_until(lambda: len(saves := _saves(world.work)) == 4 and min(map(len, saves)) >= 3, "each saves three times")
     (world.work / "enough").touch()
@@ -74,12 +74,12 @@ def test_ranks_save_at_the_same_steps_again_and_again(world: Embedded, report: s
 
 
 @pytest.mark.parametrize("every", [{}, {"every": "1h"}], ids=["no_period", "long_period"])
-def test_a_notice_has_all_ranks_save_once_at_the_same_step(world: Embedded, every: dict[str, object]) -> None:
+def test_a_notice_makes_all_ranks_save_once_at_the_same_step(world: Embedded, every: dict[str, object]) -> None:
     job = _submit(world, *STEPS, grace="20s", **every)
     wait_until(lambda: len(answers := _answers(world.work)) == 4 and min(map(len, answers.values())) > 20, "all step")
     assert not any(_saves(world.work))
     world.service.suspend(job, suspended=True)
-    wait_until(lambda: all(_saves(world.work)), "each is told to save")
+    wait_until(lambda: all(_saves(world.work)), "each is asked to save")
     (step,) = {tuple(saves) for saves in _saves(world.work)}
     assert len(step) == 1
     wait_until(lambda: all(max(steps) > step[0] + 3 for steps in _answers(world.work).values()), "they go on")

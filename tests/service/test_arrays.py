@@ -1,4 +1,4 @@
-"""Array jobs on a real server: elements run as jobs of their own, an array is one job to whoever looks at it."""
+"""Array jobs on a real server: elements run as jobs of their own, and an array is one job in listings."""
 
 import json
 
@@ -17,12 +17,12 @@ WRITES = python(
 )
 
 
-def states(world: Embedded, array: str, *wanted: str) -> dict[int, str]:
-    page = world.service.elements(array, states=wanted, limit=100, cursor=None)
+def states(world: Embedded, array: str, *filters: str) -> dict[int, str]:
+    page = world.service.elements(array, states=filters, limit=100, cursor=None)
     return {row["index"]: row["state"] for row in page.items}
 
 
-def test_every_element_runs_once_and_the_array_ends_as_the_worst_of_them(world: Embedded) -> None:
+def test_every_element_runs_once_and_the_worst_one_decides_the_state(world: Embedded) -> None:
     array = world.submit(WRITES, name="sweep", array="0-2,4,10-30:10%2", retry={"max": 0})
     row = world.ended(array).row
     assert (row.state, row.exit_code, row.elements) == ("failed", 5, {"succeeded": 6, "failed": 1})
@@ -38,7 +38,7 @@ def test_every_element_runs_once_and_the_array_ends_as_the_worst_of_them(world: 
     assert [row["id"] for row in listed] == [array]
 
 
-def test_no_more_run_at_a_time_than_the_limit_and_untouched_elements_have_rows(world: Embedded) -> None:
+def test_the_limit_holds_and_elements_without_a_gang_have_rows(world: Embedded) -> None:
     array = world.submit(array="0-9%2")
     world.until(f"{array}[0]", "running")
     job = world.until(f"{array}[1]", "running")
@@ -57,12 +57,12 @@ def test_no_more_run_at_a_time_than_the_limit_and_untouched_elements_have_rows(w
     assert (row.state, row.elements) == ("stopped", {"stopped": 10})
     assert states(world, array) == dict.fromkeys(range(10), "stopped")
     ledgers = [world.service.job(f"{array}[{index}]").ledger for index in range(10)]
-    assert all(ledger.queued_ms for ledger in ledgers[3:]), "those that never began have waited"
+    assert all(ledger.queued_ms for ledger in ledgers[3:]), "those that never started were pending"
     assert world.service.job(array).ledger == total(ledgers)
-    assert world.service.job(f"{array}[7]").row.sentence == "stopped before it began"
+    assert world.service.job(f"{array}[7]").row.sentence == "stopped before it started"
 
 
-def test_one_element_alone_is_stopped_suspended_and_run_again(world: Embedded) -> None:
+def test_one_element_is_stopped_suspended_and_run_again(world: Embedded) -> None:
     array = world.submit(["true"], name="a", array="0-3%1", after=[{"job": world.submit(name="gate"), "when": "ended"}])
     world.service.stop(f"{array}[1]")
     world.service.suspend(f"{array}[2]", suspended=True)
@@ -72,12 +72,12 @@ def test_one_element_alone_is_stopped_suspended_and_run_again(world: Embedded) -
     assert world.service.job(array).row.state == "suspended"
     world.service.suspend(array, suspended=False)
     assert world.ended(array).row.elements == {"succeeded": 3, "stopped": 1}
-    again = world.service.retry(f"{array}[1]")[0].row
-    assert world.ended(again.id).row.elements == {"succeeded": 1}
-    assert states(world, again.id) == {1: "succeeded"}
+    retried = world.service.retry(f"{array}[1]")[0].row
+    assert world.ended(retried.id).row.elements == {"succeeded": 1}
+    assert states(world, retried.id) == {1: "succeeded"}
 
 
-def test_jobs_come_after_an_array_and_after_one_element(world: Embedded) -> None:
+def test_jobs_depend_on_an_array_and_on_one_element(world: Embedded) -> None:
     array = world.submit(WRITES, name="a", array="3,4,5", retry={"max": 0})
     element = world.submit(["true"], after=[{"job": f"{array}[3]"}])
     whole = world.submit(["true"], after=[{"job": "a", "when": "failed"}])
@@ -86,11 +86,11 @@ def test_jobs_come_after_an_array_and_after_one_element(world: Embedded) -> None
     assert world.service.job(whole).attempts[0].started_ms >= world.service.job(array).row.ended_ms
 
 
-def test_what_belongs_to_one_element_is_refused_of_an_array_and_the_other_way_round(world: Embedded) -> None:
+def test_requests_for_elements_and_for_arrays_are_told_apart(world: Embedded) -> None:
     array = world.submit(["true"], array="0-1")
     world.ended(array)
     plain = world.submit(["true"])
-    for ask, code in (
+    for request, code in (
         (lambda: world.service.lines(LogQuery(job=array)), "is_array"),
         (lambda: world.service.delete(f"{array}[0]"), "is_element"),
         (lambda: world.service.describe(f"{array}[0]", {"a": "b"}, None), "is_element"),
@@ -98,7 +98,7 @@ def test_what_belongs_to_one_element_is_refused_of_an_array_and_the_other_way_ro
         (lambda: world.service.elements(plain, states=(), limit=1, cursor=None), "not_an_array"),
     ):
         with pytest.raises(RequestError) as refused:
-            ask()
+            request()
         assert refused.value.code == code
     assert [line.text for line in world.service.lines(LogQuery(job=f"{array}[0]"))] == []
     world.service.delete(array)

@@ -1,4 +1,4 @@
-"""What one may ask about jobs: listings, one job, why it waits, what it wrote, and making it end."""
+"""Queries and requests about jobs: listings, one job, explanations, logs, and stopping."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,30 +19,30 @@ def listed(world: Embedded, **query: Any) -> list[str]:
 
 
 def page(
-    world: Embedded, *, everything: bool = False, limit: int = 50, cursor: str | None = None, **wanted: Any
+    world: Embedded, *, everything: bool = False, limit: int = 50, cursor: str | None = None, **fields: Any
 ) -> Page:
-    return world.service.jobs(JobFilter(**wanted), everything=everything, limit=limit, cursor=cursor)
+    return world.service.jobs(JobFilter(**fields), everything=everything, limit=limit, cursor=cursor)
 
 
 def pages(world: Embedded, **query: Any) -> list[list[str]]:
-    """Every page, following the cursors."""
-    found, cursor = [], None
+    """Return every page, following the cursors."""
+    pages_found, cursor = [], None
     while True:
         part = page(world, cursor=cursor, **query)
-        found.append([row["id"] for row in part.items])
+        pages_found.append([row["id"] for row in part.items])
         cursor = part.next
         if cursor is None:
-            return found
+            return pages_found
 
 
-def waiting_world(world: Embedded) -> Embedded:
+def cordon_all(world: Embedded) -> Embedded:
     for node in world.service.nodes():
         world.service.cordon(node.name, cordoned=True)
     return world
 
 
 def test_pages_are_newest_first_without_gap_or_repeat(world: Embedded) -> None:
-    made = [waiting_world(world).submit() for _ in range(25)]
+    made = [cordon_all(world).submit() for _ in range(25)]
     for query in ({"everything": True}, {"states": ("pending",)}, {}):
         assert list(chain(*pages(world, limit=10, **query))) == made[::-1]
         assert [len(page) for page in pages(world, limit=10, **query)] == [10, 10, 5]
@@ -60,14 +60,14 @@ def test_a_live_job_is_never_hidden_behind_ended_ones(world: Embedded) -> None:
     assert listed(world, states=("succeeded",)) == ended[::-1]
 
 
-def test_bad_questions_about_listings_are_refused(world: Embedded) -> None:
+def test_invalid_listing_queries_are_refused(world: Embedded) -> None:
     for query, code in (({"states": ("sleeping",)}, "invalid_request"), ({"cursor": "x"}, "bad_cursor")):
         with pytest.raises(RequestError) as refused:
             listed(world, **query)
         assert refused.value.code == code
 
 
-def test_a_job_is_found_by_id_and_by_name_the_newest(world: Embedded) -> None:
+def test_a_job_is_found_by_id_or_the_newest_by_name(world: Embedded) -> None:
     first, second = (world.submit(name="train") for _ in range(2))
     assert world.service.find(first) == first
     assert world.service.find("train") == second
@@ -77,45 +77,45 @@ def test_a_job_is_found_by_id_and_by_name_the_newest(world: Embedded) -> None:
     assert "train" in refused.value.next
 
 
-def test_a_waiting_job_says_the_same_everywhere_and_a_dry_run_said_it_before(world: Embedded) -> None:
+def test_a_pending_reason_is_the_same_everywhere_and_in_a_dry_run(world: Embedded) -> None:
     world.submit(name="holder", nodes=2, resources={"gpu": "h100:4"})
-    wanted = {"name": "second", "resources": {"gpu": "h100:1"}}
+    fields = {"name": "second", "resources": {"gpu": "h100:1"}}
     before = world.service.seq()
-    told = world.service.dry_run(world.asked(**wanted))
-    assert (world.service.seq(), told.starts_now) == (before, False)
-    name = world.submit(**wanted)
-    wait_until(lambda: world.service.job(name).reason, "a round has seen it")
+    dry_run = world.service.dry_run(world.submission(**fields))
+    assert (world.service.seq(), dry_run.starts_now) == (before, False)
+    name = world.submit(**fields)
+    wait_until(lambda: world.service.job(name).reason, "a cycle has seen it")
     job, explained = world.service.job(name), world.service.explain(name)
     row = page(world, states=("pending",), limit=1).items[0]
-    assert told.reason is not None
+    assert dry_run.reason is not None
     assert job.reason is not None
-    assert told.reason.sentence == job.reason.sentence == job.row.sentence == explained.sentence == row["sentence"]
+    assert dry_run.reason.sentence == job.reason.sentence == job.row.sentence == explained.sentence == row["sentence"]
     assert "holder-" in job.row.sentence
     assert (explained.position, explained.waiting, explained.state) == (1, 1, "pending")
 
 
-def test_a_dry_run_is_what_the_next_round_does(world: Embedded) -> None:
+def test_a_dry_run_predicts_the_next_cycle(world: Embedded) -> None:
     for shape in ({"nodes": 2, "resources": {"gpu": "h100:4"}}, {"nodes": 3}, {"resources": {"gpu": "a100:2"}}):
-        asked = world.asked(framework="torch", env={"SEED": "1"}, **shape)
-        told = world.service.dry_run(asked)
-        assert told.starts_now
-        assert told.environment["WORLD_SIZE"] == str(len(told.nodes) * told.spec.processes_per_node)
-        assert {"SEED", "PATH"}.isdisjoint(told.environment)
-        name = world.service.submit(asked)[0].row.id
-        assert world.until(name, "running").row.nodes == told.nodes
+        submission = world.submission(framework="torch", env={"SEED": "1"}, **shape)
+        dry_run = world.service.dry_run(submission)
+        assert dry_run.starts_now
+        assert dry_run.environment["WORLD_SIZE"] == str(len(dry_run.nodes) * dry_run.spec.processes_per_node)
+        assert {"SEED", "PATH"}.isdisjoint(dry_run.environment)
+        name = world.service.submit(submission)[0].row.id
+        assert world.until(name, "running").row.nodes == dry_run.nodes
         world.service.stop(name)
         world.ended(name)
 
 
-def test_a_dry_run_of_roles_tells_what_rank_0_runs_and_each_node_once(world: Embedded) -> None:
+def test_a_dry_run_of_roles_shows_the_command_of_rank_0_and_each_node_once(world: Embedded) -> None:
     sizes = {"chief": {"resources": {"cpu": 1}, "run": "lead"}, "ps": {"count": 2, "resources": {"cpu": 1}}}
     roles = {name: {"run": "serve", **role} for name, role in sizes.items()}
-    told = world.service.dry_run(world.asked(roles=roles))
-    assert told.argv == ("/bin/sh", "-c", "lead")
-    assert len(told.nodes) == len(set(told.nodes)) > 0
+    dry_run = world.service.dry_run(world.submission(roles=roles))
+    assert dry_run.argv == ("/bin/sh", "-c", "lead")
+    assert len(dry_run.nodes) == len(set(dry_run.nodes)) > 0
 
 
-def test_a_job_that_does_not_wait_says_so(world: Embedded) -> None:
+def test_explain_of_a_job_that_is_not_pending(world: Embedded) -> None:
     name = world.submit()
     world.until(name, "running")
     assert "running" in world.service.explain(name).sentence
@@ -126,11 +126,11 @@ def test_a_job_that_does_not_wait_says_so(world: Embedded) -> None:
     assert "been stopped" in explained.sentence
 
 
-def test_stopping_a_waiting_and_a_running_job(world: Embedded) -> None:
+def test_stopping_a_pending_and_a_running_job(world: Embedded) -> None:
     running = world.submit()
     world.until(running, "running")
-    waiting = waiting_world(world).submit()
-    for name in (waiting, running):
+    pending = cordon_all(world).submit()
+    for name in (pending, running):
         world.service.stop(name)
         job = world.ended(name)
         assert (job.row.state, job.row.exit_code) == ("stopped", None)
@@ -138,13 +138,11 @@ def test_stopping_a_waiting_and_a_running_job(world: Embedded) -> None:
             world.service.stop(name)
         assert (refused.value.code, refused.value.status) == ("already_ended", 409)
     assert [attempt.outcome for attempt in world.service.job(running).attempts] == ["stopped"]
-    assert world.service.job(waiting).attempts == ()
+    assert world.service.job(pending).attempts == ()
 
 
-def test_a_job_that_ends_just_before_it_is_asked_for_something_has_ended(
-    world: Embedded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting_world(world)
+def test_a_request_for_a_job_that_ends_at_that_moment(world: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    cordon_all(world)
     requests: list[Callable[[str], object]] = [
         world.service.stop,
         lambda name: world.service.set_priority(name, 7),
@@ -165,7 +163,7 @@ def test_a_job_that_ends_just_before_it_is_asked_for_something_has_ended(
         assert (refused.value.code, refused.value.next) == ("already_ended", f"ganger get {name}")
 
 
-def test_only_an_ended_job_can_be_deleted_and_then_it_is_gone(world: Embedded) -> None:
+def test_only_an_ended_job_can_be_deleted(world: Embedded) -> None:
     name = world.submit()
     world.until(name, "running")
     with pytest.raises(RequestError) as refused:
@@ -184,8 +182,8 @@ def test_only_an_ended_job_can_be_deleted_and_then_it_is_gone(world: Embedded) -
 
 
 def test_logs_end_with_the_job_and_hold_every_line(world: Embedded) -> None:
-    says = "import sys\nfor n in range(200): print(n, flush=True)\nprint('over', file=sys.stderr)"
-    name = world.submit(python(says))
+    script = "import sys\nfor n in range(200): print(n, flush=True)\nprint('over', file=sys.stderr)"
+    name = world.submit(python(script))
     followed = [line for line in world.service.follow(LogQuery(job=name)) if line]
     assert [line.text for line in followed if line.stream == "o"] == [str(n) for n in range(200)]
     assert [line.text for line in followed if line.stream == "e"] == ["over"]
@@ -193,21 +191,21 @@ def test_logs_end_with_the_job_and_hold_every_line(world: Embedded) -> None:
     assert list(world.service.lines(LogQuery(job=name, tail=2))) == followed[-2:]
 
 
-def test_the_log_tells_the_story_of_one_job_and_of_all(world: Embedded) -> None:
+def test_events_of_one_job_and_of_all(world: Embedded) -> None:
     names = [world.submit(["true"]) for _ in range(2)]
     for name in names:
         world.ended(name)
     rows = world.service.events(after=0, gang=None, limit=1_000)
     assert [row.seq for row in rows] == list(range(1, world.service.seq() + 1))
     assert world.service.events(after=3, gang=None, limit=2) == rows[3:5]
-    story = world.service.events(after=0, gang=names[0], limit=100)
-    assert [row.kind for row in story] == ["submitted", "decided", "started", "finished", "cleared"]
-    assert {row.job for row in story} == {names[0]}
-    assert story == [row for row in rows if row.job == names[0]]
-    assert all(names[0] in row.sentence for row in story)
+    job_rows = world.service.events(after=0, gang=names[0], limit=100)
+    assert [row.kind for row in job_rows] == ["submitted", "decided", "started", "finished", "cleared"]
+    assert {row.job for row in job_rows} == {names[0]}
+    assert job_rows == [row for row in rows if row.job == names[0]]
+    assert all(names[0] in row.sentence for row in job_rows)
 
 
-def test_views_hold_what_json_can_hold(world: Embedded) -> None:
+def test_views_are_json(world: Embedded) -> None:
     name = world.submit(["true"])
     world.ended(name)
     for view in (world.service.job(name), world.service.explain(name), world.service.server()):
@@ -215,7 +213,7 @@ def test_views_hold_what_json_can_hold(world: Embedded) -> None:
 
 
 def plain(value: Any) -> bool:
-    """Whether a value is made of what JSON has."""
+    """Return whether a value consists of JSON types."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and plain(item) for key, item in value.items())
     if isinstance(value, list | tuple):

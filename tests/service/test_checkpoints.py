@@ -1,5 +1,4 @@
-"""Checkpoints of a real job: one that is broken, or that it fails on, is passed over, and it is said; old ones go; one
-that all ranks write together is whole or not there."""
+"""Checkpoints of a real job: broken ones are skipped and reported, old ones removed, sharded saves are atomic."""
 
 import json
 
@@ -25,19 +24,19 @@ if os.environ["GANGER_ATTEMPT"] == "1":
 """
 
 
-def test_broken_checkpoints_are_passed_over_and_that_is_said(world: Embedded) -> None:
+def test_broken_checkpoints_are_skipped_and_reported(world: Embedded) -> None:
     name = world.submit(python(CORRUPTS), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0})
     job = world.ended(name)
     assert job.row.state == "succeeded"
     first, second = job.attempts
     assert (first.resumed_step, first.passed, second.resumed_step) == (None, (), 2)
-    said = (
-        "the checkpoint of step 4 is passed over: model.pt has 3 bytes instead of 10",
-        "the checkpoint of step 3 is passed over: ganger-checkpoint.json cannot be read (No such file or directory)",
+    sentences = (
+        "the checkpoint of step 4 is skipped: model.pt has 3 bytes instead of 10",
+        "the checkpoint of step 3 is skipped: ganger-checkpoint.json cannot be read (No such file or directory)",
     )
-    assert second.passed == said
+    assert second.passed == sentences
     (event,) = world.service.events(after=0, gang=name, limit=100, kinds=("resumed",))
-    assert event.sentence == f"{name} (attempt 2) goes on from the checkpoint of step 2; {said[0]}; {said[1]}"
+    assert event.sentence == f"{name} (attempt 2) goes on from the checkpoint of step 2; {sentences[0]}; {sentences[1]}"
     assert job.checkpoint_step == 4
     lines = world.service.lines(LogQuery(job=name, generation=2))
     assert [line.text for line in lines if line.stream == "o"] == ["from 2 0002"]
@@ -45,14 +44,14 @@ def test_broken_checkpoints_are_passed_over_and_that_is_said(world: Embedded) ->
     assert (loss.cause, loss.failures, loss.restarts) == ("rank_failed", 1, 1)
 
 
-def test_a_job_that_begins_from_what_another_left_says_so(world: Embedded) -> None:
+def test_a_job_that_resumes_from_another_jobs_checkpoint_reports_it(world: Embedded) -> None:
     saves = CORRUPTS.partition("if os.environ")[0]
     world.ended(world.submit(python(saves), name="one", checkpoint={"dir": "ckpt", "keep": 2}))
     assert sorted(path.name for path in (world.work / "ckpt").glob("step-*")) == ["step-000000003", "step-000000004"]
-    again = world.ended(world.submit(python(saves), name="two", checkpoint={"dir": "ckpt"}))
-    assert again.attempts[0].resumed_step == again.checkpoint_step == 4
-    anew = world.ended(world.submit(python(saves), name="three", checkpoint={"dir": "ckpt", "resume": "never"}))
-    assert (anew.attempts[0].resumed_step, anew.checkpoint_step) == (None, 4)
+    second = world.ended(world.submit(python(saves), name="two", checkpoint={"dir": "ckpt"}))
+    assert second.attempts[0].resumed_step == second.checkpoint_step == 4
+    third = world.ended(world.submit(python(saves), name="three", checkpoint={"dir": "ckpt", "resume": "never"}))
+    assert (third.attempts[0].resumed_step, third.checkpoint_step) == (None, 4)
 
 
 POISONED = """
@@ -75,7 +74,7 @@ print("sum", state["sum"], flush=True)
 """
 
 
-def test_a_checkpoint_that_a_job_fails_on_is_passed_over_and_that_is_said(world: Embedded) -> None:
+def test_a_checkpoint_that_a_job_fails_on_is_skipped_and_reported(world: Embedded) -> None:
     script = POISONED.replace("POISON", "(4,)")
     name = world.submit(python(script), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0})
     job = world.ended(name)
@@ -85,21 +84,21 @@ def test_a_checkpoint_that_a_job_fails_on_is_passed_over_and_that_is_said(world:
         ("failed", 4),
         ("finished", 3),
     ]
-    passed = "the checkpoint of step 4 is passed over: an attempt that resumed from it failed"
+    passed = "the checkpoint of step 4 is skipped: an attempt that began from it failed"
     assert job.attempts[2].passed == (passed,)
-    told = [
+    sentences = [
         event.sentence for event in world.service.events(after=0, gang=name, limit=100, kinds=("resumed", "decided"))
     ]
     node = job.attempts[2].nodes[0]
-    assert f"{name} starts (attempt 3) on {node}; it passes over checkpoints that attempts failed on: step 4" in told
-    assert f"{name} (attempt 3) goes on from the checkpoint of step 3; {passed}" in told
+    assert f"{name} starts (attempt 3) on {node}; it skips checkpoints that attempts failed on: step 4" in sentences
+    assert f"{name} (attempt 3) goes on from the checkpoint of step 3; {passed}" in sentences
     lines = world.service.lines(LogQuery(job=name, generation=3))
     assert [line.text for line in lines if line.stream == "o"] == ["from 3", "sum 21"]
     saved = json.loads((world.work / "ckpt" / "step-000000004" / "ganger-checkpoint.json").read_text())
     assert saved["attempt"] == 3, "the step is saved anew"
 
 
-def test_a_job_that_fails_alike_on_two_checkpoints_ends_and_names_them(world: Embedded) -> None:
+def test_a_job_that_fails_equally_on_two_checkpoints_ends_and_names_them(world: Embedded) -> None:
     script = POISONED.replace("POISON", "(1, 2, 3, 4)")
     name = world.submit(python(script), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0})
     job = world.ended(name)
@@ -132,7 +131,7 @@ for step in range(start.step + 1 if start else 1, 6):
 """
 
 
-def test_a_rank_that_is_killed_in_a_sharded_save_leaves_nothing_of_it(world: Embedded) -> None:
+def test_a_rank_killed_in_a_sharded_save_leaves_no_part_of_it(world: Embedded) -> None:
     name = world.submit(
         python(SHARDED), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0}, nproc_per_node=4
     )

@@ -1,4 +1,4 @@
-"""Queues and nodes: what is shown of them, what may be changed, what is refused."""
+"""Queues and nodes: their views, their changes, and refused changes."""
 
 import time
 from dataclasses import replace
@@ -27,7 +27,7 @@ REFUSED_QUEUES = {
     "lends less than nothing": (Queue(name="a", lending=Amount(cpu_milli=-1)), "lending.cpu_milli is -1"),
     "more than can be counted": (Queue(name="a", nominal=Amount(memory_bytes=1 << 70)), "nominal.memory_bytes is"),
     "less than no job": (Queue(name="a", user_limits=UserLimits(jobs=-1)), "user_limits.jobs is -1"),
-    "no weight": (Queue(name="a", weight=0), "weight is 0, but must be from 1 to 1000"),
+    "no weight": (Queue(name="a", weight=0), "weight is 0: it is from 1 to 1000"),
     "a negative weight": (Queue(name="a", weight=-3), "weight is -3"),
     "a huge weight": (Queue(name="a", weight=10**9), "weight is 1000000000"),
     "less than nothing of a type": (Queue(name="a", nominal=Amount(gpu_types={"h100": -1})), "nominal.gpu_types.h100"),
@@ -47,7 +47,7 @@ REFUSED_QUEUES = {
 }
 
 
-def test_the_queues_that_are_always_there(world: Embedded) -> None:
+def test_permanent_queues(world: Embedded) -> None:
     assert [(row.name, row.parent) for row in world.service.queues()] == [("root", None), ("default", "root")]
     for name in ("root", "default"):
         with pytest.raises(RequestError) as refused:
@@ -56,7 +56,7 @@ def test_the_queues_that_are_always_there(world: Embedded) -> None:
 
 
 @pytest.mark.parametrize(("queue", "word"), REFUSED_QUEUES.values(), ids=REFUSED_QUEUES)
-def test_a_wrong_queue_is_refused(world: Embedded, queue: Queue, word: str) -> None:
+def test_an_invalid_queue_is_refused(world: Embedded, queue: Queue, word: str) -> None:
     world.service.set_queue(Queue(name="top", nominal=Amount(gpus=8)))
     world.service.set_queue(Queue(name="low", parent="top", nominal=Amount(gpus=4)))
     before = world.service.queues()
@@ -67,7 +67,7 @@ def test_a_wrong_queue_is_refused(world: Embedded, queue: Queue, word: str) -> N
     assert world.service.queues() == before
 
 
-def test_a_queue_shows_what_it_may_use_and_what_it_uses(world: Embedded) -> None:
+def test_a_queue_shows_its_quota_and_usage(world: Embedded) -> None:
     row = world.service.set_queue(Queue(name="nlp", nominal=Amount(gpus=6), borrowing=Amount(gpus=0)))
     assert (row.used["gpus"], row.available["gpus"], row.available["cpu_milli"]) == (0, 6, None)
     name = world.submit(queue="nlp", resources={"gpu": 4})
@@ -79,7 +79,7 @@ def test_a_queue_shows_what_it_may_use_and_what_it_uses(world: Embedded) -> None
     assert (replaced.nominal["gpus"], replaced.borrowing["gpus"]) == (8, None)
 
 
-def test_a_queue_shows_what_is_used_below_it_also_of_what_is_lent_to_nobody(world: Embedded) -> None:
+def test_a_queue_shows_the_usage_below_it_also_without_lending(world: Embedded) -> None:
     world.service.set_queue(Queue(name="ai", nominal=Amount(gpus=6), borrowing=Amount(gpus=0), lending=Amount(gpus=0)))
     world.service.set_queue(Queue(name="nlp", parent="ai", nominal=Amount(gpus=4), lending=Amount(gpus=1)))
     world.until(world.submit(queue="nlp", resources={"gpu": 4}), "running")
@@ -92,11 +92,11 @@ def test_a_queue_shows_what_is_used_below_it_also_of_what_is_lent_to_nobody(worl
     assert (server.running, server.pending) == (1, 1)
 
 
-def test_a_quota_is_raised_by_what_is_told(world: Embedded) -> None:
+def test_a_quota_is_raised_by_the_suggested_command(world: Embedded) -> None:
     ai = Queue(name="ai", nominal=Amount(gpus=6), borrowing=Amount(gpus=0))
     world.service.set_queue(ai)
     world.service.set_queue(Queue(name="nlp", parent="ai", nominal=Amount(gpus=4), lending=Amount(gpus=1)))
-    with pytest.raises(RequestError, match="queue ai may use at most 3 GPUs when nobody else uses any") as refused:
+    with pytest.raises(RequestError, match="queue ai may use at most 3 GPUs when no other queue uses any") as refused:
         world.submit(queue="ai", resources={"gpu": 4})
     assert refused.value.next.endswith("ganger queue set ai --gpus 7")
     world.service.set_queue(replace(ai, nominal=Amount(gpus=7)))
@@ -104,16 +104,16 @@ def test_a_quota_is_raised_by_what_is_told(world: Embedded) -> None:
 
 
 @pytest.mark.parametrize("limit", ["time_ms", "queue_time_ms"])
-def test_no_job_could_be_where_none_may_take_any_time(world: Embedded, limit: str) -> None:
+def test_a_limit_of_no_time_is_refused(world: Embedded, limit: str) -> None:
     queue = Queue(name="x", user_limits=UserLimits(**{limit: 0}))
-    with pytest.raises(RequestError, match=f"user_limits.{limit} is 0, and no job takes no time"):
+    with pytest.raises(RequestError, match=f"user_limits.{limit} is 0, which no job can meet"):
         world.service.set_queue(queue)
     state = State()
     fold(state, e.Stamped(1, 0, e.QueueSet(queue=queue)))
-    assert "x" in state.tree.index, "a log that has one is still read"
+    assert "x" in state.tree.index, "a log with such a queue can still be read"
 
 
-def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:
+def test_only_an_empty_queue_is_deleted(world: Embedded) -> None:
     world.service.set_queue(Queue(name="top"))
     world.service.set_queue(Queue(name="low", parent="top"))
     name = world.submit(queue="low")
@@ -130,7 +130,7 @@ def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:
     assert refused.value.status == 404
 
 
-def test_what_ran_in_a_queue_is_found_when_that_is_gone(world: Embedded) -> None:
+def test_jobs_of_a_deleted_queue_are_found(world: Embedded) -> None:
     def rows(queue: str) -> list[str]:
         page = world.service.jobs(JobFilter(queue=queue), everything=False, limit=9, cursor=None)
         return [row["id"] for row in page.items]
@@ -145,14 +145,14 @@ def test_what_ran_in_a_queue_is_found_when_that_is_gone(world: Embedded) -> None
     world.ended(name)
     world.service.delete_queue("low")
     assert (rows("low"), report("low")) == ([name], {"stopped": 1})
-    for look in (rows, report):
+    for query in (rows, report):
         with pytest.raises(RequestError) as refused:
-            look("defalt")
-        told = refused.value
-        assert (told.code, told.next, told.status) == ("no_such_queue", "did you mean default?", 404)
+            query("defalt")
+        error = refused.value
+        assert (error.code, error.next, error.status) == ("no_such_queue", "did you mean default?", 404)
 
 
-def test_nodes_show_what_is_free_and_who_has_the_rest(world: Embedded) -> None:
+def test_nodes_show_what_is_free_and_the_gangs_on_them(world: Embedded) -> None:
     name = world.submit(nodes=2, resources={"gpu": "h100:3", "cpu": 2, "memory": "512Mi"})
     world.until(name, "running")
     n1, n2, n3 = world.service.nodes()
@@ -161,7 +161,7 @@ def test_nodes_show_what_is_free_and_who_has_the_rest(world: Embedded) -> None:
     assert (n3.gpus_free, n3.gangs, n3.domains, n3.gpu_type) == (2, (), {"rack": "r2"}, "a100")
 
 
-def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(world: Embedded) -> None:
+def test_a_cordoned_node_keeps_running_jobs_and_gets_no_new_ones(world: Embedded) -> None:
     runs = world.submit(resources={"gpu": "a100:1"})
     world.until(runs, "running")
     before = world.service.seq()
@@ -178,7 +178,7 @@ def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(world: Embedded) 
     assert refused.value.status == 404
 
 
-def test_what_runs_on_a_drained_node_starts_elsewhere(world: Embedded) -> None:
+def test_jobs_of_a_drained_node_start_elsewhere(world: Embedded) -> None:
     name = world.submit(resources={"gpu": "h100:1"}, retry={"max": 0})
     world.until(name, "running")
     (node,) = world.service.job(name).row.nodes
@@ -195,7 +195,7 @@ def test_what_runs_on_a_drained_node_starts_elsewhere(world: Embedded) -> None:
     assert refused.value.code == "no_such_node"
 
 
-def test_what_runs_on_a_node_when_its_maintenance_begins_starts_elsewhere(world: Embedded) -> None:
+def test_jobs_of_a_node_start_elsewhere_when_its_maintenance_begins(world: Embedded) -> None:
     name = world.submit(resources={"gpu": "h100:1"}, retry={"max": 0})
     (node,) = world.until(name, "running").row.nodes
     now_ms = int(time.time() * 1000)
@@ -205,16 +205,16 @@ def test_what_runs_on_a_node_when_its_maintenance_begins_starts_elsewhere(world:
     while (job := world.until(name, "running")).row.generation == 1:
         world.service.wait(world.service.seq(), 1)
     assert job.row.nodes != (node,)
-    shown = {each.name: each for each in world.service.nodes()}
+    shown = {node_row.name: node_row for node_row in world.service.nodes()}
     assert (shown[node].state, shown[node].maintenance) == ("ready", (row.id,))
     world.service.clear_maintenance(row.id)
     assert world.service.maintenance() == []
 
 
-def test_maintenance_that_cannot_be(world: Embedded) -> None:
+def test_invalid_maintenance_is_refused(world: Embedded) -> None:
     begin_ms = int(time.time() * 1000) + HOUR_MS
     row = world.service.maintain(("n1", "n2"), begin_ms, begin_ms + HOUR_MS)
-    for nodes, from_ms, until_ms, why in (
+    for nodes, from_ms, until_ms, message in (
         (("n1",), begin_ms, begin_ms, "it would end before it begins"),
         (("n1",), 1, begin_ms, "it would have begun "),
         (("n3", "n2"), begin_ms + 1, begin_ms + 2, f"node n2 is in maintenance {row.id} in that time"),
@@ -223,7 +223,7 @@ def test_maintenance_that_cannot_be(world: Embedded) -> None:
     ):
         with pytest.raises(RequestError) as refused:
             world.service.maintain(nodes, from_ms, until_ms)
-        assert refused.value.detail.startswith(why)
+        assert refused.value.detail.startswith(message)
     with pytest.raises(RequestError) as refused:
         world.service.clear_maintenance("m")
     assert refused.value.code == "no_such_maintenance"
@@ -231,31 +231,31 @@ def test_maintenance_that_cannot_be(world: Embedded) -> None:
     world.service.maintain(("n1",), begin_ms + HOUR_MS, begin_ms + 2 * HOUR_MS)
 
 
-def test_a_preempted_node_goes_and_comes_back_out_of_service(world: Embedded) -> None:
+def test_a_preempted_node_is_lost_and_returns_cordoned(world: Embedded) -> None:
     assert world.service.preempt_node("n3", 300).state == "cordoned"
     assert world.service.preempt_node("n3", 200).state == "cordoned"
     wait_until(lambda: world.service.nodes()[2].state == "lost_cordoned", "the node is gone")
-    assert world.service.preempt_node("n3", 100).state == "lost_cordoned", "what is gone cannot be taken away"
+    assert world.service.preempt_node("n3", 100).state == "lost_cordoned", "a lost node cannot be preempted"
     for _ in range(2):
         assert world.service.return_node("n3").state == "cordoned"
     assert world.service.cordon("n3", cordoned=False).state == "ready"
     for _ in range(2):
         assert world.service.fail_node("n3").state == "lost"
     assert world.service.return_node("n3").state == "ready"
-    for ask in (world.service.fail_node, world.service.return_node):
+    for request in (world.service.fail_node, world.service.return_node):
         with pytest.raises(RequestError) as refused:
-            ask("n33")
+            request("n33")
         assert refused.value.status == 404
 
 
-def test_the_server_tells_how_it_is(world: Embedded) -> None:
+def test_the_server_shows_its_state(world: Embedded) -> None:
     world.until(world.submit(), "running")
     server = world.service.server()
     assert (server.health, server.policy, server.nodes, server.running, server.pending) == ("ok", "priority", 3, 1, 0)
     assert server.seq == world.service.seq()
 
 
-def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
+def test_limits_of_pending_jobs_and_pending_time(world: Embedded) -> None:
     limits = UserLimits(pending=1, queue_time_ms=HOUR_MS)
     world.service.set_queue(Queue(name="top", user_limits=limits))
     world.service.set_queue(Queue(name="low", parent="top", borrowing=Amount(gpus=4)))
@@ -264,7 +264,7 @@ def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
     assert world.service.job(second).spec.limits.queue_time_ms == HOUR_MS
     for queue in ("low", "top"):
         with pytest.raises(
-            RequestError, match="one user may have 1 jobs waiting in queue top: 1 wait, and this is 1 more"
+            RequestError, match="one user may have 1 pending jobs in queue top: 1 exist, and this is 1 more"
         ):
             world.submit(queue=queue)
     world.service.stop(second)
@@ -272,7 +272,7 @@ def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
     world.until(world.submit(queue="low"), "running")
 
 
-def test_fit_of_a_type_that_no_node_has_names_those_there_are(world: Embedded) -> None:
+def test_fit_of_an_unknown_type_names_the_known_ones(world: Embedded) -> None:
     with pytest.raises(RequestError) as refused:
         world.service.sizes("default", SizeRequest(gpu_type="a10"))
     assert (refused.value.code, refused.value.detail) == (
@@ -282,7 +282,7 @@ def test_fit_of_a_type_that_no_node_has_names_those_there_are(world: Embedded) -
     assert refused.value.next == "did you mean a100?"
 
 
-def test_a_queue_shows_what_is_fair_to_it(world: Embedded) -> None:
+def test_a_queue_shows_its_fair_share(world: Embedded) -> None:
     world.service.set_queue(Queue(name="a", weight=3))
     world.service.set_queue(Queue(name="b", nominal=Amount(gpus=1)))
     for queue in ("a", "b"):
@@ -294,9 +294,9 @@ def test_a_queue_shows_what_is_fair_to_it(world: Embedded) -> None:
     assert fair["a"] == round(gpus * 3 / 4)
 
 
-def test_explain_shows_what_decides_a_job_s_place(world: Embedded) -> None:
+def test_explain_shows_the_priority_factors(world: Embedded) -> None:
     world.service.set_queue(Queue(name="q", borrowing=Amount(gpus=0), nominal=Amount(gpus=4)))
     world.until(world.submit(queue="q", resources={"gpu": 4}), "running")
-    told = world.service.explain(world.submit(queue="q", resources={"gpu": 4}, priority=7))
-    assert told.policy == "priority"
-    assert [(factor.name, factor.points) for factor in told.factors] == [("priority", 7), ("age", 0)]
+    explanation = world.service.explain(world.submit(queue="q", resources={"gpu": 4}, priority=7))
+    assert explanation.policy == "priority"
+    assert [(factor.name, factor.points) for factor in explanation.factors] == [("priority", 7), ("age", 0)]

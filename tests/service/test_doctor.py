@@ -1,4 +1,4 @@
-"""What `ganger doctor` tells of the room that is used, against what the settings let."""
+"""The report of `ganger doctor` on used space, compared with the settings."""
 
 import sqlite3
 from contextlib import closing
@@ -8,12 +8,12 @@ import pytest
 
 from ganger.server.doctor import Check, examine, restore_to
 from ganger.settings import Home
-from tests.engine.test_damaged_rows import a_day
+from tests.engine.test_damaged_rows import write_day
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """3 KiB of logs of two jobs, one an array, 2 KiB of code, 1 KiB of a repository."""
+    """Return a home with 3 KiB of logs of two jobs, one an array, 2 KiB of code, 1 KiB of a repository."""
     tmp_path.chmod(0o700)
     for name, kib in (
         ("jobs/a-1/nodes/n1/1/rank-0.log", 1),
@@ -28,31 +28,31 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def kept(home: Home) -> list[Check]:
+def space_checks(home: Home) -> list[Check]:
     return [check for check in examine(home) if check.name in ("kept", "settings")]
 
 
-def test_it_tells_what_is_used(home: Home) -> None:
-    logs, code, repositories, events = kept(home)
+def test_it_reports_used_space(home: Home) -> None:
+    logs, code, repositories, events = space_checks(home)
     assert logs.detail.startswith("logs of 2 jobs: 3Ki of at most 20Gi; kept 90d")
     (home.jobs / "somebody's own").mkdir()
-    assert kept(home)[0].detail.startswith("logs of 3 jobs: 3Ki")
+    assert space_checks(home)[0].detail.startswith("logs of 3 jobs: 3Ki")
     assert code.detail.startswith("copies of code: 2Ki of at most 10Gi")
     assert repositories.detail.startswith("repositories: 1Ki; kept 30d")
     assert events.detail.startswith("the event log: 0 of at most 2Gi")
-    assert all(check.ok for check in kept(home))
+    assert all(check.ok for check in space_checks(home))
 
 
-def test_it_says_what_to_do_about_too_much(home: Home) -> None:
+def test_it_suggests_pruning_over_a_limit(home: Home) -> None:
     home.settings_file.write_text('[keep]\nlogs_size = "2Ki"\ncode = "always"\n')
-    logs, code, _, _ = kept(home)
+    logs, code, _, _ = space_checks(home)
     assert (logs.ok, logs.next.startswith("ganger prune")) == (False, True)
     assert code.detail.endswith("kept always")
 
 
-def test_it_finds_settings_that_cannot_be(home: Home) -> None:
+def test_it_finds_invalid_settings(home: Home) -> None:
     home.settings_file.write_text("[keep]\nlogs_sise = 3\n")
-    (wrong,) = kept(home)
+    (wrong,) = space_checks(home)
     assert (wrong.name, wrong.ok) == ("settings", False)
     assert "there is no setting keep.logs_sise" in wrong.detail
 
@@ -62,8 +62,8 @@ def log_of(home: Home) -> Check:
     return check
 
 
-def test_it_says_that_no_server_starts_on_a_log_with_a_hole(home: Home) -> None:
-    a_day(home.database)
+def test_it_reports_that_no_server_starts_on_a_log_with_a_missing_row(home: Home) -> None:
+    write_day(home.database)
     with closing(sqlite3.connect(home.database, isolation_level=None)) as database:
         database.execute("DELETE FROM event WHERE seq = 5")
     check = log_of(home)

@@ -1,4 +1,4 @@
-"""A process whose failure is ignored is lost with its launcher, or its node: the others go on to their good end."""
+"""A process with on_failure: ignore may be lost with its launcher, or its node: the others go on and succeed."""
 
 import os
 import signal
@@ -22,22 +22,22 @@ for step in range(10_000):
 """
 
 
-@pytest.mark.parametrize("how", ["launcher", "node"])
-def test_what_is_ignored_may_go_once_all_runs(world: Embedded, how: str) -> None:
+@pytest.mark.parametrize("loss", ["launcher", "node"])
+def test_an_ignored_role_may_be_lost(world: Embedded, loss: str) -> None:
     enough = Path(world.work, "enough")
     enough.touch()
     (world.work / "steps.py").write_text(STEPS)
     role = {"run": ["sleep", "300"], "resources": {"gpu": "a100:1", "cpu": 1}, "on_failure": "ignore"}
     command = [sys.executable, "steps.py", str(enough)]
-    asked = {"resources": {"gpu": "h100:1", "cpu": 1}, "roles": {"evaluator": role}, "retry": {"max": 0}}
-    job = world.submit(command, **asked)
+    fields = {"resources": {"gpu": "h100:1", "cpu": 1}, "roles": {"evaluator": role}, "retry": {"max": 0}}
+    job = world.submit(command, **fields)
     wait_until(lambda: _step(world, job) is not None and world.until(job, "running"), "it steps")
 
-    if how == "node":
+    if loss == "node":
         assert world.service.fail_node("n3").state == "lost"
     else:
-        found = {path.name: process.pid for path, process in machine_processes.launchers() if path.parts[-3] == job}
-        os.kill(found["n3"], signal.SIGKILL)
+        pids = {path.name: process.pid for path, process in machine_processes.launchers() if path.parts[-3] == job}
+        os.kill(pids["n3"], signal.SIGKILL)
         wait_until(lambda: world.loop.copy().gangs[job].left == ["n1"], "the evaluator is gone")
     step = _step(world, job)
     wait_until(lambda: _step(world, job) > step, "the others go on")

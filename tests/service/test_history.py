@@ -1,4 +1,4 @@
-"""A job's attempts, read out of its events."""
+"""A job's attempts, read from its events."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -22,91 +22,94 @@ def start(generation: int, *nodes: str, gang: str = "a") -> Start:
     return Start(gang=gang, generation=generation, shares=shares, host="h", port=1)
 
 
-def of(generation: int) -> dict[str, object]:
+def ids(generation: int) -> dict[str, object]:
     return {"gang": "a", "generation": generation}
 
 
-def told(events: list[e.Event], ended_ms: int | None = None, *, at_once: bool = True) -> list[tuple]:
-    """(generation, started, ended, outcome, resumed) of every attempt; event n happens at n x 10 ms."""
+def attempts_of(events: list[e.Event], ended_ms: int | None = None, *, at_once: bool = True) -> list[tuple]:
+    """Return (generation, started, ended, outcome, resumed) of every attempt; event n happens at n x 10 ms."""
     rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
     history = JobHistory("a")
     for part in [rows] if at_once else [[row] for row in rows]:
-        history.take(part)
+        history.add(part)
         history.attempts(None)
     return [(a.generation, a.started_ms, a.ended_ms, a.outcome, a.resumed_step) for a in history.attempts(ended_ms)]
 
 
 LONG: list[e.Event] = [
     decided(start(1, "n1", "n2"), start(4, "n3", gang="b")),
-    e.Started(nodes=("n1",), **of(1)),
-    e.Started(nodes=("n2",), **of(1)),
-    e.Checkpointed(step=7, **of(1)),
-    e.Failed(node="n2", cause=Cause.RANK_FAILED, rank=1, exit_code=1, **of(1)),
+    e.Started(nodes=("n1",), **ids(1)),
+    e.Started(nodes=("n2",), **ids(1)),
+    e.Checkpointed(step=7, **ids(1)),
+    e.Failed(node="n2", cause=Cause.RANK_FAILED, rank=1, exit_code=1, **ids(1)),
     decided(Stop(gang="a", generation=1, cause=Cause.RANK_FAILED)),
-    e.Cleared(nodes=("n2",), **of(1)),
-    e.Cleared(nodes=("n1",), **of(1)),
+    e.Cleared(nodes=("n2",), **ids(1)),
+    e.Cleared(nodes=("n1",), **ids(1)),
     decided(start(2, "n1", "n2")),
-    e.Started(nodes=("n1", "n2"), **of(2)),
+    e.Started(nodes=("n1", "n2"), **ids(2)),
     decided(Stop(gang="a", generation=2, cause=Cause.PREEMPTED, notice_ms=5)),
-    e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=0, signal=15, **of(2)),
-    e.Cleared(nodes=("n1", "n2"), **of(2)),
+    e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=0, signal=15, **ids(2)),
+    e.Cleared(nodes=("n1", "n2"), **ids(2)),
     decided(start(3, "n1", "n3")),
-    e.Started(nodes=("n1", "n3"), **of(3)),
-    e.Finished(nodes=("n1",), **of(3)),
-    e.Finished(nodes=("n3",), **of(3)),
-    e.Cleared(nodes=("n1", "n3"), **of(3)),
+    e.Started(nodes=("n1", "n3"), **ids(3)),
+    e.Finished(nodes=("n1",), **ids(3)),
+    e.Finished(nodes=("n3",), **ids(3)),
+    e.Cleared(nodes=("n1", "n3"), **ids(3)),
 ]
 
 
-def test_the_first_word_of_an_end_counts() -> None:
-    assert told(LONG, ended_ms=180) == [
+def test_the_first_cause_of_an_end_counts() -> None:
+    assert attempts_of(LONG, ended_ms=180) == [
         (1, 30, 80, "failed", None),
         (2, 100, 130, "stopped", 7),
         (3, 150, 180, "finished", 7),
     ]
 
 
-def test_what_is_told_of_the_beginning_is_right() -> None:
+def test_resumed_steps_and_skipped_checkpoints() -> None:
     flawed = FlawedCheckpoint(step=7, flaw="model.pt has 3 bytes instead of 10")
-    at = LONG.index(decided(start(3, "n1", "n3"))) + 1
-    rows = [*LONG[:at], e.Resumed(step=5, passed=(flawed,), **of(3)), *LONG[at:], decided(start(4, "n1"))]
-    assert [attempt[-1] for attempt in told(rows)] == [None, 7, 5, 5]
+    index = LONG.index(decided(start(3, "n1", "n3"))) + 1
+    rows = [*LONG[:index], e.Resumed(step=5, passed=(flawed,), **ids(3)), *LONG[index:], decided(start(4, "n1"))]
+    assert [attempt[-1] for attempt in attempts_of(rows)] == [None, 7, 5, 5]
     history = JobHistory("a")
-    history.take([Stamped(n, n, event) for n, event in enumerate(rows, 1)])
-    said = "the checkpoint of step 7 is passed over: model.pt has 3 bytes instead of 10"
-    assert [attempt.passed for attempt in history.attempts(None)] == [(), (), (said,), ()]
+    history.add([Stamped(n, n, event) for n, event in enumerate(rows, 1)])
+    sentence = "the checkpoint of step 7 is skipped: model.pt has 3 bytes instead of 10"
+    assert [attempt.passed for attempt in history.attempts(None)] == [(), (), (sentence,), ()]
 
 
-def test_it_makes_no_difference_when_one_looks() -> None:
-    assert told(LONG, at_once=False) == told(LONG)
+def test_reading_in_between_makes_no_difference() -> None:
+    assert attempts_of(LONG, at_once=False) == attempts_of(LONG)
 
 
 def test_an_attempt_on_a_lost_node_ends_with_the_next_or_with_the_job() -> None:
-    lost = [decided(start(1, "n1")), e.Started(nodes=("n1",), **of(1)), decided(start(2, "n2"))]
-    assert told(lost) == [(1, 20, 30, "failed", None), (2, None, None, "running", None)]
-    assert told(lost, ended_ms=90)[1] == (2, None, 90, "failed", None)
+    lost = [decided(start(1, "n1")), e.Started(nodes=("n1",), **ids(1)), decided(start(2, "n2"))]
+    assert attempts_of(lost) == [(1, 20, 30, "failed", None), (2, None, None, "running", None)]
+    assert attempts_of(lost, ended_ms=90)[1] == (2, None, 90, "failed", None)
 
 
-def test_a_log_that_begins_in_the_midst_of_it_has_what_is_under_way() -> None:
+def test_a_log_that_begins_with_a_live_gang_has_its_running_attempt() -> None:
     flawed = FlawedCheckpoint(step=7, flaw="model.pt is empty")
-    at = LONG.index(decided(start(3, "n1", "n3"))) + 1
+    index = LONG.index(decided(start(3, "n1", "n3"))) + 1
     events: list[e.Event] = [e.NodesListed(nodes=tuple(nodes(3))), submit("a", nodes=2), decided(start(1, "n1", "n2"))]
-    events += [*LONG[1:at], e.Resumed(step=5, passed=(flawed,), **of(3)), *LONG[at:-2]]
-    events += [e.Done(**of(3)), decided(Stop(gang="a", generation=3, cause=Cause.DONE)), *LONG[-1:]]
+    events += [*LONG[1:index], e.Resumed(step=5, passed=(flawed,), **ids(3)), *LONG[index:-2]]
+    events += [e.Done(**ids(3)), decided(Stop(gang="a", generation=3, cause=Cause.DONE)), *LONG[-1:]]
     rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
     whole, state = JobHistory("a"), State()
-    whole.take(rows)
-    there = whole.attempts(None)
+    whole.add(rows)
+    all_attempts = whole.attempts(None)
     for row in rows:
         fold(state, row)
         gang = state.gangs.get("a")
         if gang is None:
             continue
         later = JobHistory("a", deepcopy(gang))
-        later.take(rows[row.seq :])
-        found, first = later.attempts(None), gang.generation + (gang.start is None)
-        assert len(found) == len(there[first - 1 :]), row
-        for mine, its in zip(found, there[first - 1 :], strict=True):
-            assert replace(mine, started_ms=its.started_ms) == its, row
-            assert mine.started_ms == its.started_ms or (mine.started_ms, gang.generation > 1) == (None, True), row
-    assert state.gangs == {}, "it has ended"
+        later.add(rows[row.seq :])
+        attempts, first = later.attempts(None), gang.generation + (gang.start is None)
+        assert len(attempts) == len(all_attempts[first - 1 :]), row
+        for actual, expected in zip(attempts, all_attempts[first - 1 :], strict=True):
+            assert replace(actual, started_ms=expected.started_ms) == expected, row
+            assert actual.started_ms == expected.started_ms or (actual.started_ms, gang.generation > 1) == (
+                None,
+                True,
+            ), row
+    assert state.gangs == {}, "the job has ended"

@@ -1,4 +1,4 @@
-"""A job of which a rank stands still: found, told in its attempts, and gone on with from its newest checkpoint."""
+"""A job with a hanging rank: detected, reported in its attempts, and restarted from its newest checkpoint."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ if here.attempt == 1:
 """
 
 
-def test_job_that_hung_goes_on_from_its_newest_checkpoint(world: Embedded, tmp_path: Path) -> None:
+def test_a_hung_job_restarts_from_its_newest_checkpoint(world: Embedded, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     environment = {"PATH": os.environ["PATH"]}
     run = [sys.executable, str(tmp_path / "train.py")]

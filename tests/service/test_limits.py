@@ -1,11 +1,11 @@
-"""When a job ends at the latest, as long as it runs."""
+"""The latest end of a running job."""
 
 from ganger.model.units import HOUR_MS
 from tests.service.world import Embedded
 
 
-def test_what_runs_ends_with_its_time_limit_at_the_latest(world: Embedded) -> None:
-    """Counted from the decision that it starts: from then on nodes are kept for it."""
+def test_a_running_job_ends_with_its_time_limit(world: Embedded) -> None:
+    """The limit counts from the decision to start: from then on nodes are allocated."""
     name, other = world.submit(limits={"time": "2h"}), world.submit()
     job = world.until(name, "running")
     (decided,) = world.service.events(after=0, gang=name, limit=100, kinds=("decided",))

@@ -1,4 +1,4 @@
-"""The policy document over the service: read, refused, compared, tried, applied, and gone back to."""
+"""The policy document over the service: read, refused, compared, tried, applied, and reverted."""
 
 import json
 from collections.abc import Iterator
@@ -21,40 +21,40 @@ def text(policy: str) -> Proposal:
 
 @pytest.fixture
 def ordered(tmp_path: Path, zipapp: Path) -> Iterator[Embedded]:
-    """A server whose order the policy names."""
+    """Return a server with the queue order of its policy."""
     world = Embedded(tmp_path, zipapp, orders=order)
     yield world
     world.close()
 
 
-def refusal(world: Embedded, policy: str, **how: Any) -> RequestError:
-    """The error; that it changed nothing."""
+def refusal(world: Embedded, policy: str, **options: Any) -> RequestError:
+    """Return the error of an application, which changes nothing."""
     before = world.service.policy(), world.service.policy_versions(), world.service.queues()
     with pytest.raises(RequestError) as refused:
-        world.service.apply_policy(text(policy), **how)
+        world.service.apply_policy(text(policy), **options)
     assert (world.service.policy(), world.service.policy_versions(), world.service.queues()) == before
     return refused.value
 
 
-def test_nobody_set_it(ordered: Embedded) -> None:
-    found = ordered.service.policy()
-    assert (found.version, found.at_ms, found.by) == (0, None, "")
-    assert found.document["half_life"] == "7d"
+def test_the_initial_policy(ordered: Embedded) -> None:
+    policy = ordered.service.policy()
+    assert (policy.version, policy.at_ms, policy.by) == (0, None, "")
+    assert policy.document["half_life"] == "7d"
     assert ordered.service.policy_versions() == []
 
 
 def test_it_is_applied_without_a_restart(ordered: Embedded) -> None:
-    found = ordered.service.apply_policy(text("order: fifo\nqueues: {nlp: {weight: 3}}\n"), note="for the deadline")
-    assert (found.version, found.note) == (1, "for the deadline")
+    policy = ordered.service.apply_policy(text("order: fifo\nqueues: {nlp: {weight: 3}}\n"), note="for the deadline")
+    assert (policy.version, policy.note) == (1, "for the deadline")
     assert ordered.service.server().policy == "fifo"
     assert ordered.service.queue("nlp").weight == 3
-    again = ordered.service.apply_policy(text(found.text))
-    assert again.version == 1, "what changes nothing makes no version"
+    reapplied = ordered.service.apply_policy(text(policy.text))
+    assert reapplied.version == 1, "a document without changes makes no version"
 
 
-def test_what_is_written_is_read_as_the_same(ordered: Embedded) -> None:
-    found = ordered.service.apply_policy(text("starvation: {by_priority: {high: 5m, -7: 1d}}\nhalf_life: 36h\n"))
-    trial = ordered.service.diff_policy(Proposal(document=json.loads(json.dumps(found.document))))
+def test_the_written_document_reads_back_the_same(ordered: Embedded) -> None:
+    policy = ordered.service.apply_policy(text("starvation: {by_priority: {high: 5m, -7: 1d}}\nhalf_life: 36h\n"))
+    trial = ordered.service.diff_policy(Proposal(document=json.loads(json.dumps(policy.document))))
     assert trial.changes == ()
 
 
@@ -65,7 +65,7 @@ def test_levels_of_the_network_are_shown_and_compared(tmp_path: Path, zipapp: Pa
     assert "topology" not in world.service.policy().document
     world.service.apply_policy(text(f"topology: [{hall}]"))
     trial = world.service.diff_policy(text(f"topology: [{hall}, {leaf}]"))
-    assert [(each.path, each.before, each.after) for each in trial.changes] == [
+    assert [(change.path, change.before, change.after) for change in trial.changes] == [
         ("topology[1].labels[0]", None, "c"),
         ("topology[1].labels[1]", None, "b"),
         ("topology[1].level", None, "leaf"),
@@ -79,8 +79,8 @@ def test_levels_of_the_network_are_shown_and_compared(tmp_path: Path, zipapp: Pa
     world.close()
 
 
-def test_queues_are_so_deep_and_no_deeper(ordered: Embedded) -> None:
-    rows = ["  q1: {}", *(f"  q{at}: {{parent: q{at - 1}}}" for at in range(2, 33))]
+def test_the_depth_of_queues_is_limited(ordered: Embedded) -> None:
+    rows = ["  q1: {}", *(f"  q{number}: {{parent: q{number - 1}}}" for number in range(2, 33))]
     ordered.service.apply_policy(text("\n".join(["queues:", *rows])))
     assert {row.name for row in ordered.service.queues()} >= {"q1", "q32"}
     for beyond in (Queue(name="q33", parent="q32"), Queue(name="q1", parent="low")):
@@ -91,19 +91,19 @@ def test_queues_are_so_deep_and_no_deeper(ordered: Embedded) -> None:
     assert refusal(ordered, deeper).detail.count("at most 32 levels below root") == 1
 
 
-def test_what_is_kept_for_large_jobs_is_a_part_of_it(ordered: Embedded) -> None:
+def test_reservations_for_large_jobs(ordered: Embedded) -> None:
     service = ordered.service
     trial = service.diff_policy(text("reservations: {large: {nodes: 4, after: 2h, per_queue: all}}\n"))
-    assert [(each.path, each.before, each.after) for each in trial.changes] == [
+    assert [(change.path, change.before, change.after) for change in trial.changes] == [
         ("reservations.large.after", None, "2h"),
         ("reservations.large.nodes", 2, 4),
         ("reservations.large.per_queue", 5, "all"),
     ]
-    found = service.apply_policy(text("reservations: {large: {nodes: 4, after: 2h, per_queue: all}}\n"))
-    assert found.document["reservations"]["large"] == {"nodes": 4, "after": "2h", "per_queue": "all"}
-    assert service.policy().document == found.document
-    assert [each.path for each in service.diff_policy(text("order: dynamic\n")).changes] == [
-        each.path for each in trial.changes
+    policy = service.apply_policy(text("reservations: {large: {nodes: 4, after: 2h, per_queue: all}}\n"))
+    assert policy.document["reservations"]["large"] == {"nodes": 4, "after": "2h", "per_queue": "all"}
+    assert service.policy().document == policy.document
+    assert [change.path for change in service.diff_policy(text("order: dynamic\n")).changes] == [
+        change.path for change in trial.changes
     ]
 
 
@@ -112,20 +112,20 @@ def test_edits_of_queues_are_versions_too(ordered: Embedded) -> None:
     service.apply_policy(text("half_life: 3d\nqueues: {a: {weight: 2}, b: {parent: a}}\n"))
     service.set_queue(Queue(name="b", parent="a", weight=5))
     service.delete_queue("b")
-    told = [(each.version, each.what) for each in service.policy_versions()]
-    assert told == [(3, "queue b deleted"), (2, "queue b set"), (1, "applied")]
-    assert [(each.path, each.before, each.after) for each in service.policy_versions()[1].changes or ()] == [
+    versions = [(version.version, version.what) for version in service.policy_versions()]
+    assert versions == [(3, "queue b deleted"), (2, "queue b set"), (1, "applied")]
+    assert [(change.path, change.before, change.after) for change in service.policy_versions()[1].changes or ()] == [
         ("queues.b.weight", 1, 5)
     ]
     assert service.policy(2).document["queues"]["b"] == {"parent": "a", "weight": 5}
-    back = service.apply_policy(Proposal(version=1))
-    assert back.version == 4
-    assert back.document == service.policy(1).document
+    reverted = service.apply_policy(Proposal(version=1))
+    assert reverted.version == 4
+    assert reverted.document == service.policy(1).document
     service.apply_policy(Proposal(version=0))
     assert service.policy().document == service.policy(0).document
 
 
-def test_everything_that_is_wrong_is_told_with_its_place(ordered: Embedded) -> None:
+def test_all_errors_are_listed_with_their_positions(ordered: Embedded) -> None:
     policy = """\
 order: dynamc
 half_life: 0s
@@ -139,9 +139,9 @@ queues:
   e: {parent: reserch}
   f: {nominal: {gpus: -1}}
 """
-    wrong = refusal(ordered, policy)
-    assert wrong.code == "bad_policy"
-    places = [line.split(": ")[:2] for line in wrong.detail.splitlines()]
+    error = refusal(ordered, policy)
+    assert error.code == "bad_policy"
+    places = [line.split(": ")[:2] for line in error.detail.splitlines()]
     assert places == [
         ["policy.yaml:1:8", "order"],
         ["policy.yaml:2:12", "half_life"],
@@ -153,7 +153,7 @@ queues:
         ["policy.yaml:10:15", "queues.e.parent"],
         ["policy.yaml:11:23", "queues.f.nominal.gpus"],
     ]
-    assert "did you mean 'research'" in wrong.detail
+    assert "did you mean 'research'" in error.detail
 
 
 BEYOND = {  # of 8 h100 and 2 a100, 32 CPUs, 4Gi
@@ -195,19 +195,24 @@ BEYOND = {  # of 8 h100 and 2 a100, 32 CPUs, 4Gi
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_what_is_guaranteed_beyond_what_there_is_is_told_and_holds(ordered: Embedded, name: str) -> None:
-    queues, says = BEYOND[name]
-    service, given = ordered.service, text(f"queues: {queues}")
-    for told in (service.diff_policy(given), service.try_policy(given), service.apply_policy(given), service.policy()):
-        assert [each.sentence for each in told.warnings] == says
+def test_a_guarantee_beyond_the_cluster_is_a_warning(ordered: Embedded, name: str) -> None:
+    queues, sentences = BEYOND[name]
+    service, proposal = ordered.service, text(f"queues: {queues}")
+    for view in (
+        service.diff_policy(proposal),
+        service.try_policy(proposal),
+        service.apply_policy(proposal),
+        service.policy(),
+    ):
+        assert [warning.sentence for warning in view.warnings] == sentences
     assert service.policy().version == 1
-    assert service.policy(0).warnings == (), "nobody is guaranteed anything"
+    assert service.policy(0).warnings == (), "nothing is guaranteed"
 
 
 WRONG = {
     "more guaranteed below": (
         "queues: {a: {nominal: {gpus: 2}}, b: {parent: a, nominal: {gpus: 3}}}",
-        "it is guaranteed 2, and the queues below it are 3: b 3",
+        "it is guaranteed 2, and the queues below it 3: b 3",
     ),
     "a type that no node has": ("queues: {a: {nominal: {gpu_types: {h200: 1}}}}", "no node has h200 GPUs"),
     "an unknown key": ("halflife: 3d", "did you mean 'half_life'"),
@@ -216,17 +221,17 @@ WRONG = {
     "no YAML": ("a: [", "this is not YAML"),
     "two pools of a name": (
         "pools: [{name: a, kind: spot, nodes: {x: y}}, {name: a, kind: cpu, nodes: {x: z}}]",
-        "is given twice",
+        "is used twice",
     ),
     "a pool of no kind": ("pools: [{name: a, kind: spt, nodes: {x: y}}]", "did you mean 'spot'"),
     "a pool without nodes": ("pools: [{name: a, kind: spot}]", "pools[0].nodes is missing"),
     "two levels of a name": (
         "topology: [{level: leaf, labels: [a]}, {level: leaf, labels: [b]}]",
-        "policy.yaml:1:48: topology[1].level: 'leaf' is given twice: name it otherwise",
+        "policy.yaml:1:48: topology[1].level: 'leaf' is used twice: choose another name",
     ),
     "a label on two levels": (
         "topology:\n- {level: hall, labels: [a]}\n- {level: leaf, labels: [b, a]}\n",
-        "policy.yaml:3:29: topology[1].labels[1]: 'a' is the level hall already: a label is one level",
+        "policy.yaml:3:29: topology[1].labels[1]: 'a' already belongs to the level hall: a label is one level",
     ),
     "a label twice": ("topology: [{level: leaf, labels: [a, a]}]", "'a' is given twice: remove one"),
     "a level without labels": ("topology: [{level: leaf, labels: []}]", "topology[0].labels: an empty list says"),
@@ -257,66 +262,66 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_bad_documents_are_refused(ordered: Embedded, name: str) -> None:
-    policy, says = WRONG[name]
-    wrong = refusal(ordered, policy)
-    assert wrong.code == "bad_policy"
-    assert says in wrong.detail, wrong.detail
+    policy, message = WRONG[name]
+    error = refusal(ordered, policy)
+    assert error.code == "bad_policy"
+    assert message in error.detail, error.detail
 
 
-def test_one_that_would_strand_jobs_is_refused_with_their_names(ordered: Embedded) -> None:
+def test_a_document_that_would_strand_jobs_is_refused_with_their_names(ordered: Embedded) -> None:
     service = ordered.service
     service.apply_policy(text("queues: {a: {}, b: {parent: a}, c: {}}"))
-    runs = ordered.submit(queue="b", resources={"gpu": 4})
-    waits = ordered.submit(queue="c", nodes=2, resources={"gpu": 4})
-    ordered.until(runs, "running")
+    running = ordered.submit(queue="b", resources={"gpu": 4})
+    pending = ordered.submit(queue="c", nodes=2, resources={"gpu": 4})
+    ordered.until(running, "running")
     smaller = "queues: {a: {}, c: {nominal: {gpus: 1}, borrowing: {gpus: 2}}}"
-    wrong = refusal(ordered, smaller)
-    assert wrong.code == "strands_jobs"
-    assert f"{runs} (running, queue b): queue b is gone" in wrong.detail
-    assert f"{waits} (pending, queue c): queue c may use at most 3 GPUs" in wrong.detail
+    error = refusal(ordered, smaller)
+    assert error.code == "strands_jobs"
+    assert f"{running} (running, queue b): queue b is gone" in error.detail
+    assert f"{pending} (pending, queue c): queue c may use at most 3 GPUs" in error.detail
     trial = service.diff_policy(text(smaller))
-    assert {each.job for each in trial.stranded} == {runs, waits}
+    assert {job.job for job in trial.stranded} == {running, pending}
     assert service.apply_policy(text(smaller), force=True).version == 2
-    assert service.job(runs).row.queue == "a", "it goes to the queue above"
-    assert service.job(runs).row.state == "running"
-    assert service.job(waits).row.queue == "c"
+    assert service.job(running).row.queue == "a", "it goes to the queue above"
+    assert service.job(running).row.state == "running"
+    assert service.job(pending).row.queue == "c"
     assert service.queue("a").used["gpus"] == 4
 
 
 def test_lost_updates_are_refused(ordered: Embedded) -> None:
     ordered.service.apply_policy(text("half_life: 3d"))
-    wrong = refusal(ordered, "half_life: 4d", if_version=0)
-    assert wrong.code == "policy_changed"
+    error = refusal(ordered, "half_life: 4d", if_version=0)
+    assert error.code == "policy_changed"
     assert ordered.service.apply_policy(text("half_life: 4d"), if_version=1).version == 2
 
 
-def test_a_version_that_is_not_there(ordered: Embedded) -> None:
+def test_a_missing_version(ordered: Embedded) -> None:
     with pytest.raises(RequestError, match="no version 7") as refused:
         ordered.service.policy(7)
     assert refused.value.status == 404
 
 
-def test_what_is_sent_is_one_of_three(ordered: Embedded) -> None:
+def test_a_proposal_is_one_of_three(ordered: Embedded) -> None:
     with pytest.raises(RequestError, match="one of them"):
         ordered.service.apply_policy(Proposal(text="half_life: 3d", version=0))
 
 
-def test_a_dry_run_says_who_would_start_and_what_then_does(ordered: Embedded) -> None:
+def test_a_dry_run_predicts_the_next_cycle(ordered: Embedded) -> None:
     service = ordered.service
     service.apply_policy(text("queues: {a: {}, b: {nominal: {gpus: 6}, lending: {gpus: 0}}}"))
     ordered.until(ordered.submit(queue="a", resources={"gpu": 4}), "running")
-    waits = ordered.submit(queue="a", resources={"gpu": 4})
-    ordered.until(waits, "pending")
+    pending = ordered.submit(queue="a", resources={"gpu": 4})
+    ordered.until(pending, "pending")
     freed = text("queues: {a: {}, b: {}}")
     trial = service.try_policy(freed)
-    assert trial.starts == (waits,)
+    assert trial.starts == (pending,)
     assert trial.waits == ()
-    assert service.job(waits).row.state == "pending", "nothing changes"
+    assert service.job(pending).row.state == "pending", "nothing changes"
     service.apply_policy(freed)
-    ordered.until(waits, "starting", "running")
+    ordered.until(pending, "starting", "running")
 
 
-def test_default_times_are_limits_of_those_that_name_none(ordered: Embedded) -> None:
+def test_default_times_apply_to_jobs_without_a_limit(ordered: Embedded) -> None:
     policy = "queues: {root: {default_time: 8h}, a: {user_limits: {time: 2h}}, b: {default_time: 1h}}"
     ordered.service.apply_policy(text(policy))
     limits = {queue: ordered.service.job(ordered.submit(queue=queue)).spec.limits.time_ms for queue in "ab"}

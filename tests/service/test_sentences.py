@@ -1,10 +1,10 @@
-"""Every kind of event has a sentence of its own, and names the job that it is about."""
+"""Every kind of event has a sentence of its own, and names its job."""
 
 from typing import get_args
 
 import pytest
 
-from ganger.engine.query.event_text import CAUSES, ending, job_of, sentence
+from ganger.engine.query.event_text import CAUSES, failure_text, job_of, sentence
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
@@ -21,7 +21,7 @@ WAIT = Wait(
     gang_class="q/ada/0/2x0/-", reason=PendingReason(why=ReasonCode.NO_CAPACITY, resource="nodes", need=2, have=1)
 )
 GENERATION = {"gang": "a-1", "generation": 2}
-AT_WORK = "rank 3 of a-1 (attempt 2) on n1 is at work while the others wait"
+COMPUTES = "rank 3 of a-1 (attempt 2) on n1 computes while the others wait"
 QUEUED = "and waits 450ms for a processor, they 20ms"
 
 
@@ -40,15 +40,15 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.NodeLost(node="n1", detail="no answer"), None, "node n1 was lost: no answer"),
     (e.NodeReturned(node="n1"), None, "node n1 came back"),
     (e.NodeCordoned(node="n1", by="ada", why="a fan"), None, "ada took node n1 out of service: a fan"),
-    (e.NodeUncordoned(node="n1"), None, "somebody put node n1 back into service"),
+    (e.NodeUncordoned(node="n1"), None, "someone put node n1 back into service"),
     (e.NodeDrained(node="n1", by="ada", why="a fan"), None, "ada drains node n1: a fan"),
     (
         e.MaintenanceSet(id="m7", nodes=("n1", "n2"), from_ms=0, until_ms=7_200_000, note="new fans", by="ada"),
         None,
         "ada set maintenance m7 of n1, n2 for 2h 00m: new fans",
     ),
-    (e.MaintenanceCleared(id="m7"), None, "somebody cleared maintenance m7"),
-    (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada takes node n1 away in 30.0s"),
+    (e.MaintenanceCleared(id="m7"), None, "someone cleared maintenance m7"),
+    (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada preempts node n1 in 30.0s"),
     (e.Unreadable(was="failed", why="it is torn"), None, "an event (failed) was set aside: it is torn"),
     (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
     (
@@ -60,7 +60,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.Submitted(job=JOB), "a-1", f"ada submitted a-1 to queue default: {JOB.spec.shape}"),
     (e.StopRequested(gang="a-1", by="ada"), "a-1", "ada asked a-1 to end"),
     (e.SuspendRequested(gang="a-1", by="ada"), "a-1", "ada suspended a-1"),
-    (e.ResumeRequested(gang="a-1"), "a-1", "somebody resumed a-1"),
+    (e.ResumeRequested(gang="a-1"), "a-1", "someone resumed a-1"),
     (e.PriorityChanged(gang="a-1", priority=100, by="ada"), "a-1", "ada set the priority of a-1 to 100"),
     (
         e.Described(gang="a-1", labels={"team": "nlp"}, notes="x", by="ada"),
@@ -69,16 +69,16 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     ),
     (e.Deleted(gang="a-1", by="ada"), "a-1", "ada deleted a-1"),
     (decided(START), "a-1", "a-1 starts (attempt 2) on n1, n2"),
-    (decided(STOP), "b-2", "b-2 is stopped, with 30.0s to save its work: it gives way to another job"),
+    (decided(STOP), "b-2", "b-2 is stopped, with 30.0s to save its work: it was preempted by another job"),
     (decided(WAIT), None, "jobs of ada in queue q: waiting for 2 nodes: 1 node free now"),
     (e.Started(nodes=("n1", "n2"), **GENERATION), "a-1", "a-1 (attempt 2) runs on n1, n2"),
-    (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has done step 7"),
+    (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has completed step 7"),
     (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),
     (e.Resumed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) goes on from the checkpoint of step 7"),
     (
         e.Resumed(step=None, passed=(FlawedCheckpoint(step=7, flaw="its manifest is broken"),), **GENERATION),
         "a-1",
-        "a-1 (attempt 2) begins from the start; the checkpoint of step 7 is passed over: its manifest is broken",
+        "a-1 (attempt 2) begins from the start; the checkpoint of step 7 is skipped: its manifest is broken",
     ),
     (
         e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),
@@ -96,7 +96,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             **GENERATION,
         ),
         "a-1",
-        f"{AT_WORK}: it uses 900ms of processor time in a step of 1.0s, they 300ms",
+        f"{COMPUTES}: it uses 900ms of processor time in a step of 1.0s, they 300ms",
     ),
     (
         e.Slow(
@@ -109,7 +109,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             **GENERATION,
         ),
         "a-1",
-        f"{AT_WORK}: in a step of 1.0s it uses 500ms of processor time, they 500ms, {QUEUED}",
+        f"{COMPUTES}: in a step of 1.0s it uses 500ms of processor time, they 500ms, {QUEUED}",
     ),
     (e.Finished(nodes=("n1",), **GENERATION), "a-1", "a-1 (attempt 2) finished on n1"),
     (
@@ -140,7 +140,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         "a-1",
         "a-1 (attempt 2): no room; retry.rules[0] says fail",
     ),
-    (e.Done(**GENERATION), "a-1", "a-1 (attempt 2) is done: the processes it ends with have finished"),
+    (e.Done(**GENERATION), "a-1", "a-1 (attempt 2) is done: the processes that decide its end have finished"),
     (e.Cleared(nodes=("n1",), **GENERATION), "a-1", "nothing of a-1 (attempt 2) is left on n1"),
     (
         e.Cleared(nodes=("n1",), killed=(0, 3), grace_ms=30_000, **GENERATION),
@@ -155,9 +155,9 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "job", "says"), TABLE, ids=[event.kind for event, _, _ in TABLE])
-def test_an_event_in_words(event: e.Event, job: str | None, says: str) -> None:
-    assert (sentence(event), job_of(event)) == (says, job)
+@pytest.mark.parametrize(("event", "job", "expected"), TABLE, ids=[event.kind for event, _, _ in TABLE])
+def test_sentence_of_an_event(event: e.Event, job: str | None, expected: str) -> None:
+    assert (sentence(event), job_of(event)) == (expected, job)
 
 
 def test_the_table_has_every_kind() -> None:
@@ -165,16 +165,16 @@ def test_the_table_has_every_kind() -> None:
     assert set(CAUSES) == set(Cause)
 
 
-def test_a_round_about_several_jobs_is_about_none() -> None:
+def test_a_cycle_with_several_jobs_is_about_none() -> None:
     both = decided(START, STOP, WAIT)
     assert job_of(both) is None
     assert sentence(both).count(";") >= 2
 
 
-def test_how_something_failed() -> None:
+def test_sentence_of_a_failure() -> None:
     failed = e.Failed(node="n1", cause=Cause.NODE_LOST, **GENERATION)
-    assert ending(failed) == "n1 failed: a node was lost"
+    assert failure_text(failed) == "n1 failed: a node was lost"
     exited = e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=2, **GENERATION)
-    assert ending(exited) == "rank 0 on n1 exited with code 2"
-    told = e.Failed(node="n1", cause=Cause.START_FAILED, detail="setup failed", **GENERATION)
-    assert ending(told) == "setup failed"
+    assert failure_text(exited) == "rank 0 on n1 exited with code 2"
+    with_detail = e.Failed(node="n1", cause=Cause.START_FAILED, detail="setup failed", **GENERATION)
+    assert failure_text(with_detail) == "setup failed"

@@ -1,4 +1,4 @@
-"""Where the state directory is, who may see it, and what travels with a job."""
+"""The state directory: its place and permissions; and the environment that goes with a job."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ from ganger.settings import (
     Home,
     HomeError,
     filesystem,
-    for_server,
     home,
+    job_environment,
     make_private,
     network_filesystem,
-    travelling,
+    server_environment,
     wants_colour,
 )
 
@@ -29,7 +29,7 @@ ada@host: /mnt/with\\040blank fuse.sshfs rw 0 0
 """
 
 
-def test_homes_are_found_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     assert home({"GANGER_HOME": str(tmp_path), "XDG_STATE_HOME": "/x"}) == Home(tmp_path)
     assert home({"XDG_STATE_HOME": "/x"}).path == Path("/x/ganger")
@@ -37,26 +37,26 @@ def test_homes_are_found_by_the_environment(tmp_path: Path, monkeypatch: pytest.
     assert home({}).path == Path("/home/ada/.local/state/ganger")
 
 
-def test_only_what_a_job_needs_travels() -> None:
-    given = {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "LANGUAGE": "en"}
-    assert travelling(given) == {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C"}
+def test_the_environment_that_goes_with_a_job() -> None:
+    environ = {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "LANGUAGE": "en"}
+    assert job_environment(environ) == {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C"}
 
 
-def test_nothing_of_a_job_goes_on_with_what_it_starts() -> None:
-    """A job submits another, or starts the server: neither gets its marks, or the zipapp it imports from."""
+def test_a_jobs_own_variables_are_not_passed_on() -> None:
+    """A job submits another, or starts the server: neither gets its variables, or the zipapp it imports from."""
     archive = "/home/ada/.local/state/ganger/launcher-0123456789abcdef.pyz"
-    given = {"GANGER_HOME": "/h", "GANGER_TASK_DIR": "/t", "PYTHONPATH": f":/mine:{archive}", "TERM": "dumb"}
-    assert for_server(given) == {"GANGER_HOME": "/h", "PYTHONPATH": ":/mine", "TERM": "dumb"}
-    assert travelling(given) == {"PYTHONPATH": ":/mine"}
-    assert travelling({"PYTHONPATH": archive}) == {}
+    environ = {"GANGER_HOME": "/h", "GANGER_TASK_DIR": "/t", "PYTHONPATH": f":/mine:{archive}", "TERM": "dumb"}
+    assert server_environment(environ) == {"GANGER_HOME": "/h", "PYTHONPATH": ":/mine", "TERM": "dumb"}
+    assert job_environment(environ) == {"PYTHONPATH": ":/mine"}
+    assert job_environment({"PYTHONPATH": archive}) == {}
 
 
-def test_colour_is_unwelcome_when_the_variable_has_a_value() -> None:
-    assert [wants_colour(given) for given in ({}, {"NO_COLOR": ""}, {"NO_COLOR": "1"})] == [True, True, False]
+def test_no_colour_when_the_variable_has_a_value() -> None:
+    assert [wants_colour(environ) for environ in ({}, {"NO_COLOR": ""}, {"NO_COLOR": "1"})] == [True, True, False]
 
 
-def test_a_file_system_is_known_by_its_mounts() -> None:
-    for path, kind in (
+def test_a_file_system_is_found_by_its_mounts() -> None:
+    for path, type_name in (
         ("/var/lib", "ext4"),
         ("/tmp/x", "tmpfs"),
         ("/home/ada/.local", "nfs4"),
@@ -65,10 +65,10 @@ def test_a_file_system_is_known_by_its_mounts() -> None:
         ("/mnt/with blank/x", "fuse.sshfs"),
         ("/mnt/hidden", "ext4"),
     ):
-        assert filesystem(Path(path), MOUNTS) == kind, path
+        assert filesystem(Path(path), MOUNTS) == type_name, path
 
 
-def test_this_machine_keeps_temporary_files_on_a_disk_of_its_own(tmp_path: Path) -> None:
+def test_temporary_files_are_on_a_local_disk(tmp_path: Path) -> None:
     assert network_filesystem(tmp_path) is None
 
 
@@ -90,8 +90,8 @@ def test_a_directory_is_made_private_or_refused(tmp_path: Path) -> None:
         assert "GANGER_HOME" in refused.value.next
 
 
-def test_a_socket_has_a_path_that_a_socket_can_have(tmp_path: Path) -> None:
+def test_socket_paths_are_short_enough(tmp_path: Path) -> None:
     assert Home(tmp_path).socket("server") == tmp_path / "server.sock"
-    one, other = (Home(tmp_path / (letter * 120)).socket("server") for letter in "ab")
-    assert one != other
-    assert all(len(os.fsencode(path)) <= SOCKET_PATH_BYTES for path in (one, other))
+    first, second = (Home(tmp_path / (letter * 120)).socket("server") for letter in "ab")
+    assert first != second
+    assert all(len(os.fsencode(path)) <= SOCKET_PATH_BYTES for path in (first, second))

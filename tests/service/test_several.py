@@ -1,4 +1,4 @@
-"""Files of several jobs, jobs that come after others, and what a framework needs, as the service takes them."""
+"""Files of several jobs, dependencies, and requirements of frameworks, at the service."""
 
 import sys
 from dataclasses import replace
@@ -25,24 +25,24 @@ def file(world: Embedded, text: str = FILE) -> Submission:
 
 
 def listed(world: Embedded) -> list[str]:
-    found = world.service.jobs(JobFilter(), everything=True, limit=10, cursor=None).items
-    return [row["name"] for row in found]
+    rows = world.service.jobs(JobFilter(), everything=True, limit=10, cursor=None).items
+    return [row["name"] for row in rows]
 
 
-def test_a_file_is_taken_whole_and_a_repeat_makes_nothing_new(world: Embedded) -> None:
-    asked = file(world, "name: first\nrun: sleep 0\n---\nname: second\nrun: sleep 0\n")
-    made = [job.row for job in world.service.submit_all(asked)]
+def test_a_file_is_accepted_as_a_whole_and_a_repeat_makes_nothing_new(world: Embedded) -> None:
+    submission = file(world, "name: first\nrun: sleep 0\n---\nname: second\nrun: sleep 0\n")
+    made = [job.row for job in world.service.submit_all(submission)]
     assert [row.name for row in made] == ["first", "second"]
-    assert [job.row.id for job in world.service.submit_all(asked)] == [row.id for row in made]
+    assert [job.row.id for job in world.service.submit_all(submission)] == [row.id for row in made]
     with pytest.raises(RequestError) as refused:
-        world.service.submit_all(replace(asked, overrides={"nodes": 2}))
+        world.service.submit_all(replace(submission, overrides={"nodes": 2}))
     assert refused.value.code == "request_id_reused"
     assert sorted(listed(world)) == ["first", "second"]
 
 
 def test_a_file_is_in_the_log_before_any_of_its_jobs_starts(world: Embedded) -> None:
-    many = "".join(f"---\nname: later-{at}\nrun: sleep 0\nafter: [{{job: first}}]\n" for at in range(40))
-    made = world.service.submit_all(file(world, f"name: first\nrun: exit 1\n{many}"))
+    dependents = "".join(f"---\nname: later-{number}\nrun: sleep 0\nafter: [{{job: first}}]\n" for number in range(40))
+    made = world.service.submit_all(file(world, f"name: first\nrun: exit 1\n{dependents}"))
     assert len(made) == 41
     assert {world.ended(job.row.id).row.state for job in made[1:]} == {"stopped"}
     kinds = [row.kind for row in world.service.events(after=0, gang=None, limit=1000)]
@@ -51,7 +51,7 @@ def test_a_file_is_in_the_log_before_any_of_its_jobs_starts(world: Embedded) -> 
     assert set(kinds[first : first + 41]) == {"submitted"}
 
 
-def test_nothing_is_taken_when_one_is_wrong(world: Embedded) -> None:
+def test_nothing_is_accepted_when_one_job_is_invalid(world: Embedded) -> None:
     for text, code in (
         (FILE, "no_such_dependency"),
         (f"name: earlier\nrun: sleep 0\nqueue: none\n---\n{FILE}", "no_such_queue"),
@@ -65,21 +65,21 @@ def test_nothing_is_taken_when_one_is_wrong(world: Embedded) -> None:
     assert not list(world.home.jobs.glob("*"))
 
 
-def test_a_dependency_that_is_none_is_met_with_a_near_name(world: Embedded) -> None:
+def test_an_unknown_dependency_suggests_a_near_name(world: Embedded) -> None:
     world.submit(name="prepare")
     with pytest.raises(RequestError, match="there is no job prepair") as refused:
-        world.service.submit(world.asked(after=[{"job": "prepair"}]))
+        world.service.submit(world.submission(after=[{"job": "prepair"}]))
     assert refused.value.next == "did you mean prepare?"
 
 
-def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embedded) -> None:
+def test_a_missing_module_is_refused_with_the_fix(world: Embedded) -> None:
     for run in (python("pass"), f"{python('pass')[0]} -c pass"):
         with pytest.raises(RequestError) as refused:
-            world.service.dry_run(world.asked(run, framework="tensorflow"))
+            world.service.dry_run(world.submission(run, framework="tensorflow"))
         assert refused.value.code == "no_module"
         assert "needs the Python module tensorflow" in refused.value.detail
         assert f"{python('')[0]} -m pip install tensorflow" in refused.value.next
-    installs = world.asked(python("pass"), framework="tensorflow", setup="pip install tensorflow")
+    installs = world.submission(python("pass"), framework="tensorflow", setup="pip install tensorflow")
     assert world.service.dry_run(installs).starts_now
 
 
@@ -87,30 +87,32 @@ def test_mpi_without_its_launcher_is_refused_with_the_fix(world: Embedded, tmp_p
     empty = {"PATH": str(tmp_path / "empty")}
     for run in (python("pass"), f"{sys.executable} -c pass", "mpirun -n 2 hostname", ["mpiexec", "hostname"]):
         with pytest.raises(RequestError) as refused:
-            world.service.dry_run(world.asked(run, framework="mpi", environment=empty))
+            world.service.dry_run(world.submission(run, framework="mpi", environment=empty))
         assert refused.value.code == "no_program"
-    for may_bring_it in ("module load openmpi && mpirun hostname", "source env; ./solve"):
-        assert world.service.dry_run(world.asked(may_bring_it, framework="mpi", environment=empty)).starts_now
-    beside = tmp_path / "beside"
-    beside.mkdir()
+    for line in ("module load openmpi && mpirun hostname", "source env; ./solve"):
+        assert world.service.dry_run(world.submission(line, framework="mpi", environment=empty)).starts_now
+    directory = tmp_path / "beside"
+    directory.mkdir()
     for name in ("mpirun", "solve"):
-        (beside / name).touch(0o755)
-    assert world.service.dry_run(world.asked([f"{beside}/solve"], framework="mpi", environment=empty)).starts_now
-    with_it = {"PATH": str(beside)}
-    assert world.service.dry_run(world.asked(["solve"], framework="mpi", environment=with_it)).starts_now
+        (directory / name).touch(0o755)
+    assert world.service.dry_run(
+        world.submission([f"{directory}/solve"], framework="mpi", environment=empty)
+    ).starts_now
+    environment = {"PATH": str(directory)}
+    assert world.service.dry_run(world.submission(["solve"], framework="mpi", environment=environment)).starts_now
 
 
-def test_a_volume_is_there_or_refused(world: Embedded) -> None:
+def test_a_volume_must_exist(world: Embedded) -> None:
     volumes = [{"name": "train-data", "path": str(world.work)}]
-    told = world.service.dry_run(world.asked(volumes=volumes))
-    assert told.environment["GANGER_VOLUME_TRAIN_DATA"] == str(world.work)
+    dry_run = world.service.dry_run(world.submission(volumes=volumes))
+    assert dry_run.environment["GANGER_VOLUME_TRAIN_DATA"] == str(world.work)
     with pytest.raises(RequestError, match="volume train-data: /nonexistent does not exist"):
-        world.service.dry_run(world.asked(volumes=[{"name": "train-data", "path": "/nonexistent"}]))
+        world.service.dry_run(world.submission(volumes=[{"name": "train-data", "path": "/nonexistent"}]))
 
 
-def test_the_layout_reaches_the_processes(world: Embedded) -> None:
-    told = world.service.dry_run(world.asked(nproc_per_node=8, nodes=1, parallel={"tp": 2, "pp": 2}))
-    assert {name: told.environment[f"GANGER_{name}"] for name in ("TP", "PP", "DP")} == {
+def test_the_parallelism_reaches_the_processes(world: Embedded) -> None:
+    dry_run = world.service.dry_run(world.submission(nproc_per_node=8, nodes=1, parallel={"tp": 2, "pp": 2}))
+    assert {name: dry_run.environment[f"GANGER_{name}"] for name in ("TP", "PP", "DP")} == {
         "TP": "2",
         "PP": "2",
         "DP": "2",

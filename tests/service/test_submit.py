@@ -1,4 +1,4 @@
-"""Submissions: what is accepted, what is refused before it waits, and what is kept of it."""
+"""Submissions: what is accepted, what is refused before it is pending, and what is stored."""
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -41,13 +41,13 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         None,
         {"queue": "hasty", "limits": {"queue_time": "2h"}},
         "over_user_limit",
-        "wait for 1h 00m",
+        "pending for 1h 00m",
     ),
     "an array of more jobs than may wait": (
         None,
         {"queue": "hasty", "array": "0-3"},
         "over_user_limit",
-        "3 jobs waiting in queue hasty: 0 wait, and this is 4 more",
+        "3 pending jobs in queue hasty: 0 exist, and this is 4 more",
     ),
     "no time limit under node-hours": (None, {"queue": "hours"}, "no_time_limit", "4 node-hours"),
     "more than the node-hours": (
@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     ),
     "a program that is not on PATH": (["trian"], {}, "no_program", "/usr/bin"),
     "a program that is not there": (["./trian"], {}, "no_program", "does not exist"),
-    "a directory for a program": (["./"], {}, "no_program", "is no file"),
+    "a directory for a program": (["./"], {}, "no_program", "is not a file"),
     "a program that cannot run": (["./notes.txt"], {}, "no_program", "not executable"),
     "a program beside": (["train.sh"], {}, "no_program", "PATH"),
     "a script that is not there": (["python3", "-u", "trian.py"], {}, "no_script", "trian.py"),
@@ -73,8 +73,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
 
 
 @pytest.fixture
-def limited(world: Embedded) -> Embedded:
-    """Queues with every kind of limit, and files to run."""
+def with_limits(world: Embedded) -> Embedded:
+    """Return a server with queues with every kind of limit, and files to run."""
     for queue in (
         Queue(name="none", nominal=Amount(gpus=0), borrowing=Amount(gpus=0)),
         Queue(name="few", nominal=Amount(gpus=2), borrowing=Amount(gpus=0)),
@@ -91,28 +91,28 @@ def limited(world: Embedded) -> Embedded:
     return world
 
 
-def test_the_impossible_is_refused_with_the_next_step_and_nothing_is_kept(limited: Embedded) -> None:
-    service, wrong = limited.service, []
+def test_impossible_jobs_are_refused_with_the_next_step(with_limits: Embedded) -> None:
+    service, failures = with_limits.service, []
     before = service.seq()
     for name, (run, fields, code, word) in REFUSED.items():
         for call in (service.submit, service.dry_run):
             try:
-                call(limited.asked(run, **fields))
-                wrong.append(f"{name}: accepted")
+                call(with_limits.submission(run, **fields))
+                failures.append(f"{name}: accepted")
             except RequestError as refused:
                 if refused.code != code or word not in refused.detail or not refused.next or refused.status != 409:
-                    wrong.append(f"{name}: {refused.code} {refused.status}: {refused.detail} (next: {refused.next})")
-    assert wrong == []
+                    failures.append(f"{name}: {refused.code} {refused.status}: {refused.detail} (next: {refused.next})")
+    assert failures == []
     assert service.seq() == before
-    assert list(limited.home.jobs.iterdir()) == []
+    assert list(with_limits.home.jobs.iterdir()) == []
 
 
-def test_gpus_where_there_are_none_are_refused_with_both_ways_out(tmp_path: Path, zipapp: Path) -> None:
+def test_gpus_on_a_cluster_without_gpus_are_refused(tmp_path: Path, zipapp: Path) -> None:
     world = Embedded(tmp_path, zipapp, (Node(name="n1", cpu_milli=8_000),))
     try:
         for gpu in (1, "h100:1"):
             with pytest.raises(RequestError, match="no node has any") as refused:
-                world.service.submit(world.asked(resources={"gpu": gpu}))
+                world.service.submit(world.submission(resources={"gpu": gpu}))
             assert refused.value.code == "no_gpus"
             assert "--topology" in refused.value.next
     finally:
@@ -134,23 +134,23 @@ def test_gpus_where_there_are_none_are_refused_with_both_ways_out(tmp_path: Path
         (["train.sh"], {"env": {"PATH": ".:/bin"}}),
     ],
 )
-def test_what_may_be_there_is_not_refused(limited: Embedded, run: Any, fields: dict[str, Any]) -> None:
-    assert limited.service.dry_run(limited.asked(run, **fields)).starts_now
+def test_a_job_that_may_work_is_accepted(with_limits: Embedded, run: Any, fields: dict[str, Any]) -> None:
+    assert with_limits.service.dry_run(with_limits.submission(run, **fields)).starts_now
 
 
-def test_a_near_name_is_suggested(limited: Embedded) -> None:
+def test_a_near_name_is_suggested(with_limits: Embedded) -> None:
     for run, suggestion in ((["python3", "trian.py"], "train.py"), (["train.sh"], "./train.sh")):
         with pytest.raises(RequestError) as refused:
-            limited.service.submit(limited.asked(run))
+            with_limits.service.submit(with_limits.submission(run))
         assert suggestion in refused.value.next
 
 
-def test_a_queue_gives_its_time_limit_to_a_job_that_names_none(limited: Embedded) -> None:
-    name = limited.submit(queue="short")
-    assert limited.service.job(name).spec.limits.time_ms == 2 * HOUR_MS
+def test_a_job_without_a_time_limit_gets_the_queues(with_limits: Embedded) -> None:
+    name = with_limits.submit(queue="short")
+    assert with_limits.service.job(name).spec.limits.time_ms == 2 * HOUR_MS
 
 
-def test_a_spec_comes_as_a_mapping_or_as_text_with_flags_over_it(world: Embedded) -> None:
+def test_a_spec_is_a_mapping_or_text_with_overrides(world: Embedded) -> None:
     text = Submission(
         directory=str(world.work),
         environment={"PATH": "/bin"},
@@ -163,7 +163,7 @@ def test_a_spec_comes_as_a_mapping_or_as_text_with_flags_over_it(world: Embedded
             world.service.submit(wrong)
 
 
-def test_a_job_runs_and_its_story_adds_up(world: Embedded) -> None:
+def test_a_job_runs_and_its_times_add_up(world: Embedded) -> None:
     (world.work / "train.py").write_text("print('trained')\n")
     name = world.submit(["python3", "train.py"], name="train", nodes=2)
     assert name.startswith("train-")
@@ -179,7 +179,7 @@ def test_a_job_runs_and_its_story_adds_up(world: Embedded) -> None:
     )
 
 
-def test_every_attempt_is_told(world: Embedded) -> None:
+def test_every_attempt_is_listed(world: Embedded) -> None:
     once = "import os, sys; sys.exit(os.environ['GANGER_ATTEMPT'] == '1' and 7)"
     job = world.ended(world.submit(python(once), retry={"max": 1, "backoff": "10ms"}))
     assert [attempt.outcome for attempt in job.attempts] == ["failed", "finished"]
@@ -187,13 +187,17 @@ def test_every_attempt_is_told(world: Embedded) -> None:
     assert job.row.state == "succeeded"
 
 
-def test_a_repeated_request_makes_one_job_and_another_under_its_id_is_refused(world: Embedded) -> None:
-    asked = world.asked(request_id="r1")
+def test_a_repeated_request_makes_one_job_and_another_with_its_id_is_refused(world: Embedded) -> None:
+    submission = world.submission(request_id="r1")
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: world.service.submit(asked), range(16)))
+        made = list(pool.map(lambda _: world.service.submit(submission), range(16)))
     assert len({job.row.id for job, _ in made}) == 1
     assert sorted(is_new for _, is_new in made) == [False] * 15 + [True]
-    for other in (replace(asked, directory="/"), replace(asked, environment={}), world.asked(nodes=2, request_id="r1")):
+    for other in (
+        replace(submission, directory="/"),
+        replace(submission, environment={}),
+        world.submission(nodes=2, request_id="r1"),
+    ):
         with pytest.raises(RequestError) as refused:
             world.service.submit(other)
         assert (refused.value.status, refused.value.code) == (409, "request_id_reused")
@@ -215,10 +219,10 @@ def test_code_is_copied_and_the_copy_runs(world: Embedded) -> None:
     assert not (source / "made").exists()
 
 
-def test_the_commit_and_what_differs_from_it_are_kept(world: Embedded) -> None:
+def test_the_commit_and_the_diff_from_it_are_stored(world: Embedded) -> None:
     def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(world.work), *words], check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        completed = subprocess.run(["git", "-C", str(world.work), *words], check=True, capture_output=True, text=True)
+        return completed.stdout.strip()
 
     git("init", "-q")
     git("config", "user.email", "a@b")
@@ -234,11 +238,11 @@ def test_the_commit_and_what_differs_from_it_are_kept(world: Embedded) -> None:
     assert "+two" in (world.home.jobs / changed.row.id / "git.diff").read_text()
 
 
-def test_no_room_for_the_code_leaves_nothing(world: Embedded) -> None:
+def test_a_failed_copy_of_the_code_leaves_nothing(world: Embedded) -> None:
     (world.work / "src").mkdir()
     world.home.code.write_text("in the way")
     before = world.service.seq()
     with pytest.raises(RequestError):
-        world.service.submit(world.asked(code="src"))
+        world.service.submit(world.submission(code="src"))
     assert world.service.seq() == before
     assert list(world.home.jobs.iterdir()) == []

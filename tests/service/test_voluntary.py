@@ -1,6 +1,6 @@
-"""Ends that somebody wants: every cause there is, with real processes that save their work when they are told.
+"""Decided stops: every cause there is, with real processes that save their work when they get the notice.
 
-Each is told by a notice with its cause and a deadline, by `should_checkpoint()` and by the spec's signal; no step is
+Each notice has its cause and a deadline, and comes with `should_checkpoint()` and the signal of the spec; no step is
 lost, and no attempt is spent.
 """
 
@@ -47,11 +47,11 @@ def _submit(world: Embedded, name: str, gpu: str, **limits: str) -> str:
     (world.work / "train.py").write_text(SCRIPT)
     saves = {"dir": f"saved-{name}", "signal": "SIGUSR1", "grace": f"{GRACE_S}s"}
     command = [sys.executable, "train.py", name]
-    asked = {"name": name, "resources": {"gpu": gpu, "cpu": 1}, "checkpoint": saves, "limits": limits}
-    return world.submit(command, retry={"max": 0}, nproc_per_node=1, **asked)
+    fields = {"name": name, "resources": {"gpu": gpu, "cpu": 1}, "checkpoint": saves, "limits": limits}
+    return world.submit(command, retry={"max": 0}, nproc_per_node=1, **fields)
 
 
-def _said(world: Embedded, name: str) -> list[dict[str, object]]:
+def _reported(world: Embedded, name: str) -> list[dict[str, object]]:
     path = Path(world.work, name)
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -60,87 +60,90 @@ def _steps(world: Embedded, job: str) -> bool:
     return (world.service.job(job).progress or {}).get("step") is not None
 
 
-def _again(world: Embedded, job: str) -> JobView:
-    """The job once its second attempt makes steps."""
+def _second_attempt(world: Embedded, job: str) -> JobView:
+    """Return the job once its second attempt makes steps."""
     wait_until(lambda: world.service.job(job).row.generation == 2 and _steps(world, job), f"{job} steps again")
     return world.service.job(job)
 
 
-def test_no_step_is_lost_and_no_attempt_spent_whatever_the_cause(world: Embedded) -> None:
+def test_no_step_is_lost_and_no_attempt_is_spent(world: Embedded) -> None:
     limited = _submit(world, "limited", "h100:1", time="4s")
-    asked, suspended = (_submit(world, name, "h100:1") for name in ("asked", "suspended"))
+    stopped, suspended = (_submit(world, name, "h100:1") for name in ("asked", "suspended"))
     drained = _submit(world, "drained", "a100:1")
     preempted = _submit(world, "preempted", "h100:3")
-    stepping = (asked, suspended, drained, preempted)
+    stepping = (stopped, suspended, drained, preempted)
     wait_until(lambda: all(_steps(world, job) for job in stepping), "all of them step")
     late = _submit(world, "late", "h100:4", queue_time="1s")
-    (taken,) = world.service.job(preempted).row.nodes
+    (preempted_node,) = world.service.job(preempted).row.nodes
 
-    world.service.stop(asked)
+    world.service.stop(stopped)
     world.service.suspend(suspended, suspended=True)
     world.service.drain("n3")
-    for job, cause in ((asked, "user"), (suspended, "suspended"), (drained, "drained"), (limited, "time_limit")):
-        wait_until(lambda job=job: _said(world, job.rpartition("-")[0]), f"{cause} is told")
+    for job, cause in ((stopped, "user"), (suspended, "suspended"), (drained, "drained"), (limited, "time_limit")):
+        wait_until(lambda job=job: _reported(world, job.rpartition("-")[0]), f"{cause} is reported")
     world.service.cordon("n3", cordoned=False)
     until_s = time.time() + GRACE_S - 5
-    world.service.preempt_node(taken, (GRACE_S - 5) * 1000)
-    wait_until(lambda: _said(world, "preempted"), "preempted is told")
+    world.service.preempt_node(preempted_node, (GRACE_S - 5) * 1000)
+    wait_until(lambda: _reported(world, "preempted"), "preempted is reported")
     wait_until(lambda: world.service.job(suspended).row.state == "suspended", "it is suspended")
     world.service.suspend(suspended, suspended=False)
 
     causes = ("user", "suspended", "drained", "time_limit", "node_preempted")
     names = ("asked", "suspended", "drained", "limited", "preempted")
     for name, cause in zip(names, causes, strict=True):
-        (told,) = _said(world, name)[:1]
-        assert told["cause"] == cause
-        assert 0 < told["left_s"] <= (GRACE_S if cause != "node_preempted" else until_s - time.time() + GRACE_S)
+        (report,) = _reported(world, name)[:1]
+        assert report["cause"] == cause
+        assert 0 < report["left_s"] <= (GRACE_S if cause != "node_preempted" else until_s - time.time() + GRACE_S)
     for job in (suspended, drained, preempted):
-        view = _again(world, job)
+        view = _second_attempt(world, job)
         first, second = view.attempts
-        (told,) = _said(world, job.rpartition("-")[0])
-        assert second.resumed_step == told["last"], "no step is lost"
+        (report,) = _reported(world, job.rpartition("-")[0])
+        assert second.resumed_step == report["last"], "no step is lost"
         assert first.outcome != "failed"
-    for job, cause in ((asked, "it was asked to end"), (limited, "its time limit is over")):
+    for job, cause in ((stopped, "it was asked to end"), (limited, "it reached its time limit")):
         view = world.ended(job)
-        assert (view.row.state, view.checkpoint_step) == ("stopped", _said(world, job.rpartition("-")[0])[0]["last"])
+        assert (view.row.state, view.checkpoint_step) == (
+            "stopped",
+            _reported(world, job.rpartition("-")[0])[0]["last"],
+        )
         assert view.attempts[-1].sentence == cause
     assert world.ended(late).row.state == "stopped"
     assert [row.kind for row in world.service.events(after=0, gang=None, limit=500) if row.kind == "failed"] == []
 
 
-def test_a_job_that_gives_way_to_a_more_urgent_one_goes_on_where_it_was(tmp_path: Path, zipapp: Path) -> None:
+def test_a_preempted_job_resumes_where_it_was(tmp_path: Path, zipapp: Path) -> None:
     world = Embedded(tmp_path, zipapp, orders=lambda _: URGENT)
     try:
         job = _submit(world, "modest", "a100:2")
         wait_until(lambda: _steps(world, job), "it steps")
-        goes = python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
-        urgent = world.submit(goes, name="urgent", priority=1000, resources={"gpu": "a100:2", "cpu": 1})
+        command = python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
+        urgent = world.submit(command, name="urgent", priority=1000, resources={"gpu": "a100:2", "cpu": 1})
         world.until(urgent, "running")
-        (told,) = _said(world, "modest")
-        assert told["cause"] == "preempted"
-        assert 0 < told["left_s"] <= GRACE_S
-        waiting = world.service.job(job)
-        assert (waiting.row.state, waiting.checkpoint_step) == ("pending", told["last"])
+        (report,) = _reported(world, "modest")
+        assert report["cause"] == "preempted"
+        assert 0 < report["left_s"] <= GRACE_S
+        preempted = world.service.job(job)
+        assert (preempted.row.state, preempted.checkpoint_step) == ("pending", report["last"])
         (world.work / "go").touch()
-        first, second = _again(world, job).attempts
-        assert second.resumed_step == told["last"], "no step is lost"
-        assert (first.outcome, first.sentence) == ("stopped", "it gives way to another job")
+        first, second = _second_attempt(world, job).attempts
+        assert second.resumed_step == report["last"], "no step is lost"
+        assert (first.outcome, first.sentence) == ("stopped", "it was preempted by another job")
         assert world.ended(urgent).row.state == "succeeded"
         assert [row.kind for row in world.service.events(after=0, gang=job, limit=500) if row.kind == "failed"] == []
     finally:
         world.close()
 
 
-def test_a_job_that_does_not_end_within_its_grace_is_told_so(world: Embedded) -> None:
+def test_a_job_that_does_not_end_within_its_grace_is_reported(world: Embedded) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('deaf', 'w'); time.sleep(600)"
     name = world.submit(python(deaf), checkpoint={"dir": "c", "grace": "200ms"}, nproc_per_node=1)
     wait_until((world.work / "deaf").exists, "it is deaf")
     world.service.stop(name)
     job = world.ended(name)
-    said = "; rank 0 did not end within its grace of 200ms: killed"
-    assert job.row.sentence == "stopped by its owner" + said
+    ending = "; rank 0 did not end within its grace of 200ms: killed"
+    assert job.row.sentence == "stopped by its owner" + ending
     (attempt,) = job.attempts
-    assert (attempt.outcome, attempt.killed, attempt.sentence) == ("stopped", (0,), "it was asked to end" + said)
+    assert (attempt.outcome, attempt.killed, attempt.sentence) == ("stopped", (0,), "it was asked to end" + ending)
     (row,) = [row for row in world.service.events(after=0, gang=name, limit=500) if row.kind == "cleared"]
     assert row.data["killed"] == [0]
-    assert row.sentence.endswith(said)
+    assert row.sentence.endswith(ending)

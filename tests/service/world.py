@@ -1,4 +1,4 @@
-"""A server without its faces: real log, real loop on its own thread, real processes on virtual nodes."""
+"""An embedded server without clients: real log, real loop on its own thread, real processes on virtual nodes."""
 
 import asyncio
 import sys
@@ -40,7 +40,7 @@ NODES = (
 
 
 class Embedded:
-    """The parts of one server in this process. `service` is what the tests talk to."""
+    """The parts of one server in this process. Tests call its `service`."""
 
     def __init__(
         self, directory: Path, launcher: Path, nodes: tuple[Node, ...] = NODES, *, orders: Orders | None = None
@@ -61,18 +61,20 @@ class Embedded:
         self.work = directory / "work"
         self.work.mkdir()
 
-    def asked(self, run: Any = None, **fields: Any) -> Submission:
-        """A submission; `request_id`, `environment` and `directory` may be among the fields of the spec."""
-        about = {name: fields.pop(name) for name in ("request_id", "environment", "directory") if name in fields}
-        given = {"directory": str(self.work), "environment": {"PATH": "/usr/bin:/bin"}} | about
-        return Submission(spec={"run": run if run is not None else SLEEPS} | fields, **given)
+    def submission(self, run: Any = None, **fields: Any) -> Submission:
+        """Return a submission; `request_id`, `environment` and `directory` may be among the fields of the spec."""
+        request_fields = {
+            name: fields.pop(name) for name in ("request_id", "environment", "directory") if name in fields
+        }
+        common = {"directory": str(self.work), "environment": {"PATH": "/usr/bin:/bin"}} | request_fields
+        return Submission(spec={"run": run if run is not None else SLEEPS} | fields, **common)
 
     def submit(self, run: Any = None, **fields: Any) -> str:
-        """The id of a new job."""
-        return self.service.submit(self.asked(run, **fields))[0].row.id
+        """Submit a job and return its id."""
+        return self.service.submit(self.submission(run, **fields))[0].row.id
 
     def until(self, name: str, *states: str) -> JobView:
-        """The job as soon as it is in one of the states."""
+        """Return the job as soon as it is in one of the states."""
         seq = 0
         deadline = time.monotonic() + DEADLINE_S
         while (job := self.service.job(name)).row.state not in states:
@@ -81,13 +83,13 @@ class Embedded:
         return job
 
     def ended(self, name: str) -> JobView:
-        """The job once it has ended."""
+        """Return the job once it has ended."""
         return self.until(name, *ENDED)
 
     def close(self) -> None:
-        """Stop what runs, then every part."""
+        """Stop every job, then every part."""
         for gang in list(self.loop.copy().gangs.values()):
-            with suppress(RequestError):  # it ended by itself meanwhile
+            with suppress(RequestError):  # it ended by itself in the meantime
                 self.service.stop(gang.id)
         wait_until(lambda: not self.loop.copy().gangs, "every job has ended")
         self.backend.close()
@@ -114,10 +116,10 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def python(text: str) -> list[str]:
-    """A command that runs `text` under this interpreter."""
+    """Return a command that runs `text` under this interpreter."""
     return [sys.executable, "-c", text]
 
 
 def launcher(directory: Path) -> Path:
-    """The launcher's zipapp, made once for all tests of a session."""
+    """Return the launcher's zipapp, built once for all tests of a session."""
     return build(directory)

@@ -22,14 +22,14 @@ from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from ganger.settings import Home, Keep
+from ganger.settings import Home, RetentionLimits
 from ganger.simulation.from_log.log_replay import LogRun, as_recorded, simulate_log
 from ganger.simulation.from_log.recorded_days import RecordedDays, extract_days, read_days
 from ganger.simulation.from_log.recorded_work import RecordedWork
 from ganger.simulation.run import Outcome
 from ganger.simulation.traces.trace import Flaw
 from tests.engine.days import Day, days
-from tests.engine.scenes import ends, limits, node, nodes, played, submit
+from tests.engine.scenes import limits, listed_states, node, nodes, played, submit
 
 Begun = tuple[int, str, int, tuple[tuple[str, tuple[int, ...]], ...]]
 """When, who, which generation, on which devices of which nodes."""
@@ -45,7 +45,7 @@ def lived(world: VirtualCluster, log: EventLog, order: str) -> None:
     loop = Loop(log, world, registry.order, world, "test")
     loop.open()
     said = loop.post(e.PolicySet(document=document(order), version=1))
-    loop.turn(loop.drain())
+    loop.run_cycle(loop.drain())
     said.result()
     world.run(loop, 24 * HOUR_MS)
 
@@ -71,7 +71,7 @@ def asked_again(days: RecordedDays) -> LogRun:
 
 
 def rows_of(log: EventLog) -> list[e.Stamped]:
-    return list(log.each(0, log.last_seq()))
+    return list(log.iter_rows(0, log.last_seq()))
 
 
 # -- the same decisions ------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_any_day_can_be_replayed(day: Day) -> None:
     card = as_recorded(days).card
     assert card.jobs == days.rows
     alone = {job.id for job in jobs if job.spec.array is None}
-    good = {name for name, state in ends(log).items() if state == "succeeded"} & alone
+    good = {name for name, state in listed_states(log).items() if state == "succeeded"} & alone
     assert good <= {name for name, life in days.histories.items() if life.ended_ms is not None}
     outcome = simulate_log(asked_again(days))
     assert sum(outcome.unended.values()) + outcome.card.jct_ms.n == len(outcome.histories) <= days.rows
@@ -196,9 +196,9 @@ def test_a_log_without_its_old_events_is_replayed_from_its_first(
         log.snapshot(loop.copy())
     world.run(loop, 9 * DAY_MS)
     before = begun(rows_of(log))
-    keep = Keep(**(dict.fromkeys(Keep.__dataclass_fields__) | {"events_ms": 0}))
-    assert Retention(home, keep, world, loop.view).once(loop.now_ms()).events > 0
-    assert log.earliest() > 1
+    keep = RetentionLimits(**(dict.fromkeys(RetentionLimits.__dataclass_fields__) | {"events_ms": 0}))
+    assert Retention(home, keep, world, loop.view).run_once(loop.now_ms()).events > 0
+    assert log.first_replayable() > 1
     days = read_days(home.database)
     assert days.rows == 9
     outcome, rows = again(days)

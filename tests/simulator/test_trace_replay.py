@@ -162,14 +162,14 @@ def test_publishing_pending_reasons_changes_no_decision(order: str, monkeypatch:
         return [(at_ms, each) for at_ms, plan in plans for each in plan.decisions]
 
     untold = decided()
-    monkeypatch.setattr(StreamLog, "TELLS", True)
+    monkeypatch.setattr(StreamLog, "PUBLISHES_REASONS", True)
     told = decided()
     assert any(isinstance(each, Wait) for _, each in told)
     assert [(at_ms, each) for at_ms, each in told if not isinstance(each, Wait)] == untold
 
 
 def test_a_server_publishes_pending_reasons() -> None:
-    assert EventLog.TELLS
+    assert EventLog.PUBLISHES_REASONS
     assert EventLog(MEMORY).restore().seq == 0
 
 

@@ -1,4 +1,4 @@
-"""What git says of a directory, from real repositories; and that nothing git does can fail or hold up a submission."""
+"""The git state of real repositories; and that nothing that git does can fail or hold up a submission."""
 
 import os
 import subprocess
@@ -27,25 +27,25 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("where", [".", "sub"])
-def test_a_clean_repository_has_a_commit_and_no_more(repository: Path, where: str) -> None:
+@pytest.mark.parametrize("folder", [".", "sub"])
+def test_a_clean_repository_has_a_commit_and_no_more(repository: Path, folder: str) -> None:
     (repository / "ignored").write_text("x")
-    assert git_state(repository / where) == GitState(
+    assert git_state(repository / folder) == GitState(
         run(repository, "rev-parse", "HEAD").strip(), dirty=False, diff=b""
     )
 
 
-def test_the_diff_makes_the_files_again(repository: Path, tmp_path: Path) -> None:
+def test_the_diff_restores_the_files(repository: Path, tmp_path: Path) -> None:
     (repository / "a.py").write_text("two\n")
     (repository / "sub" / "b.bin").write_bytes(bytes(range(256)))
     run(repository, "add", "sub/b.bin")
     state = git_state(repository / "sub")
     assert state.dirty
-    again = tmp_path / "again"
-    subprocess.run(["git", "clone", "-q", repository, again], check=True)
-    subprocess.run(["git", "-C", again, "apply", "-"], input=state.diff, check=True)
-    assert (again / "a.py").read_text() == "two\n"
-    assert (again / "sub" / "b.bin").read_bytes() == bytes(range(256))
+    clone = tmp_path / "again"
+    subprocess.run(["git", "clone", "-q", repository, clone], check=True)
+    subprocess.run(["git", "-C", clone, "apply", "-"], input=state.diff, check=True)
+    assert (clone / "a.py").read_text() == "two\n"
+    assert (clone / "sub" / "b.bin").read_bytes() == bytes(range(256))
 
 
 def test_a_new_file_counts_as_a_change(repository: Path) -> None:
@@ -54,37 +54,37 @@ def test_a_new_file_counts_as_a_change(repository: Path) -> None:
     assert (state.dirty, state.diff) == (True, b"")
 
 
-def test_a_long_diff_is_cut(repository: Path) -> None:
+def test_a_long_diff_is_truncated(repository: Path) -> None:
     (repository / "a.py").write_text("x\n" * 2_000_000)
     state = git_state(repository)
     assert (state.dirty, len(state.diff)) == (True, MAX_DIFF_BYTES)
 
 
-def test_outside_a_repository_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_outside_a_repository(tmp_path: Path) -> None:
     assert git_state(tmp_path) == GitState()
 
 
-def test_a_repository_without_a_commit_has_nothing_to_tell(tmp_path: Path) -> None:
+def test_a_repository_without_a_commit(tmp_path: Path) -> None:
     run(tmp_path, "init", "-q")
     assert git_state(tmp_path) == GitState()
 
 
-def test_a_directory_that_is_not_there_has_nothing_to_tell(tmp_path: Path) -> None:
+def test_a_missing_directory(tmp_path: Path) -> None:
     assert git_state(tmp_path / "absent") == GitState()
 
 
-def test_without_git_there_is_nothing_to_tell(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert git_state(repository) == GitState()
 
 
-def test_variables_of_a_hook_do_not_lead_elsewhere(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_a_hook_are_ignored(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
     assert git_state(repository).commit
 
 
-def test_a_git_that_hangs_is_left(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Injected fault: a git that answers once and then never again. What it could not say is not clean."""
+def test_a_git_that_hangs_is_killed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected fault: a git that answers once and then hangs. An unknown status is not clean."""
     real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
     slow = tmp_path / "bin" / "git"
     slow.parent.mkdir()

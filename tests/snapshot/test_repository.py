@@ -1,4 +1,4 @@
-"""Code out of a repository: which commit a ref is, what is kept of it, what is said when there is none."""
+"""Code from a repository: the commit of a ref, the stored files, and the errors for a missing one."""
 
 import subprocess
 from pathlib import Path
@@ -27,8 +27,8 @@ class Repository:
         self.second = self.commit("2")
 
     def git(self, *arguments: str) -> str:
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
-        command = ["git", *who, *arguments]
+        settings = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
+        command = ["git", *settings, *arguments]
         return subprocess.run(command, cwd=self.path, check=True, capture_output=True, text=True).stdout.strip()
 
     def commit(self, text: str) -> str:
@@ -51,7 +51,7 @@ def fetched(repository: Repository, tmp_path: Path, ref: str) -> tuple[str, Path
 @pytest.mark.parametrize(
     ("ref", "number"), [("HEAD", 2), ("main", 2), ("v1", 1), ("main~1", 1), ("SECOND", 2), ("FIRST", 1)]
 )
-def test_a_ref_is_the_commit_that_git_says(repository: Repository, tmp_path: Path, ref: str, number: int) -> None:
+def test_a_ref_resolves_as_in_git(repository: Repository, tmp_path: Path, ref: str, number: int) -> None:
     commits = {1: repository.first, 2: repository.second}
     text = {"SECOND": repository.second, "FIRST": repository.first[:10]}.get(ref, ref)
     commit, code = fetched(repository, tmp_path, text)
@@ -59,30 +59,30 @@ def test_a_ref_is_the_commit_that_git_says(repository: Repository, tmp_path: Pat
     assert (code / "train.py").read_text() == str(number)
 
 
-def test_everything_that_is_tracked_is_kept_and_nothing_else(repository: Repository, tmp_path: Path) -> None:
+def test_tracked_files_are_stored_and_no_others(repository: Repository, tmp_path: Path) -> None:
     _, code = fetched(repository, tmp_path, "main")
-    found = sorted(str(path.relative_to(code)) for path in code.rglob("*") if path.is_file())
-    assert found == [".gitignore", "kept.txt", "sub/run.sh", "train.py"]
+    names = sorted(str(path.relative_to(code)) for path in code.rglob("*") if path.is_file())
+    assert names == [".gitignore", "kept.txt", "sub/run.sh", "train.py"]
     assert (code / "sub" / "run.sh").stat().st_mode & 0o111
     assert (tmp_path / "git").stat().st_mode & 0o077 == 0
 
 
-def test_what_is_new_is_fetched_and_a_branch_may_move(repository: Repository, tmp_path: Path) -> None:
+def test_new_commits_are_fetched_and_a_branch_may_move(repository: Repository, tmp_path: Path) -> None:
     assert fetched(repository, tmp_path, "main")[0] == repository.second
     repository.git("reset", "-q", "--hard", "v1")
     third = repository.commit("3")
     assert fetched(repository, tmp_path, "main")[0] == third
-    assert len([each for each in (tmp_path / "git").iterdir() if each.is_dir()]) == 1
+    assert len([entry for entry in (tmp_path / "git").iterdir() if entry.is_dir()]) == 1
 
 
-def test_a_commit_that_is_here_needs_no_repository(repository: Repository, tmp_path: Path) -> None:
+def test_a_cached_commit_needs_no_fetch(repository: Repository, tmp_path: Path) -> None:
     fetched(repository, tmp_path, "main")
     repository.path.rename(tmp_path / "gone")
     assert fetched(repository, tmp_path, repository.first)[0] == repository.first
 
 
 @pytest.mark.parametrize("ref", ["nothing", "v2", "0" * 40, "main~9"])
-def test_a_ref_that_is_none_is_named(repository: Repository, tmp_path: Path, ref: str) -> None:
+def test_an_unknown_ref_is_named(repository: Repository, tmp_path: Path, ref: str) -> None:
     with pytest.raises(RequestError) as refused:
         fetched(repository, tmp_path, ref)
     assert refused.value.code == "no_such_ref"
@@ -91,7 +91,7 @@ def test_a_ref_that_is_none_is_named(repository: Repository, tmp_path: Path, ref
 
 
 @pytest.mark.parametrize("url", ["file:///nonexistent/repository", "https://127.0.0.1:9/x.git", "git://127.0.0.1:9/x"])
-def test_a_repository_that_is_none_is_refused_with_what_git_says(tmp_path: Path, url: str) -> None:
+def test_an_unreachable_repository_is_refused_with_gits_message(tmp_path: Path, url: str) -> None:
     with pytest.raises(RequestError) as refused:
         fetch(GitCode(git=url), tmp_path / "git", tmp_path / "code")
     assert refused.value.code == "git_failed"
@@ -99,7 +99,7 @@ def test_a_repository_that_is_none_is_refused_with_what_git_says(tmp_path: Path,
     assert not (tmp_path / "code").exists()
 
 
-def test_no_program_that_a_url_or_a_repository_names_is_run(repository: Repository, tmp_path: Path) -> None:
+def test_no_program_of_a_url_or_a_repository_is_run(repository: Repository, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     hook = repository.path / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {proof}\n")

@@ -1,4 +1,4 @@
-"""Copies of code: what goes in, what stays out, what is refused, and that a copy is whole or not there."""
+"""Copies of code: what is copied, what is ignored, what is refused, and that a copy is complete or absent."""
 
 import os
 import stat
@@ -14,11 +14,11 @@ from ganger.engine.submit import code_snapshot as module
 from ganger.engine.submit.code_snapshot import checkout, snapshot
 from ganger.errors import RequestError
 
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 
 
-def grow(root: Path, files: dict[str, str]) -> Path:
-    """Make files; a name that ends in / is a folder, a text that begins with -> a link."""
+def make_files(root: Path, files: dict[str, str]) -> Path:
+    """Create files; a name that ends in / is a folder, a text that begins with -> a link."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,9 +31,9 @@ def grow(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def copied(tmp_path: Path, files: dict[str, str], code: str = ".") -> list[str]:
-    """What a copy of the files has, folders with a / at the end."""
-    root = grow(tmp_path / "code", files) / code
+def copied_names(tmp_path: Path, files: dict[str, str], code: str = ".") -> list[str]:
+    """Return the names in a copy of the files, folders with a / at the end."""
+    root = make_files(tmp_path / "code", files) / code
     target = tmp_path / "target"
     checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), target)
     return sorted(
@@ -58,9 +58,9 @@ IGNORES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("files", "want"), IGNORES.values(), ids=IGNORES)
-def test_what_goes_in(tmp_path: Path, files: dict[str, str], want: str) -> None:
-    assert copied(tmp_path, files) == want.split()
+@pytest.mark.parametrize(("files", "expected"), IGNORES.values(), ids=IGNORES)
+def test_copied_files(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+    assert copied_names(tmp_path, files) == expected.split()
 
 
 ABOVE = {
@@ -72,13 +72,13 @@ ABOVE = {
 }
 
 
-@pytest.mark.parametrize(("files", "want"), ABOVE.values(), ids=ABOVE)
-def test_rules_of_the_repository_above(tmp_path: Path, files: dict[str, str], want: str) -> None:
-    assert copied(tmp_path, files, "sub") == want.split()
+@pytest.mark.parametrize(("files", "expected"), ABOVE.values(), ids=ABOVE)
+def test_rules_of_the_repository_above(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+    assert copied_names(tmp_path, files, "sub") == expected.split()
 
 
-def test_ignored_is_what_git_ignores(tmp_path: Path) -> None:
-    """What git lists is the oracle."""
+def test_the_same_files_are_ignored_as_by_git(tmp_path: Path) -> None:
+    """The listing of git is the oracle."""
     patterns = ["*.o", "!b.o", "/top", "dir/", "a/**/z", "**/q", "x/*", "!x/keep", "sp ace", "[ab].txt", "\\#h", "w?"]
     names = [
         "a.o",
@@ -96,7 +96,7 @@ def test_ignored_is_what_git_ignores(tmp_path: Path) -> None:
         "x/1",
     ]
     names += ["x/keep", "s/x/1", "sp ace", "a.txt", "c.txt", "#h", "w1", "w12", "s/b.o", "plain"]
-    root = grow(tmp_path / "code", dict.fromkeys(names, "text") | {".gitignore": "\n".join(patterns)})
+    root = make_files(tmp_path / "code", dict.fromkeys(names, "text") | {".gitignore": "\n".join(patterns)})
     subprocess.run(["git", "init", "-q", root], check=True)
     listed = subprocess.run(
         ["git", "-C", root, "ls-files", "-z", "--others", "--exclude-standard"],
@@ -106,12 +106,12 @@ def test_ignored_is_what_git_ignores(tmp_path: Path) -> None:
     )
     target = tmp_path / "target"
     checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), target)
-    got = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
-    assert got == set(listed.stdout.split("\0")) - {""}
+    copied = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    assert copied == set(listed.stdout.split("\0")) - {""}
 
 
-def test_content_and_modes_come_back(tmp_path: Path) -> None:
-    root = grow(tmp_path / "code", {"run.sh": "#!/bin/sh\n", "big": "x" * 3_000_000, "b/c": "text"})
+def test_content_and_modes_are_preserved(tmp_path: Path) -> None:
+    root = make_files(tmp_path / "code", {"run.sh": "#!/bin/sh\n", "big": "x" * 3_000_000, "b/c": "text"})
     (root / "run.sh").chmod(0o755)
     (root / "b/c").chmod(0o640)
     checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "jobs" / "target")
@@ -122,14 +122,14 @@ def test_content_and_modes_come_back(tmp_path: Path) -> None:
 
 def test_the_same_content_has_one_copy(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    first = snapshot(grow(tmp_path / "one", {"a": "x", "b/c": "y"}), store)
-    assert snapshot(grow(tmp_path / "two", {"b/c": "y", "a": "x"}), store) == first
+    first = snapshot(make_files(tmp_path / "one", {"a": "x", "b/c": "y"}), store)
+    assert snapshot(make_files(tmp_path / "two", {"b/c": "y", "a": "x"}), store) == first
     assert [path.name for path in store.iterdir()] == [first]
 
 
 @pytest.mark.parametrize("change", ["content", "name", "mode", "link", "folder"])
-def test_any_change_has_another_name(tmp_path: Path, change: str) -> None:
-    root = grow(tmp_path / "code", {"a": "x", "l": "->a"})
+def test_any_change_gives_another_name(tmp_path: Path, change: str) -> None:
+    root = make_files(tmp_path / "code", {"a": "x", "l": "->a"})
     before = snapshot(root, tmp_path / "store")
     match change:
         case "content":
@@ -148,16 +148,16 @@ def test_any_change_has_another_name(tmp_path: Path, change: str) -> None:
 
 def test_a_job_cannot_change_the_copy_of_another(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
+    name = snapshot(make_files(tmp_path / "code", {"a": "x"}), store)
     checkout(store, name, tmp_path / "one")
     (tmp_path / "one" / "a").write_text("changed")
     checkout(store, name, tmp_path / "two")
     assert (tmp_path / "two" / "a").read_text() == "x"
 
 
-def test_a_copy_that_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_an_existing_copy_is_left_alone(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
+    name = snapshot(make_files(tmp_path / "code", {"a": "x"}), store)
     checkout(store, name, tmp_path / "one")
     (tmp_path / "one" / "checkpoint").write_text("kept")
     checkout(store, name, tmp_path / "one")
@@ -165,7 +165,7 @@ def test_a_copy_that_is_there_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_sockets_and_pipes_are_left_out(tmp_path: Path) -> None:
-    root = grow(tmp_path / "code", {"a": "x"})
+    root = make_files(tmp_path / "code", {"a": "x"})
     os.mkfifo(root / "pipe")
     checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "target")
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["a"]
@@ -180,34 +180,34 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize(("text", "want"), LINKS.values(), ids=LINKS)
-def test_a_link_that_stays_inside_leads_to_the_copy(tmp_path: Path, text: str, want: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), LINKS.values(), ids=LINKS)
+def test_a_link_that_stays_inside_leads_to_the_copy(tmp_path: Path, text: str, expected: str) -> None:
     root = tmp_path / "code"
-    grow(root, {"a": "x", "b/c": "y", "link": text.format(root=root)})
+    make_files(root, {"a": "x", "b/c": "y", "link": text.format(root=root)})
     checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "target")
-    assert str((tmp_path / "target" / "link").readlink()) == want
+    assert str((tmp_path / "target" / "link").readlink()) == expected
 
 
 @pytest.mark.parametrize("text", ["->/etc/passwd", "->../other", "->b/../../other"])
-def test_a_link_that_leads_out_is_refused_by_name(tmp_path: Path, text: str) -> None:
-    root = grow(tmp_path / "code", {"a": "x", "b/c": "", "my link": text})
+def test_a_link_that_points_outside_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    root = make_files(tmp_path / "code", {"a": "x", "b/c": "", "my link": text})
     with pytest.raises(RequestError) as refused:
         snapshot(root, tmp_path / "store")
     assert (refused.value.code, "my link" in refused.value.detail) == ("code_link_outside", True)
     assert not list((tmp_path).glob("store/*"))
 
 
-def test_a_store_behind_a_link_is_a_store(tmp_path: Path) -> None:
-    root = grow(tmp_path, {"code/a": "x", "code/link": "->a", "real/": "", "store": "->real"}) / "code"
+def test_a_store_may_be_a_link(tmp_path: Path) -> None:
+    root = make_files(tmp_path, {"code/a": "x", "code/link": "->a", "real/": "", "store": "->real"}) / "code"
     checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "target")
     assert (tmp_path / "target" / "link").read_text() == "x"
 
 
-def test_what_to_type_about_a_link_works(tmp_path: Path) -> None:
-    root = grow(tmp_path / "code", {"a": "x", "it's a link": "->/etc/passwd"})
+def test_the_suggested_command_for_a_link_works(tmp_path: Path) -> None:
+    root = make_files(tmp_path / "code", {"a": "x", "it's a link": "->/etc/passwd"})
     with pytest.raises(RequestError) as refused:
         snapshot(root, tmp_path / "store")
-    typed = refused.value.next.partition("type: ")[2].rpartition(", and write")[0]
+    typed = refused.value.next.partition("type: ")[2].rpartition(", and use")[0]
     subprocess.run(["/bin/sh", "-c", typed], check=True)
     assert snapshot(root, tmp_path / "store")
 
@@ -218,8 +218,8 @@ def sparse(path: Path, size_bytes: int) -> None:
         file.truncate(size_bytes)
 
 
-def test_too_much_is_refused_before_a_byte_is_copied(tmp_path: Path) -> None:
-    root = grow(tmp_path / "code", {"train.py": "x"})
+def test_too_much_data_is_refused_before_copying(tmp_path: Path) -> None:
+    root = make_files(tmp_path / "code", {"train.py": "x"})
     sparse(root / "data" / "train" / "part-0", 900 << 20)
     sparse(root / "data" / "train" / "part-1", 800 << 20)
     sparse(root / "model.pt", 200 << 20)
@@ -234,15 +234,15 @@ def test_too_much_is_refused_before_a_byte_is_copied(tmp_path: Path) -> None:
     assert snapshot(root, tmp_path / "store")
 
 
-def test_what_is_ignored_does_not_count(tmp_path: Path) -> None:
-    root = grow(tmp_path / "code", {".gangerignore": "data/\n"})
+def test_ignored_files_do_not_count(tmp_path: Path) -> None:
+    root = make_files(tmp_path / "code", {".gangerignore": "data/\n"})
     sparse(root / "data" / "x", 2 << 30)
     assert snapshot(root, tmp_path / "store")
 
 
-def test_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ENTRIES", 20)
-    root = grow(tmp_path / "code", {f"cache/{n}": "" for n in range(30)} | {"a": ""})
+    root = make_files(tmp_path / "code", {f"cache/{n}": "" for n in range(30)} | {"a": ""})
     with pytest.raises(RequestError, match=r"more than 20 files.*most are in cache") as refused:
         snapshot(root, tmp_path / "store")
     assert refused.value.code == "code_too_large"
@@ -255,12 +255,12 @@ def test_a_directory_with_the_state_in_it_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nobodys_folder() -> Iterator[Path]:
-    """A folder that belongs to whom the test runs as: never root, whom no mode stops."""
+def unprivileged_folder() -> Iterator[Path]:
+    """Yield a folder of the user that the test runs as, which is never root, whom no mode stops."""
     with tempfile.TemporaryDirectory() as name:
         if os.geteuid() == 0:
-            os.chown(name, NOBODY, NOBODY)
-            os.seteuid(NOBODY)
+            os.chown(name, UNPRIVILEGED_UID, UNPRIVILEGED_UID)
+            os.seteuid(UNPRIVILEGED_UID)
             try:
                 yield Path(name)
             finally:
@@ -270,29 +270,29 @@ def nobodys_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["secret", "folder/", ".gitignore"])
-def test_what_cannot_be_read_is_named(nobodys_folder: Path, name: str) -> None:
-    root = grow(nobodys_folder / "code", {"a": "x", name: "x"})
+def test_an_unreadable_file_is_named(unprivileged_folder: Path, name: str) -> None:
+    root = make_files(unprivileged_folder / "code", {"a": "x", name: "x"})
     (root / name).chmod(0)
     try:
         with pytest.raises(RequestError, match=r"cannot read .*: Permission denied") as refused:
-            snapshot(root, nobodys_folder / "store")
+            snapshot(root, unprivileged_folder / "store")
     finally:
         (root / name).chmod(0o700)
     assert refused.value.code == "code_unreadable"
-    assert not list(nobodys_folder.glob("store/*"))
+    assert not list(unprivileged_folder.glob("store/*"))
 
 
-def test_a_store_that_cannot_be_written_is_named(nobodys_folder: Path) -> None:
-    root = grow(nobodys_folder / "code", {"a": "x"})
-    (nobodys_folder / "store").mkdir(mode=0o500)
+def test_an_unwritable_store_is_named(unprivileged_folder: Path) -> None:
+    root = make_files(unprivileged_folder / "code", {"a": "x"})
+    (unprivileged_folder / "store").mkdir(mode=0o500)
     with pytest.raises(RequestError, match="Permission denied") as refused:
-        snapshot(root, nobodys_folder / "store")
+        snapshot(root, unprivileged_folder / "store")
     assert refused.value.code == "store_failed"
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The size limit of a process stands in for the size of a disk: the kernel refuses the write."""
-    root = grow(tmp_path / "code", {"a": "x", "big": "x" * 3_000_000})
+    """The file size limit of a process stands in for a full disk: the kernel refuses the write."""
+    root = make_files(tmp_path / "code", {"a": "x", "big": "x" * 3_000_000})
     code = f"""
 import resource, signal, errno
 from pathlib import Path
@@ -315,16 +315,16 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["0" * 64, "../code", "", "."])
-def test_a_copy_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
-    grow(tmp_path / "code", {"a": "x"})
+def test_a_missing_copy_is_refused(tmp_path: Path, name: str) -> None:
+    make_files(tmp_path / "code", {"a": "x"})
     (tmp_path / "store").mkdir()
     with pytest.raises(RequestError, match="there is no copy"):
         checkout(tmp_path / "store", name, tmp_path / "target")
 
 
-def test_a_damaged_copy_is_refused_and_not_handed_out(tmp_path: Path) -> None:
+def test_a_damaged_copy_is_refused(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
+    name = snapshot(make_files(tmp_path / "code", {"a": "x"}), store)
     (store / name / "a").write_text("y")
     with pytest.raises(RequestError, match="damaged") as refused:
         checkout(store, name, tmp_path / "target")
@@ -335,14 +335,14 @@ def test_a_damaged_copy_is_refused_and_not_handed_out(tmp_path: Path) -> None:
 
 
 def test_the_store_is_private(tmp_path: Path) -> None:
-    name = snapshot(grow(tmp_path / "code", {"a": "x"}), tmp_path / "store")
+    name = snapshot(make_files(tmp_path / "code", {"a": "x"}), tmp_path / "store")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store", tmp_path / "store" / name)] == [
         0o700
     ] * 2
 
 
 def test_a_bad_pattern_is_named(tmp_path: Path) -> None:
-    root = grow(tmp_path / "code", {".gangerignore": "ok\n!\n"})
+    root = make_files(tmp_path / "code", {".gangerignore": "ok\n!\n"})
     with pytest.raises(RequestError, match="bad pattern") as refused:
         snapshot(root, tmp_path / "store")
     assert refused.value.code == "bad_ignore_file"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.engine.submit.submit_order import in_order
+from ganger.engine.submit.submit_order import submission_order
 from ganger.errors import RequestError
 from ganger.model.job import After, JobSpec
 from ganger.spec import parse_specs
@@ -59,10 +59,10 @@ def jobs(**after: str) -> list[JobSpec]:
 
 
 def test_a_job_comes_behind_those_it_names() -> None:
-    assert in_order(jobs(d="b c", b="a", a="", c="a elsewhere")) == [2, 1, 3, 0]
-    assert in_order(jobs(a="", b="", c="")) == [0, 1, 2]
+    assert submission_order(jobs(d="b c", b="a", a="", c="a elsewhere")) == [2, 1, 3, 0]
+    assert submission_order(jobs(a="", b="", c="")) == [0, 1, 2]
     chain = jobs(**{f"j{at}": f"j{at + 1}" for at in range(3000)})
-    assert in_order(chain) == [*reversed(range(3000))]
+    assert submission_order(chain) == [*reversed(range(3000))]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_job_comes_behind_those_it_names() -> None:
 )
 def test_a_circle_is_named(after: dict[str, str], circle: str) -> None:
     with pytest.raises(RequestError) as refused:
-        in_order(jobs(**after))
+        submission_order(jobs(**after))
     assert refused.value.code == "bad_spec"
     assert refused.value.detail.endswith(f": {circle}")
 
@@ -78,4 +78,4 @@ def test_a_circle_is_named(after: dict[str, str], circle: str) -> None:
 def test_a_name_that_two_jobs_have_is_no_name_to_come_after() -> None:
     twice = [*jobs(a="", b="a"), JobSpec(name="a", run="y")]
     with pytest.raises(RequestError, match="2 jobs of the file have the name a"):
-        in_order(twice)
+        submission_order(twice)

@@ -16,7 +16,7 @@ from ganger.error_codes import CODES
 from ganger.model.event import Event
 from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import HOUR_MS
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 from tools.generate import rest_routes, sdk_names
 from tools.generate.environment_variables import travels, variables
 from tools.generate.markdown import code, table
@@ -113,8 +113,8 @@ def _frameworks() -> Iterator[str]:
 def _framework(name: str) -> Iterator[str]:
     """At a glance, then what the golden environments have."""
     module = frameworks()[name]
-    needs, roles = trait(module, "NEEDS"), trait(module, "ROLES")
-    yield f"- ganger starts {_STARTED[trait(module, 'PER')]}."
+    needs, roles = plugin_attribute(module, "NEEDS"), plugin_attribute(module, "ROLES")
+    yield f"- ganger starts {_STARTED[plugin_attribute(module, 'PER')]}."
     if needs:
         yield f"- `run` must be able to import `{needs}`: that is tried when the job is submitted."
     yield f"- Roles it knows: {', '.join(map(code, roles)) if roles else 'any'}."

@@ -62,4 +62,4 @@ def variables() -> Iterator[tuple[str, str]]:
 
 def travels() -> tuple[str, ...]:
     """Return the variables of the caller's environment that travel with a job."""
-    return (*sorted(settings.TRAVELS), *(f"{prefix}*" for prefix in settings.TRAVELS_BY_PREFIX))
+    return (*sorted(settings.JOB_VARIABLES), *(f"{prefix}*" for prefix in settings.JOB_VARIABLE_PREFIXES))

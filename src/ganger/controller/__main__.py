@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ganger import settings
-from ganger.errors import KUBERNETES_EXTRA, missing_module
+from ganger.errors import KUBERNETES_EXTRA, missing_module_message
 from ganger.server.state_directory import ServerStartError
 
 OK, FAILED = 0, 5
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         from ganger.controller.assembly import control
     except ModuleNotFoundError as error:
-        _print_error(missing_module(error), f"next: {KUBERNETES_EXTRA}")
+        _print_error(missing_module_message(error), f"next: {KUBERNETES_EXTRA}")
         return FAILED
     try:
         control(home, arguments)

@@ -94,7 +94,7 @@ class ObjectService(Service):
         check_text(submission)
         spec = read_spec(submission)
         key = Key(submission.namespace, new_id(spec.name, lambda _: False))
-        return self._intake.planned(self._job_builder.job(key, asking or self._user, spec))
+        return self._submit_service.plan(self._job_builder.job(key, asking or self._user, spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ class Controller(Server):
         assert isinstance(service, ObjectService)  # noqa: S101  # `_service` made it
         with_tokens, identify = super()._gate(app, service), self._reviewer.identify
         return ProxyIdentity(
-            app, with_tokens, identify, service.owner_of, header=CALLER_HEADER, trial=DRY_RUN_PARAMETER
+            app, with_tokens, identify, service.owner_of, header=CALLER_HEADER, dry_run_parameter=DRY_RUN_PARAMETER
         )
 
     def _certificate(self) -> tuple[Path, Path]:
@@ -283,7 +283,9 @@ def restore_image(
         status: dict[str, Any] = msgspec.json.decode(gang_job.status) or {}
         seq = max(seq, int(status.get("seq") or 0))
         # A phase may have been written by hand: the record decides whether the job is live.
-        if (record := status.get("record")) and (status.get("phase") not in OVER or job_checkpoint.is_piece(record)):
+        if (record := status.get("record")) and (
+            status.get("phase") not in OVER or job_checkpoint.is_checkpoint(record)
+        ):
             try:
                 checkpoints.append(job_checkpoint.decode(record, id_of(gang_job.metadata.key)))
             except ValueError as error:
@@ -310,7 +312,7 @@ def restore_image(
         runs=known_run_times(usage),
         node_states={node.name: NodeState.READY for node in nodes},
     )
-    return job_checkpoint.together(checkpoints, image), frozenset(unreadable)
+    return job_checkpoint.join_checkpoints(checkpoints, image), frozenset(unreadable)
 
 
 def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:

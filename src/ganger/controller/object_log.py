@@ -22,7 +22,7 @@ from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection, project, project_array
-from ganger.engine.query.event_text import ending, on_checkpoints
+from ganger.engine.query.event_text import checkpoint_text, failure_text
 from ganger.model.decision import Wait
 from ganger.model.event import Decided, Stamped
 from ganger.model.job import ENDED, GangState
@@ -54,14 +54,14 @@ class ObjectLog(EventLog):
         state = State(decode_image(encode_image(image)))
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
-        self.know(chain(arrays, gangs, ended), state.seq)
+        self.import_jobs(chain(arrays, gangs, ended), state.seq)
         self._write_status = write_status
         self._rows: dict[str, Projection] = {}
         self._changed_classes: set[str] = set()
         self.observed: Mapping[str, int] = {}
         self.on_written: Callable[[int, bool], None] = lambda seq, has_jobs: None  # noqa: ARG005
 
-    def begun(self, job: str) -> Gang | None:
+    def gang_before_log(self, job: str) -> Gang | None:
         """Return the gang of a job that started before this controller, as its object described it then."""
         return self._begun.get(job)
 
@@ -71,7 +71,7 @@ class ObjectLog(EventLog):
         state = self._image(last)
         if not state.seq:
             state = State(decode_image(encode_image(self._first)))
-        for stamped in self.each(state.seq, last):
+        for stamped in self.iter_rows(state.seq, last):
             fold(state, stamped)
         return state
 
@@ -97,7 +97,7 @@ class ObjectLog(EventLog):
         super().snapshot(state)
         rows, self._rows = self._rows, {}
         changed_classes, self._changed_classes = self._changed_classes, set()
-        for name, checkpoint in job_checkpoint.pieces(state, rows).items():
+        for name, checkpoint in job_checkpoint.checkpoint_jobs(state, rows).items():
             self._write_status(name, _status(state, rows[name], checkpoint, self.observed.get(name, 0)), soon=True)
         for key, members in state.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
@@ -170,7 +170,7 @@ def _last_failure(gang: Gang) -> dict[str, Any]:
         return {}
     return {
         "reason": gang.failure.cause,
-        "message": f"attempt {gang.generation}: {ending(gang.failure)}{on_checkpoints(gang)}",
+        "message": f"attempt {gang.generation}: {failure_text(gang.failure)}{checkpoint_text(gang)}",
     }
 
 

@@ -1,1 +1,1 @@
-"""What surrounds the core: the loop, the log, the ports a backend fills, and the service every face talks to."""
+"""The engine: the scheduling loop, the event log, and the service over them."""

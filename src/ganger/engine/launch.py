@@ -1,7 +1,7 @@
-"""A decision to start becomes what each launcher runs: who gets which variables, which command, in which directory.
+"""From a decision to start to what each launcher runs: variables, command and directory of every rank.
 
-Pure but for the look-up of the framework. `wiring` gives it to backends as their `ports.Compose`;
-`engine.service` shows its first rank in a dry run.
+Pure but for the look-up of the framework. Backends get it as their `ports.LaunchPlanner`; a dry run shows its first
+rank.
 """
 
 import json
@@ -25,18 +25,20 @@ from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Checkpoint, Job, JobSpec
 from ganger.ports import LaunchPlan, RankPlan
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 
 CHIEF: Final = "chief"
 
 
 def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> tuple[LaunchPlan, ...]:
-    """One plan for each node of `start`, in rank order. `directory` is absolute: where the job runs.
+    """Return one plan for each node of `start`, in rank order. `directory` is absolute: where the job runs.
 
-    Nothing is inherited: a rank gets what travelled with the job, over it the job's `env`, over both what ganger sets.
-    What it sets for all ranks of a node is in the plan's environment, and so reaches `setup` too. A variable that the
-    framework reserves comes from ganger or not at all.
-    KeyError for a node that is not in `nodes`; Refused (unknown_framework) when the framework is gone since submission.
+    Nothing is inherited: a rank gets what was submitted with the job, over it the job's `env`, over both what ganger
+    sets. What ganger sets for all ranks of a node is in the plan's environment, and so reaches `setup` too. A variable
+    that the framework reserves comes from ganger or not at all.
+
+    Raise KeyError for a node that is not in `nodes`, and RequestError (unknown_framework) when the framework was
+    uninstalled after submission.
     """
     spec = job.spec
     framework = frameworks().get(spec.framework)
@@ -55,31 +57,37 @@ class _Composer:
     def __init__(self, job: Job, framework: ModuleType, placed: Placed) -> None:
         self._job, self._framework, self._placed = job, framework, placed
         spec = job.spec
-        self._agent = bool(trait(framework, "AGENT"))
-        per = trait(framework, "PER")
+        self._agent = bool(plugin_attribute(framework, "AGENT"))
+        per = plugin_attribute(framework, "PER")
         self._started = frozenset(placed.started_by(per))
-        self._ends = _chiefs(placed) if spec.stop_when == CHIEF or per == "gang" else trait(framework, "ends")(placed)
-        self._stages = {role: int(self._agent) + _turn(spec, role) for role in placed.roles}
+        self._ends = (
+            _chief_ranks(placed)
+            if spec.stop_when == CHIEF or per == "gang"
+            else plugin_attribute(framework, "ends")(placed)
+        )
+        self._stages = {role: int(self._agent) + _start_stage(spec, role) for role in placed.roles}
 
     def plans(self, directory: str) -> tuple[LaunchPlan, ...]:
-        """One for each node, in the order of their first rank."""
-        files = {HOSTFILE: hostfile(self._placed)} | trait(self._framework, "files")(self._placed)
+        """Return one plan for each node, in the order of their first rank."""
+        files = {HOSTFILE: hostfile(self._placed)} | plugin_attribute(self._framework, "files")(self._placed)
         return tuple(self._plan(index, directory, files) for index in range(len(self._placed.hosts)))
 
     def _plan(self, index: int, directory: str, files: dict[str, str]) -> LaunchPlan:
         spec, placed = self._job.spec, self._placed
-        host = placed.hosts[index]
-        users = self._users(spec.env)
-        environment = users | _over(users, node_environment(placed, index) | _of_spec(spec), RESERVED)
+        node = placed.hosts[index]
+        user_variables = self._user_variables(spec.env)
+        environment = user_variables | _without_overridden(
+            user_variables, node_environment(placed, index) | _spec_variables(spec), RESERVED
+        )
         return LaunchPlan(
             gang=self._job.id,
-            node=host.name,
+            node=node.name,
             generation=placed.generation,
             directory=directory,
             setup=spec.setup,
             argv=argv_of(spec.run),
             environment=environment,
-            ranks=tuple(self._rank(rank, environment) for rank in host.ranks if rank in self._started),
+            ranks=tuple(self._rank(rank, environment) for rank in node.ranks if rank in self._started),
             checkpoint_directory=placed.checkpoint_directory,
             signal=spec.checkpoint.signal if spec.checkpoint else None,
             files=files,
@@ -88,35 +96,39 @@ class _Composer:
         )
 
     def _rank(self, rank: int, environment: dict[str, str]) -> RankPlan:
-        """What differs from the rest of the node."""
+        """Return the plan of a rank: what differs from the rest of the node."""
         spec, framework = self._job.spec, self._framework
         role = self._placed.share_of(rank).role
-        users = self._users(spec.environment_of(role))
-        given = _over(users, framework.rank_environment(self._placed, rank), framework.RESERVED)
-        own = {name: value for name, value in (users | given).items() if environment.get(name) != value}
-        argv = trait(framework, "rank_command")(self._placed, rank, argv_of(spec.command_of(role)))
+        user_variables = self._user_variables(spec.environment_of(role))
+        set_variables = _without_overridden(
+            user_variables, framework.rank_environment(self._placed, rank), framework.RESERVED
+        )
+        differing = {
+            name: value for name, value in (user_variables | set_variables).items() if environment.get(name) != value
+        }
+        argv = plugin_attribute(framework, "rank_command")(self._placed, rank, argv_of(spec.command_of(role)))
         return RankPlan(
             rank=rank,
-            environment=own,
+            environment=differing,
             argv=None if argv == argv_of(spec.run) else argv,
             ends=rank in self._ends,
             on_failure=spec.role(role).on_failure,
             stage=self._stages[role],
         )
 
-    def _users(self, env: dict[str, str]) -> dict[str, str]:
-        """What travelled and what the user set, less what only ganger may say."""
+    def _user_variables(self, env: dict[str, str]) -> dict[str, str]:
+        """Return the variables of the submission and of the spec, without those that are reserved for ganger."""
         both = self._job.origin.environment | env
-        return {name: value for name, value in both.items() if not _is_ours(name, self._framework.RESERVED)}
+        return {name: value for name, value in both.items() if not _is_reserved(name, self._framework.RESERVED)}
 
 
-def _of_spec(spec: JobSpec) -> dict[str, str]:
-    """What every process is told of the job's own words."""
-    return _volumes(spec) | _layout(spec) | _params(spec)
+def _spec_variables(spec: JobSpec) -> dict[str, str]:
+    """Return the variables that every process gets from the spec."""
+    return _volume_variables(spec) | _parallel_variables(spec) | _param_variables(spec)
 
 
-def _layout(spec: JobSpec) -> dict[str, str]:
-    """How the model is spread, with what was left open worked out."""
+def _parallel_variables(spec: JobSpec) -> dict[str, str]:
+    """Return the parallelism of the model, with the part left open computed."""
     if spec.parallel is None:
         return {}
     tp, pp = spec.parallel.tp, spec.parallel.pp
@@ -124,18 +136,18 @@ def _layout(spec: JobSpec) -> dict[str, str]:
     return {"GANGER_TP": str(tp), "GANGER_PP": str(pp), "GANGER_DP": str(dp)}
 
 
-def _params(spec: JobSpec) -> dict[str, str]:
-    """What the parameters of a template came to."""
+def _param_variables(spec: JobSpec) -> dict[str, str]:
+    """Return the parameter values of a template."""
     return {"GANGER_TRIAL_PARAMS": json.dumps(spec.params)} if spec.params else {}
 
 
 def argv_of(run: str | tuple[str, ...]) -> tuple[str, ...]:
-    """What is executed for each rank: a shell line becomes an argument of /bin/sh."""
+    """Return the command to execute for each rank: a shell line becomes an argument of /bin/sh."""
     return ("/bin/sh", "-c", run) if isinstance(run, str) else run
 
 
 def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> Placed:
-    """What the framework may know of a generation."""
+    """Return what the framework may know of a generation."""
     spec, checkpoint = job.spec, job.spec.checkpoint
     return Placed(
         job_id=job.id,
@@ -158,7 +170,7 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
 
 
 def _checkpoint_directory(checkpoint: Checkpoint, directory: str, index: int | None) -> str:
-    """Elements of an array run in one directory, so each has its checkpoints in one of its own."""
+    """Return the checkpoint directory. Elements of an array share a directory, so each gets a subdirectory."""
     path = PurePosixPath(directory) / checkpoint.dir
     return str(path if index is None else path / str(index))
 
@@ -180,32 +192,38 @@ def _placed_node(share: NodeShare, spec: JobSpec, node: Node) -> PlacedNode:
 
 
 def _cpu_milli(spec: JobSpec, role: str, ranks: int) -> int:
-    """What a share has of its node's CPUs: one for each process unless the spec says otherwise."""
-    asked = spec.role(role).resources.cpu_milli
-    if asked is None:
+    """Return the CPUs of a share: one for each process unless the spec sets them."""
+    requested = spec.role(role).resources.cpu_milli
+    if requested is None:
         return 1000 * ranks
-    return asked * ranks if role in spec.roles else asked
+    return requested * ranks if role in spec.roles else requested
 
 
-def _chiefs(placed: Placed) -> tuple[int, ...]:
-    """The ranks of the role chief; without one, rank 0."""
+def _chief_ranks(placed: Placed) -> tuple[int, ...]:
+    """Return the ranks of the role chief; without one, rank 0."""
     return placed.roles.get(CHIEF, (0,))
 
 
-def _turn(spec: JobSpec, role: str) -> int:
-    """When the ranks of a role are started: by `start_order`, those it leaves out last."""
+def _start_stage(spec: JobSpec, role: str) -> int:
+    """Return the stage in which the ranks of a role are started: by `start_order`, roles left out of it last."""
     order = spec.start_order
     return order.index(role) if role in order else len(order)
 
 
-def _volumes(spec: JobSpec) -> dict[str, str]:
+def _volume_variables(spec: JobSpec) -> dict[str, str]:
     return {f"{PREFIX}VOLUME_{volume.name.upper().replace('-', '_')}": volume.path for volume in spec.volumes}
 
 
-def _is_ours(name: str, reserved: tuple[str, ...]) -> bool:
+def _is_reserved(name: str, reserved: tuple[str, ...]) -> bool:
     return name in reserved or name.startswith(PREFIX)
 
 
-def _over(users: Mapping[str, str], given: Mapping[str, str], reserved: tuple[str, ...]) -> dict[str, str]:
-    """What ganger sets, without the defaults that the user has a value for."""
-    return {name: value for name, value in given.items() if name not in users or _is_ours(name, reserved)}
+def _without_overridden(
+    user_variables: Mapping[str, str], set_variables: Mapping[str, str], reserved: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the variables that ganger sets, without the defaults for which the user has set a value."""
+    return {
+        name: value
+        for name, value in set_variables.items()
+        if name not in user_variables or _is_reserved(name, reserved)
+    }

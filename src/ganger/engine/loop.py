@@ -1,12 +1,11 @@
 """The loop: events -> state -> plan -> log -> backend. The same in every world; the only caller of `core.cycle.plan`.
 
-Built by `wiring` (and by the simulator's tests), fed by backends (`post`) and by `engine.service` (`ask`). `run` lives
-on the core's own thread; the simulator calls `turn` itself. What happened and what was decided about it are in the log,
-in one transaction, before the world changes or anybody has an answer: a crash at any point is finished by `open` at
-the next start, and the log only ever holds whole rounds.
+Backends post events; `engine.service` asks for changes. `run` lives on the core's own thread; the simulator calls
+`run_cycle` itself. What happened and what was decided about it are in the log, in one transaction, before the backend
+acts or a caller has an answer: a crash at any point is finished by `open` at the next start, and the log only ever
+holds whole cycles.
 """
 
-import copy
 import logging
 import queue
 import threading
@@ -28,7 +27,7 @@ from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.disk_reserve import DiskReserve
 from ganger.engine.eventlog.projection import Projection, project, project_array
 from ganger.engine.metrics import CycleMetrics
-from ganger.engine.query.state_replica import StateReplica
+from ganger.engine.query.state_replica import StateReplica, copy_of
 from ganger.errors import RequestError
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
@@ -39,10 +38,10 @@ RETRY_MS = 1_000
 """Pause after a write that failed: until then facts are only collected."""
 
 MAX_SLEEP_MS = 30_000
-"""A machine that was suspended, or whose clock was set, notices a limit that passed after at most this long."""
+"""Upper bound of a wait, so that a passed limit is noticed after a suspend, or after the clock was set."""
 
-ASTRAY_MS = 60_000
-"""From here on a wall clock that is behind the log, or ahead of it, is worth a word; less is an ordinary correction."""
+CLOCK_OFF_MS = 60_000
+"""From this difference on a wall clock behind or ahead of the log is reported; less is an ordinary correction."""
 
 REQUESTS = (
     *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
@@ -50,10 +49,10 @@ REQUESTS = (
     *("queue_set", "queue_deleted", "policy_set", "node_cordoned", "node_uncordoned", "node_drained"),
     *("maintenance_set", "maintenance_cleared"),
 )
-"""Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
+"""Kinds of events that a caller asked for and waits for; all others are facts."""
 
 FREEING = ("stop_requested", "suspend_requested", "deleted")
-"""Requests that give something back. They are taken on a full disk too, with what the log holds in reserve for them."""
+"""Requests that free something. They are accepted on a full disk too, from the disk reserve."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,19 +60,19 @@ LoopRequest = tuple[Event, Future[int]]
 
 
 class Log(Protocol):
-    """The log to which the loop writes events: `engine.eventlog.event_log.EventLog`, or
-    `engine.eventlog.stream_log.StreamLog`.
+    """The log to which the loop writes events: `eventlog.event_log.EventLog` or `eventlog.stream_log.StreamLog`.
 
-    TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something;
-    unreadable: rows that were set aside when they were read, by number, and why.
+    PUBLISHES_REASONS: whether pending reasons are read from it.
+    reserve: disk space for requests that free something.
+    unreadable: rows that were set aside on reading, by number, and why.
     """
 
-    TELLS: bool
+    PUBLISHES_REASONS: bool
     reserve: DiskReserve
     unreadable: dict[int, str]
 
     def restore(self) -> State:
-        """The state after all that is written."""
+        """Return the state after all that is written."""
         ...
 
     def append(
@@ -83,21 +82,29 @@ class Log(Protocol):
         shows: Callable[[], None] = lambda: None,
         encoded: Mapping[int, bytes] = {},
     ) -> None:
-        """Write these, all or none; `shows` is called when readers are about to see it. Refused: it cannot.
+        """Write a batch, all or none. Raise RequestError when it cannot be written.
 
-        encoded: events that `codec.encode_checked` has checked already, as they are written, by number of their row.
+        shows: called just before readers see it.
+        encoded: events that `codec.encode_checked` has encoded already, by the number of their row.
         """
         ...
 
     def snapshot(self, state: State) -> None:
-        """The state after all that is written: kept, now and then, so that the next `restore` is short."""
+        """Keep a snapshot of the state from time to time, so that the next `restore` is short."""
         ...
 
 
 @dataclass(slots=True)
-class _Turn:
-    """What one turn has gathered: rows for the log, events of them as they are written, the gangs and arrays they
-    changed, what was decided, and who is told what."""
+class _CycleResult:
+    """What one cycle has gathered.
+
+    rows: rows for the log.
+    encoded: their events as they are written, by number.
+    touched, arrays: the gangs and arrays that they changed.
+    deleted: ids of deleted jobs.
+    decisions: what was decided.
+    answers: the callers to answer, with their answers.
+    """
 
     rows: list[Stamped] = field(default_factory=list)
     encoded: dict[int, bytes] = field(default_factory=dict)
@@ -107,27 +114,30 @@ class _Turn:
     decisions: tuple[Decision, ...] = ()
     answers: list[tuple[Future[int], int | RequestError]] = field(default_factory=list)
 
-    def take(self, row: Stamped, touched: Iterable[Gang | ArrayJob]) -> None:
-        """A row and what it changed. A job that ended and was deleted in one turn leaves no row of its own behind."""
+    def add_row(self, row: Stamped, touched: Iterable[Gang | ArrayJob]) -> None:
+        """Add a row and what it changed.
+
+        A job that ended and was deleted in one cycle leaves no row of its own.
+        """
         self.rows.append(row)
-        for each in touched:
-            if isinstance(each, ArrayJob):
-                self.arrays[each.id] = each
+        for changed in touched:
+            if isinstance(changed, ArrayJob):
+                self.arrays[changed.id] = changed
             else:
-                self.touched[each.id] = each
+                self.touched[changed.id] = changed
         if isinstance(row.event, Deleted):
             self.deleted.append(row.event.gang)
             self.arrays.pop(row.event.gang, None)
-            gone = [gang.id for gang in self.touched.values() if row.event.gang in (gang.id, gang.array)]
-            self.touched = {name: gang for name, gang in self.touched.items() if name not in gone}
+            deleted = [gang.id for gang in self.touched.values() if row.event.gang in (gang.id, gang.array)]
+            self.touched = {name: gang for name, gang in self.touched.items() if name not in deleted}
 
     def projections(self, now_ms: int) -> Iterator[Projection]:
-        """What the log is to show of them; of an array one row, and one of each element that somebody touched."""
+        """Yield what the log is to show: one row for an array, and one for each element that has a gang."""
         yield from (project_array(array, now_ms) for array in self.arrays.values())
         yield from (project(gang, now_ms) for gang in self.touched.values() if not gang.is_head)
 
-    def answer(self) -> None:
-        """Everybody who waits has an answer."""
+    def resolve(self) -> None:
+        """Answer every waiting caller."""
         for done, answer in self.answers:
             if isinstance(answer, RequestError):
                 done.set_exception(answer)
@@ -136,93 +146,102 @@ class _Turn:
 
 
 class Loop:
-    """One writer over one log. `turn` takes a batch of events through the whole cycle."""
+    """One writer over one log. `run_cycle` takes a batch of events through a whole scheduling cycle."""
 
     def __init__(self, log: Log, backend: Backend, order: Callable[[str], Policy], clock: Clock, version: str) -> None:
-        """Fold the log; nothing is planned before `open`. `order` gives the queue order of a name that the policy
-        document has; Refused where it is not there any more."""
+        """Fold the log; nothing is planned before `open`.
+
+        order: returns the queue order of a name of the policy document; raises RequestError when it is no longer
+        installed.
+        """
         self._log, self._backend, self._order, self._clock, self._version = log, backend, order, clock, version
         self._state = log.restore()
-        self._settled = None if log.TELLS else CycleSkip()
+        self._cycle_skip = None if log.PUBLISHES_REASONS else CycleSkip()
         self._inbox: queue.SimpleQueue[LoopRequest | None] = queue.SimpleQueue()
         self._unwritten: list[LoopRequest] = []
-        self._trouble: RequestError | None = None
+        self._write_error: RequestError | None = None
         self._retry_ms = 0
-        self._door = threading.Lock()
+        self._inbox_lock = threading.Lock()
         self._closing = self._closed = False
         self._lock = threading.Lock()
-        self._grown = threading.Condition()
-        self._replica = StateReplica(self._copied)
-        self._is_shown = False
+        self._seq_grown = threading.Condition()
+        self._replica = StateReplica(self._copy_of)
+        self._is_visible = False
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
-        self.rounds = CycleMetrics()
+        self.cycle_metrics = CycleMetrics()
 
-    # -- for backends and faces, from any thread ---------------------------------------------------------------------
+    # -- for backends and clients, from any thread ---------------------------------------------------------------------
 
     def post(self, event: Event, *beside: Event) -> "Future[int]":
-        """Something happened, or is asked for, and what is taken in one turn with it. The future has its seq once it is
-        in the log, 0 if it was stale and dropped, and Refused if it was not taken."""
+        """Post an event and `beside`, events that are accepted in the same cycle after it.
+
+        The future has its seq once it is in the log, 0 if it was stale and dropped, and RequestError if it was refused.
+        """
         return self.post_all([event, *beside])[0]
 
     def post_all(self, events: Iterable[Event]) -> list["Future[int]"]:
-        """The same for several, which are taken in one turn: nothing happens and nothing is decided between them."""
-        wishes: list[LoopRequest] = [(each, Future()) for each in events]
-        with self._door:
-            for event, done in wishes:
+        """Post several events that are accepted in one cycle: nothing happens and nothing is decided between them."""
+        requests: list[LoopRequest] = [(event, Future()) for event in events]
+        with self._inbox_lock:
+            for event, done in requests:
                 if self._closed:
                     done.set_exception(_stopping())
                 else:
                     self._inbox.put((event, done))
-        return [done for _, done in wishes]
+        return [done for _, done in requests]
 
     def ask(self, event: Event) -> int:
-        """Somebody wants something: its seq, once it is in the log. Refused says why not."""
+        """Post a request and return its seq, once it is in the log. Raise RequestError when it is refused."""
         return self.post(event).result()
 
     def wait(self, after_seq: int, timeout_s: float) -> int:
-        """The newest seq, as soon as it is beyond `after_seq`, or when the time is over."""
-        with self._grown:
-            self._grown.wait_for(lambda: self._seq > after_seq, timeout_s)
+        """Return the newest seq, as soon as it is beyond `after_seq`, or after `timeout_s`."""
+        with self._seq_grown:
+            self._seq_grown.wait_for(lambda: self._seq > after_seq, timeout_s)
             return self._seq
 
     @contextmanager
     def view(self) -> Iterator[State]:
-        """The state after the last whole round, to read: never older than what the log shows. Nobody waits for the
-        round under way to be planned. One reader at a time: nothing may be asked of the loop inside it, and what is
-        kept beyond it is a copy."""
-        if self._is_shown:
+        """Hold the state after the last whole cycle, read-only: never older than what the log shows.
+
+        No reader waits until the cycle under way is planned. One reader at a time: inside it no request may be made of
+        the loop, and what is kept beyond it is a copy.
+        """
+        if self._is_visible:
             with self._lock:
-                pass  # the round whose rows the log shows already is over
+                pass  # the cycle whose rows the log shows already is over
         with self._replica.state() as state:
             yield state
 
     def copy(self) -> State:
-        """A state of one's own, to try things on."""
+        """Return a private copy of the state, to try changes on."""
         with self.view() as state:
             return copy_of(state)
 
-    def _copied(self) -> State:
+    def _copy_of(self) -> State:
         with self._lock:
             self._replica.begin()
             return copy_of(self._state)
 
     def health(self) -> str:
-        """ok, or what is wrong."""
-        if self._trouble is not None:
-            return self._trouble.detail
-        if not self._log.reserve.held:
-            return self._log.reserve.missing().detail
+        """Return "ok", or a sentence about what is wrong."""
+        if self._write_error is not None:
+            return self._write_error.detail
+        if not self._log.reserve.is_held:
+            return self._log.reserve.error().detail
         if self._log.unreadable:
             count, first = len(self._log.unreadable), min(self._log.unreadable, key=abs)
             return f"{count} events of the log were set aside, from event {abs(first)} on: see `ganger doctor`"
         behind_ms = self._clock.behind_ms()
-        if abs(behind_ms) < ASTRAY_MS:
+        if abs(behind_ms) < CLOCK_OFF_MS:
             return "ok"
-        far = format_duration(abs(behind_ms) // 1000 * 1000)
+        difference = format_duration(abs(behind_ms) // 1000 * 1000)
         if behind_ms > 0:
-            return f"this machine's clock is {far} behind the newest event; time goes on from there: check `date`"
-        return f"this machine's clock was put {far} forward; time follows when no job is left: check `date`"
+            return (
+                f"this machine's clock is {difference} behind the newest event; time continues from there: check `date`"
+            )
+        return f"this machine's clock was set {difference} forward; time follows when no job is left: check `date`"
 
     @property
     def policy(self) -> Policy:
@@ -230,27 +249,27 @@ class Loop:
         return self._order(self._state.rules.order)
 
     def order(self, name: str) -> Policy:
-        """The queue order of that name."""
+        """Return the queue order of that name."""
         return self._order(name)
 
     def now_ms(self) -> int:
-        """The loop's time, for answers that depend on it."""
+        """Return the loop's time, for answers that depend on it."""
         return max(self._clock.now_ms(), self._state.at_ms)
 
     # -- the life of the loop ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take over: say so in the log, then let the backend find out what runs."""
-        self.turn([(ServerStarted(version=self._version), Future())])
-        self._backend.open(self.post, tuple(self._live()))
+        """Take over: log it, then let the backend find out what runs."""
+        self.run_cycle([(ServerStarted(version=self._version), Future())])
+        self._backend.open(self.post, tuple(self._live_generations()))
 
     def run(self) -> None:
-        """Turn until `close`. Blocks; the core's thread. However it ends, nobody is left waiting for an answer."""
+        """Run cycles until `close`. Blocks; the core's thread. However it ends, every waiting caller gets an answer."""
         try:
             while (batch := self._next_batch()) is not None:
-                self.turn(batch)
+                self.run_cycle(batch)
         finally:
-            with self._door:
+            with self._inbox_lock:
                 self._closed = True
             for _, done in [*self._unwritten, *self.drain()]:
                 done.set_exception(_stopping())
@@ -261,43 +280,43 @@ class Loop:
         self._inbox.put(None)
 
     def drain(self) -> list[LoopRequest]:
-        """What has been posted and not yet turned; for a world that turns the loop itself."""
+        """Return what has been posted and not yet handled; for a world that runs the cycles itself."""
         batch: list[LoopRequest] = []
         while True:
             try:
-                wish = self._inbox.get_nowait()
+                request = self._inbox.get_nowait()
             except queue.Empty:
                 return batch
-            if wish is not None:
-                batch.append(wish)
+            if request is not None:
+                batch.append(request)
 
-    def turn(self, batch: list[LoopRequest]) -> None:
-        """One cycle: what happened, what follows from it, and the world is told."""
+    def run_cycle(self, batch: list[LoopRequest]) -> None:
+        """Run one scheduling cycle: fold and plan, write the log, then carry out what was decided."""
         if not self._state.gangs:
             self._clock.catch_up()
         now_ms = self.now_ms()
-        wishes, self._unwritten = [*self._unwritten, *batch], []
+        requests, self._unwritten = [*self._unwritten, *batch], []
         self._log.reserve.hold()
-        turn = self._round(wishes, now_ms) if now_ms >= self._retry_ms else None
-        if turn is None and self._may_use_reserve(wishes):
-            turn = self._round(wishes, now_ms)
-        if turn is None:
-            self._put_off(wishes)
+        result = self._fold_and_write(requests, now_ms) if now_ms >= self._retry_ms else None
+        if result is None and self._may_use_reserve(requests):
+            result = self._fold_and_write(requests, now_ms)
+        if result is None:
+            self._postpone(requests)
             return
-        with self._grown:
+        with self._seq_grown:
             self._seq = self._state.seq
-            self._is_shown = False
-            self._grown.notify_all()
-        turn.answer()
-        self._carry_out(turn)
-        self._take_away(now_ms)
-        if self._log.reserve.held:
+            self._is_visible = False
+            self._seq_grown.notify_all()
+        result.resolve()
+        self._carry_out(result)
+        self._remove_nodes(now_ms)
+        if self._log.reserve.is_held:
             self._log.snapshot(self._state)
 
-    # -- parts of a turn -----------------------------------------------------------------------------------------------
+    # -- parts of a cycle ----------------------------------------------------------------------------------------------
 
     def _next_batch(self) -> list[LoopRequest] | None:
-        """Everything that waits; blocks until there is something, or time itself is due. None: the loop was closed."""
+        """Return all posted events, waiting for one or for a timer; None when the loop was closed."""
         timeout_s = None
         if self.next_wake_ms is not None:
             timeout_s = min(MAX_SLEEP_MS, max(0, self.next_wake_ms - self._clock.now_ms())) / 1000
@@ -309,127 +328,133 @@ class Loop:
             if first is not None:
                 first[1].set_exception(_stopping())
             return None
-        with self._door:  # what was posted together is taken together
+        with self._inbox_lock:  # what was posted together is handled together
             rest = self.drain()
         return rest if first is None else [first, *rest]
 
-    def _round(self, wishes: list[LoopRequest], now_ms: int) -> _Turn | None:
-        """Fold, plan, write. None: it could not be written, and the state is as it was."""
+    def _fold_and_write(self, requests: list[LoopRequest], now_ms: int) -> _CycleResult | None:
+        """Fold, plan, write. Return None if it could not be written; then the state is as it was."""
         with self._lock:
-            turn = self._accept(wishes, now_ms)
-            self._decide(turn, now_ms)
+            result = self._fold_batch(requests, now_ms)
+            self._decide(result, now_ms)
             try:
-                if turn.rows:
-                    self._log.append(turn.rows, turn.projections(now_ms), self._show, turn.encoded)
-                    self._trouble = None
-            except RequestError as refused:
-                self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
-                self._state, self._is_shown = self._log.restore(), False
+                if result.rows:
+                    self._log.append(result.rows, result.projections(now_ms), self._mark_visible, result.encoded)
+                    self._write_error = None
+            except RequestError as error:
+                self._write_error, self._retry_ms = error, now_ms + RETRY_MS
+                self._state, self._is_visible = self._log.restore(), False
                 return None
-            self._replica.follow(turn.rows)
-            return turn
+            self._replica.follow(result.rows)
+            return result
 
-    def _may_use_reserve(self, wishes: list[LoopRequest]) -> bool:
-        """Whether it is no room that keeps back what would free something, and there is some now."""
-        frees = any(event.kind in FREEING for event, _ in wishes)
-        no_room = self._trouble is not None and self._trouble.code == "no_room"
-        return frees and no_room and self._log.reserve.give_back()
+    def _may_use_reserve(self, requests: list[LoopRequest]) -> bool:
+        """Return whether a full disk holds up requests that free something, and the reserve has just been released."""
+        frees = any(event.kind in FREEING for event, _ in requests)
+        no_room = self._write_error is not None and self._write_error.code == "no_room"
+        return frees and no_room and self._log.reserve.release()
 
-    def _show(self) -> None:
-        """From here on the log shows what readers are not told of yet."""
-        self._is_shown = True
+    def _mark_visible(self) -> None:
+        """Note that the log shows rows that the replica does not have yet."""
+        self._is_visible = True
 
-    def _accept(self, wishes: list[LoopRequest], now_ms: int) -> _Turn:
-        """Fold what is not refused. An event that the state cannot take is dropped from `wishes`, and the others are
-        folded again from the log, since the state may be half changed."""
+    def _fold_batch(self, requests: list[LoopRequest], now_ms: int) -> _CycleResult:
+        """Fold every event that is not refused.
+
+        An event that the state cannot fold is dropped from `requests`, and the others are folded again from the log,
+        since the state may be half changed.
+        """
         while True:
-            turn = _Turn()
-            for at, (event, done) in enumerate(wishes):
+            result = _CycleResult()
+            for index, (event, done) in enumerate(requests):
                 try:
-                    self._take(turn, event, done, now_ms)
-                except Exception as error:  # noqa: BLE001 - whoever posts an event must not be able to end the core
+                    self._fold_event(result, event, done, now_ms)
+                except Exception as error:  # noqa: BLE001 - no poster of an event may be able to end the core
                     _log.exception("an event (%s) was dropped: it cannot be folded in", event.kind)
-                    del wishes[at]
+                    del requests[index]
                     self._state = self._log.restore()
                     done.set_exception(_not_foldable(event, error))
                     break
             else:
-                if turn.rows:
-                    turn.rows[-1] = replace(turn.rows[-1], closes=True)
-                return turn
+                if result.rows:
+                    result.rows[-1] = replace(result.rows[-1], closes=True)
+                return result
 
-    def _take(self, turn: _Turn, event: Event, done: "Future[int]", now_ms: int) -> None:
-        """Fold an event, unless it is refused. One that cannot be written is found before it changes the state: in the
-        middle of the transaction it would hold up everybody else."""
+    def _fold_event(self, result: _CycleResult, event: Event, done: "Future[int]", now_ms: int) -> None:
+        """Fold an event, unless it is refused.
+
+        An event that cannot be written is found before it changes the state: in the middle of the transaction it would
+        hold up all others.
+        """
         try:
             encoded = codec.encode_checked(event)
         except ValueError as error:
-            why_not = RequestError("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
-            turn.answers.append((done, why_not))
+            unwritable = RequestError("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
+            result.answers.append((done, unwritable))
             return
-        why = refusal(self._state, event)
-        if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.held:
-            turn.answers.append((done, self._log.reserve.missing()))
-        elif why is None:
+        reason = refusal(self._state, event)
+        if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.is_held:
+            result.answers.append((done, self._log.reserve.error()))
+        elif reason is None:
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
-            turn.take(row, fold(self._state, row))
-            turn.encoded[row.seq] = encoded
-            turn.answers.append((done, row.seq))
-            if self._settled is not None:
-                self._settled.observe(event)
+            result.add_row(row, fold(self._state, row))
+            result.encoded[row.seq] = encoded
+            result.answers.append((done, row.seq))
+            if self._cycle_skip is not None:
+                self._cycle_skip.observe(event)
         elif event.kind in REQUESTS:
-            turn.answers.append((done, RequestError("conflict", why, "see `ganger ls` and `ganger events`", 409)))
+            result.answers.append((done, RequestError("conflict", reason, "see `ganger ls` and `ganger events`", 409)))
         else:
-            turn.answers.append((done, 0))
+            result.answers.append((done, 0))
 
-    def _decide(self, turn: _Turn, now_ms: int) -> None:
+    def _decide(self, result: _CycleResult, now_ms: int) -> None:
         """Plan, and fold what was decided."""
         policy, began_s = self.policy, time.perf_counter()
-        planned = plan(self._state, now_ms, policy, self._settled)
-        self.rounds.took(time.perf_counter() - began_s, planned.decisions)
+        planned = plan(self._state, now_ms, policy, self._cycle_skip)
+        self.cycle_metrics.observe(time.perf_counter() - began_s, planned.decisions)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
-            plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)
-            event = Decided(plan=plan_kept, policy=policy.NAME, version=self._version)
+            logged_plan = Plan(as_of=planned.as_of, decisions=planned.decisions)
+            event = Decided(plan=logged_plan, policy=policy.NAME, version=self._version)
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
-            turn.take(row, fold(self._state, row))
-            turn.decisions = planned.decisions
+            result.add_row(row, fold(self._state, row))
+            result.decisions = planned.decisions
 
-    def _put_off(self, wishes: list[LoopRequest]) -> None:
-        """Requests are refused while nothing can be written; facts are kept: what happened has happened."""
+    def _postpone(self, requests: list[LoopRequest]) -> None:
+        """Refuse requests while nothing can be written, and keep facts for the next attempt."""
         self.next_wake_ms = self._retry_ms
-        for event, done in wishes:
-            if event.kind in REQUESTS and self._trouble is not None:
-                why = self._trouble
-                done.set_exception(RequestError(why.code, why.detail, why.next, why.status))
+        for event, done in requests:
+            if event.kind in REQUESTS and self._write_error is not None:
+                error = self._write_error
+                done.set_exception(RequestError(error.code, error.detail, error.next, error.status))
             else:
                 self._unwritten.append((event, done))
 
-    def _carry_out(self, turn: _Turn) -> None:
-        """Tell the world what was decided, who has ended for good, and whose files may go."""
-        for decision in turn.decisions:
+    def _carry_out(self, result: _CycleResult) -> None:
+        """Pass on to the backend the decisions, the gangs that ended for good, and the jobs whose files may go."""
+        for decision in result.decisions:
             gang = self._state.gangs.get(decision.gang) if isinstance(decision, Start | Stop) else None
             if gang is None:
-                continue  # an answer, or the end of a gang that only waited
+                continue  # a pending reason, or the end of a gang that only waited
             if isinstance(decision, Start):
                 self._backend.start(decision, gang.job)
             elif isinstance(decision, Stop):
                 self._backend.stop(decision, gang.job)
-        for gang in turn.touched.values():
+        for gang in result.touched.values():
             if gang.ended and not gang.is_head:
                 self._backend.forget(gang.id)
-        for name in turn.deleted:
+        for name in result.deleted:
             self._backend.delete(name)
 
-    def _take_away(self, now_ms: int) -> None:
-        """Nodes whose notice is over, also one that ended while no server was there, until they are lost."""
+    def _remove_nodes(self, now_ms: int) -> None:
+        """Remove nodes whose notice is over, also one that ended while no server ran, until they are lost."""
         if self._state.ready:
             for node in [node for node, leaves_ms in self._state.leaving.items() if leaves_ms <= now_ms]:
-                self._backend.take_away(node)
+                self._backend.remove_node(node)
 
-    def _live(self) -> list[LiveGeneration]:
-        """Generations that hold nodes by the log; those that were given a notice have what is left of it."""
-        lives, now_ms = [], self.now_ms()
+    def _live_generations(self) -> list[LiveGeneration]:
+        """Return the generations that hold nodes by the log; a stopping one with the rest of its notice."""
+        generations, now_ms = [], self.now_ms()
         for gang in self._state.gangs.values():
             if gang.start is None:
                 continue
@@ -437,30 +462,10 @@ class Loop:
             if gang.stop_sent and gang.state in LEAVING:
                 left_ms = max(0, gang.notice_until_ms - now_ms)
                 stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent, notice_ms=left_ms)
-            held = {share.node for share in self._state.shares[gang.id]}
-            lost = tuple(node for node in gang.left if node not in held)
-            lives.append(LiveGeneration(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
-        return lives
-
-
-def copy_of(state: State) -> State:
-    """A state that can be changed while the other goes on: nothing that changes is shared."""
-    gangs = {name: _copy_of(gang) for name, gang in state.gangs.items()}
-    return state.copy(gangs, map(_array_copy, state.arrays.values()))
-
-
-def _array_copy(array: ArrayJob) -> ArrayJob:
-    return replace(array, rest=list(array.rest), counts=dict(array.counts))
-
-
-def _copy_of(gang: Gang) -> Gang:
-    return replace(
-        gang,
-        account=copy.copy(gang.account),
-        left=list(gang.left),
-        started=list(gang.started),
-        finished=list(gang.finished),
-    )
+            held_nodes = {share.node for share in self._state.shares[gang.id]}
+            lost = tuple(node for node in gang.left if node not in held_nodes)
+            generations.append(LiveGeneration(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
+        return generations
 
 
 def _not_foldable(event: Event, error: Exception) -> RequestError:

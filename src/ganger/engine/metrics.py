@@ -1,7 +1,7 @@
-"""What a server counts of its own work, for whoever scrapes it: how long rounds take, what they decide, who waits why.
+"""Metrics of the server's own work: duration of cycles, their decisions, pending gangs by reason.
 
-`engine.loop` keeps the figures of its rounds; `of` puts those of all parts together, for `rest.routes.server_routes`,
-which writes them as Prometheus reads them. Nothing here costs more than an addition while nobody asks."""
+Nothing here costs more than an addition until the metrics are scraped.
+"""
 
 from bisect import bisect_left
 from collections import Counter
@@ -15,49 +15,52 @@ from ganger.model.decision import Decision
 from ganger.ports import Metric
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-UNTOLD: Final = "untold"
-"""In place of the reason of those who wait whom no round has looked at yet."""
+NO_REASON: Final = "untold"
+"""Label of pending gangs that no cycle has looked at yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often something took so long: `counts` for each of BOUNDS_S, up to which it took, and one for what took
-    longer; total_s: all of it together."""
+    """Durations of cycles.
+
+    counts: for each of BOUNDS_S the cycles up to that bound, and one more for longer ones.
+    total_s: sum of all durations.
+    """
 
     counts: tuple[int, ...]
     total_s: float
 
 
 class CycleMetrics:
-    """Told of every round."""
+    """Metrics of scheduling cycles."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Begin without a cycle."""
         self._counts = [0] * (len(BOUNDS_S) + 1)
         self._total_s = 0.0
         self._decided: Counter[str] = Counter()
 
-    def took(self, seconds: float, decisions: Iterable[Decision]) -> None:
-        """A round is over."""
+    def observe(self, seconds: float, decisions: Iterable[Decision]) -> None:
+        """Count a cycle and its decisions."""
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._total_s += seconds
-        self._decided.update(each.kind for each in decisions)
+        self._decided.update(decision.kind for decision in decisions)
 
-    def spread(self) -> Histogram:
-        """How long rounds took so far."""
+    def histogram(self) -> Histogram:
+        """Return the durations of all cycles so far."""
         return Histogram(tuple(self._counts), self._total_s)
 
-    def decided(self) -> Metric:
-        """How many decisions of each kind there were."""
-        return Metric("ganger_decisions", "What rounds decided.", "counter", "kind", dict(self._decided))
+    def decisions(self) -> Metric:
+        """Return the number of decisions of each kind."""
+        return Metric("ganger_decisions", "Decisions of scheduling cycles.", "counter", "kind", dict(self._decided))
 
 
-def of_state(state: State) -> Iterable[Metric]:
-    """What there is to count of a state: gangs, and why those that wait do."""
+def state_metrics(state: State) -> Iterable[Metric]:
+    """Yield the metrics of a state: gangs by state, pending gangs by reason."""
     states = Counter(str(gang.state) for gang in state.gangs.values() if not gang.is_head)
-    waiting: Counter[str] = Counter()
+    pending: Counter[str] = Counter()
     for key, gangs in state.classes.items():
         reason = state.waits.get(class_text(key))
-        waiting[str(reason.why) if reason else UNTOLD] += len(gangs)
-    yield Metric("ganger_gangs", "LiveGeneration gangs, by state.", "gauge", "state", dict(states))
-    yield Metric("ganger_waiting_gangs", "Gangs that wait, by reason.", "gauge", "reason", dict(waiting))
+        pending[str(reason.why) if reason else NO_REASON] += len(gangs)
+    yield Metric("ganger_gangs", "Live gangs, by state.", "gauge", "state", dict(states))
+    yield Metric("ganger_waiting_gangs", "Pending gangs, by reason.", "gauge", "reason", dict(pending))

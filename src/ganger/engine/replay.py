@@ -1,7 +1,7 @@
-"""Re-run a stretch of the log: fold the events, plan again wherever a round was planned, compare the decisions.
+"""Re-run a part of the log: fold the events, plan each cycle again, compare the decisions.
 
-Called by `wiring replay`, in a fresh process with another hash seed: a plan must not depend on either. A difference
-means that the code has changed its mind, or that something impure crept into the core.
+Run in a fresh process with another hash seed: a plan must not depend on either. A difference means that the code
+decides differently now, or that something impure got into the core.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,10 @@ from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped, Unrea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first round that came out otherwise: what the log has and what is planned now. `seq` is the `Decided` of
-    that round or, where nothing was decided, the event that it was planned after."""
+    """The first cycle with another result: the logged decisions and those planned now.
+
+    seq: the `Decided` of that cycle or, where nothing was decided, the event after which it was planned.
+    """
 
     seq: int
     logged: tuple[Decision, ...]
@@ -30,7 +32,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What was re-run: rounds planned again over events `first` to `last`, and the first difference if there is one."""
+    """A replay of events `first` to `last`: `rounds`, the cycles planned again, and the first difference if any."""
 
     first: int
     last: int
@@ -39,57 +41,59 @@ class Replay:
 
 
 def replay(log: EventLog, policies: dict[str, Policy], first: int = 1, last: int | None = None) -> Replay:
-    """Re-run events `first` to `last` (the newest) on the state before them. Of events that were forgotten there is
-    nothing to re-run: it begins with the earliest that can be. KeyError for an unknown policy; Refused at an event that
-    cannot be read, or does not follow from those before it."""
-    first = max(first, log.earliest())
+    """Re-run events `first` to `last` (default: the newest) on the state before them.
+
+    Events that retention has removed cannot be replayed: it begins with the earliest that can be. Raise KeyError for an
+    unknown policy; RequestError at an event that cannot be read, or does not follow from those before it.
+    """
+    first = max(first, log.first_replayable())
     end = log.last_seq() if last is None else min(last, log.last_seq())
-    rounds = 0
-    for difference in _rounds(log, policies, first, end):
-        rounds += 1
+    cycles = 0
+    for difference in _replay_cycles(log, policies, first, end):
+        cycles += 1
         if difference is not None:
-            return Replay(first=first, last=end, rounds=rounds, difference=difference)
-    return Replay(first=first, last=end, rounds=rounds)
+            return Replay(first=first, last=end, rounds=cycles, difference=difference)
+    return Replay(first=first, last=end, rounds=cycles)
 
 
-def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) -> Iterator[Difference | None]:
-    """Each round of the stretch, planned again."""
+def _replay_cycles(log: EventLog, policies: dict[str, Policy], first: int, end: int) -> Iterator[Difference | None]:
+    """Plan each cycle of the part again; yield its difference, or None."""
     if first > end:
         return
     state = log.restore(first - 1)
     policy: Policy | None = None
-    for row, after in pairwise(chain(log.each(state.seq, end), log.rows(end, limit=1) or [None])):
+    for row, next_row in pairwise(chain(log.iter_rows(state.seq, end), log.rows(end, limit=1) or [None])):
         if row is None:
             return
         if isinstance(row.event, Decided):
             policy = policies[row.event.policy]
-            yield _compared(state, row, row.event.plan.decisions, policy)
+            yield _compare(state, row, row.event.plan.decisions, policy)
         elif isinstance(row.event, PolicySet):
             policy = policies[row.event.document.order]
         elif isinstance(row.event, ServerStarted):
             policy = None  # the server that took over may have another
         if isinstance(row.event, Unreadable) or refusal(state, row.event):
-            raise _broken_off(log, row)
+            raise _set_aside_error(log, row)
         fold(state, row)
-        if row.closes and policy is not None and not _decides(after, row):
-            yield _compared(state, row, (), policy)
+        if row.closes and policy is not None and not _has_decision(next_row, row):
+            yield _compare(state, row, (), policy)
 
 
-def _broken_off(log: EventLog, row: Stamped) -> RequestError:
-    """Return the refusal of decisions after an event that was set aside: only a snapshot has the state behind them."""
-    why = row.event.why if isinstance(row.event, Unreadable) else "it does not follow from those before"
-    later = log.snapshot_after(row.seq)
+def _set_aside_error(log: EventLog, row: Stamped) -> RequestError:
+    """Return the error for an event that was set aside: only a snapshot has the state after it."""
+    reason = row.event.why if isinstance(row.event, Unreadable) else "it does not follow from those before"
+    snapshot_seq = log.snapshot_after(row.seq)
     remedy = f"ganger replay --to {row.seq - 1}"
-    if later is not None:
-        remedy += f", and what is after it: ganger replay --from {later + 1}"
-    return RequestError("corrupt_log", f"event {row.seq} was set aside: {why}", remedy, 500)
+    if snapshot_seq is not None:
+        remedy += f", and what is after it: ganger replay --from {snapshot_seq + 1}"
+    return RequestError("corrupt_log", f"event {row.seq} was set aside: {reason}", remedy, 500)
 
 
-def _decides(after: Stamped | None, row: Stamped) -> bool:
-    """Whether the row after the last one of a batch is what was decided about that batch."""
-    return after is not None and isinstance(after.event, Decided) and after.at_ms == row.at_ms
+def _has_decision(next_row: Stamped | None, row: Stamped) -> bool:
+    """Return whether the row after the last one of a batch is the decision about that batch."""
+    return next_row is not None and isinstance(next_row.event, Decided) and next_row.at_ms == row.at_ms
 
 
-def _compared(state: State, row: Stamped, logged: tuple[Decision, ...], policy: Policy) -> Difference | None:
+def _compare(state: State, row: Stamped, logged: tuple[Decision, ...], policy: Policy) -> Difference | None:
     planned = plan(state, row.at_ms, policy).decisions
     return None if planned == logged else Difference(seq=row.seq, logged=logged, planned=planned)

@@ -120,7 +120,7 @@ def search_logs(
             break
         for line in log.newest(SEARCH_BYTES):
             for index, rule_pattern in rules:
-                if index not in matches and rule_pattern.is_in(line):
+                if index not in matches and rule_pattern.matches(line):
                     matches[index] = (log.node, log.rank, line[:LINE_CHARACTERS])
             # Checked after each line: a line may be long, and a pattern, though linear, large.
             if rules[0][0] in matches or is_cancelled() or time.monotonic() > deadline_s:

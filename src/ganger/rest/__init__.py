@@ -1,1 +1,1 @@
-"""The REST interface: resources under /api/v1, with an OpenAPI document. Asks `engine.service` only."""
+"""The REST interface over the service."""

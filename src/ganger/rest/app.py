@@ -23,30 +23,35 @@ from ganger.rest.stream_feed import StreamFeed
 
 PREFIX: Final = "/api/v1"
 WRITERS: Final = 4
-"""Requests that change something and are worked on at one time. More would only take the processor from the reads."""
+"""Maximum number of concurrent changes. More would only take the processor from the reads."""
 SUBMITTERS: Final = 1
-"""The same for submissions that bring no code. They compute, so two take turns with Python's lock and neither is done
-sooner, and a read waits for both: `python -m bench ls_under_load`."""
+"""The same for submissions without code.
+
+They compute, so two of them alternate under Python's lock, neither is done sooner, and a read waits for both: `python
+-m bench ls_under_load`.
+"""
 STREAMERS: Final = 2
-"""Subscribers of the event stream whose next events are looked up at one time: hundreds, who all wake with the same
-event, must not take all threads from those who ask for something."""
+"""Maximum number of event-stream subscribers served at one time.
+
+Hundreds of them wake with the same event, and must not take all threads from other requests.
+"""
 
 
-def make_app(service: Service, leave: server_routes.Leave) -> FastAPI:
-    """The application over `service`; `leave` ends the server that serves it."""
+def make_app(service: Service, stop: server_routes.StopServer) -> FastAPI:
+    """Return the application over `service`; `stop` ends the server that serves it."""
     app = FastAPI(
         title="ganger",
         version=__version__,
         description="Runs distributed training. Times are Unix ms, durations ms, sizes bytes.",
         openapi_url=f"{PREFIX}/openapi.json",
-        # The pages of documentation would load scripts from another host.
+        # The documentation pages would load scripts from another host.
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
     )
-    app.state.service, app.state.leave, app.state.feed = service, leave, StreamFeed(service)
+    app.state.service, app.state.stop, app.state.feed = service, stop, StreamFeed(service)
     app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
     app.state.streamers = CapacityLimiter(STREAMERS)
     for router in (

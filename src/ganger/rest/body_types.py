@@ -1,6 +1,6 @@
-"""Types for the fields of request bodies, as strict as the OpenAPI document says. Used by the modules of routes.
+"""Types for the fields of request bodies, as strict as the OpenAPI document says.
 
-pydantic would read "12" and true as numbers, and "yes" as true. A whole number may be written 12.0, as in JSON Schema.
+pydantic would read "12" and true as numbers, and "yes" as true. An integer may be written 12.0, as in JSON Schema.
 """
 
 from typing import Annotated, Any
@@ -9,18 +9,18 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 
-def _figures(value: Any) -> Any:
-    """`value`, unless it is text or a truth value, or a mapping with one among its values, at any depth."""
-    for each in value.values() if isinstance(value, dict) else (value,):
-        if isinstance(each, dict):
-            _figures(each)
-        if isinstance(each, bool | str):
-            raise PydanticCustomError("number", "a number is needed, not text or a truth value")
+def _check_numbers(value: Any) -> Any:
+    """Return `value`, unless it is text or a boolean, or a mapping with one among its values, at any depth."""
+    for item in value.values() if isinstance(value, dict) else (value,):
+        if isinstance(item, dict):
+            _check_numbers(item)
+        if isinstance(item, bool | str):
+            raise PydanticCustomError("number", "a number is needed, not text or a boolean")
     return value
 
 
-Figures = BeforeValidator(_figures)
+StrictNumber = BeforeValidator(_check_numbers)
 """Marks a number, or a mapping of numbers."""
 
-Truth = Annotated[bool, Field(strict=True)]
+StrictBool = Annotated[bool, Field(strict=True)]
 """true or false."""

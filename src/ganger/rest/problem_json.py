@@ -1,6 +1,6 @@
 """Errors as problem+json (RFC 9457): {type, title, status, code, detail, next}. `code` is stable, `next` what to type.
 
-Installed by `app`. What was not foreseen is in the server's log under a number, and the client gets the number.
+An unexpected error is in the server's log under a number, and the client gets the number.
 """
 
 import logging
@@ -21,7 +21,7 @@ from ganger.rest.responses import PROBLEM
 
 MAX_BODY_BYTES: Final = 2 << 20
 DRAINED_BYTES: Final = 256 << 20
-"""How much of a body that is too large is read and let go, so that its sender gets to read the answer."""
+"""How much of an oversized body is read and discarded, so that its sender gets to read the answer."""
 
 SCHEMA: Final[dict[str, Any]] = {
     "Problem": {
@@ -45,36 +45,36 @@ _log = logging.getLogger("ganger.rest")
 
 
 def install(app: FastAPI) -> None:
-    """Every error of `app` is a problem."""
+    """Report every error of `app` as a problem."""
     # Starlette types every handler as one of Exception.
-    app.add_exception_handler(RequestError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestError, _request_error)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]
     app.add_exception_handler(NotModified, not_modified)
-    app.add_middleware(_Guard)
+    app.add_middleware(_ErrorMiddleware)
 
 
 def problem(status: int, code: str, detail: str, next: str = "") -> Response:
-    """One problem as a response."""
+    """Return a problem as a response."""
     title = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail, "next": next}
     return Response(to_json(body), status, media_type=PROBLEM)
 
 
-async def _refused(_: Request, error: RequestError) -> Response:
+async def _request_error(_: Request, error: RequestError) -> Response:
     return problem(error.status, error.code, error.detail, error.next)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    detail = "; ".join(_sentence(found) for found in error.errors())
+    detail = "; ".join(_sentence(fault) for fault in error.errors())
     remedy = f"see what {request.method} {request.url.path} takes: {_DOCUMENT}"
     return problem(422, "invalid_request", detail, remedy)
 
 
-def _sentence(found: Any) -> str:
-    """One fault of a request: `body.directory: field required`."""
-    where = ".".join(str(part) for part in found["loc"])
-    return f"{where}: {found['msg'][:1].lower()}{found['msg'][1:]}"
+def _sentence(fault: Any) -> str:
+    """Return a fault of a request as text: `body.directory: field required`."""
+    location = ".".join(str(part) for part in fault["loc"])
+    return f"{location}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 
 
 async def _http(request: Request, error: HTTPException) -> Response:
@@ -85,8 +85,8 @@ async def _http(request: Request, error: HTTPException) -> Response:
     return answer
 
 
-class _Guard:
-    """Refuses bodies that are too large, and turns what nobody foresaw into an incident."""
+class _ErrorMiddleware:
+    """Refuses oversized bodies, and turns unexpected errors into incidents."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -95,67 +95,70 @@ class _Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, body = False, _Body(receive)
+        has_started, body = False, _Body(receive)
 
-        async def watched(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_watched(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
             await send(message)
 
         try:
-            if _announced(scope) > MAX_BODY_BYTES:
-                raise _TooLargeError
-            await self.app(scope, body.receive, watched)
-        except _TooLargeError:
-            if not _waits(scope):
+            if _content_length(scope) > MAX_BODY_BYTES:
+                raise _BodyTooLargeError
+            await self.app(scope, body.receive, send_watched)
+        except _BodyTooLargeError:
+            if not _expects_continue(scope):
                 await body.drain()
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes"
             await problem(413, "body_too_large", detail, "send less: code travels by `code:`")(scope, receive, send)
-        except Exception:  # noqa: BLE001 - whatever it is, the client gets a number and the log the rest
+        except Exception:  # noqa: BLE001 - the client gets a number, and the log the details
             incident = secrets.token_hex(4)
             _log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])
-            if not begun:
-                detail = f"the server made a mistake; its log has it as incident {incident}"
+            if not has_started:
+                detail = f"internal error of the server; its log has it as incident {incident}"
                 await problem(500, "internal_error", detail, "ganger doctor")(scope, receive, send)
 
 
-class _TooLargeError(BaseException):
-    """The body is larger than any request may be. No Exception: FastAPI makes a 400 of what goes wrong with a body."""
+class _BodyTooLargeError(BaseException):
+    """The body is larger than any request may be.
+
+    It derives from BaseException, because FastAPI answers 400 to an Exception while it reads a body.
+    """
 
 
-def _announced(scope: Scope) -> int:
-    """The length of the body by its header; 0 without one."""
+def _content_length(scope: Scope) -> int:
+    """Return the length of the body by its header; 0 without one."""
     length = Headers(scope=scope).get("content-length", "")
     return int(length) if length.isdecimal() else 0
 
 
-def _waits(scope: Scope) -> bool:
-    """Whether the sender waits for a word before it sends the body (RFC 9110, section 10.1.1)."""
+def _expects_continue(scope: Scope) -> bool:
+    """Return whether the sender waits for 100 Continue before it sends the body (RFC 9110, section 10.1.1)."""
     return Headers(scope=scope).get("expect", "").lower() == "100-continue"
 
 
 class _Body:
-    """A request's body as it comes in, no longer than it may be."""
+    """The body of a request as it is received, up to the limit."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._bytes = 0
-        self._comes = True
+        self._has_more = True
 
     async def receive(self) -> Message:
-        """The next piece."""
+        """Return the next message."""
         message = await self._next()
         if self._bytes > MAX_BODY_BYTES:
-            raise _TooLargeError
+            raise _BodyTooLargeError
         return message
 
     async def drain(self) -> None:
-        """Read the rest, to some length, and keep nothing of it."""
-        while self._comes and self._bytes <= DRAINED_BYTES:
+        """Read and discard the rest, up to a limit."""
+        while self._has_more and self._bytes <= DRAINED_BYTES:
             await self._next()
 
     async def _next(self) -> Message:
         message = await self._receive()
         self._bytes += len(message.get("body", b""))
-        self._comes = message["type"] == "http.request" and message.get("more_body", False)
+        self._has_more = message["type"] == "http.request" and message.get("more_body", False)
         return message

@@ -1,7 +1,8 @@
-"""Who comes through the API server of a Kubernetes cluster, and what they may ask. Put before the gate by `wiring`.
+"""Identity of callers who come through the API server of a Kubernetes cluster, and the requests they may make.
 
-The API server keeps to itself what people show it. So they bring a token of its making in a header of ours, and the
-controller asks it whose that is. They only read here: objects are changed at the API server, which knows their rights.
+The API server's proxy strips credentials. So callers send a token of the API server in a header of ours, and the
+controller has the API server review it. They only read here: objects are changed at the API server, which knows their
+rights.
 """
 
 import re
@@ -16,103 +17,118 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ganger.rest.problem_json import problem
 
 _USER: Final = "ganger.user"
-_ANYBODY: Final = re.compile(r"GET /api/v1/(fit|policy|policy/versions|policy/versions/\d+)")
+_PUBLIC: Final = re.compile(r"GET /api/v1/(fit|policy|policy/versions|policy/versions/\d+)")
 """Answers that name no job."""
-_PLAN: Final = "POST /api/v1/jobs"
-"""For anybody as a trial: its answer says what their own job would be told."""
-_WHO_SEES_ALL: Final = re.compile(
+_JOB_DRY_RUN: Final = "POST /api/v1/jobs"
+"""Open to every caller as a dry run: its answer is about their own job."""
+_ALL_NAMESPACES: Final = re.compile(
     r"GET /api/v1/(overview|samples|report|nodes|queues|queues/[^/]+)|POST /api/v1/policy/diff"
 )
 """Answers about the jobs of all namespaces."""
-_OF_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements)?")
-"""Answers about one job: also for whoever it is of."""
+_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements)?")
+"""Answers about one job: also for its owner."""
 _REPORT: Final = "GET /api/v1/report"
-"""Also for anybody about their own jobs."""
-_TRIAL: Final = "PUT /api/v1/policy"
+"""Open to every caller about their own jobs."""
+_POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
 class CallerIdentity(NamedTuple):
-    """Somebody the API server knows. sees_all: they may list the jobs of all namespaces."""
+    """A user known to the API server. sees_all: they may list the jobs of all namespaces."""
 
     name: str
     sees_all: bool
 
 
 class NotReviewedError(Exception):
-    """The API server did not say whose a token is."""
+    """The API server did not review a token."""
 
 
 OwnerOf = Callable[[str], str | None]
-"""Whose a job is, by id; None of one that is not there."""
+"""Returns the owner of a job, by id; None for a missing one."""
 Identify = Callable[[str], Awaitable[CallerIdentity | None]]
-"""Whose a token is; None: it is not good. Raises NotReviewedError."""
+"""Returns the owner of a token; None for an invalid one. Raises NotReviewedError."""
 
 
 class ProxyIdentity:
-    """`app` for people with a token of the API server's in that header; everybody else goes to `others`.
-    trial: the name by which the parameter dryRun comes here."""
+    """`app` for callers with a token of the API server in that header; all others go to `default_app`.
+
+    dry_run_parameter: the name under which the parameter dryRun arrives here.
+    """
 
     def __init__(
-        self, app: ASGIApp, others: ASGIApp, identify: Identify, owner_of: OwnerOf, *, header: str, trial: str
+        self,
+        app: ASGIApp,
+        default_app: ASGIApp,
+        identify: Identify,
+        owner_of: OwnerOf,
+        *,
+        header: str,
+        dry_run_parameter: str,
     ) -> None:
-        self._app, self._others, self._identify, self._owner_of = app, others, identify, owner_of
-        self._header, self._trial = header, trial.encode()
+        self._app, self._default_app, self._identify, self._owner_of = app, default_app, identify, owner_of
+        self._header, self._dry_run_parameter = header, dry_run_parameter.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection's request."""
+        """Handle one request."""
         if scope["type"] != "http" or self._header not in Headers(scope=scope):
-            await self._others(scope, receive, send)
+            await self._default_app(scope, receive, send)
             return
-        scope = {**scope, "query_string": scope["query_string"].replace(self._trial + b"=", b"dryRun=")}
+        scope = {**scope, "query_string": scope["query_string"].replace(self._dry_run_parameter + b"=", b"dryRun=")}
         scheme, _, token = Headers(scope=scope)[self._header].partition(" ")
         try:
-            visitor = await self._identify(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
+            caller = await self._identify(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
         except NotReviewedError as error:
-            refused: Response | None = problem(503, "no_review", str(error), "ask again in a while")
+            refusal: Response | None = problem(503, "no_review", str(error), "ask again in a while")
         else:
-            refused = self._refusal(scope, visitor)
-            scope = scope if visitor is None else {**scope, _USER: visitor.name}
-        await (refused or self._app)(scope, receive, send)
+            refusal = self._refusal(scope, caller)
+            scope = scope if caller is None else {**scope, _USER: caller.name}
+        await (refusal or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope, visitor: CallerIdentity | None) -> Response | None:
-        """Why this is not answered; None when it is."""
-        if visitor is None:
-            why = "the token is none of the API server's for the controller, or has run out"
-            return problem(401, "bad_token", why, "ganger --context NAME ...")
-        asked = f"{scope['method']} {scope['path']}"
-        if _ANYBODY.fullmatch(asked) or (asked == _PLAN and _is_trial(scope)):
+    def _refusal(self, scope: Scope, caller: CallerIdentity | None) -> Response | None:
+        """Return why the request is not answered; None when it is."""
+        if caller is None:
+            message = "the token was not issued by the API server for the controller, or has expired"
+            return problem(401, "bad_token", message, "ganger --context NAME ...")
+        request = f"{scope['method']} {scope['path']}"
+        if _PUBLIC.fullmatch(request) or (request == _JOB_DRY_RUN and _is_dry_run(scope)):
             return None
-        of_job = _OF_JOB.fullmatch(asked)
-        if not of_job and not _WHO_SEES_ALL.fullmatch(asked) and not (asked == _TRIAL and _is_trial(scope)):
-            why = "through the API server the controller answers questions, and changes nothing"
+        one_job = _ONE_JOB.fullmatch(request)
+        if (
+            not one_job
+            and not _ALL_NAMESPACES.fullmatch(request)
+            and not (request == _POLICY_DRY_RUN and _is_dry_run(scope))
+        ):
+            message = "through the API server's proxy the controller serves read-only requests"
             return problem(
-                403, "read_only", why, "change the objects themselves: kubectl api-resources --categories=ganger"
+                403, "read_only", message, "change the objects themselves: kubectl api-resources --categories=ganger"
             )
-        if visitor.sees_all or (asked == _REPORT and _given(scope).get("user") == [visitor.name]):
+        if caller.sees_all or (request == _REPORT and _query(scope).get("user") == [caller.name]):
             return None
-        if of_job:
-            if self._owner_of(of_job[1]) == visitor.name:
+        if one_job:
+            if self._owner_of(one_job[1]) == caller.name:
                 return None
-            why = f"of a job it tells whose it is, and who may list the jobs of all namespaces; {visitor.name} may not"
-            return problem(403, "not_your_job", why, "kubectl auth can-i list gangjobs.ganger.dev --all-namespaces")
-        why = f"the answer is about jobs of all namespaces, which {visitor.name} may not list"
+            message = (
+                f"only its owner and users who may list the jobs of all namespaces see a job; {caller.name} may not"
+            )
+            return problem(403, "not_your_job", message, "kubectl auth can-i list gangjobs.ganger.dev --all-namespaces")
+        message = f"the answer is about jobs of all namespaces, which {caller.name} may not list"
         next_ = "kubectl auth can-i list gangjobs.ganger.dev --all-namespaces"
-        own = f"ganger --context NAME report --user {visitor.name}"
-        return problem(403, "not_all_jobs", why, own if asked == _REPORT else next_)
+        own_report = f"ganger --context NAME report --user {caller.name}"
+        return problem(403, "not_all_jobs", message, own_report if request == _REPORT else next_)
 
 
-def _given(scope: Scope) -> dict[str, list[str]]:
+def _query(scope: Scope) -> dict[str, list[str]]:
     return parse_qs(scope["query_string"].decode("latin-1"))
 
 
-def _is_trial(scope: Scope) -> bool:
-    return _given(scope).get("dryRun") == ["plan"]
+def _is_dry_run(scope: Scope) -> bool:
+    return _query(scope).get("dryRun") == ["plan"]
 
 
-async def _asking(request: Request) -> str | None:
-    found: str | None = request.scope.get(_USER)
-    return found
+async def _caller_name(request: Request) -> str | None:
+    name: str | None = request.scope.get(_USER)
+    return name
 
 
-Asking = Annotated[str | None, Depends(_asking)]
-"""Who asks, as a parameter of a route; None: whoever the server belongs to."""
+CallerName = Annotated[str | None, Depends(_caller_name)]
+"""The name of the caller, as a parameter of a route; None: the owner of the server."""

@@ -1,7 +1,7 @@
-"""How answers are written: views straight to JSON bytes, and what the OpenAPI document says of them.
+"""Responses: views straight to JSON bytes, and their description in the OpenAPI document.
 
-Used by every module of routes. Nothing is validated on the way out: the views are ours. Their schemas are made when
-somebody asks for the document, so that a server starts without them.
+Nothing is validated on the way out: the views are ours. Their schemas are made when the document is first requested, so
+that a server starts without them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,19 +40,19 @@ VIEWS: Final = (
     service_views.ServerView,
     TokenRow,
 )
-"""Everything that a route may answer with."""
+"""Every class that a route may answer with."""
 
 NDJSON: Final = "application/x-ndjson"
 PROBLEM: Final = "application/problem+json"
-LINES_A_CHUNK: Final = 500
+LINES_PER_CHUNK: Final = 500
 CHUNK_BYTES: Final = 256 << 10
-"""A chunk that has so much takes no further line: one line may be as long."""
+"""A chunk of this size takes no further line: one line may be as long."""
 MAX_NUMBER: Final = (1 << 63) - 1
 """The largest seq, and the largest count of lines: neither SQLite nor Python's containers go beyond."""
-EVERYWHERE: Final = (401, 403, 422, 500, 503)
-"""Statuses of problems that any request may get: over TCP the first two."""
-CHANGES: Final = (400, 409, 413, 507)
-"""Statuses of problems that a request may get that changes something."""
+COMMON_STATUSES: Final = (401, 403, 422, 500, 503)
+"""Statuses of problems that any request may get: 401 and 403 over TCP only."""
+CHANGE_STATUSES: Final = (400, 409, 413, 507)
+"""Statuses of problems that a change may get."""
 
 T = TypeVar("T")
 
@@ -62,42 +62,45 @@ async def _service(request: Request) -> Service:
     return service
 
 
-Served = Annotated[Service, Depends(_service)]
+ServiceParam = Annotated[Service, Depends(_service)]
 """The service, as a parameter of a route."""
 
 
-async def changed(request: Request, make: Callable[[], T], *, submits: bool = False) -> T:
-    """What `make` gives, on one of the few threads that change something: it waits for the core, and whoever only
-    reads does not wait behind it. `submits`: it takes in a job that brings no code, of which there may be thousands."""
+async def run_change(request: Request, make: Callable[[], T], *, submits: bool = False) -> T:
+    """Return what `make` returns, run on one of the few threads for changes.
+
+    A change waits for the core, and no read waits behind it. submits: it is a submission without code, of which there
+    may be thousands.
+    """
     state = request.app.state
     return await to_thread.run_sync(make, limiter=state.submitters if submits else state.writers)
 
 
-def encoded(value: Any) -> bytes:
-    """A view as JSON. A number that JSON does not have, a loss of NaN, becomes null."""
+def encode_json(value: Any) -> bytes:
+    """Return a view as JSON. A number that JSON does not have, such as a loss of NaN, becomes null."""
     return to_json(value, inf_nan_mode="null")
 
 
-def answer(value: Any, status: int = 200) -> Response:
-    """A response with a view, or plain dicts and lists of them."""
-    return Response(encoded(value), status, media_type="application/json")
+def json_response(value: Any, status: int = 200) -> Response:
+    """Return a response with a view, or plain dicts and lists of them."""
+    return Response(encode_json(value), status, media_type="application/json")
 
 
 def event_page(service: Service, after: int, gang: str | None, limit: int, kinds: Sequence[str] = ()) -> dict[str, Any]:
-    """A page of the event log; its cursor is a seq."""
+    """Return a page of the event log; its cursor is a seq."""
     items = service.events(after=after, gang=gang, limit=limit, kinds=kinds)
     return {"items": items, "next": items[-1].seq if len(items) == limit else None}
 
 
 def ndjson(values: Iterable[Any]) -> Iterator[bytes]:
-    """One JSON value a line, many lines a chunk. A None among the values ends a chunk, though it be empty."""
+    """Yield one JSON value a line, many lines a chunk. A None among the values ends a chunk, even an empty one."""
     chunk: list[bytes] = []
     size = 0
     for value in values:
         if value is not None:
-            chunk.append(encoded(value) + b"\n")
+            chunk.append(encode_json(value) + b"\n")
             size += len(chunk[-1])
-        if value is None or len(chunk) == LINES_A_CHUNK or size >= CHUNK_BYTES:
+        if value is None or len(chunk) == LINES_PER_CHUNK or size >= CHUNK_BYTES:
             yield b"".join(chunk)
             chunk, size = [], 0
     yield b"".join(chunk)
@@ -106,72 +109,81 @@ def ndjson(values: Iterable[Any]) -> Iterator[bytes]:
 # -- the document ------------------------------------------------------------------------------------------------------
 
 Responses = dict[int | str, dict[str, Any]]
-"""What FastAPI calls `responses`: by status, a part of the OpenAPI document."""
+"""FastAPI's `responses`: by status, a part of the OpenAPI document."""
 
 
-def reads(view_class: type, *problems: int, many: bool = False) -> Responses:
-    """`responses` of a route that reads one view, or a page {"items", "next"} of them, with a version."""
-    found = shown(view_class, *problems, many=many)
-    found[200]["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "version of the answer"}}
-    return found | {304: {"description": "The caller has it already, by If-None-Match"}}
+def read_responses(view_class: type, *problems: int, is_page: bool = False) -> Responses:
+    """Return the `responses` of a route that reads one view, or a page of them, with a version."""
+    responses = view_responses(view_class, *problems, is_page=is_page)
+    responses[200]["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "version of the answer"}}
+    return responses | {304: {"description": "The caller has this version already, by If-None-Match"}}
 
 
-def shown(view_class: type, *problems: int, status: int = 200, many: bool = False, what: str = "") -> Responses:
-    """`responses` of a route that answers with one view, or with a page {"items", "next"} of them, or with problems of
-    these statuses and of those that any request may get."""
-    one = {"$ref": f"#/components/schemas/{view_class.__name__}"}
+def view_responses(
+    view_class: type, *problems: int, status: int = 200, is_page: bool = False, what: str = ""
+) -> Responses:
+    """Return the `responses` of a route that answers with one view, or with a page {"items", "next"} of them.
+
+    problems: statuses of its problems, besides those of any request.
+    """
+    view_schema = {"$ref": f"#/components/schemas/{view_class.__name__}"}
     page = {
         "type": "object",
         "required": ["items", "next"],
         "properties": {
-            "items": {"type": "array", "items": one},
+            "items": {"type": "array", "items": view_schema},
             "next": {"type": ["string", "integer", "null"], "description": "cursor of the next page"},
         },
     }
-    return documented({"application/json": {"schema": page if many else one}}, status, what or "The answer", *problems)
+    return response_docs(
+        {"application/json": {"schema": page if is_page else view_schema}}, status, what or "The answer", *problems
+    )
 
 
-def streamed(media_type: str, what: str, *problems: int) -> Responses:
-    """`responses` of a route that answers with lines of text."""
-    return documented({media_type: {"schema": {"type": "string"}}}, 200, what, *problems)
+def text_responses(media_type: str, what: str, *problems: int) -> Responses:
+    """Return the `responses` of a route that answers with lines of text."""
+    return response_docs({media_type: {"schema": {"type": "string"}}}, 200, what, *problems)
 
 
-def documented(content: dict[str, Any], status: int, what: str, *problems: int) -> Responses:
-    """`responses` with one good answer, and the problems there may be."""
+def response_docs(content: dict[str, Any], status: int, what: str, *problems: int) -> Responses:
+    """Return `responses` with one success, and the possible problems."""
     problem: dict[str, Any] = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    good: dict[str, Any] = {"description": what} | ({"content": content} if content else {})
-    refused: Responses = {
+    success: dict[str, Any] = {"description": what} | ({"content": content} if content else {})
+    problem_responses: Responses = {
         number: {"description": HTTPStatus(number).phrase, "content": problem}
-        for number in sorted({*problems, *EVERYWHERE})
+        for number in sorted({*problems, *COMMON_STATUSES})
     }
-    return {status: good} | refused
+    return {status: success} | problem_responses
 
 
 def describe(app: FastAPI, extra: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-    """The function that makes the app's OpenAPI document, with the schemas of views and specs, and `extra` ones."""
+    """Return the function that makes the app's OpenAPI document.
+
+    The document has the schemas of views and specs, and `extra` ones.
+    """
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            named = [(kind, "serialization", TypeAdapter(kind)) for kind in VIEWS]
-            _, shared = TypeAdapter.json_schemas(named, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
-            components = made.setdefault("components", {})
-            components.setdefault("schemas", {}).update(shared["$defs"] | extra | _spec_schemas())
+            openapi = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            views = [(kind, "serialization", TypeAdapter(kind)) for kind in VIEWS]
+            _, definitions = TypeAdapter.json_schemas(views, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+            components = openapi.setdefault("components", {})
+            components.setdefault("schemas", {}).update(definitions["$defs"] | extra | _spec_schemas())
             submission = components["schemas"]["Submission"]["properties"]
             submission["spec"] = {"anyOf": [{"$ref": "#/components/schemas/Spec"}, {"type": "null"}]}
             bearer = {"type": "http", "scheme": "bearer", "description": "over TCP: ganger token create NAME"}
             components["securitySchemes"] = {"token": bearer}
-            made["security"] = [{}, {"token": []}]
-            _without_null(made)
-            app.openapi_schema = made
+            openapi["security"] = [{}, {"token": []}]
+            _remove_null(openapi)
+            app.openapi_schema = openapi
         return app.openapi_schema
 
     return document
 
 
-def _without_null(made: dict[str, Any]) -> None:
-    """Take null from the types of parameters: what is not given is left out, and `null` would be four letters."""
-    operations = [operation for methods in made["paths"].values() for operation in methods.values()]
+def _remove_null(openapi: dict[str, Any]) -> None:
+    """Remove null from the types of parameters: an absent one is left out, and `null` would be four letters."""
+    operations = [operation for methods in openapi["paths"].values() for operation in methods.values()]
     for parameter in (parameter for operation in operations for parameter in operation.get("parameters", ())):
         schema = parameter["schema"]
         kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
@@ -179,18 +191,18 @@ def _without_null(made: dict[str, Any]) -> None:
 
 
 def _spec_schemas() -> dict[str, Any]:
-    """The published schema of a job, its parts under names of their own."""
+    """Return the published schema of a job, its parts under names of their own."""
     schema = spec_schema()
     parts = {f"Spec{name}": part for name, part in schema.pop("$defs", {}).items()}
     schema.pop("$schema", None)
-    named: dict[str, Any] = _renamed({"Spec": schema} | parts)
-    return named
+    schemas: dict[str, Any] = _rename_refs({"Spec": schema} | parts)
+    return schemas
 
 
-def _renamed(value: Any) -> Any:
+def _rename_refs(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: f"#/components/schemas/Spec{item.rpartition('/')[2]}" if key == "$ref" else _renamed(item)
+            key: f"#/components/schemas/Spec{item.rpartition('/')[2]}" if key == "$ref" else _rename_refs(item)
             for key, item in value.items()
         }
-    return [_renamed(item) for item in value] if isinstance(value, list) else value
+    return [_rename_refs(item) for item in value] if isinstance(value, list) else value

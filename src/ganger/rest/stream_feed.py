@@ -1,6 +1,6 @@
-"""What wakes those who follow: one thread for all readers of the event stream, one for each follower of logs.
+"""Wake-up of followers: one thread for all readers of the event stream, one for each follower of logs.
 
-Nobody polls: an idle subscriber is a coroutine that sleeps. Used by the routes of events and of logs.
+Nothing polls: an idle subscriber is a coroutine that sleeps.
 """
 
 import asyncio
@@ -12,26 +12,26 @@ from typing import Any, Final
 from ganger.engine.service import Service
 from ganger.rest.responses import ndjson
 
-WATCH_S: Final = 30.0
-"""How long the watching thread sleeps when nothing happens, before it looks whether it is still wanted."""
-AHEAD: Final = 10
+WATCH_TIMEOUT_S: Final = 30.0
+"""How long the watching thread waits for an event before it checks whether the feed was closed."""
+MAX_CHUNKS_AHEAD: Final = 10
 """Chunks of lines that a follower's thread reads ahead of a slow client."""
 
 
 class StreamFeed:
-    """Tells coroutines when the log has grown. Its thread starts with the first subscriber."""
+    """Wakes coroutines when the log has grown. Its thread starts with the first subscriber."""
 
     def __init__(self, service: Service) -> None:
-        """Nobody listens yet."""
+        """Begin without subscribers."""
         self.closed = False
         self._service = service
         self._seq = 0
-        self._grown = asyncio.Event()
+        self._has_grown = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._pumps: list[_Pump] = []
 
-    async def beyond(self, seq: int, timeout_s: float) -> bool:
-        """Wait until the log has more than `seq`; False when it has not within `timeout_s`."""
+    async def wait_beyond(self, seq: int, timeout_s: float) -> bool:
+        """Wait until the log has grown beyond `seq`; return False when it has not within `timeout_s`."""
         if self._thread is None:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._watch, args=(loop,), name="feed", daemon=True)
@@ -39,14 +39,16 @@ class StreamFeed:
         try:
             async with asyncio.timeout(timeout_s):
                 while self._seq <= seq and not self.closed:
-                    await self._grown.wait()
+                    await self._has_grown.wait()
         except TimeoutError:
             return False
         return True
 
     async def follow(self, source: Callable[[], Iterator[Any | None]]) -> AsyncIterator[bytes]:
-        """NDJSON of what `source()` gives, as it comes: a thread of its own reads it. A None of the source says that
-        nothing more comes at once; it is also a chance to see that nobody listens any more."""
+        """Yield the values of `source()` as NDJSON as they come, read by a thread of their own.
+
+        A None of the source says that nothing more comes at once; it is also a chance to detect a client that has left.
+        """
         pump = _Pump(source, asyncio.get_running_loop())
         self._pumps.append(pump)
         try:
@@ -57,16 +59,16 @@ class StreamFeed:
             pump.close()
 
     def close(self) -> None:
-        """Let everybody go: the server ends. Called on the event loop."""
+        """End all streams, because the server is stopping. Called on the event loop."""
         self.closed = True
-        self._grown.set()
+        self._has_grown.set()
         for pump in self._pumps:
             pump.close()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         seq = 0
         while not self.closed:
-            newest = self._service.wait(seq, WATCH_S)
+            newest = self._service.wait(seq, WATCH_TIMEOUT_S)
             if newest > seq:
                 seq = newest
                 with suppress(RuntimeError):  # the event loop has ended before this thread
@@ -75,12 +77,12 @@ class StreamFeed:
     def _publish(self, seq: int) -> None:
         self._seq = seq
         if not self.closed:
-            self._grown.set()
-            self._grown = asyncio.Event()
+            self._has_grown.set()
+            self._has_grown = asyncio.Event()
 
 
 class _Pump:
-    """Carries lines from a thread that blocks to a coroutine that sleeps, many at a time."""
+    """Carries lines from a blocking thread to a sleeping coroutine, many at a time."""
 
     def __init__(self, source: Callable[[], Iterator[Any | None]], loop: asyncio.AbstractEventLoop) -> None:
         self._source = source
@@ -94,7 +96,7 @@ class _Pump:
         threading.Thread(target=self._run, name="follow", daemon=True).start()
 
     async def next(self) -> bytes | None:
-        """What has come since the last call; waits for something. None at the end."""
+        """Return what has come since the last call, waiting for something; None at the end."""
         while True:
             await self._ready.wait()
             self._ready.clear()
@@ -110,7 +112,7 @@ class _Pump:
                 return None
 
     def close(self) -> None:
-        """Nobody reads any more. Called on the event loop."""
+        """End the thread, as nothing is read any more. Called on the event loop."""
         with self._room:
             self._closed = True
             self._room.notify()
@@ -131,7 +133,7 @@ class _Pump:
 
     def _put(self, chunk: bytes) -> None:
         with self._room:
-            self._room.wait_for(lambda: self._closed or len(self._chunks) < AHEAD)
+            self._room.wait_for(lambda: self._closed or len(self._chunks) < MAX_CHUNKS_AHEAD)
             self._chunks.append(chunk)
         self._wake()
 

@@ -22,7 +22,7 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
     sending it twice makes one job."""
     request: dict[str, Any] = {
         "directory": _here(),
-        "environment": settings.travelling(os.environ),
+        "environment": settings.job_environment(os.environ),
         "request_id": os.urandom(16).hex(),
     }
     if isinstance(job, JobFile):

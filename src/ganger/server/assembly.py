@@ -41,7 +41,7 @@ from ganger.launcher_server.acceptor import Acceptor, UnauthenticatedPeer
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
-from ganger.ports import Backend, Compose, LaunchPlan
+from ganger.ports import Backend, LaunchPlan, LaunchPlanner
 from ganger.registry import order
 from ganger.rest.app import make_app
 from ganger.rest.token_gate import TokenGate
@@ -59,7 +59,7 @@ from ganger.server.state_directory import (
     lost_files,
     make_database,
 )
-from ganger.settings import HOME, Home, SettingsError, keep
+from ganger.settings import HOME, Home, SettingsError, read_retention_limits
 
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
@@ -138,7 +138,7 @@ class Server:
         log = EventLog(self._home.database)
         event_loop = asyncio.get_running_loop()
         launchers = clear_way(self._home.socket("launcher"))
-        most = keep(self._home).rank_log_bytes or 0
+        most = read_retention_limits(self._home).rank_log_bytes or 0
         layout = JobFiles(
             home=self._home.path,
             socket=launchers,
@@ -167,7 +167,7 @@ class Server:
     @asynccontextmanager
     async def _forgetting(self, loop: Loop, backend: Backend) -> AsyncIterator[None]:
         """Inside it the server forgets, now and then, what it need not keep."""
-        retention = Retention(self._home, keep(self._home), backend, loop.view)
+        retention = Retention(self._home, read_retention_limits(self._home), backend, loop.view)
         task = asyncio.create_task(_forget(retention, loop))
         try:
             yield
@@ -335,7 +335,7 @@ async def _forget(retention: Retention, loop: Loop) -> None:
         await asyncio.sleep(pause_s)
         pause_s = FORGET_EVERY_S
         try:
-            gone = await asyncio.to_thread(retention.once, loop.now_ms())
+            gone = await asyncio.to_thread(retention.run_once, loop.now_ms())
         except (OSError, sqlite3.Error, ValueError) as error:
             _log.warning("something old could not be taken away: %s", error)
         else:
@@ -356,7 +356,7 @@ def _cluster(home: Home) -> Cluster:
     return read_topology(home.topology, this) if home.topology.exists() else Cluster(whole_machine(this))
 
 
-def _composer(home: Home) -> Compose:
+def _composer(home: Home) -> LaunchPlanner:
     """Plans as `launch_plans` makes them, whose ranks know this server: `ganger` in a job's process speaks to it."""
 
     def compose(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> tuple[LaunchPlan, ...]:

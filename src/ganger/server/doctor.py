@@ -19,13 +19,13 @@ from ganger import __version__, registry
 from ganger.backends.local.job_files import BadName, JobFiles
 from ganger.client import Client, ClientError
 from ganger.engine.eventlog import log_repair
-from ganger.engine.eventlog.event_log import set_aside
+from ganger.engine.eventlog.event_log import move_aside_command
 from ganger.engine.eventlog.log_retention import tree_bytes
-from ganger.engine.eventlog.log_snapshot import reading
+from ganger.engine.eventlog.log_snapshot import open_snapshot
 from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.server.state_directory import locked
-from ganger.settings import Home, SettingsError, keep, network_filesystem
+from ganger.settings import Home, SettingsError, network_filesystem, read_retention_limits
 
 ENOUGH_BYTES: Final = GIB_BYTES
 FAULTS_TOLD: Final = 5
@@ -120,13 +120,13 @@ def _database(home: Home) -> Check:
 
 
 def _anew(home: Home) -> str:
-    return f"to begin anew, keeping what is there: {set_aside(str(home.database))}"
+    return f"to start over, keeping the old log: {move_aside_command(str(home.database))}"
 
 
 def _events(home: Home) -> Check:
     """Decode every event, and say which cannot be read."""
     try:
-        with reading(home.database) as log:
+        with open_snapshot(home.database) as log:
             damage = log_repair.examine(log)
     except RequestError as refused:
         return Check("log", False, refused.detail, refused.next)
@@ -157,7 +157,7 @@ def restore_to(home: Home, seq: int) -> Path:
 def _kept(home: Home) -> Iterator[Check]:
     """What logs, copies of code, repositories and events take, against what the settings let them."""
     try:
-        limits = keep(home)
+        limits = read_retention_limits(home)
     except SettingsError as error:
         yield Check("settings", False, str(error), error.next)
         return

@@ -46,10 +46,10 @@ class TimedLoop:
         """Return the events that were posted since the last cycle."""
         return self._loop.drain()
 
-    def turn(self, batch: list[tuple[e.Event, "Future[int]"]]) -> None:
+    def run_cycle(self, batch: list[tuple[e.Event, "Future[int]"]]) -> None:
         """Run and measure one scheduling cycle."""
         began_ns = time.thread_time_ns()
-        self._loop.turn(batch)
+        self._loop.run_cycle(batch)
         self._taken_ns.append(time.thread_time_ns() - began_ns)
 
     def cost(self, events: int) -> SelfCost:

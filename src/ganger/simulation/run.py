@@ -136,6 +136,6 @@ def _opened_loop(simulation: Simulation, virtual_cluster: VirtualCluster, log: S
     loop = Loop(log, virtual_cluster, simulation.order, virtual_cluster, "simulated")
     loop.open()
     in_force = loop.post(e.PolicySet(document=simulation.document, version=1))
-    loop.turn(loop.drain())
+    loop.run_cycle(loop.drain())
     in_force.result()
     return loop

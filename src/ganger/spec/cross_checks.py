@@ -6,7 +6,7 @@ from typing import Any, Final
 from ganger.model.job import WORKER, JobSpec
 from ganger.model.terms import REQUIRED, WHOLE
 from ganger.model.units import format_duration
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 from ganger.spec.placement_fields import MAX_TERMS
 from ganger.spec.spec_document import Loc, SpecProblem
 from ganger.spec.text_fields import did_you_mean, listed
@@ -75,13 +75,15 @@ def _of_workers(data: dict[str, Any]) -> list[str]:
 def _known_roles(spec: JobSpec) -> Iterator[SpecProblem]:
     """A framework that tells each process its role has words of its own for them, and may need some of them."""
     module = frameworks().get(spec.framework)
-    known: tuple[str, ...] = (trait(module, "ROLES") if module else None) or ()
+    known: tuple[str, ...] = (plugin_attribute(module, "ROLES") if module else None) or ()
     for name in spec.roles if known else {}:
         if name not in known:
             what = f"roles.{name}: framework {spec.framework} has no such role: it knows {listed(known)}"
             yield SpecProblem(("roles", name), what + did_you_mean(name, known), key=True)
     counts = {name: spec.role(name).count for name in spec.order}
-    missing = trait(module, "lacks")(counts) if module and all(name in known for name in spec.roles) else None
+    missing = (
+        plugin_attribute(module, "lacks")(counts) if module and all(name in known for name in spec.roles) else None
+    )
     if missing:
         place = "roles" if spec.roles else "framework"
         yield SpecProblem((place,), f"{place}: framework {spec.framework} {missing}", key=True)

@@ -7,7 +7,7 @@ many nodes and processes there are, from the launcher's own options.
 from typing import Any
 
 from ganger.model.job import JobSpec
-from ganger.registry import frameworks, trait
+from ganger.registry import frameworks, plugin_attribute
 
 
 def recognise(data: dict[str, Any]) -> None:
@@ -15,7 +15,7 @@ def recognise(data: dict[str, Any]) -> None:
     argv = _argv(data.get("run"))
     named = data.get("framework")
     for name, module in sorted(frameworks().items()) if argv else ():
-        sizes = trait(module, "recognise")(argv) if named in (None, name) else None
+        sizes = plugin_attribute(module, "recognise")(argv) if named in (None, name) else None
         if sizes is not None:
             data["framework"] = name
             if "roles" not in data:

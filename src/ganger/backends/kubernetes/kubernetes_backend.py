@@ -42,7 +42,7 @@ from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopReque
 from ganger.model.job import Job
 from ganger.model.policy import Level
 from ganger.model.views.service_views import Stacks
-from ganger.ports import Compose, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, Use
+from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
 
 COLLECT_S: Final = 0.2
 """How long changes of nodes are collected before the core is told: a cluster that starts has many at once."""
@@ -73,7 +73,7 @@ class KubernetesBackend:
         self,
         api: ApiClient,
         bootstrap: PodBootstrap,
-        compose: Compose,
+        compose: LaunchPlanner,
         may_act: Callable[[], bool],
         lost_after_s: float = LOST_AFTER_S,
     ) -> None:
@@ -215,10 +215,10 @@ class KubernetesBackend:
         flags = ("--namespace", object_names.key_of(gang).namespace)
         return ("/usr/bin/env", "kubectl", *flags, "exec", "-i", *exec_arguments(key))
 
-    def use(self) -> Use:
-        return Use(0)  # `kubectl top pod` shows it where the cluster has metrics
+    def measure_usage(self) -> UsageSample:
+        return UsageSample(0)  # `kubectl top pod` shows it where the cluster has metrics
 
-    def measures(self) -> tuple[Metric, ...]:
+    def backend_metrics(self) -> tuple[Metric, ...]:
         last_s = (self._jobs.last_event_s, self._pods.last_event_s, self._nodes.last_event_s)
         now_s, names = self._loop.time(), ("gangjobs", "pods", "nodes")
         silence_s = {name: min(now_s - time_s, MAX_SILENCE_S) for name, time_s in zip(names, last_s, strict=True)}
@@ -233,7 +233,7 @@ class KubernetesBackend:
     def lose_node(self, name: str) -> None:
         raise NotSupported(f"{name} belongs to the cluster, which alone decides whether it is lost", _TRY_VIRTUAL_NODES)
 
-    def take_away(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         """Do nothing: the node belongs to the cluster."""
 
     def return_node(self, name: str) -> None:

@@ -75,7 +75,7 @@ class _Reader:
         query = self._query
         return (
             self._selects_rank(line)
-            and (self._pattern is None or self._pattern.is_in(line.text))
+            and (self._pattern is None or self._pattern.matches(line.text))
             and (query.since_ms is None or line.at_ms >= query.since_ms)
             and (query.until_ms is None or line.at_ms <= query.until_ms)
         )

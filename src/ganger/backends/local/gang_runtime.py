@@ -24,7 +24,7 @@ from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed
 from ganger.model.job import Job
-from ganger.ports import Compose, LaunchPlan, LiveGeneration, Report
+from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration, Report
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before it is killed itself."""
@@ -35,7 +35,9 @@ SWEEP_MAX_S: Final = 1.0
 class GangRuntime:
     """The gangs on this machine. Listens to their launchers."""
 
-    def __init__(self, layout: JobFiles, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, layout: JobFiles, cluster: Cluster, compose: LaunchPlanner, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._layout = layout
         self._nodes = {node.name: node for node in cluster.nodes}
         self._levels = cluster.levels

@@ -24,7 +24,7 @@ from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
-from ganger.ports import Compose, LiveGeneration, LogLine, LogQuery, Metric, Report, Use
+from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, Report, UsageSample
 
 REMOVE_WITHIN_S: Final = 10.0
 
@@ -37,7 +37,9 @@ class LocalBackend:
     cluster: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
     """
 
-    def __init__(self, layout: JobFiles, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, layout: JobFiles, cluster: Cluster, compose: LaunchPlanner, loop: asyncio.AbstractEventLoop
+    ) -> None:
         # One spelling of every path: the task directory is the mark by which ranks are found.
         self._layout = replace(layout, home=layout.home.resolve())
         self._loop = loop
@@ -93,16 +95,16 @@ class LocalBackend:
         task = self._layout.task(gang, node)
         return (sys.executable, "-I", "-S", str(self._layout.launcher), "exec", str(task.path))
 
-    def use(self) -> Use:
-        return self._gauge.use()
+    def measure_usage(self) -> UsageSample:
+        return self._gauge.measure_usage()
 
     def lose_node(self, name: str) -> None:
         self._hop(self._supervisor.lose, name)
 
-    def measures(self) -> tuple[Metric, ...]:
+    def backend_metrics(self) -> tuple[Metric, ...]:
         return ()
 
-    def take_away(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         self._hop(self._supervisor.lose, name)
 
     def return_node(self, name: str) -> None:

@@ -215,12 +215,12 @@ def _last(found: Iterator[LogLine], query: LogQuery) -> Iterator[LogLine]:
 
 def _sieve(query: LogQuery) -> Callable[[int, str], bool] | None:
     """Whether a line, by its time and its text, is wanted; None when every line is."""
-    if not query.sifts:
+    if not query.filters_lines:
         return None
     since_ms = query.since_ms or 0
     until_ms = float("inf") if query.until_ms is None else query.until_ms
-    is_in = pattern(query.grep or "").is_in
-    return lambda at_ms, text: since_ms <= at_ms <= until_ms and is_in(text)
+    matches = pattern(query.grep or "").matches
+    return lambda at_ms, text: since_ms <= at_ms <= until_ms and matches(text)
 
 
 def _reader(source: Source, query: LogQuery, fits: Callable[[int, str], bool] | None) -> _Reader:

@@ -16,7 +16,7 @@ from ganger.backends.local import machine_processes
 from ganger.backends.local.job_files import JobFiles
 from ganger.launcher_server.launcher_process import Process
 from ganger.model.cluster import Node
-from ganger.ports import GpuUse, RankUse, Use
+from ganger.ports import GpuUsage, RankUsage, UsageSample
 
 FRESH_S: Final = 0.5
 """Who asks again within this time gets the same answer."""
@@ -50,10 +50,10 @@ class UsageSampler:
         self._layout, self._nodes = layout, nodes
         self._lock = threading.Lock()
         self._last: _Look | None = None
-        self._use: Use | None = None
+        self._use: UsageSample | None = None
         self._gpus = _Gpus()
 
-    def use(self) -> Use:
+    def measure_usage(self) -> UsageSample:
         """What is used now."""
         with self._lock:
             now_s = time.monotonic()
@@ -64,7 +64,7 @@ class UsageSampler:
                 time.sleep(FIRST_SPAN_S)
             look, before = self._look(), self._last
             self._last = look
-            self._use = Use(
+            self._use = UsageSample(
                 at_ms=time.time_ns() // 1_000_000,
                 ranks=tuple(_rank_use(task, of, look, before) for task, of in look.members.items()),
                 gpus=tuple(self._gpus.read(self._nodes)),
@@ -84,12 +84,12 @@ class UsageSampler:
         return look
 
 
-def _rank_use(task: Task, members: list[Process], now: _Look, before: _Look) -> RankUse:
+def _rank_use(task: Task, members: list[Process], now: _Look, before: _Look) -> RankUsage:
     gang, node, generation, rank = task
     # One that is new since counts from nothing: it began in between.
     ticks = sum(now.ticks[process] - before.ticks.get(process, 0) for process in members)
     span_s = max(now.at_s - before.at_s, 0.001)
-    return RankUse(
+    return RankUsage(
         gang=gang,
         node=node,
         generation=generation,
@@ -123,7 +123,7 @@ class _Gpus:
     def __init__(self) -> None:
         self._nvml: Any = None
 
-    def read(self, nodes: Mapping[str, Node]) -> Iterator[GpuUse]:
+    def read(self, nodes: Mapping[str, Node]) -> Iterator[GpuUsage]:
         """Every device of these nodes that is a GPU and answers."""
         if not any(node.device_ids for node in nodes.values()):
             return
@@ -143,4 +143,4 @@ class _Gpus:
                     busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
                 except pynvml.NVMLError:  # one that has fallen off the bus must not hide the others
                     continue
-                yield GpuUse(node.name, device, int(busy), int(memory.used), int(memory.total))
+                yield GpuUsage(node.name, device, int(busy), int(memory.used), int(memory.total))

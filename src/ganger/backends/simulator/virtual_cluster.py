@@ -30,7 +30,7 @@ from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
-from ganger.ports import LiveGeneration, LogLine, LogQuery, Metric, Report, Use
+from ganger.ports import LiveGeneration, LogLine, LogQuery, Metric, Report, UsageSample
 
 BEGIN_MS = 1_767_225_600_000
 """Default begin of virtual time: 2026-01-01 00:00 UTC."""
@@ -46,7 +46,7 @@ class DrivenLoop(Protocol):
     def drain(self) -> list[tuple[e.Event, "Future[int]"]]:
         """Return the events that were posted since the last cycle."""
 
-    def turn(self, batch: list[tuple[e.Event, "Future[int]"]]) -> None:
+    def run_cycle(self, batch: list[tuple[e.Event, "Future[int]"]]) -> None:
         """Run one scheduling cycle."""
 
 
@@ -152,13 +152,13 @@ class VirtualCluster:
         if loop is None:
             self._report = _report_to_no_server
         elif batch := loop.drain():
-            loop.turn(batch)
+            loop.run_cycle(batch)
         while (next_ms := self._next_ms(loop)) is not None and next_ms <= self._begin_ms + until_ms:
             self._now_ms = max(self._now_ms, next_ms)
             while self._planned and self._planned[0][0] <= self._now_ms:
                 heapq.heappop(self._planned)[2]()
             if loop is not None:
-                loop.turn(loop.drain())
+                loop.run_cycle(loop.drain())
         self._now_ms = max(self._now_ms, self._begin_ms + until_ms)
 
     def elapsed_ms(self) -> int:
@@ -289,19 +289,19 @@ class VirtualCluster:
         """Return an empty command line: no command can run beside virtual processes."""
         return ()
 
-    def use(self) -> Use:
+    def measure_usage(self) -> UsageSample:
         """Return that nothing is used."""
-        return Use(at_ms=self._now_ms)
+        return UsageSample(at_ms=self._now_ms)
 
     def lose_node(self, name: str) -> None:
         """Make a node fail now, at the server's request."""
         self._plan(self._now_ms, lambda: self._lose(name))
 
-    def measures(self) -> tuple[Metric, ...]:
+    def backend_metrics(self) -> tuple[Metric, ...]:
         """Return no metrics."""
         return ()
 
-    def take_away(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         """Make a node fail now, as `lose_node` does: every node belongs to the server."""
         self.lose_node(name)
 

@@ -14,7 +14,7 @@ import click
 from ganger import __version__
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.tables import say
-from ganger.settings import CONTROLLER_NAMESPACE, INSTALLED
+from ganger.settings import CONTROLLER_NAMESPACE, DEFAULT_CONTROLLER_NAMESPACE
 
 FILES: Final = (
     *("namespace", "gangjobs", "queues", "schedulingpolicies"),
@@ -30,7 +30,9 @@ _SETTLED: Final = ("namespace", "roles", "fairness", "questions", "network", "co
 
 @click.command("install")
 @click.option("--dry-run", is_flag=True, help="Print the objects; nothing else is done, and this must be said.")
-@click.option("--namespace", default=INSTALLED, show_default=True, help="Where the controller is to be.")
+@click.option(
+    "--namespace", default=DEFAULT_CONTROLLER_NAMESPACE, show_default=True, help="Where the controller is to be."
+)
 @click.option(
     "--image", default=f"ganger:{__version__}", show_default=True, help="What the controller's container is made of."
 )
@@ -51,11 +53,11 @@ def install_command(*, dry_run: bool, namespace: str, image: str) -> None:
     if not _LABEL.fullmatch(namespace):
         raise Problem(
             f"{namespace!r} is not a namespace: write at most 63 of a-z, 0-9 and '-', a letter or digit first and last",
-            f"ganger install --dry-run --namespace {INSTALLED}",
+            f"ganger install --dry-run --namespace {DEFAULT_CONTROLLER_NAMESPACE}",
         )
     if not image or re.search(r"\s", image):
         raise Problem(f"{image!r} is not an image", "ganger install --dry-run --image REGISTRY/ganger")
-    if namespace != INSTALLED:
+    if namespace != DEFAULT_CONTROLLER_NAMESPACE:
         say(f"whoever asks this controller types before: export {CONTROLLER_NAMESPACE}={namespace}")
     folder = importlib.resources.files("ganger") / "manifests"
     for index, name in enumerate(FILES):

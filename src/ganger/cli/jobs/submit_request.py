@@ -30,7 +30,7 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
         raise Problem("nothing to run: give a command, or a job file with -f", next=_EXAMPLE)
     request: dict[str, Any] = {
         "directory": _here(),
-        "environment": settings.travelling(os.environ),
+        "environment": settings.job_environment(os.environ),
         "request_id": os.urandom(16).hex(),
     }
     values = secret_values(overrides, os.environ)

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from ganger.errors import KUBERNETES_EXTRA, missing_module
+from ganger.errors import KUBERNETES_EXTRA, missing_module_message
 
 OK, NOT_INSTALLED = 0, 5
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         record = {
             "code": "not_installed",
-            "detail": missing_module(error),
+            "detail": missing_module_message(error),
             "next": KUBERNETES_EXTRA,
             "exit_code": NOT_INSTALLED,
         }

@@ -19,7 +19,7 @@ from ganger.client.kubernetes.caller import REFUSED, USAGE, Caller, CannotError
 from ganger.client.kubernetes.job_row import row
 from ganger.client.kubernetes.upload_code import pack_code, upload
 from ganger.engine.submit.build import new_id
-from ganger.engine.submit.submit_order import awaited, in_order
+from ganger.engine.submit.submit_order import pending_dependencies, submission_order
 from ganger.errors import RequestError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
@@ -97,7 +97,7 @@ async def _new_jobs(who: Caller, user: str, specs: Sequence[JobSpec], directory:
     file_names = {spec.name for spec in specs}
     if any(after.job not in file_names for spec in specs for after in spec.after):
         existing = await who.api.list(GANG_JOBS, ListOptions(who.namespace))
-    for index in in_order(specs):
+    for index in submission_order(specs):
         spec = _with_dependencies(who, specs[index], names, existing)
         names[spec.name] = new_id(spec.name, lambda _: False)
         jobs.append(_NewJob(names[spec.name], user, spec, directory))
@@ -128,7 +128,7 @@ def _with_dependencies(
             states.setdefault(name, GangState.PENDING)
         dependencies.append(replace(after, job=name))
     try:
-        awaited(dependencies, states.get)
+        pending_dependencies(dependencies, states.get)
     except RequestError as error:
         raise RequestError(error.code, error.detail, "remove it from `after`, or submit that job again") from None
     return replace(spec, after=tuple(dependencies))

@@ -19,7 +19,7 @@ from ganger import __version__
 from ganger.client.client_errors import ClientError, unreachable
 from ganger.client.local import server_process
 from ganger.client.local.http import listener, listens
-from ganger.settings import Home, HomeError, for_server, make_private
+from ganger.settings import Home, HomeError, make_private, server_environment
 
 START_S: Final = 20.0
 """How long a server may take until it answers."""
@@ -159,7 +159,7 @@ def _spawn(home: Home, log: IO[bytes], listen: str | None) -> int:
         (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
         (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
     ]
-    return os.posix_spawn(sys.executable, argv, for_server(os.environ), file_actions=files, setsid=True)
+    return os.posix_spawn(sys.executable, argv, server_environment(os.environ), file_actions=files, setsid=True)
 
 
 def _exit_code(child: int) -> int | None:

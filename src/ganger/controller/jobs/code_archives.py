@@ -21,7 +21,7 @@ from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.code_archive import code_digest
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.controller.jobs.gang_job_reconciler import OVER
-from ganger.engine.eventlog.job_checkpoint import is_piece
+from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ConfigMap, CustomObject, Key, Object
@@ -224,7 +224,7 @@ def _is_over(job: CustomObject) -> bool:
     Its phase may have been written by hand: the record decides whether the job is live.
     """
     status: dict[str, Any] = msgspec.json.decode(job.status) or {}
-    return status.get("phase") in OVER and not is_piece(status.get("record") or "")
+    return status.get("phase") in OVER and not is_checkpoint(status.get("record") or "")
 
 
 def _key(job: Key, digest: str) -> Key:

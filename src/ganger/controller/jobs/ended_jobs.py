@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from ganger.backends.kubernetes.object_names import id_of
 from ganger.controller.jobs.gang_job_reconciler import OVER, spec_of
-from ganger.engine.eventlog.job_checkpoint import is_piece
+from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.engine.eventlog.projection import Projection
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import CustomObject
@@ -65,7 +65,7 @@ def load_ended(gang_jobs: Iterable[CustomObject]) -> Iterator[Projection]:
     ended = list[tuple[str, str, CustomObject]]()
     for gang_job in gang_jobs:
         status: dict[str, Any] = msgspec.json.decode(gang_job.status) or {}
-        if status.get("phase") in OVER and (record := status.get("record")) and not is_piece(record):
+        if status.get("phase") in OVER and (record := status.get("record")) and not is_checkpoint(record):
             ended.append((str(status.get("completionTime")), record, gang_job))
     for _, record, gang_job in nlargest(MAX_LISTED, ended, key=itemgetter(0)):
         name = id_of(gang_job.metadata.key)

@@ -153,7 +153,7 @@ class GangJobReconciler:
                 # No thread waits for the result: thousands of submissions are to be planned together.
                 await asyncio.wrap_future(self._loop.post_all(events)[0])
             except RequestError:
-                awaits = await asyncio.to_thread(self._builder.awaited, job.spec)
+                awaits = await asyncio.to_thread(self._builder.pending_dependencies, job.spec)
                 if awaits == job.awaits:
                     raise
                 job = replace(job, awaits=awaits)  # a dependency ended in this moment

@@ -12,7 +12,7 @@ from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.backends.kubernetes.pod_template import WORK
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
-from ganger.engine.submit.submit_order import awaited
+from ganger.engine.submit.submit_order import pending_dependencies
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import Key
 from ganger.model.job import After, GangState, Job, JobSpec, Origin
@@ -38,9 +38,9 @@ class JobBuilder:
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = replace(spec, after=after)
         job = Job(id=id_of(key), user=user, spec=spec, origin=Origin(directory=WORK, environment={"PATH": PATH}))
-        return replace(job, awaits=self.awaited(spec))
+        return replace(job, awaits=self.pending_dependencies(spec))
 
-    def awaited(self, spec: JobSpec) -> tuple[After, ...]:
+    def pending_dependencies(self, spec: JobSpec) -> tuple[After, ...]:
         """Return the dependencies, as ids, that have not ended.
 
         Raises RequestError (no_such_dependency, cannot_come_true).
@@ -50,6 +50,6 @@ class JobBuilder:
                 next_step = "create its GangJob, of that name and in this namespace: this one waits"
                 raise RequestError(MISSING, f"after: there is no job {after.job}", next_step)
         try:
-            return awaited(spec.after, self.state_of)
+            return pending_dependencies(spec.after, self.state_of)
         except RequestError as error:
             raise RequestError(error.code, error.detail, "create a new one that does not come after it") from None

@@ -21,7 +21,7 @@ from ganger.controller.policy import queue_usage
 from ganger.controller.policy.queue_usage import Usage
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import check_fits, policy_from_dict
-from ganger.engine.policy_doc.trial_run import stranded
+from ganger.engine.policy_doc.trial_run import find_stranded
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import RequestError
 from ganger.kubeapi.api_client import ApiClient
@@ -238,7 +238,7 @@ def _checked_document(specs: Specs, loop: Loop) -> PolicyDocument:
     draft = policy_from_dict(_document_data(specs), "objects")
     with loop.view() as state:
         document = check_fits(draft, state)
-        lost = stranded(state, document)
+        lost = find_stranded(state, document)
     if lost:
         jobs = ", ".join(job.job for job in lost[:3])
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""

@@ -1,1 +1,1 @@
-"""The event log, the one truth of a server: rows, snapshots, projections, retention and repair."""
+"""The event log of a server, its projections, and its retention."""

@@ -1,8 +1,7 @@
-"""Events, snapshots of the state and jobs as JSON and back, and what listings show of a job as JSON.
+"""Events, state snapshots and jobs as JSON and back, and the listing data of a job as JSON.
 
-Called by `engine.eventlog.event_log` and its tables; the classes themselves are the schema.
-
-pydantic builds the codec from the dataclasses; a row that does not fit them is an error that names the field.
+pydantic builds the codec from the dataclasses, which are the schema; a row that does not fit them is an error that
+names the field.
 """
 
 from functools import cache
@@ -42,12 +41,12 @@ def _figures() -> TypeAdapter[dict[str, Ledger | int | None]]:
 
 
 def encode(event: Event) -> bytes:
-    """One event as JSON."""
+    """Return an event as JSON."""
     return _events().dump_json(event)
 
 
 def encode_checked(event: Event) -> bytes:
-    """Encode an event for the log. ValueError if it cannot be written, or would not be the same when it is read."""
+    """Encode an event for the log. Raise ValueError if it cannot be written, or reads back differently."""
     text = _events().dump_json(event, warnings="error")
     if decode(text) != event:
         raise ValueError(f"{event.kind} is another event when it is read again")
@@ -55,35 +54,35 @@ def encode_checked(event: Event) -> bytes:
 
 
 def decode(text: str | bytes) -> Event:
-    """The event again; pydantic's ValidationError if it is none."""
+    """Return the event. Raise pydantic's ValidationError if the text is not one."""
     return _events().validate_json(text)
 
 
 def encode_image(image: Image) -> bytes:
-    """A snapshot as JSON."""
+    """Return a snapshot as JSON."""
     return _images().dump_json(image)
 
 
 def decode_image(text: str | bytes) -> Image:
-    """The snapshot again."""
+    """Return the snapshot."""
     return _images().validate_json(text)
 
 
 def encode_job(job: Job) -> bytes:
-    """A job as JSON."""
+    """Return a job as JSON."""
     return _jobs().dump_json(job)
 
 
 def decode_job(text: str | bytes) -> Job:
-    """The job again."""
+    """Return the job."""
     return _jobs().validate_json(text)
 
 
 def encode_row(row: JobRow) -> bytes:
-    """What listings show of a job, as JSON."""
+    """Return the listing row of a job as JSON."""
     return _rows().dump_json(row)
 
 
 def encode_figures(ledger: Ledger, checkpoint_step: int | None) -> bytes:
-    """What else is kept of how a job does, as JSON."""
+    """Return the ledger and the newest checkpoint of a job as JSON."""
     return _figures().dump_json({"ledger": ledger, "checkpoint_step": checkpoint_step})

@@ -1,4 +1,4 @@
-"""The event log: the one truth of an embedded server, in SQLite. Rows are only ever added.
+"""The event log: the source of truth of an embedded server, in SQLite. Rows are only ever added.
 
 Written by `engine.loop` alone, on the core's thread; read by `engine.service` and `engine.replay` on connections of
 their own, which in WAL mode neither wait for the writer nor hold it up. The tables besides `event` are projections,
@@ -21,9 +21,9 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec, event_row, job_costs, job_filters, job_table
 from ganger.engine.eventlog.disk_reserve import DiskReserve
-from ganger.engine.eventlog.job_filters import NEWEST, JobFilter, page_query
+from ganger.engine.eventlog.job_filters import JobFilter, page_query
 from ganger.engine.eventlog.projection import Projection
-from ganger.engine.eventlog.recovery import Listed, Recovery, reconcile
+from ganger.engine.eventlog.recovery import JobEntry, Recovery, reconcile
 from ganger.errors import RequestError
 from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, array_of
@@ -34,10 +34,10 @@ SNAPSHOT_EVERY: Final = 2_000
 """Events between snapshots: folding that many again takes well under a second."""
 SNAPSHOTS_KEPT: Final = 4
 
-EVERY: Final = JobFilter()
+ALL_JOBS: Final = JobFilter()
 _FORMAT: Final = 15
 _APPLICATION_ID: Final = 0x67616E67
-"""By which a log of ganger's is told from any other SQLite file."""
+"""Distinguishes a log of ganger from any other SQLite file."""
 _logger = logging.getLogger(__name__)
 _SCHEMA: Final = f"""
 BEGIN;
@@ -55,42 +55,45 @@ COMMIT;
 class EventLog:
     """One log file. `path` may be MEMORY, for tests: then one thread does everything."""
 
-    TELLS = True
+    PUBLISHES_REASONS = True
 
     def __init__(self, path: Path | str) -> None:
-        """Open or make it. Refused("corrupt_log") if the file is no log of ganger's; it is left as it is."""
+        """Open or create it.
+
+        Raise RequestError (corrupt_log) if the file is not a log of ganger; it is left as it is.
+        """
         self._path = str(path)
         self._readers = threading.local()
         self._since_snapshot = 0
         self.unreadable: dict[int, str] = {}
-        is_new = self._path == MEMORY or not self._looked()
+        is_new = self._path == MEMORY or not self._log_exists()
         try:
             self._writer = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
             self._writer.execute("PRAGMA journal_mode = WAL")
-            # A crash of the server loses nothing so; a power cut may lose the last moments, and then nothing that
-            # ran runs any more.
+            # With this a crash of the server loses nothing; a power cut may lose the last moments, and then nothing
+            # that ran runs any more.
             self._writer.execute("PRAGMA synchronous = NORMAL")
             if is_new:
                 self._writer.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            raise _refused(self._path, error) from error
+            raise _log_error(self._path, error) from error
         self._file = None if self._path == MEMORY else Path(self._path).stat()
         self.reserve = DiskReserve(None if self._path == MEMORY else Path(self._path + "-reserve"))
 
     def close(self) -> None:
-        """Let the file go, with all in it that is in the WAL. Readers of other threads end with their threads."""
+        """Close the file, with all that is in the WAL. Readers of other threads end with their threads."""
         if hasattr(self._readers, "connection"):
             self._readers.connection.close()
             del self._readers.connection
         with suppress(sqlite3.Error):
-            # SQLite does it with the last connection, and those of other threads are still there.
+            # SQLite does it with the last connection, and other threads may still have one.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with suppress(sqlite3.Error, OSError):
-            self._put_back()
+            self._restore_file()
         self._writer.close()
 
-    def _put_back(self) -> None:
-        """If somebody deleted the file, all of which is still there for this connection, write it anew."""
+    def _restore_file(self) -> None:
+        """Write the file anew if it was deleted: all of it is still readable on this connection."""
         if self._file is None:
             return
         with suppress(FileNotFoundError):
@@ -100,42 +103,40 @@ class EventLog:
             Path(self._path + name).unlink(missing_ok=True)
         draft = f"{self._path}.draft"
         os.close(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        with closing(sqlite3.connect(draft)) as anew:
-            self._writer.backup(anew)
+        with closing(sqlite3.connect(draft)) as new_file:
+            self._writer.backup(new_file)
         Path(draft).replace(self._path)
 
-    def _looked(self) -> bool:
-        """Whether there is a log already, seen without writing a byte. Refused if there is something else."""
+    def _log_exists(self) -> bool:
+        """Return whether there is a log already, without writing a byte. Raise RequestError for another file."""
         path = Path(self._path)
         if not path.exists() or not path.stat().st_size:
             return False
         if not os.access(self._path, os.W_OK, effective_ids=True):
-            # SQLite would open it, and complain in the middle of the day.
-            raise RequestError(
-                "log_failed", f"{self._path} must not be written by this user", f"ls -l {self._path}", 500
-            )
-        return self._examined()
+            # SQLite would open it, and fail at the first write.
+            raise RequestError("log_failed", f"{self._path} is not writable by this user", f"ls -l {self._path}", 500)
+        return self._has_log()
 
-    def _examined(self) -> bool:
-        """Whether the file has a log in it. Refused if it has something else."""
+    def _has_log(self) -> bool:
+        """Return whether the file has a log in it. Raise RequestError if it has something else."""
         try:
-            with closing(self._connected()) as look:
-                asked = "SELECT count(*) FROM sqlite_schema", "PRAGMA application_id", "PRAGMA user_version"
-                tables, application, version = (look.execute(sql).fetchone()[0] for sql in asked)
-                damage = look.execute("PRAGMA quick_check(1)").fetchone()[0]
+            with closing(self._connect_readonly()) as connection:
+                queries = "SELECT count(*) FROM sqlite_schema", "PRAGMA application_id", "PRAGMA user_version"
+                tables, application, version = (connection.execute(sql).fetchone()[0] for sql in queries)
+                damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
-            raise _refused(self._path, error) from error
+            raise _log_error(self._path, error) from error
         if not tables and not version:
-            return False  # somebody died who was about to make it
+            return False  # left by a process that died while creating it
         if application != _APPLICATION_ID:
-            raise _corrupt(self._path, "it is a database of some other program")
+            raise _corrupt_error(self._path, "it is a database of another program")
         if version != _FORMAT:
-            raise _corrupt(self._path, f"it has format {version}, this ganger reads {_FORMAT}")
+            raise _corrupt_error(self._path, f"it has format {version}, this ganger reads {_FORMAT}")
         if damage != "ok":
-            raise _corrupt(self._path, str(damage))
+            raise _corrupt_error(self._path, str(damage))
         return True
 
-    # -- writing -----------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -144,39 +145,43 @@ class EventLog:
         shows: Callable[[], None] = lambda: None,
         encoded: Mapping[int, bytes] = {},
     ) -> None:
-        """Write events and what they change in one transaction; `shows` is called when readers are about to see it.
-        Refused("no_room" or "log_failed") and any other error: nothing was written.
+        """Write events and what they change in one transaction.
 
-        encoded: events that were checked already, as they are written, by number of their row.
+        shows: called just before readers see it.
+        encoded: events that were checked already, as they are written, by the number of their row.
+
+        On any error nothing was written; RequestError is (no_room) or (log_failed).
         """
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for stamped in batch:
-                self._insert(stamped, encoded.get(stamped.seq) or event_row.encoded(stamped.event))
+                self._insert(stamped, encoded.get(stamped.seq) or event_row.encode(stamped.event))
             for projection in projections:
                 job_table.put(self._writer, projection, batch[-1])
             shows()
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
-            raise _refused(self._path, error) from error
+            raise _log_error(self._path, error) from error
         finally:
             if self._writer.in_transaction:
                 with suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
         self._since_snapshot += len(batch)
 
-    def know(self, projections: Iterable[Projection], seq: int) -> None:
-        """Have rows of jobs that there were before this log began, with event `seq` as the last one. A job whose number
-        another one has is left out. Refused as for `append`."""
+    def import_jobs(self, projections: Iterable[Projection], seq: int) -> None:
+        """Add rows of jobs from before this log began, with event `seq` as the last one.
+
+        A job whose number is taken is left out. Raise RequestError as for `append`.
+        """
         try:
             self._writer.execute("BEGIN IMMEDIATE")
-            for each in projections:
-                last = Stamped(seq, each.row.ended_ms or 0, ServerStarted(version=""))
+            for projection in projections:
+                last = Stamped(seq, projection.row.ended_ms or 0, ServerStarted(version=""))
                 with suppress(sqlite3.IntegrityError):
-                    job_table.put(self._writer, each, last)
+                    job_table.put(self._writer, projection, last)
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
-            raise _refused(self._path, error) from error
+            raise _log_error(self._path, error) from error
 
     def snapshot(self, state: State) -> None:
         """Keep an image of the state if the newest is old enough. A failure costs only time at the next start."""
@@ -198,18 +203,21 @@ class EventLog:
             (stamped.seq, stamped.at_ms, stamped.closes, event.kind, data),
         )
         self._writer.executemany(
-            "INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in event_row.about(event)]
+            "INSERT OR IGNORE INTO about VALUES (?, ?)",
+            [(subject, stamped.seq) for subject in event_row.subjects(event)],
         )
         if isinstance(event, Deleted):
             job_table.delete(self._writer, event.gang)
         elif isinstance(event, Described):
             job_table.describe(self._writer, event)
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def restore(self, upto: int | None = None) -> State:
-        """The state after event `upto` (the newest): the last snapshot before it, and every event since. Rows that
-        cannot be read are set aside (`recovery`). Refused if one is missing."""
+        """Return the state after event `upto` (default: the newest), folded from the last snapshot before it.
+
+        Rows that cannot be read are set aside (`recovery`). Raise RequestError if one is missing.
+        """
         last = self.last_seq() if upto is None else upto
         first = last
 
@@ -219,90 +227,92 @@ class EventLog:
             first = state.seq
             return state
 
-        recovery = Recovery(begin, lambda state: self.each(state.seq, last))
+        recovery = Recovery(begin, lambda state: self.iter_rows(state.seq, last))
         try:
             state = recovery.fold()
         except ValueError as error:
-            raise _corrupt(self._path, str(error)) from error
+            raise _corrupt_error(self._path, str(error)) from error
         if upto is None:
             self._since_snapshot = last - first
             self._reconcile(state, recovery)
         return state
 
     def _reconcile(self, state: State, recovery: Recovery) -> None:
-        """Bring a state whose log is damaged in line with the table of jobs, and have it kept soon."""
-        new = {seq: why for seq, why in recovery.aside.items() if seq not in self.unreadable}
+        """Bring a state whose log is damaged in line with the table of jobs, and have a snapshot taken soon."""
+        new = {seq: reason for seq, reason in recovery.aside.items() if seq not in self.unreadable}
         self.unreadable |= new
-        for seq, why in sorted(new.items(), key=lambda each: abs(each[0])):
-            _logger.warning("event %s of %s was set aside: %s", abs(seq), self._path, why)
+        for seq, reason in sorted(new.items(), key=lambda entry: abs(entry[0])):
+            _logger.warning("event %s of %s was set aside: %s", abs(seq), self._path, reason)
         if recovery.aside:
             self._since_snapshot = SNAPSHOT_EVERY
-            live = self._read("SELECT id FROM job WHERE ended_ms IS NULL ORDER BY number")
-            found = [(name, row.job) for (name,) in live if (row := self._listed(name)) is not None]
-            for change in reconcile(state, self._listed, found):
+            live_ids = self._read("SELECT id FROM job WHERE ended_ms IS NULL ORDER BY number")
+            live_jobs = [(name, row.job) for (name,) in live_ids if (row := self._job_entry(name)) is not None]
+            for change in reconcile(state, self._job_entry, live_jobs):
                 _logger.warning("because of events that were set aside, %s", change)
 
-    def _listed(self, name: str) -> Listed | None:
-        """A job as the table has it; None if that cannot be read either."""
+    def _job_entry(self, name: str) -> JobEntry | None:
+        """Return a job as in the table of jobs; None if that cannot be read either."""
         with suppress(RequestError, ValueError, LookupError, TypeError):
-            if (found := self.job(name)) is not None:
-                return Listed(GangState(found[0].state), found[0].generation, found[3])
+            if (stored := self.job(name)) is not None:
+                return JobEntry(GangState(stored[0].state), stored[0].generation, stored[3])
         return None
 
     def _image(self, upto: int) -> State:
-        """The newest snapshot up to event `upto` that this version can read; without one, the empty cluster."""
+        """Return the newest snapshot up to event `upto` that this version can read, else the empty cluster."""
         for (seq,) in self._read("SELECT seq FROM snapshot WHERE seq <= ? ORDER BY seq DESC", (upto,)):
             for (image,) in self._read("SELECT image FROM snapshot WHERE seq = ?", (seq,)):
-                with suppress(Exception):  # it may be anything that decodes
+                with suppress(Exception):  # the row may hold anything that decodes
                     return State(codec.decode_image(image))
         return State()
 
-    def each(self, after: int, upto: int) -> Iterator[Stamped]:
-        """Events after `after` up to `upto`, in pages, so that a long log needs little memory."""
+    def iter_rows(self, after: int, upto: int) -> Iterator[Stamped]:
+        """Yield events after `after` up to `upto`, in pages, so that a long log needs little memory."""
         while after < upto:
             page = self.rows(after=after, limit=min(1000, upto - after))
             if not page:
-                raise _corrupt(self._path, f"event {after + 1} is missing")
+                raise _corrupt_error(self._path, f"event {after + 1} is missing")
             yield from page
             after = page[-1].seq
 
     def rows(
         self, after: int = 0, gang: str | None = None, limit: int = 1000, kinds: Sequence[str] = ()
     ) -> list[Stamped]:
-        """Events after `after`, oldest first; only those about a gang, and of some kinds, if any are named."""
+        """Return events after `after`, oldest first; only about a gang, and of some kinds, if any are named."""
         source, where, values = "event", ["seq > ?"], list[Any]([after])
         if gang is not None:
             source, where, values = "about JOIN event USING (seq)", ["subject = ?", *where], [gang, *values]
         if kinds:
             where.append(f"kind IN ({', '.join('?' * len(kinds))})")
             values += kinds
-        found = self._read(
+        rows = self._read(
             f"SELECT seq, at_ms, closes, kind, data FROM {source} WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",  # noqa: S608 - only question marks are put in
             (*values, limit),
         )
-        return [self._stamped(*row) for row in found]
+        return [self._stamped(*row) for row in rows]
 
     def _stamped(self, seq: int, at_ms: object, closes: object, kind: object, data: object) -> Stamped:
-        """A row as an event; one that cannot be read as one that says so."""
+        """Return a row as an event; one that cannot be read as `Unreadable`."""
         try:
             return event_row.stamped(seq, at_ms, closes, kind, data)
         except ValueError as error:
             subjects = self._read("SELECT subject FROM about WHERE seq = ?", (seq,))
-            known = tuple(str(subject) for (subject,) in subjects)
-            aside = Unreadable(was=str(kind), why=f"it cannot be read: {error}", about=known)
-            return Stamped(seq, at_ms if event_row.is_time(at_ms) else 0, aside, bool(closes))
+            about = tuple(str(subject) for (subject,) in subjects)
+            unreadable = Unreadable(was=str(kind), why=f"it cannot be read: {error}", about=about)
+            return Stamped(seq, at_ms if event_row.is_time(at_ms) else 0, unreadable, bool(closes))
 
     def last_seq(self) -> int:
-        """Number of the newest event; 0 in an empty log."""
+        """Return the number of the newest event; 0 in an empty log."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
 
-    def begun(self, job: str) -> Gang | None:
-        """The gang of a job as it was before the first event, of a log that begins in the midst of things."""
+    def gang_before_log(self, job: str) -> Gang | None:
+        """Return the gang of a job before the first event, for a log that begins with live jobs."""
         return None
 
-    def earliest(self) -> int:
-        """The first event from which on the log can be decided again: older ones may have been forgotten, and then it
-        takes a snapshot to begin on."""
+    def first_replayable(self) -> int:
+        """Return the first event from which the log can be replayed.
+
+        Older events may have been removed, and then replay starts from a snapshot.
+        """
         first = self._read("SELECT coalesce(min(seq), 1) FROM event")[0][0]
         if first == 1:
             return 1
@@ -311,150 +321,135 @@ class EventLog:
         )
 
     def snapshot_after(self, seq: int) -> int | None:
-        """The number of the first snapshot from event `seq` on; None if there is none."""
-        found = self._read("SELECT min(seq) FROM snapshot WHERE seq >= ?", (seq,))[0][0]
-        return None if found is None else int(found)
+        """Return the number of the first snapshot from event `seq` on; None if there is none."""
+        snapshot_seq = self._read("SELECT min(seq) FROM snapshot WHERE seq >= ?", (seq,))[0][0]
+        return None if snapshot_seq is None else int(snapshot_seq)
 
     def before(self, at_ms: int) -> int:
-        """Number of the newest event before that moment; 0 where there is none."""
-        found = self._read("SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1", (at_ms,))
-        return int(found[0][0]) if found else 0
+        """Return the number of the newest event before `at_ms`; 0 if there is none."""
+        rows = self._read("SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1", (at_ms,))
+        return int(rows[0][0]) if rows else 0
 
     def last_ms(self) -> int:
-        """Time of the newest event; 0 in an empty log. No clock may say less."""
+        """Return the time of the newest event; 0 in an empty log. No clock may show less."""
         newest = self._read(
             "SELECT at_ms FROM event WHERE at_ms BETWEEN 0 AND ? ORDER BY seq DESC LIMIT 1", (event_row.LATEST_MS,)
         )
         return int(newest[0][0]) if newest else 0
 
     def jobs(
-        self, wanted: JobFilter = EVERY, limit: int = 100, before: int | None = None
+        self, job_filter: JobFilter = ALL_JOBS, limit: int = 100, before: int | None = None
     ) -> list[tuple[int, str, dict[str, Any]]]:
-        """Newest first: (number, state, listing row). `before` is the number at which the last page ended."""
-        lowest, beyond = self._edges(wanted)
+        """Return (number, state, listing row), newest first. `before` is the number at which the last page ended."""
+        lowest, beyond = job_filters.number_range(self._read, job_filter)
         beyond = beyond if before is None else min(beyond, before)
-        found = self._read(*page_query(wanted, lowest, beyond, limit))
+        rows = self._read(*page_query(job_filter, lowest, beyond, limit))
         return [
-            (number, state, json.loads(row) | {"labels": json.loads(labels)}) for number, state, row, labels in found
+            (number, state, json.loads(row) | {"labels": json.loads(labels)}) for number, state, row, labels in rows
         ]
 
-    def _edges(self, wanted: JobFilter) -> tuple[int, int]:
-        """Between which numbers the jobs of a filter's times lie: from the first up to the one before the second."""
-        lowest, beyond = 0, NEWEST
-        if wanted.since_ms is not None:
-            firsts = self._read(
-                "SELECT * FROM (SELECT number FROM job WHERE ended_ms IS NULL ORDER BY number LIMIT 1)"
-                # A plus, or SQLite would walk up the numbers until it meets the first.
-                " UNION ALL SELECT min(+number) FROM job WHERE ended_ms >= ?",
-                (wanted.since_ms,),
-            )
-            lowest = min((number for (number,) in firsts if number is not None), default=NEWEST)
-        if wanted.until_ms is not None:
-            last = self._read(
-                "SELECT number FROM job WHERE submitted_ms <= ? ORDER BY submitted_ms DESC, number DESC LIMIT 1",
-                (wanted.until_ms,),
-            )
-            beyond = last[0][0] + 1 if last else 0
-        return lowest, beyond
-
     def job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
-        """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none. The job has the
-        labels and notes of now. An element of an array that nobody has touched is what its array says."""
+        """Return listing row, ledger, newest checkpoint and the job itself, by id; None if there is none.
+
+        The job has its present labels and notes. An element that has no gang yet is in the state of its array.
+        """
         element = array_of(name)
         return self._element(*element) if element else self._job(name)
 
     def state_of(self, name: str) -> GangState | None:
-        """How a job is, by id; None if there is none."""
-        found = self.job(name)
-        return GangState(found[0].state) if found else None
+        """Return the state of a job, by id; None if there is none."""
+        stored = self.job(name)
+        return GangState(stored[0].state) if stored else None
 
     def _element(self, array: str, index: int) -> tuple[JobRow, Ledger, int | None, Job] | None:
-        of = self._job(array)
-        if of is None or of[3].spec.array is None or index not in of[3].spec.array.indices:
+        stored = self._job(array)
+        if stored is None or stored[3].spec.array is None or index not in stored[3].spec.array.indices:
             return None
-        whole, ledger, _, job = of
-        found = self._read("SELECT row, figures FROM element WHERE array = ? AND number = ?", (array, index))
-        if found:
-            row, figures = _row(found[0][0], whole.labels), json.loads(found[0][1])
+        array_row, ledger, _, job = stored
+        rows = self._read("SELECT row, figures FROM element WHERE array = ? AND number = ?", (array, index))
+        if rows:
+            row, figures = _row(rows[0][0], array_row.labels), json.loads(rows[0][1])
             job = replace(job, spec=replace(job.spec, priority=row.priority))
             return row, _ledger(figures), figures["checkpoint_step"], job.element(index)
         counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
-        row = job_filters.untouched_element(whole, index, job_filters.untouched_element_state(whole, counts))
+        row = job_filters.untouched_element(array_row, index, job_filters.untouched_element_state(array_row, counts))
         return row, ledger if row.state in ENDED else Ledger(), None, job.element(index)
 
     def elements(self, array: str, states: Sequence[str], after: int, limit: int) -> list[JobRow]:
-        """Elements of an array by index, from the one beyond `after`; of these states, if any are named."""
-        of = self._job(array)
-        if of is None or of[3].spec.array is None:
+        """Return elements of an array by index, from the one beyond `after`; of these states, if any are named."""
+        stored = self._job(array)
+        if stored is None or stored[3].spec.array is None:
             return []
-        whole, indices = of[0], of[3].spec.array.indices
+        array_row, indices = stored[0], stored[3].spec.array.indices
         states_of = dict(self._read("SELECT number, state FROM element WHERE array = ?", (array,)))
-        default = job_filters.untouched_element_state(whole, Counter(states_of.values()))
-        chosen = job_filters.element_page(indices, after, states_of, default, states)[:limit]
-        between = (array, chosen[0], chosen[-1]) if chosen else (array, 0, -1)
-        rows = dict(self._read("SELECT number, row FROM element WHERE array = ? AND number BETWEEN ? AND ?", between))
+        default = job_filters.untouched_element_state(array_row, Counter(states_of.values()))
+        page = job_filters.element_page(indices, after, states_of, default, states)[:limit]
+        bounds = (array, page[0], page[-1]) if page else (array, 0, -1)
+        rows = dict(self._read("SELECT number, row FROM element WHERE array = ? AND number BETWEEN ? AND ?", bounds))
         return [
-            _row(rows[index], whole.labels) if index in rows else job_filters.untouched_element(whole, index, default)
-            for index in chosen
+            _row(rows[index], array_row.labels)
+            if index in rows
+            else job_filters.untouched_element(array_row, index, default)
+            for index in page
         ]
 
-    def accounts(self, wanted: job_costs.CostQuery) -> tuple[dict[str, int], Ledger, Ledger]:
-        """Of ended jobs: how many in each state, where their time went, and that of the GPUs they held."""
-        return job_costs.ended(self._read, wanted)
+    def ended_costs(self, query: job_costs.CostQuery) -> tuple[dict[str, int], Ledger, Ledger]:
+        """Return of ended jobs: how many per state, where their time went, and that of their GPUs."""
+        return job_costs.ended_costs(self._read, query)
 
     def _job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
-        found = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))
-        if not found:
+        rows = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))
+        if not rows:
             return None
         try:
-            row, figures = _row(found[0][0], json.loads(found[0][3])), json.loads(found[0][1])
-            job = codec.decode_job(found[0][2])
+            row, figures = _row(rows[0][0], json.loads(rows[0][3])), json.loads(rows[0][1])
+            job = codec.decode_job(rows[0][2])
         except ValueError as error:
-            raise _corrupt(self._path, f"job {name} cannot be read: {error}") from error
-        spec = replace(job.spec, labels=row.labels, notes=found[0][4] or None, priority=row.priority)
+            raise _corrupt_error(self._path, f"job {name} cannot be read: {error}") from error
+        spec = replace(job.spec, labels=row.labels, notes=rows[0][4] or None, priority=row.priority)
         return row, _ledger(figures), figures["checkpoint_step"], replace(job, spec=spec)
 
     def version(self, subject: str) -> int:
-        """Number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
+        """Return the number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM about WHERE subject = ?", (subject,))[0][0])
 
     def find(self, text: str) -> str | None:
-        """The job with that id, else the newest job of that name; `NAME[7]` is an element of it, if it has that."""
+        """Return the job with that id, else the newest job of that name; `NAME[7]` is an element, if it exists."""
         element = array_of(text)
         if element is not None:
             array = self.find(element[0])
             name = f"{array}[{element[1]}]"
             return name if array is not None and self.job(name) is not None else None
-        found = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(
+        rows = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(
             "SELECT id FROM job WHERE name = ? ORDER BY number DESC LIMIT 1", (text,)
         )
-        return str(found[0][0]) if found else None
+        return str(rows[0][0]) if rows else None
 
-    def like(self, text: str, limit: int = 50) -> list[str]:
-        """Ids of recent jobs, to suggest from when `text` names none."""
+    def recent_ids(self, limit: int = 50) -> list[str]:
+        """Return ids of recent jobs, newest first."""
         return [str(row[0]) for row in self._read("SELECT id FROM job ORDER BY number DESC LIMIT ?", (limit,))]
 
     def by_request(self, request_id: str) -> str | None:
-        """The job that was made for a request."""
-        found = self._read("SELECT id FROM job WHERE request_id = ? LIMIT 1", (request_id,)) if request_id else []
-        return str(found[0][0]) if found else None
+        """Return the job that was made for a request."""
+        rows = self._read("SELECT id FROM job WHERE request_id = ? LIMIT 1", (request_id,)) if request_id else []
+        return str(rows[0][0]) if rows else None
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._reader().execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise _refused(self._path, error) from error
+            raise _log_error(self._path, error) from error
 
     def _reader(self) -> sqlite3.Connection:
         if self._path == MEMORY:
             return self._writer
         if not hasattr(self._readers, "connection"):
-            self._readers.connection = self._connected()
+            self._readers.connection = self._connect_readonly()
         connection: sqlite3.Connection = self._readers.connection
         return connection
 
-    def _connected(self) -> sqlite3.Connection:
-        """A connection that cannot write."""
+    def _connect_readonly(self) -> sqlite3.Connection:
+        """Return a connection that cannot write."""
         return sqlite3.connect(self._uri(), uri=True, timeout=5.0, isolation_level=None)
 
     def _uri(self) -> str:
@@ -471,26 +466,26 @@ def _ledger(figures: dict[str, Any]) -> Ledger:
     return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
 
 
-def _refused(path: str, error: sqlite3.Error) -> RequestError:
+def _log_error(path: str, error: sqlite3.Error) -> RequestError:
     name = getattr(error, "sqlite_errorname", None) or ""
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return _corrupt(path, str(error))
+        return _corrupt_error(path, str(error))
     if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
-        detail = f"no room to write {path}: {error}; running jobs go on, nothing is taken until there is room"
+        detail = f"no room to write {path}: {error}; running jobs go on, no request is accepted until there is room"
         return RequestError("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
     return RequestError("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 
 
-def set_aside(path: str) -> str:
-    """What to type to move a log away whole: its newest events may be in the WAL alone."""
+def move_aside_command(path: str) -> str:
+    """Return the command that moves a whole log away: its newest events may be in the WAL alone."""
     parts = [part for part in ("", "-wal") if Path(path + part).exists()]
     return " && ".join(f"mv {path}{part} {path}.broken{part}" for part in parts)
 
 
-def _corrupt(path: str, why: str) -> RequestError:
+def _corrupt_error(path: str, reason: str) -> RequestError:
     return RequestError(
         "corrupt_log",
-        f"{path} cannot be read as an event log: {why}; it was left as it is",
-        f"see `ganger doctor`; to begin anew, keeping what is there: {set_aside(path)}",
+        f"{path} cannot be read as an event log: {reason}; it was left as it is",
+        f"see `ganger doctor`; to start over, keeping the old log: {move_aside_command(path)}",
         500,
     )

@@ -1,5 +1,4 @@
-"""Rows of the table `event` of the log: an event as it is written, and read again. Called by
-`engine.eventlog.event_log`, `engine.eventlog.log_retention` and whoever checks a log."""
+"""Rows of the table `event` of the log: encode an event for writing, and decode a row."""
 
 from typing import Final, TypeGuard
 
@@ -27,14 +26,16 @@ from ganger.model.event import (
 )
 from ganger.model.job import array_of
 
-WHY_CHARACTERS: Final = 300
+MAX_REASON_CHARACTERS: Final = 300
 LATEST_MS: Final = 7_258_118_400_000
-"""The beginning of the year 2200. A row of a later time is damaged: taken, it would lift the time of all rows after it,
-and of the server."""
+"""The beginning of the year 2200.
+
+A row of a later time is damaged: accepted, it would move the time of all later rows, and of the server.
+"""
 
 
-def encoded(event: Event) -> bytes:
-    """An event as it is written. Refused if it would be another one when it is read: nothing is written then."""
+def encode(event: Event) -> bytes:
+    """Return an event as it is written. Raise RequestError if it would read back differently."""
     try:
         return codec.encode_checked(event)
     except ValueError as error:
@@ -44,34 +45,36 @@ def encoded(event: Event) -> bytes:
 
 
 def stamped(seq: int, at_ms: object, closes: object, kind: object, data: object) -> Stamped:
-    """Read a row of the table `event`. ValueError if it is none."""
+    """Decode a row of the table `event`. Raise ValueError if it is not one."""
     if not isinstance(at_ms, int) or not isinstance(data, bytes | str):
-        raise ValueError("the types of its columns are wrong")  # noqa: TRY004 - of a row, not of an argument
+        raise ValueError("its columns have the wrong types")  # noqa: TRY004 - of a row, not of an argument
     if not is_time(at_ms):
         raise ValueError(f"its time, {at_ms} ms, is before 1970 or after 2199")
     try:
         event = codec.decode(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'data'}: {first['msg']}"[:WHY_CHARACTERS]) from None
+        raise ValueError(
+            f"{'.'.join(map(str, first['loc'])) or 'data'}: {first['msg']}"[:MAX_REASON_CHARACTERS]
+        ) from None
     if event.kind != kind:
         raise ValueError(f"it says {event.kind}, and its column says {kind}")
     return Stamped(seq, at_ms, event, bool(closes))
 
 
 def is_time(at_ms: object) -> TypeGuard[int]:
-    """Check that a row may have this time."""
+    """Return whether a row may have this time."""
     return isinstance(at_ms, int) and 0 <= at_ms <= LATEST_MS
 
 
-def about(event: Event) -> list[str]:
+def subjects(event: Event) -> list[str]:
     """Return the subjects of an event: gangs, and their arrays, `queue/NAME`, `node/NAME`, `policy/policy`."""
     match event:
         case Submitted(job=job):
             return [job.id]
         case Decided(plan=plan):
             gangs = [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
-            return [subject for gang in gangs for subject in _of_gang(gang)]
+            return [subject for gang in gangs for subject in _gang_subjects(gang)]
         case QueueSet(queue=queue):
             return ["policy/policy", f"queue/{queue.name}"]
         case QueueDeleted(queue=name):
@@ -86,10 +89,10 @@ def about(event: Event) -> list[str]:
             return [f"maintenance/{name}"]
         case _:
             gang = getattr(event, "gang", None)
-            return _of_gang(gang) if gang else []
+            return _gang_subjects(gang) if gang else []
 
 
-def _of_gang(gang: str) -> list[str]:
-    """A gang, and the array it is an element of."""
+def _gang_subjects(gang: str) -> list[str]:
+    """Return a gang, and the array it is an element of."""
     element = array_of(gang)
     return [gang, element[0]] if element else [gang]

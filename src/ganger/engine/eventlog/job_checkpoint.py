@@ -1,7 +1,8 @@
-"""The state in pieces, one for each job, so that each can lie where its job does; and put together again.
+"""The state split into one checkpoint per job, so that each can be stored with its job; and joined again.
 
-An image of the state is the same in one piece (`core.state.state.Image`, snapshots of the log). Written and read by
-`wiring` for worlds whose truth are the cluster's own objects: there a restarted controller has nothing else."""
+An image of the state is the same in one piece (`core.state.state.Image`, snapshots of the log). Used where the
+cluster's own objects are the source of truth: a restarted controller has nothing else.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,16 +17,20 @@ from ganger.core.state.state import Image, State
 from ganger.model.decision import ReservedStart
 from ganger.model.job import GangState, Job
 
-LARGEST: Final = (1 << 63) - 1
-"""Of integers in the log: SQLite takes no more."""
-MOST_DEVICES: Final = 10_000
-"""No node has so many."""
+MAX_INTEGER: Final = (1 << 63) - 1
+"""The largest integer in the log: SQLite's limit."""
+MAX_DEVICES: Final = 10_000
+"""More than any node has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCheckpoint:
-    """What the state knows of one live job: its gang, or of an array its head and those of its elements that have one
-    of their own, in order of submission; and what they were promised. `array` of an array job."""
+    """The state of one live job.
+
+    gangs: its gang; of an array its head and those elements that have a gang, in order of submission.
+    array: set for an array job.
+    promises: their reserved starts.
+    """
 
     gangs: tuple[Gang, ...]
     array: ArrayJob | None = None
@@ -33,106 +38,120 @@ class JobCheckpoint:
 
 
 @cache
-def _pieces() -> TypeAdapter[JobCheckpoint]:
+def _checkpoint_adapter() -> TypeAdapter[JobCheckpoint]:
     return TypeAdapter(JobCheckpoint)
 
 
 @cache
-def _jobs() -> TypeAdapter[Job]:
+def _job_adapter() -> TypeAdapter[Job]:
     return TypeAdapter(Job)
 
 
-def encode(piece: JobCheckpoint) -> str:
-    """A piece as JSON. The job, which may have many gangs, is in it once."""
-    job = piece.array.job if piece.array else piece.gangs[0].job
+def encode(checkpoint: JobCheckpoint) -> str:
+    """Return a checkpoint as JSON. The job, which may have many gangs, is in it once."""
+    job = checkpoint.array.job if checkpoint.array else checkpoint.gangs[0].job
     hidden: dict[str, Any] = {"gangs": {"__all__": {"job"}}, "array": {"job"}}
-    told = _pieces().dump_python(piece, mode="json", exclude=hidden)
-    for gang, written in zip(piece.gangs, told["gangs"], strict=True):
-        written["job"] = {"index": gang.job.index, "priority": gang.job.spec.priority}
-    return _whole().dump_json({"job": _jobs().dump_python(job, mode="json"), **told}).decode()
+    data = _checkpoint_adapter().dump_python(checkpoint, mode="json", exclude=hidden)
+    for gang, gang_data in zip(checkpoint.gangs, data["gangs"], strict=True):
+        gang_data["job"] = {"index": gang.job.index, "priority": gang.job.spec.priority}
+    return _json_adapter().dump_json({"job": _job_adapter().dump_python(job, mode="json"), **data}).decode()
 
 
 def decode(text: str | bytes, name: str) -> JobCheckpoint:
-    """The piece again, of the job of that id. ValueError: it is none, or says what cannot be, or is one that this
-    version cannot read; it says where."""
-    told = _whole().validate_json(text)
+    """Return the checkpoint of the job of that id.
+
+    Raise ValueError, naming the place, when the text is not a checkpoint, contradicts itself, or is of a version that
+    cannot be read.
+    """
+    data = _json_adapter().validate_json(text)
     try:
-        job = _jobs().validate_python(told.pop("job"))
-        for written in told["gangs"]:
-            written["job"] = _of(job, **written["job"])
-        if told.get("array") is not None:
-            told["array"]["job"] = job
+        job = _job_adapter().validate_python(data.pop("job"))
+        for gang_data in data["gangs"]:
+            gang_data["job"] = _gang_job(job, **gang_data["job"])
+        if data.get("array") is not None:
+            data["array"]["job"] = job
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a piece of a state: {error!r}") from None
-    piece = _pieces().validate_python(told)
-    for gang in piece.gangs:
+        raise ValueError(f"not a checkpoint of a job: {error!r}") from None
+    checkpoint = _checkpoint_adapter().validate_python(data)
+    for gang in checkpoint.gangs:
         _check(gang)
         if name != (gang.array or gang.id):
-            raise ValueError(f"it is of {gang.id}")
-    waiting = {gang.id: None for gang in piece.gangs if gang.state is GangState.PENDING}
-    if strange := [promise.gang for promise in piece.promises if promise.gang not in waiting]:
-        raise ValueError(f"{strange[0]} is promised a start, and does not wait")
-    return piece
+            raise ValueError(f"it belongs to {gang.id}")
+    pending = {gang.id: None for gang in checkpoint.gangs if gang.state is GangState.PENDING}
+    if unexpected := [promise.gang for promise in checkpoint.promises if promise.gang not in pending]:
+        raise ValueError(f"{unexpected[0]} has a reserved start, and is not pending")
+    return checkpoint
 
 
 def _check(gang: Gang) -> None:
-    """ValueError: it says of itself what cannot be."""
+    """Raise ValueError when a gang contradicts itself."""
     shares = gang.start.shares if gang.start is not None else ()
     devices = [(share.node, device) for share in shares for device in share.devices]
     if gang.ended or (gang.start is None) != (gang.state in (GangState.PENDING, GangState.SUSPENDED)):
         raise ValueError(f"{gang.id} is {gang.state}, and {'has no nodes' if gang.start is None else 'has nodes'}")
-    if strange := {*gang.left} - {share.node for share in shares}:
-        raise ValueError(f"{gang.id} is left on {', '.join(sorted(strange))}, where it never was")
-    times = (gang.since_ms, gang.submitted_ms, gang.began_ms, gang.number, gang.generation)
-    if not all(0 <= figure <= LARGEST for figure in times):
-        raise ValueError(f"{gang.id} has a time or a number that cannot be")
-    if any(not 0 <= device < MOST_DEVICES for _, device in devices):
-        raise ValueError(f"{gang.id} has a device that no node has")
+    if unexpected := {*gang.left} - {share.node for share in shares}:
+        raise ValueError(f"{gang.id} is left on {', '.join(sorted(unexpected))}, where it never ran")
+    figures = (gang.since_ms, gang.submitted_ms, gang.began_ms, gang.number, gang.generation)
+    if not all(0 <= figure <= MAX_INTEGER for figure in figures):
+        raise ValueError(f"{gang.id} has a time or a number out of range")
+    if any(not 0 <= device < MAX_DEVICES for _, device in devices):
+        raise ValueError(f"{gang.id} has a device number out of range")
     if len({*devices}) < len(devices) and not any(part.has_share for part in gang.shape.parts):
         raise ValueError(f"{gang.id} has a device twice")
 
 
-def is_piece(text: str | bytes) -> bool:
-    """Whether a record is meant to be a piece, and so of a job that lives. One that is not even JSON is none."""
+def is_checkpoint(text: str | bytes) -> bool:
+    """Return whether a record is meant to be a checkpoint, and so of a live job. Text that is not JSON is none."""
     try:
-        return "gangs" in _whole().validate_json(text)
+        return "gangs" in _json_adapter().validate_json(text)
     except ValueError:
         return False
 
 
-def pieces(state: State, names: Iterable[str]) -> dict[str, JobCheckpoint | None]:
-    """What the state knows of these jobs, by id; None of one that does not live. What it costs goes by how many are
-    named, but for arrays: there by how many of its elements have a gang of their own."""
-    return {name: _piece(state, name) for name in names}
+def checkpoint_jobs(state: State, names: Iterable[str]) -> dict[str, JobCheckpoint | None]:
+    """Return the checkpoints of these jobs, by id; None for one that does not live.
+
+    The cost is linear in the jobs named, and for arrays in their elements with a gang.
+    """
+    return {name: _checkpoint_of(state, name) for name in names}
 
 
-def together(found: Iterable[JobCheckpoint], rest: Image) -> Image:
-    """The image of the state that these are pieces of; `rest` has what is of no job."""
-    every = list(found)
-    gangs = sorted((gang for piece in every for gang in piece.gangs), key=lambda gang: gang.number)
-    arrays = sorted((piece.array for piece in every if piece.array), key=lambda array: array.number)
+def join_checkpoints(checkpoints: Iterable[JobCheckpoint], rest: Image) -> Image:
+    """Return the image of the state made of these checkpoints; `rest` has what belongs to no job."""
+    all_checkpoints = list(checkpoints)
+    gangs = sorted((gang for checkpoint in all_checkpoints for gang in checkpoint.gangs), key=lambda gang: gang.number)
+    arrays = sorted(
+        (checkpoint.array for checkpoint in all_checkpoints if checkpoint.array), key=lambda array: array.number
+    )
     return replace(
-        rest, gangs=gangs, arrays=arrays, promises=[promise for piece in every for promise in piece.promises]
+        rest,
+        gangs=gangs,
+        arrays=arrays,
+        promises=[promise for checkpoint in all_checkpoints for promise in checkpoint.promises],
     )
 
 
 @cache
-def _whole() -> TypeAdapter[dict[str, Any]]:
+def _json_adapter() -> TypeAdapter[dict[str, Any]]:
     return TypeAdapter(dict[str, Any])
 
 
-def _piece(state: State, name: str) -> JobCheckpoint | None:
+def _checkpoint_of(state: State, name: str) -> JobCheckpoint | None:
     array = state.arrays.get(name)
     gangs = [state.gangs[name]] if name in state.gangs else []
     if array is not None:
         gangs += [gang for gang in state.gangs.values() if gang.job.array == name]
     if not gangs and array is None:
         return None
-    promises = tuple(state.promises[gang.id] for gang in gangs if gang.id in state.promises)
-    return JobCheckpoint(gangs=tuple(gangs), array=array, promises=promises)
+    reserved_starts = tuple(state.promises[gang.id] for gang in gangs if gang.id in state.promises)
+    return JobCheckpoint(gangs=tuple(gangs), array=array, promises=reserved_starts)
 
 
-def _of(job: Job, index: int | None, priority: int) -> Job:
-    """The job of one gang: an element's, and with the priority that it has now."""
-    own = job if index is None else job.element(index)
-    return own if own.spec.priority == priority else replace(own, spec=replace(own.spec, priority=priority))
+def _gang_job(job: Job, index: int | None, priority: int) -> Job:
+    """Return the job of one gang: an element's, with its present priority."""
+    gang_job = job if index is None else job.element(index)
+    return (
+        gang_job
+        if gang_job.spec.priority == priority
+        else replace(gang_job, spec=replace(gang_job.spec, priority=priority))
+    )

@@ -1,7 +1,7 @@
-"""The table of jobs beside the event log: what listings and single jobs are read from. Called by
-`engine.eventlog.event_log` alone, inside the transaction that writes the events.
+"""The table of jobs beside the event log, from which listings and single jobs are read.
 
-Labels and notes are columns of their own: people change them after a job has ended, when no state knows it any more.
+Written inside the transaction of the events. Labels and notes are columns of their own: they may be changed after a job
+has ended, when the state no longer has it.
 """
 
 import json
@@ -42,50 +42,54 @@ INSERT INTO job (id, number, name, user, queue, submitted_ms, request_id, labels
 
 
 def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
-    """A job as it is after the events up to `last`; the first time with what never changes of it. An element of an
-    array has a short row in a table of its own: listings of jobs do not walk past thousands of them."""
+    """Write a job as it is after the events up to `last`; the first time with its constant columns.
+
+    An element of an array has a short row in a table of its own: listings of jobs do not walk past thousands of them.
+    """
     job_costs.put(db, projection, last)
     row, job = projection.row, projection.job
     figures = codec.encode_figures(projection.ledger, projection.checkpoint_step)
-    changing = (row.state, row.ended_ms, codec.encode_row(row), figures)
+    variable_columns = (row.state, row.ended_ms, codec.encode_row(row), figures)
     if row.array is not None:
-        db.execute("INSERT OR REPLACE INTO element VALUES (?, ?, ?, ?, ?, ?)", (row.array, row.index, *changing))
+        db.execute(
+            "INSERT OR REPLACE INTO element VALUES (?, ?, ?, ?, ?, ?)", (row.array, row.index, *variable_columns)
+        )
         return
     update = "UPDATE job SET state = ?, ended_ms = ?, row = ?, figures = ? WHERE id = ?"
-    if db.execute(update, (*changing, row.id)).rowcount:
+    if db.execute(update, (*variable_columns, row.id)).rowcount:
         return
     labels, notes = job.spec.labels, job.spec.notes or ""
-    fixed = (row.id, projection.number, row.name, row.user, row.queue, row.submitted_ms, job.request_id)
-    db.execute(_INSERT, (*fixed, json.dumps(labels), notes, codec.encode_job(job), *changing))
-    _label(db, projection.number, labels)
+    constant_columns = (row.id, projection.number, row.name, row.user, row.queue, row.submitted_ms, job.request_id)
+    db.execute(_INSERT, (*constant_columns, json.dumps(labels), notes, codec.encode_job(job), *variable_columns))
+    _add_labels(db, projection.number, labels)
 
 
-def describe(db: sqlite3.Connection, said: Described) -> None:
-    """Change labels and notes; a label without a value goes. Nothing happens to a job that was deleted meanwhile."""
-    found = db.execute("SELECT number, labels, notes FROM job WHERE id = ?", (said.gang,)).fetchone()
-    if found is None:
+def describe(db: sqlite3.Connection, event: Described) -> None:
+    """Change labels and notes; a label without a value is removed. Ignore a job deleted in the meantime."""
+    stored = db.execute("SELECT number, labels, notes FROM job WHERE id = ?", (event.gang,)).fetchone()
+    if stored is None:
         return
-    number, before, notes = found[0], json.loads(found[1]), found[2]
-    labels = {key: value for key, value in (before | said.labels).items() if value is not None}
-    notes = notes if said.notes is None else said.notes
+    number, old_labels, notes = stored[0], json.loads(stored[1]), stored[2]
+    labels = {key: value for key, value in (old_labels | event.labels).items() if value is not None}
+    notes = notes if event.notes is None else event.notes
     db.execute("UPDATE job SET labels = ?, notes = ? WHERE number = ?", (json.dumps(labels), notes, number))
-    _unlabel(db, number, before)
-    _label(db, number, labels)
+    _remove_labels(db, number, old_labels)
+    _add_labels(db, number, labels)
 
 
 def delete(db: sqlite3.Connection, id: str) -> None:
-    """Take a job out."""
+    """Remove a job."""
     for number, labels in db.execute("SELECT number, labels FROM job WHERE id = ?", (id,)).fetchall():
-        _unlabel(db, number, json.loads(labels))
+        _remove_labels(db, number, json.loads(labels))
     db.execute("DELETE FROM job WHERE id = ?", (id,))
     db.execute("DELETE FROM element WHERE array = ?", (id,))
     job_costs.delete(db, id)
 
 
-def _label(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:
+def _add_labels(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:
     db.executemany("INSERT INTO label VALUES (?, ?, ?)", [(*label, number) for label in labels.items()])
 
 
-def _unlabel(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:
+def _remove_labels(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:
     rows = [(*label, number) for label in labels.items()]
     db.executemany("DELETE FROM label WHERE key = ? AND value = ? AND number = ?", rows)

@@ -1,4 +1,4 @@
-"""Damage of an event log, and the way back to an event before it. Called by `ganger doctor`; no server may run."""
+"""Find damage in an event log, and restore the log to an earlier event. No server may run on it."""
 
 import sqlite3
 import time
@@ -20,10 +20,10 @@ _PAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The faults of a log.
+    """The damage of a log.
 
-    events: how many it has.
-    faults: rows that cannot be read, are missing, or do not follow from those before, by number, and why.
+    events: number of events.
+    faults: rows that cannot be read, are missing, or do not follow from those before, by number, with the reason.
     refusal: why no server starts on it, if none does.
     """
 
@@ -51,18 +51,20 @@ def examine(log: EventLog) -> Damage:
             after, events = row.seq, events + 1
     try:
         log.restore()
-    except RequestError as refused:
+    except RequestError as error:
         if not faults:
             raise
-        refusal = refused
-    for seq, why in log.unreadable.items():
-        faults.setdefault(abs(seq), why)
+        refusal = error
+    for seq, reason in log.unreadable.items():
+        faults.setdefault(abs(seq), reason)
     return Damage(events, dict(sorted(faults.items())), refusal)
 
 
 def go_back(path: Path, seq: int) -> Path:
-    """Take out of the log at `path` what came after event `seq`, and return the copy of the file that is kept beside
-    it. Refused if there is no such event, or the log cannot be restored up to it."""
+    """Remove what came after event `seq` from the log at `path`, and return the path of a copy kept beside it.
+
+    Raise RequestError if there is no such event, or the log cannot be restored up to it.
+    """
     log = EventLog(path)
     try:
         row = next(iter(log.rows(after=seq - 1, limit=1)), None)
@@ -71,29 +73,29 @@ def go_back(path: Path, seq: int) -> Path:
         state = log.restore(seq)
     finally:
         log.close()
-    kept = path.with_name(f"{path.name}.before-restore-{time.strftime('%Y%m%dT%H%M%S')}")
+    backup = path.with_name(f"{path.name}.before-restore-{time.strftime('%Y%m%dT%H%M%S')}")
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        with closing(sqlite3.connect(kept)) as copy:
-            kept.chmod(0o600)
-            database.backup(copy)
+        with closing(sqlite3.connect(backup)) as backup_database:
+            backup.chmod(0o600)
+            database.backup(backup_database)
         database.execute("BEGIN IMMEDIATE")
         _cut(database, state, row)
         database.execute("COMMIT")
-    return kept
+    return backup
 
 
 def _cut(database: sqlite3.Connection, state: State, last: Stamped) -> None:
-    """Take out what came after an event; jobs that lived then are as they were."""
+    """Remove what came after an event; jobs that lived then are as they were."""
     for table in ("event", "about", "snapshot"):
-        database.execute(f"DELETE FROM {table} WHERE seq > ?", (last.seq,))  # noqa: S608 - names of tables of ours
+        database.execute(f"DELETE FROM {table} WHERE seq > ?", (last.seq,))  # noqa: S608 - constant table names
     later = database.execute("SELECT id FROM job WHERE number >= ?", ((last.seq + 1) * STRIDE,)).fetchall()
     for (name,) in later:
         job_table.delete(database, name)
     for table in ("loss", "account"):
         database.execute(f"DELETE FROM {table} WHERE id IN (SELECT id FROM account WHERE seq > ?)", (last.seq,))  # noqa: S608 - the same
     for name in state.arrays:
-        again = "DELETE FROM element WHERE array = ? AND (ended_ms IS NULL OR ended_ms > ?)"
-        database.execute(again, (name, last.at_ms))
+        statement = "DELETE FROM element WHERE array = ? AND (ended_ms IS NULL OR ended_ms > ?)"
+        database.execute(statement, (name, last.at_ms))
     arrays = [project_array(array, last.at_ms) for array in state.arrays.values()]
     gangs = [project(gang, last.at_ms) for gang in state.gangs.values() if not gang.is_head]
     for projection in (*arrays, *gangs):

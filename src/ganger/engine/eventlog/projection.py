@@ -1,13 +1,14 @@
-"""A gang as a row of the listing. Called by `engine.loop` for every gang that events touched; written with them.
+"""Projections: gangs and arrays as rows of the listing.
 
-The sentence of a waiting job is not in the row: it changes with its class's answer, and `engine.service` puts it in.
+The sentence of a pending job is not in the row: it changes with the pending reason of its class, and `engine.service`
+puts it in.
 """
 
 from dataclasses import dataclass
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
-from ganger.engine.query.event_text import ending, on_checkpoints, overdue
+from ganger.engine.query.event_text import checkpoint_text, failure_text, killed_text
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, typed
 from ganger.model.views.service_views import JobRow, Ledger
@@ -21,8 +22,10 @@ ENDED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What the log keeps of one job: its listing row, its ledger, and the job itself (written once). `jobs`: how many
-    have that ledger, of an array those of its elements that ended with it before they began."""
+    """What the log keeps of one job: its listing row, its ledger, and the job itself (written once).
+
+    jobs: how many jobs have that ledger; of an array the elements that ended with it before they started.
+    """
 
     number: int
     row: JobRow
@@ -33,7 +36,7 @@ class Projection:
 
 
 def project(gang: Gang, at_ms: int) -> Projection:
-    """The gang's projection after an event at `at_ms`."""
+    """Return the gang's projection after an event at `at_ms`."""
     row = JobRow(
         id=gang.id,
         name=gang.job.spec.name,
@@ -56,7 +59,10 @@ def project(gang: Gang, at_ms: int) -> Projection:
 
 
 def project_array(array: ArrayJob, at_ms: int) -> Projection:
-    """An array's own row after an event at `at_ms`. Its ledger is that of an element that ended with it unbegun."""
+    """Return an array's own row after an event at `at_ms`.
+
+    Its ledger is that of an element that ended with it before it started.
+    """
     spec = array.job.spec
     counts = {state.value: array.counts[state] for state in GangState if state in array.counts}
     row = JobRow(
@@ -74,28 +80,28 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
         sentence=", ".join(f"{amount} {state}" for state, amount in counts.items()),
         elements=counts,
     )
-    waited = Ledger(queued_ms=array.unbegun_ms, total_ms=array.unbegun_ms)
-    return Projection(array.number, row, waited, None, array.job, array.unbegun)
+    ledger = Ledger(queued_ms=array.unbegun_ms, total_ms=array.unbegun_ms)
+    return Projection(array.number, row, ledger, None, array.job, array.unbegun)
 
 
 def _sentence(gang: Gang) -> str:
-    failed = ending(gang.failure) + on_checkpoints(gang) if gang.failure else ""
-    which = f"attempt {gang.generation}: " if gang.generation > 1 else ""
+    failure = failure_text(gang.failure) + checkpoint_text(gang) if gang.failure else ""
+    attempt = f"attempt {gang.generation}: " if gang.generation > 1 else ""
     match gang.state:
         case GangState.SUCCEEDED:
             return "finished" if gang.generation == 1 else f"finished at attempt {gang.generation}"
         case GangState.FAILED:
-            return f"{which}{failed}"
+            return f"{attempt}{failure}"
         case GangState.STOPPED | GangState.STOPPING:
             if gang.end_cause is Cause.DEPENDENCY:
-                return f"never started: it was to come after {gang.awaits[0].job} has {gang.awaits[0].when}"
-            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped") + overdue(gang.killed, gang.grace_ms)
+                return f"never started: it was to start after {gang.awaits[0].job} has {gang.awaits[0].when}"
+            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped") + killed_text(gang.killed, gang.grace_ms)
         case GangState.REQUEUEING:
-            return f"{which}{failed or 'gives way'}; the rest of it is being stopped"
+            return f"{attempt}{failure or 'preempted'}; the rest of it is being stopped"
         case GangState.FAILING:
-            return f"{which}{failed}; the rest of it is being stopped"
+            return f"{attempt}{failure}; the rest of it is being stopped"
         case GangState.SUSPENDED:
-            return f"suspended: it waits for `ganger resume {typed(gang.id)}`"
+            return f"suspended: continue it with `ganger resume {typed(gang.id)}`"
         case GangState.SUSPENDING:
             return f"attempt {gang.generation}: it is being suspended"
         case GangState.FINISHING:

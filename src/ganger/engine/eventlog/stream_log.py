@@ -1,6 +1,6 @@
-"""An event log that passes each row to its readers and keeps nothing.
+"""An event log that is read while it is written: each row goes to the readers, and nothing is kept.
 
-It serves runs in virtual time, which are never restored and not queried while they last.
+For runs in virtual time, which are never restored and never queried while they last. `line` is the text form of a row.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,21 +13,21 @@ from ganger.model.event import Stamped
 
 
 class StreamLog:
-    """A log that begins empty. `readers` receive every row, in its order."""
+    """A log that begins empty. `readers` get every row, in order."""
 
-    TELLS = False
+    PUBLISHES_REASONS = False
 
     def __init__(self, *readers: Callable[[Stamped], None]) -> None:
-        """Begin empty."""
+        """Begin without events."""
         self._readers = readers
         self.reserve = DiskReserve(None)
         self.unreadable: dict[int, str] = {}
         self._is_empty = True
 
     def restore(self) -> State:
-        """Return an empty state. RuntimeError: rows have been written, of which nothing is kept."""
+        """Return the empty state. Called once, before anything is written."""
         if not self._is_empty:
-            raise RuntimeError("nothing is kept that a state could be restored from")
+            raise RuntimeError("a stream log keeps no state to restore")
         return State()
 
     def append(
@@ -37,7 +37,7 @@ class StreamLog:
         shows: Callable[[], None] = lambda: None,
         encoded: Mapping[int, bytes] = {},
     ) -> None:
-        """Pass rows to the readers."""
+        """Pass the rows on to the readers."""
         shows()
         self._is_empty = False
         for row in batch:
@@ -45,15 +45,15 @@ class StreamLog:
                 reader(row)
 
     def snapshot(self, state: State) -> None:
-        """Do nothing: the log is never restored."""
+        """Do nothing: nothing is restored."""
 
 
-class StreamLogWithReasons(StreamLog):
-    """A log with pending reasons, as a server has it, which takes scheduling cycles that nothing else needs."""
+class ReasonStreamLog(StreamLog):
+    """A stream log with pending reasons, as a server publishes them: that takes cycles that nothing else needs."""
 
-    TELLS = True
+    PUBLISHES_REASONS = True
 
 
 def line(row: Stamped) -> bytes:
-    """Return a row as one line: number, time, whether a cycle followed it, and the event as JSON."""
+    """Return a row as one line: number, time, whether a cycle was planned after it, and the event as JSON."""
     return b"%d %d %d %s\n" % (row.seq, row.at_ms, row.closes, codec.encode(row.event))

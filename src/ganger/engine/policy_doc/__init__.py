@@ -1,1 +1,1 @@
-"""The policy document: text, versions, checks and trial runs."""
+"""The policy document: reading, checks, versions, trial runs."""

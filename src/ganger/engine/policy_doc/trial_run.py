@@ -1,7 +1,7 @@
-"""What another policy document would change: whom it would strand, and what the next round would do differently.
+"""Trial run of another policy document: jobs it would strand, and what the next cycle would do differently.
 
-Called by `engine.policy_doc.policy_service`, on a copy of the state. The round is `core.cycle.plan`'s own, so that what
-is said is what would happen."""
+Runs on a copy of the state, with the cycle of `core.cycle.plan` itself, so that the prediction is what would happen.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,83 +22,86 @@ from ganger.model.event import PolicySet, Stamped
 from ganger.model.policy import PolicyDocument
 from ganger.model.views.service_views import Place, PolicyTrial, StrandedJob
 
-SHOWN_PLACES: Final = 100
+MAX_PLACES: Final = 100
 
 
-def stranded(state: State, document: PolicyDocument) -> tuple[StrandedJob, ...]:
-    """Live jobs whose queue the document does not have, and those that could not start again under it, whoever else
-    ended, and now could; oldest first."""
+def find_stranded(state: State, document: PolicyDocument) -> tuple[StrandedJob, ...]:
+    """Return live jobs whose queue the document lacks, or that only under it could never start again; oldest first."""
     tree = state.tree_with(document.queues.values())
-    is_laid_out_anew = bool(state.nodes.nodes) and document.topology != state.rules.topology
-    nodes = state.nodes.with_rules(document.rules) if is_laid_out_anew else None
-    return tuple(_stranded(state, document, tree, nodes))
+    changes_topology = bool(state.nodes.nodes) and document.topology != state.rules.topology
+    nodes = state.nodes.with_rules(document.rules) if changes_topology else None
+    return tuple(_stranded_jobs(state, document, tree, nodes))
 
 
-def _stranded(
+def _stranded_jobs(
     state: State, document: PolicyDocument, tree: QueueTree, nodes: NodeTable | None
 ) -> Iterator[StrandedJob]:
-    known: dict[ClassKey, str | None] = {}
+    """Yield each stranded job with the reason. Quota and topology are checked once per job class."""
+    class_reasons: dict[ClassKey, str | None] = {}
     for gang in state.gangs.values():
         if gang.queue not in document.queues:
-            why: str | None = f"queue {gang.queue} is gone"
+            reason: str | None = f"queue {gang.queue} is gone"
         else:
-            if gang.class_key not in known:
-                known[gang.class_key] = _never_again(state, gang, tree) or _nowhere(state, gang, nodes)
-            why = known[gang.class_key] or _holds_too_much(state, gang, tree)
-        if why is not None:
-            yield StrandedJob(job=gang.id, state=gang.state, queue=gang.queue, why=why)
+            if gang.class_key not in class_reasons:
+                class_reasons[gang.class_key] = _quota_reason(state, gang, tree) or _topology_reason(state, gang, nodes)
+            reason = class_reasons[gang.class_key] or _allocation_reason(state, gang, tree)
+        if reason is not None:
+            yield StrandedJob(job=gang.id, state=gang.state, queue=gang.queue, why=reason)
 
 
-def _never_again(state: State, gang: Gang, tree: QueueTree) -> str | None:
-    wanted = ask(gang)
-    why = refused_for(tree, wanted)
-    return None if why is None or refused_for(state.tree, wanted) is not None else why
+def _quota_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:
+    """Return why the new tree of queues could never hold a gang that the present one can."""
+    request = ask(gang)
+    reason = refused_for(tree, request)
+    return None if reason is None or refused_for(state.tree, request) is not None else reason
 
 
-def _nowhere(state: State, gang: Gang, nodes: NodeTable | None) -> str | None:
-    """Because of where nodes are on the network then, if that changes."""
-    why = None if nodes is None else impossible_on(nodes, gang.shape)
-    return None if why is None or impossible_on(state.nodes, gang.shape) is not None else why
+def _topology_reason(state: State, gang: Gang, nodes: NodeTable | None) -> str | None:
+    """Return why no nodes of the new topology could hold a gang that the present ones can."""
+    reason = None if nodes is None else impossible_on(nodes, gang.shape)
+    return None if reason is None or impossible_on(state.nodes, gang.shape) is not None else reason
 
 
-def _holds_too_much(state: State, gang: Gang, tree: QueueTree) -> str | None:
-    """Of a type of GPU that it did not name, say, and has."""
+def _allocation_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:
+    """Return why a gang holds more than its queue may use, such as GPUs of a type that it did not name."""
     if gang.id not in state.shares or gang.start is None:
         return None
-    taken = tree.taken(gang.shape, gang.start.shares, state.type_of)
-    return over_quota(tree, gang.queue, taken, "holds")
+    amounts = tree.taken(gang.shape, gang.start.shares, state.type_of)
+    return over_quota(tree, gang.queue, amounts, "holds")
 
 
-def trial(state: State, document: PolicyDocument, order: Callable[[str], Policy], now_ms: int) -> PolicyTrial:
-    """What the next round would do otherwise if the document came into force before it. `state` is a copy, and is
-    changed."""
-    lost = stranded(state, document)
-    starts, places = _next(state, order(state.rules.order), now_ms)
+def run_trial(state: State, document: PolicyDocument, order: Callable[[str], Policy], now_ms: int) -> PolicyTrial:
+    """Return what the next cycle would do differently if the document came into force before it.
+
+    `state` is a copy, and is changed.
+    """
+    stranded_jobs = find_stranded(state, document)
+    starts, old_places = _next_cycle(state, order(state.rules.order), now_ms)
     event = PolicySet(document=document, version=state.policy_version + 1, forced=True)
     fold(state, Stamped(state.seq + 1, max(now_ms, state.at_ms), event))
-    would_start, would_be = _next(state, order(document.order), now_ms)
+    new_starts, new_places = _next_cycle(state, order(document.order), now_ms)
     moved = [
-        Place(job=name, queue=queue, before=at, after=would_be[name][1])
-        for name, (queue, at) in places.items()
-        if name in would_be and would_be[name] != (queue, at)
+        Place(job=name, queue=queue, before=old_place, after=new_places[name][1])
+        for name, (queue, old_place) in old_places.items()
+        if name in new_places and new_places[name] != (queue, old_place)
     ]
     return PolicyTrial(
         against=state.policy_version - 1,
         changes=(),
-        stranded=lost,
-        starts=tuple(name for name in would_start if name not in starts),
-        waits=tuple(name for name in starts if name not in would_start),
+        stranded=stranded_jobs,
+        starts=tuple(name for name in new_starts if name not in starts),
+        waits=tuple(name for name in starts if name not in new_starts),
         moved=len(moved),
-        places=tuple(moved[:SHOWN_PLACES]),
+        places=tuple(moved[:MAX_PLACES]),
     )
 
 
-def _next(state: State, policy: Policy, now_ms: int) -> tuple[dict[str, None], dict[str, tuple[str, int]]]:
-    """Who would start, and everybody's place in the order of their queue."""
-    starts = {each.gang: None for each in plan(state, now_ms, policy).decisions if isinstance(each, Start)}
-    ahead, places = Counter[str](), dict[str, tuple[str, int]]()
-    waiting = (gang for members in state.classes.values() for gang in members)
-    for gang in sorted(waiting, key=lambda gang: policy.key(gang, state, now_ms)):
-        ahead[gang.queue] += 1
-        places[gang.id] = gang.queue, ahead[gang.queue]
+def _next_cycle(state: State, policy: Policy, now_ms: int) -> tuple[dict[str, None], dict[str, tuple[str, int]]]:
+    """Return the gangs that would start, and the place of each pending gang in its queue."""
+    starts = {decision.gang: None for decision in plan(state, now_ms, policy).decisions if isinstance(decision, Start)}
+    counts, places = Counter[str](), dict[str, tuple[str, int]]()
+    pending = (gang for members in state.classes.values() for gang in members)
+    for gang in sorted(pending, key=lambda gang: policy.key(gang, state, now_ms)):
+        counts[gang.queue] += 1
+        places[gang.id] = gang.queue, counts[gang.queue]
     return starts, places

@@ -1,1 +1,1 @@
-"""Answers of the service: jobs, queues, nodes, events, usage."""
+"""Queries: what the service answers from the state and the log."""

@@ -1,4 +1,4 @@
-"""The part of the service that is about queues and nodes: see `engine.service`, whose methods these are."""
+"""The part of the service about queues and nodes: see `engine.service`, which inherits these methods."""
 
 import time
 from collections.abc import Iterator
@@ -35,117 +35,126 @@ from ganger.ports import Backend, NotSupported
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 LOST: Final = (NodeState.LOST, NodeState.LOST_CORDONED)
 JUST_NOW_MS: Final = MINUTE_MS
-"""What is to begin now may be asked for so late."""
-FAILS_WITHIN_S: Final = 5.0
-"""How long an answer waits for a node that was made to fail, or to return."""
+"""Tolerance for a start "now" that arrives late."""
+NODE_CHANGE_TIMEOUT_S: Final = 5.0
+"""How long a request waits for a node that was made to fail, or to return."""
 
 
 class ClusterService:
-    """What may be asked of queues and nodes. Safe from any thread."""
+    """The service's methods for queues and nodes. Safe from any thread."""
 
     _trial_replica: TrialReplica
 
     def __init__(self, loop: Loop, backend: Backend, user: str) -> None:
-        """Over a loop that is open, and its backend; `user` is who asks for every change."""
+        """Take a loop that is open, and its backend; `user` is the author of every change."""
         self._loop, self._backend, self._user = loop, backend, user
 
     def overview(self, order: Order = "turn") -> Overview:
-        """The cluster and the queue at one glance; those who wait in that order."""
+        """Return the overview of the cluster and its queues, with pending jobs in that order."""
         with self._trial_replica.state() as (state, now_ms):
             return overview(state, now_ms, self._loop.policy, order)
 
-    def sizes(self, queue: str, wanted: SizeRequest, time_ms: int | None = None, user: str | None = None) -> Sizes:
-        """The largest gangs that would start now in a queue, of `user`, else of the server's own. Refused
-        (no_such_queue, no_such_gpu_type; 404)."""
+    def sizes(self, queue: str, request: SizeRequest, time_ms: int | None = None, user: str | None = None) -> Sizes:
+        """Return the largest gangs that would start now in a queue, for `user`, by default the server's.
+
+        Raise RequestError (no_such_queue, no_such_gpu_type; 404).
+        """
         self.queue(queue)
-        self._see_type(wanted.gpu_type)
+        self._check_gpu_type(request.gpu_type)
         spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
         job = Job(id=" ", user=user or self._user, spec=spec, origin=Origin(directory="/"))
         with self._trial_replica.state() as (state, now_ms):
-            return sizes(state, job, wanted, now_ms, self._loop.policy)
+            return sizes(state, job, request, now_ms, self._loop.policy)
 
     def queues(self) -> list[QueueRow]:
-        """Every queue, parents first."""
+        """Return every queue, parents first."""
         with self._loop.view() as state:
             return queue_rows(state)
 
     def queue(self, name: str) -> QueueRow:
-        """One queue. Refused (no_such_queue, 404)."""
+        """Return one queue. Raise RequestError (no_such_queue, 404)."""
         rows = {row.name: row for row in self.queues()}
         if name not in rows:
             raise RequestError("no_such_queue", f"there is no queue {name}", nearest(name, rows) or "ganger queue", 404)
         return rows[name]
 
     def set_queue(self, queue: Queue) -> QueueRow:
-        """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle, more
-        guaranteed below it than it has, a type of GPU that is not there."""
+        """Create a queue, or replace one.
+
+        Raise RequestError (bad_queue): an invalid name or amount, no such parent, a cycle, more guaranteed below it
+        than it has, an unknown type of GPU.
+        """
         queue = normalize_gpu_types(queue)
         with self._loop.view() as state:
-            why = invalid_figure(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
-        if why:
-            raise RequestError("bad_queue", why, "see the queues there are: ganger queue")
+            reason = invalid_figure(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
+        if reason:
+            raise RequestError("bad_queue", reason, "see the queues there are: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))
         return self.queue(queue.name)
 
     def delete_queue(self, name: str) -> None:
-        """Take an empty queue away. Refused (queue_in_use, 409): jobs or queues are in it, or it is always there."""
+        """Delete an empty queue. Raise RequestError (queue_in_use, 409): it has jobs or queues, or is permanent."""
         self.queue(name)
         with self._loop.view() as state:
-            why = refusal(state, QueueDeleted(queue=name))
-        if why:
+            reason = refusal(state, QueueDeleted(queue=name))
+        if reason:
             limit = f"limit it instead: ganger queue set {name} --help"
-            always = name in (ROOT, DEFAULT)
+            is_permanent = name in (ROOT, DEFAULT)
             raise RequestError(
-                "queue_in_use", why, limit if always else "see what is in it: ganger queue; ganger ls", 409
+                "queue_in_use", reason, limit if is_permanent else "see what is in it: ganger queue; ganger ls", 409
             )
         self._loop.ask(QueueDeleted(queue=name, by=self._user))
 
     def nodes(self) -> list[NodeRow]:
-        """Every node, in topology order."""
+        """Return every node, in topology order."""
         with self._loop.view() as state:
             return node_rows(state)
 
     def cordon(self, name: str, *, cordoned: bool, why: str = "") -> NodeRow:
-        """Take a node out of service, or put it back. Refused (no_such_node, 404)."""
+        """Take a node out of service, or put it back. Raise RequestError (no_such_node, 404)."""
         if (self._node(name).state in CORDONED) is not cordoned:
-            out = NodeCordoned(node=name, by=self._user, why=why)
-            self._loop.ask(out if cordoned else NodeUncordoned(node=name, by=self._user))
+            event = NodeCordoned(node=name, by=self._user, why=why)
+            self._loop.ask(event if cordoned else NodeUncordoned(node=name, by=self._user))
         return self._node(name)
 
     def drain(self, name: str, *, why: str = "") -> NodeRow:
-        """Take a node out of service; what runs there is stopped with notice, spends no attempt by it, and starts again
-        elsewhere. The answer's `gangs` are those that are not gone yet. Refused (no_such_node, 404)."""
+        """Take a node out of service; running jobs are stopped with notice and start again elsewhere.
+
+        That spends no attempt. The row's `gangs` are those not gone yet. Raise RequestError (no_such_node, 404).
+        """
         row = self._node(name)
         if row.gangs or row.state not in CORDONED:
             self._loop.ask(NodeDrained(node=name, by=self._user, why=why))
         return self._node(name)
 
     def maintenance(self) -> list[MaintenanceRow]:
-        """All maintenance that is not over, the first to begin first."""
+        """Return all maintenance windows that are not over, in order of their beginning."""
         now_ms = self._loop.now_ms()
         with self._loop.view() as state:
-            there = [each for each in state.windows.values() if each.until_ms > now_ms]
+            windows = [window for window in state.windows.values() if window.until_ms > now_ms]
         return [
             MaintenanceRow(
-                id=each.id,
-                nodes=each.nodes,
-                from_ms=each.from_ms,
-                until_ms=each.until_ms,
-                note=each.note,
-                by=each.by,
+                id=window.id,
+                nodes=window.nodes,
+                from_ms=window.from_ms,
+                until_ms=window.until_ms,
+                note=window.note,
+                by=window.by,
             )
-            for each in sorted(there, key=lambda each: (each.from_ms, each.id))
+            for window in sorted(windows, key=lambda window: (window.from_ms, window.id))
         ]
 
     def maintain(self, nodes: tuple[str, ...], from_ms: int, until_ms: int, *, note: str = "") -> MaintenanceRow:
-        """Nodes are not there from a moment until another: what would still run there does not start, what runs there
-        at the beginning starts again elsewhere. Refused (no_such_node, 404; bad_maintenance): over before it begins, in
-        the past, of a node that is in another in that time."""
+        """Set a maintenance window: jobs that would overlap it do not start, and running ones restart elsewhere.
+
+        Raise RequestError (no_such_node, 404; bad_maintenance): it ends before it begins, lies in the past, or a node
+        is in another window at that time.
+        """
         for name in nodes:
             self._node(name)
         now_ms = self._loop.now_ms()
         with self._loop.view() as state:
-            asked = MaintenanceSet(
+            event = MaintenanceSet(
                 id=f"m{state.seq + 1}",
                 nodes=tuple(dict.fromkeys(nodes)),
                 from_ms=from_ms,
@@ -153,62 +162,71 @@ class ClusterService:
                 note=note,
                 by=self._user,
             )
-            why = refusal(state, asked)
+            reason = refusal(state, event)
         if (late_ms := now_ms - from_ms) > JUST_NOW_MS:
-            past = f"it would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
-            raise RequestError("bad_maintenance", past, "begin at once: --from now; or later: --from 2h, --from 22:00")
+            message = f"it would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
+            raise RequestError(
+                "bad_maintenance", message, "begin at once: --from now; or later: --from 2h, --from 22:00"
+            )
         if until_ms <= from_ms:
             raise RequestError("bad_maintenance", "it would end before it begins", "say how long it lasts: --for 2h")
-        if why:
-            raise RequestError("bad_maintenance", why, "see what is planned: ganger node maintenance")
-        self._loop.ask(asked)
-        return next(row for row in self.maintenance() if row.id == asked.id)
+        if reason:
+            raise RequestError("bad_maintenance", reason, "see what is planned: ganger node maintenance")
+        self._loop.ask(event)
+        return next(row for row in self.maintenance() if row.id == event.id)
 
     def clear_maintenance(self, name: str) -> None:
-        """Call one off, or end it before its time. Refused (no_such_maintenance, 404)."""
+        """Cancel a window, or end it early. Raise RequestError (no_such_maintenance, 404)."""
         rows = {row.id: row for row in self.maintenance()}
         if name not in rows:
-            there = nearest(name, rows) or "ganger node maintenance"
-            raise RequestError("no_such_maintenance", f"there is no maintenance {name}", there, 404)
+            hint = nearest(name, rows) or "ganger node maintenance"
+            raise RequestError("no_such_maintenance", f"there is no maintenance {name}", hint, 404)
         self._loop.ask(MaintenanceCleared(id=name, by=self._user))
 
     def fail_node(self, name: str) -> NodeRow:
-        """Make a node fail with all that runs on it, to see what becomes of that. Refused (no_such_node, 404; conflict
-        where nodes are not ganger's own)."""
+        """Make a node fail with all that runs on it, to try out the consequences.
+
+        Raise RequestError (no_such_node, 404; conflict where nodes are not ganger's own).
+        """
         if self._node(name).state not in LOST:
-            with _in_this_world():
+            with _not_supported_as_conflict():
                 self._backend.lose_node(name)
-        return self._once(name, lost=True)
+        return self._wait_for_node(name, lost=True)
 
     def return_node(self, name: str) -> NodeRow:
-        """Bring a node back that was made to fail; one that was taken out of service stays so. Refused (no_such_node,
-        404; conflict where nodes are not ganger's own)."""
+        """Bring back a node that was made to fail; a cordoned one stays cordoned.
+
+        Raise RequestError (no_such_node, 404; conflict where nodes are not ganger's own).
+        """
         if self._node(name).state in LOST:
-            with _in_this_world():
+            with _not_supported_as_conflict():
                 self._backend.return_node(name)
-        return self._once(name, lost=False)
+        return self._wait_for_node(name, lost=False)
 
     def preempt_node(self, name: str, notice_ms: int) -> NodeRow:
-        """Take a node away `notice_ms` from now, as the owner of a spot machine does: what runs there is told, spends
-        no attempt by it, and starts again elsewhere. Refused (no_such_node, 404)."""
+        """Remove a node `notice_ms` from now, as the owner of a spot machine does.
+
+        Running jobs get the notice, spend no attempt by it, and start again elsewhere. Raise RequestError
+        (no_such_node, 404).
+        """
         if self._node(name).state not in LOST:
             self._loop.ask(NodePreempted(node=name, notice_ms=notice_ms, by=self._user))
         return self._node(name)
 
-    def _once(self, name: str, *, lost: bool) -> NodeRow:
-        """The node, as soon as it is lost, or is not."""
-        until_s = time.monotonic() + FAILS_WITHIN_S
+    def _wait_for_node(self, name: str, *, lost: bool) -> NodeRow:
+        """Return the node, as soon as it is lost, or is not."""
+        until_s = time.monotonic() + NODE_CHANGE_TIMEOUT_S
         while ((row := self._node(name)).state in LOST) is not lost and time.monotonic() < until_s:
             self._loop.wait(self._loop.wait(-1, 0), 0.1)
         return row
 
-    def _see_type(self, name: str) -> None:
-        """Refused (no_such_gpu_type, 404) for a type that no node has."""
+    def _check_gpu_type(self, name: str) -> None:
+        """Raise RequestError (no_such_gpu_type, 404) for a type that no node has."""
         with self._loop.view() as state:
-            there = sorted({kind: None for kind in state.nodes.gpu_types if kind})
-        if name and name not in there:
-            what = f"no node has {name} GPUs; types here: {', '.join(there) or 'none'}"
-            raise RequestError("no_such_gpu_type", what, nearest(name, there) or "ganger node", 404)
+            gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.gpu_types if gpu_type})
+        if name and name not in gpu_types:
+            message = f"no node has {name} GPUs; types here: {', '.join(gpu_types) or 'none'}"
+            raise RequestError("no_such_gpu_type", message, nearest(name, gpu_types) or "ganger node", 404)
 
     def _node(self, name: str) -> NodeRow:
         rows = {row.name: row for row in self.nodes()}
@@ -218,8 +236,8 @@ class ClusterService:
 
 
 @contextmanager
-def _in_this_world() -> Iterator[None]:
-    """Refused where the backend cannot."""
+def _not_supported_as_conflict() -> Iterator[None]:
+    """Turn NotSupported of the backend into RequestError (conflict)."""
     try:
         yield
     except NotSupported as error:

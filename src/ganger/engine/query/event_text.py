@@ -1,4 +1,4 @@
-"""What happened, in one sentence for each kind of event. Called by `engine.service` for the rows of the log."""
+"""Events as text: one sentence for each kind of event."""
 
 from collections.abc import Iterable
 
@@ -7,73 +7,73 @@ from ganger.core.state.gang import Gang
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Moved, ReservedStart, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
-from ganger.model.pending_reason import sentence as answer
+from ganger.model.pending_reason import sentence as reason_text
 from ganger.model.units import format_duration
 
-SHOWN_NAMES = 4
-SHOWN_LINE = 200
-"""Characters of a line of a log in a sentence."""
+MAX_NAMES = 4
+MAX_LINE_CHARACTERS = 200
+"""Maximum number of characters of a log line in a sentence."""
 
 CAUSES: dict[Cause, str] = {
     Cause.RANK_FAILED: "a process failed",
-    Cause.OUT_OF_MEMORY: "a process was ended for want of memory",
-    Cause.HUNG: "a process made no progress any more",
+    Cause.OUT_OF_MEMORY: "a process ran out of memory",
+    Cause.HUNG: "a process stopped making progress",
     Cause.START_FAILED: "it could not be started",
     Cause.PORT_BUSY: "the rendezvous port was taken",
     Cause.ADMISSION_DENIED: "the cluster denied its pods",
     Cause.NAMESPACE_QUOTA: "a quota of its namespace is used up",
-    Cause.WEBHOOK_UNREACHABLE: "a webhook that is asked about its pods cannot be reached",
+    Cause.WEBHOOK_UNREACHABLE: "an admission webhook for its pods cannot be reached",
     Cause.LAUNCHER_LOST: "its launcher was lost",
     Cause.NODE_LOST: "a node was lost",
     Cause.USER: "it was asked to end",
-    Cause.TIME_LIMIT: "its time limit is over",
-    Cause.QUEUE_TIME: "it waited longer than its limit",
-    Cause.PREEMPTED: "it gives way to another job",
+    Cause.TIME_LIMIT: "it reached its time limit",
+    Cause.QUEUE_TIME: "it was pending for longer than its limit",
+    Cause.PREEMPTED: "it was preempted by another job",
     Cause.SUSPENDED: "it is suspended",
     Cause.DRAINED: "its node is drained",
-    Cause.NODE_PREEMPTED: "its node is taken away",
-    Cause.DONE: "it is done without them",
-    Cause.DEPENDENCY: "a job that it comes after did not come to what it asks",
+    Cause.NODE_PREEMPTED: "its node is preempted",
+    Cause.DONE: "its remaining processes are not needed",
+    Cause.DEPENDENCY: "a dependency can no longer be satisfied",
 }
 
 MOVED: dict[Moved, str] = {
-    Moved.RESERVED: "it is the next of its queue, or has waited for long",
-    Moved.EARLIER: "it can be earlier now",
-    Moved.NODE_OUT: "a node that was kept for it is out of service",
-    Moved.OVERRUN: "others hold its nodes for longer than their limits said",
-    Moved.PREDICTED: "others without a time limit run for longer than was predicted",
-    Moved.MAINTENANCE: "a node that was kept for it is to be maintained",
-    Moved.POLICY_CHANGED: "what its queue or its user may have has changed",
-    Moved.RESTARTED: "a job before it failed, and starts again",
+    Moved.RESERVED: "it is the next of its queue, or has been pending for long",
+    Moved.EARLIER: "it can start earlier now",
+    Moved.NODE_OUT: "a node reserved for it is out of service",
+    Moved.OVERRUN: "other jobs hold its nodes beyond their time limits",
+    Moved.PREDICTED: "other jobs without a time limit run longer than predicted",
+    Moved.MAINTENANCE: "a node reserved for it has a maintenance window",
+    Moved.POLICY_CHANGED: "the limits of its queue or its user have changed",
+    Moved.RESTARTED: "a job ahead of it failed, and starts again",
 }
 
 
 def sentence(event: e.Event) -> str:
-    """One sentence, without a time: the row has it."""
+    """Return one sentence about an event, without a time: the row has it."""
     match event:
         case e.Submitted(job=job):
             times = f"{len(job.spec.array.indices)} times " if job.spec.array else ""
             return f"{job.user} submitted {job.id} to queue {job.spec.queue}: {times}{job.spec.shape}"
         case e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
-            return _request(event)
+            return _request_text(event)
         case e.Deleted(gang=gang, by=by):
-            return f"{by or 'somebody'} deleted {gang}"
+            return f"{by or 'someone'} deleted {gang}"
         case e.Described(gang=gang, by=by):
-            return f"{by or 'somebody'} changed {_described(event)} of {gang}"
+            return f"{by or 'someone'} changed {_changed_parts(event)} of {gang}"
         case e.Decided(plan=plan):
-            return "; ".join(_decision(decision) for decision in plan.decisions) or "nothing to decide"
+            return "; ".join(_decision_text(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
-            return _failed(event)
+            return _failed_text(event)
         case e.Resumed() | e.Slow():
-            return _remarkable(event)
+            return _progress_text(event)
         case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
-            return _fact(event)
+            return _fact_text(event)
         case _:
-            return _of_cluster(event)
+            return _cluster_text(event)
 
 
 def job_of(event: e.Event) -> str | None:
-    """The one job that the event is about, or None."""
+    """Return the one job that the event is about, or None."""
     match event:
         case e.Submitted(job=job):
             return job.id
@@ -85,29 +85,31 @@ def job_of(event: e.Event) -> str | None:
             return gang
 
 
-def ending(failed: e.Failed) -> str:
-    """How a rank or a node failed, and who is to blame; and which of the job's rules decides what that leads to."""
-    who = failed.node if failed.rank is None else f"rank {failed.rank} on {failed.node}"
-    said = attribute(failed).sentence or f"{who} failed: {CAUSES[failed.cause]}"
-    return said + (_by_rule(failed.match) if failed.match else "")
+def failure_text(event: e.Failed) -> str:
+    """Return how a rank or a node failed, the cause, and the job's rule that decides what follows."""
+    subject = event.node if event.rank is None else f"rank {event.rank} on {event.node}"
+    message = attribute(event).sentence or f"{subject} failed: {CAUSES[event.cause]}"
+    return message + (_rule_text(event.match) if event.match else "")
 
 
-def _by_rule(match: e.RuleMatch) -> str:
-    """The end of a sentence: what a rule says, and the line that it was found in."""
-    says = f"; retry.rules[{match.rule}] says {match.do}"
+def _rule_text(match: e.RuleMatch) -> str:
+    """Return the end of a sentence: a rule, and the line that matched it."""
+    text = f"; retry.rules[{match.rule}] says {match.do}"
     if match.line:
-        rank = "the setup" if match.rank is None else f"rank {match.rank}"
-        line = match.line if len(match.line) <= SHOWN_LINE else match.line[:SHOWN_LINE] + "..."
-        return f"{says}: {rank} on {match.node} wrote {line!r}"
-    return says
+        writer = "the setup" if match.rank is None else f"rank {match.rank}"
+        line = match.line if len(match.line) <= MAX_LINE_CHARACTERS else match.line[:MAX_LINE_CHARACTERS] + "..."
+        return f"{text}: {writer} on {match.node} wrote {line!r}"
+    return text
 
 
-def passed_over(flawed: Iterable[FlawedCheckpoint]) -> tuple[str, ...]:
-    """A sentence for each checkpoint that is not whole."""
-    return tuple(f"the checkpoint of step {each.step} is passed over: {each.flaw}" for each in flawed)
+def skipped_texts(checkpoints: Iterable[FlawedCheckpoint]) -> tuple[str, ...]:
+    """Return a sentence for each incomplete checkpoint that was skipped."""
+    return tuple(
+        f"the checkpoint of step {checkpoint.step} is skipped: {checkpoint.flaw}" for checkpoint in checkpoints
+    )
 
 
-def on_checkpoints(gang: Gang) -> str:
+def checkpoint_text(gang: Gang) -> str:
     """Return the end of a sentence about a failure: the checkpoint that may have caused it, and the one tried next."""
     tried, step = gang.fallback.tried, gang.resumed_step
     if not tried or tried[-1] != step:
@@ -116,88 +118,90 @@ def on_checkpoints(gang: Gang) -> str:
         return f"; failed on the checkpoint of step {step}, trying the one of step {gang.checkpoint_step}"
     if len(tried) > 1:
         return f"; failed on each of the checkpoints of steps {', '.join(map(str, tried))}"
-    alone = ", and there is no older one" if gang.fallback.older_step is None else ""
-    return f"; failed on the checkpoint of step {step}{alone}"
+    no_older = ", and there is no older one" if gang.fallback.older_step is None else ""
+    return f"; failed on the checkpoint of step {step}{no_older}"
 
 
-def overdue(killed: tuple[int, ...], grace_ms: int) -> str:
-    """The end of a sentence about a stop: who did not end in time."""
+def killed_text(killed: tuple[int, ...], grace_ms: int) -> str:
+    """Return the end of a sentence about a stop: the ranks that did not end in time."""
     if not killed:
         return ""
-    more = len(killed) - SHOWN_NAMES
-    names = ", ".join(map(str, killed[:SHOWN_NAMES])) + (f" and {more} more" if more > 0 else "")
-    who, whose = (f"ranks {names}", "their") if len(killed) > 1 else (f"rank {names}", "its")
-    until = f"within {whose} grace of {format_duration(grace_ms)}" if grace_ms else "on SIGTERM"
-    return f"; {who} did not end {until}: killed"
+    more = len(killed) - MAX_NAMES
+    names = ", ".join(map(str, killed[:MAX_NAMES])) + (f" and {more} more" if more > 0 else "")
+    subject, pronoun = (f"ranks {names}", "their") if len(killed) > 1 else (f"rank {names}", "its")
+    until = f"within {pronoun} grace of {format_duration(grace_ms)}" if grace_ms else "on SIGTERM"
+    return f"; {subject} did not end {until}: killed"
 
 
-def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:
-    who = event.by or "somebody"
+def _request_text(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:
+    author = event.by or "someone"
     match event:
         case e.StopRequested(gang=gang):
-            return f"{who} asked {gang} to end"
+            return f"{author} asked {gang} to end"
         case e.SuspendRequested(gang=gang):
-            return f"{who} suspended {gang}"
+            return f"{author} suspended {gang}"
         case e.ResumeRequested(gang=gang):
-            return f"{who} resumed {gang}"
+            return f"{author} resumed {gang}"
         case e.PriorityChanged(gang=gang, priority=priority):
-            return f"{who} set the priority of {gang} to {priority}"
+            return f"{author} set the priority of {gang} to {priority}"
 
 
-def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Cleared) -> str:
+def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Cleared) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Started(nodes=nodes):
-            return f"{attempt} runs on {_names(nodes)}"
+            return f"{attempt} runs on {_name_list(nodes)}"
         case e.Progressed(step=step):
-            return f"{attempt} has done step {step}"
+            return f"{attempt} has completed step {step}"
         case e.Checkpointed(step=step):
             return f"{attempt} saved a checkpoint of step {step}"
         case e.Finished(nodes=nodes):
-            return f"{attempt} finished on {_names(nodes)}"
+            return f"{attempt} finished on {_name_list(nodes)}"
         case e.Done():
-            return f"{attempt} is done: the processes it ends with have finished"
+            return f"{attempt} is done: the processes that decide its end have finished"
         case e.Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
-            return f"nothing of {attempt} is left on {_names(nodes)}" + overdue(killed, grace_ms)
+            return f"nothing of {attempt} is left on {_name_list(nodes)}" + killed_text(killed, grace_ms)
 
 
-def _remarkable(event: e.Resumed | e.Slow) -> str:
+def _progress_text(event: e.Resumed | e.Slow) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Resumed(step=step):
-            where = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
-            return "; ".join((f"{attempt} {where}", *passed_over(event.passed)))
+            action = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
+            return "; ".join((f"{attempt} {action}", *skipped_texts(event.passed)))
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
-            who = f"rank {rank} of {attempt} on {node}"
+            subject = f"rank {rank} of {attempt} on {node}"
             if event.work is not None and event.peers_work is not None:
-                return f"{who} is at work while the others wait: {_work(event.work, event.peers_work, step_ms)}"
-            times = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
-            return f"{who} is slow: {times}"
+                return f"{subject} computes while the others wait: {_work_text(event.work, event.peers_work, step_ms)}"
+            durations = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
+            return f"{subject} is slow: {durations}"
 
 
-def _work(work: e.StepWork, peers: e.StepWork, step_ms: int) -> str:
-    """The wait for a processor is told where it is a good part of the step."""
-    step, own, others = format_duration(step_ms), format_duration(work.ran_ms), format_duration(peers.ran_ms)
+def _work_text(work: e.StepWork, peers: e.StepWork, step_ms: int) -> str:
+    """Return the processor times; the wait for a processor where it is a good part of the step."""
+    step, rank_time, peer_time = format_duration(step_ms), format_duration(work.ran_ms), format_duration(peers.ran_ms)
     if work.queued_ms * 10 < step_ms:
-        return f"it uses {own} of processor time in a step of {step}, they {others}"
+        return f"it uses {rank_time} of processor time in a step of {step}, they {peer_time}"
     queued = f"waits {format_duration(work.queued_ms)} for a processor, they {format_duration(peers.queued_ms)}"
-    return f"in a step of {step} it uses {own} of processor time, they {others}, and {queued}"
+    return f"in a step of {step} it uses {rank_time} of processor time, they {peer_time}, and {queued}"
 
 
-def _failed(event: e.Failed) -> str:
-    return f"{event.gang} (attempt {event.generation}): {ending(event)}"
+def _failed_text(event: e.Failed) -> str:
+    return f"{event.gang} (attempt {event.generation}): {failure_text(event)}"
 
 
-def _of_cluster(event: e.Event) -> str:
+def _cluster_text(event: e.Event) -> str:
     match event:
         case e.ServerStarted(version=version):
             return f"a server took over (ganger {version})"
         case e.NodesListed(nodes=nodes):
             gpus = sum(node.gpus for node in nodes)
-            there = "there is 1 node" if len(nodes) == 1 else f"there are {len(nodes)} nodes"
-            named = f"{there} with {gpus} GPU{'' if gpus == 1 else 's'}: {_names(tuple(node.name for node in nodes))}"
+            count = "there is 1 node" if len(nodes) == 1 else f"there are {len(nodes)} nodes"
+            text = (
+                f"{count} with {gpus} GPU{'' if gpus == 1 else 's'}: {_name_list(tuple(node.name for node in nodes))}"
+            )
             unready = tuple(node.name for node in nodes if node.unready)
-            return f"{named}; not ready: {_names(unready)}" if unready else named
+            return f"{text}; not ready: {_name_list(unready)}" if unready else text
         case e.Unreadable(was=was, why=why):
             return f"an event ({was}) was set aside: {why}"
         case e.NodeLost(node=node, detail=detail):
@@ -205,64 +209,64 @@ def _of_cluster(event: e.Event) -> str:
         case e.NodeReturned(node=node):
             return f"node {node} came back"
         case e.NodeCordoned(node=node, by=by, why=why):
-            return f"{by or 'somebody'} took node {node} out of service" + (f": {why}" if why else "")
+            return f"{by or 'someone'} took node {node} out of service" + (f": {why}" if why else "")
         case e.NodeUncordoned(node=node, by=by):
-            return f"{by or 'somebody'} put node {node} back into service"
+            return f"{by or 'someone'} put node {node} back into service"
         case e.NodeDrained(node=node, by=by, why=why):
-            return f"{by or 'somebody'} drains node {node}" + (f": {why}" if why else "")
+            return f"{by or 'someone'} drains node {node}" + (f": {why}" if why else "")
         case e.NodePreempted(node=node, notice_ms=notice_ms, by=by):
-            return f"{by or 'somebody'} takes node {node} away in {format_duration(notice_ms)}"
+            return f"{by or 'someone'} preempts node {node} in {format_duration(notice_ms)}"
         case e.QueueSet(queue=queue, by=by):
-            return f"{by or 'somebody'} set queue {queue.name}"
+            return f"{by or 'someone'} set queue {queue.name}"
         case e.QueueDeleted(queue=queue, by=by):
-            return f"{by or 'somebody'} deleted queue {queue}"
+            return f"{by or 'someone'} deleted queue {queue}"
         case _:
-            return _of_plans(event)
+            return _plan_text(event)
 
 
-def _of_plans(event: e.Event) -> str:
-    """What is said of the time to come."""
+def _plan_text(event: e.Event) -> str:
+    """Return the sentence of an event about the policy or maintenance."""
     match event:
         case e.PolicySet(version=version, by=by, note=note):
-            return f"{by or 'somebody'} applied version {version} of the policy" + (f": {note}" if note else "")
+            return f"{by or 'someone'} applied version {version} of the policy" + (f": {note}" if note else "")
         case e.MaintenanceSet(id=name, nodes=nodes, from_ms=from_ms, until_ms=until_ms, note=note, by=by):
-            lasts = format_duration(until_ms - from_ms) + (f": {note}" if note else "")
-            return f"{by or 'somebody'} set maintenance {name} of {_names(nodes)} for {lasts}"
+            duration = format_duration(until_ms - from_ms) + (f": {note}" if note else "")
+            return f"{by or 'someone'} set maintenance {name} of {_name_list(nodes)} for {duration}"
         case e.MaintenanceCleared(id=name, by=by):
-            return f"{by or 'somebody'} cleared maintenance {name}"
+            return f"{by or 'someone'} cleared maintenance {name}"
         case _:
             return event.kind
 
 
-def _decision(decision: Decision) -> str:
+def _decision_text(decision: Decision) -> str:
     match decision:
         case Start(gang=gang, generation=generation, skipped=skipped):
-            failed_on = f"; it passes over checkpoints that attempts failed on: {_steps(skipped)}" if skipped else ""
-            return f"{gang} starts (attempt {generation}) on {_names(decision.nodes)}{failed_on}"
+            failed_on = f"; it skips checkpoints that attempts failed on: {_step_list(skipped)}" if skipped else ""
+            return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{failed_on}"
         case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
         case ReservedStart(gang=gang, start_ms=None, cause=cause):
-            return f"{gang} is promised no start any more: {MOVED[cause]}"
+            return f"{gang} lost its reserved start: {MOVED[cause]}"
         case ReservedStart(gang=gang, nodes=nodes, cause=cause):
-            return f"{gang} is promised a start on {_names(nodes)}: {MOVED[cause]}"
+            return f"{gang} has a reserved start on {_name_list(nodes)}: {MOVED[cause]}"
         case Expect(gang=gang, run_ms=run_ms):
-            return f"{gang} runs for longer than was predicted: {format_duration(run_ms)} in all are expected now"
+            return f"{gang} runs longer than predicted: a run time of {format_duration(run_ms)} is expected now"
         case Wait():
             queue, user, *_ = decision.gang_class.split("/")
-            return f"jobs of {user} in queue {queue}: {answer(decision.reason)}"
+            return f"jobs of {user} in queue {queue}: {reason_text(decision.reason)}"
 
 
-def _steps(steps: tuple[int, ...]) -> str:
+def _step_list(steps: tuple[int, ...]) -> str:
     return f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
 
 
-def _names(names: tuple[str, ...]) -> str:
-    more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+def _name_list(names: tuple[str, ...]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _described(event: e.Described) -> str:
-    """Which of labels and notes: never the words themselves, which may be long."""
+def _changed_parts(event: e.Described) -> str:
+    """Return which of labels and notes changed: never their text, which may be long."""
     labels = f"label{'s' * (len(event.labels) > 1)} {', '.join(event.labels)}"
     return " and ".join(part for part in (labels * bool(event.labels), "the notes" * (event.notes is not None)) if part)

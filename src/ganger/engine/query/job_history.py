@@ -1,5 +1,4 @@
-"""A job's attempts, read out of its events, and of its gang if it held nodes before the first of them. Called by
-`engine.service`."""
+"""The attempts of a job, read from its events, and from its gang if it held nodes before the first of them."""
 
 import threading
 from collections.abc import Iterable
@@ -9,14 +8,14 @@ from typing import Final
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.state.gang import Gang
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.query.event_text import CAUSES, ending, overdue, passed_over
+from ganger.engine.query.event_text import CAUSES, failure_text, killed_text, skipped_texts
 from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
 from ganger.model.job import GangState
 from ganger.model.views.service_views import AttemptView
 
-KEPT: Final = 256
-_MEANT: Final = (
+MAX_HISTORIES: Final = 256
+_DECIDED_STOPS: Final = (
     Cause.USER,
     Cause.TIME_LIMIT,
     Cause.QUEUE_TIME,
@@ -25,16 +24,16 @@ _MEANT: Final = (
     Cause.DRAINED,
     Cause.NODE_PREEMPTED,
 )
-"""Causes of a stop that was decided, rather than something that went wrong."""
+"""Causes of a stop that was decided, rather than of a failure."""
 
 
 @dataclass(slots=True)
 class _Attempt:
     start: Start
     resumed_step: int | None
-    passed: tuple[str, ...] = ()
-    waited: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    skipped_checkpoints: tuple[str, ...] = ()
+    not_started: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -44,15 +43,15 @@ class _Attempt:
     killed: tuple[int, ...] = ()
     grace_ms: int = 0
 
-    def take(self, event: Event, at_ms: int) -> None:
-        """One event of this generation."""
+    def add(self, event: Event, at_ms: int) -> None:
+        """Add an event of this generation."""
         match event:
             case Started(nodes=nodes):
-                self.waited = [node for node in self.waited if node not in nodes]
-                if not self.waited and self.started_ms is None:
+                self.not_started = [node for node in self.not_started if node not in nodes]
+                if not self.not_started and self.started_ms is None:
                     self.started_ms = at_ms
             case Resumed(step=step):
-                self.resumed_step, self.passed = step, passed_over(event.passed)
+                self.resumed_step, self.skipped_checkpoints = step, skipped_texts(event.passed)
             case Finished(nodes=nodes):
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
                 if not self.unfinished:
@@ -63,105 +62,119 @@ class _Attempt:
                 self.fail(event)
             case Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
                 self.killed, self.grace_ms = tuple(sorted((*self.killed, *killed))), max(self.grace_ms, grace_ms)
-                self.left = [node for node in self.left if node not in nodes]
-                if not self.left and self.ended_ms is None:
+                self.remaining = [node for node in self.remaining if node not in nodes]
+                if not self.remaining and self.ended_ms is None:
                     self.ended_ms = at_ms
 
-    def fail(self, failed: Failed) -> None:
-        """A rank or a node of it failed."""
-        self.settle("failed", ending(failed))
-        self.blame = self.blame or attribute(failed).blame.value
+    def fail(self, event: Failed) -> None:
+        """Note that a rank or a node of it failed."""
+        self.settle("failed", failure_text(event))
+        self.blame = self.blame or attribute(event).blame.value
 
     def stop(self, cause: Cause) -> None:
-        """It was decided that it is to stop."""
-        self.settle("stopped" if cause in _MEANT else "failed", CAUSES[cause])
+        """Note that it was decided to stop it."""
+        self.settle("stopped" if cause in _DECIDED_STOPS else "failed", CAUSES[cause])
 
     def settle(self, outcome: str, sentence: str) -> None:
-        """How it ended: the first word of it counts, what follows is its wake."""
+        """Set the outcome, unless it is set: the first cause counts, what follows is its consequence."""
         if self.outcome == "running":
             self.outcome, self.sentence = outcome, sentence
 
     def view(self, over_ms: int | None) -> AttemptView:
-        """As faces show it. `over_ms`: when it was over at the latest; a lost node never said that it was cleared."""
-        gone = self.outcome == "running" and self.ended_ms is None and over_ms is not None
+        """Return the view of the attempt.
+
+        over_ms: the latest time of its end; a lost node never reported that it was cleared.
+        """
+        vanished = self.outcome == "running" and self.ended_ms is None and over_ms is not None
         return AttemptView(
             generation=self.start.generation,
             started_ms=self.started_ms,
             ended_ms=over_ms if self.ended_ms is None else self.ended_ms,
-            outcome="failed" if gone else self.outcome,
+            outcome="failed" if vanished else self.outcome,
             nodes=self.start.nodes,
-            sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence + self._overdue(),
+            sentence=CAUSES[Cause.NODE_LOST] if vanished else self.sentence + self._killed_text(),
             resumed_step=self.resumed_step,
-            blame=Blame.INFRASTRUCTURE.value if gone else self.blame if self.outcome == "failed" else "",
-            passed=self.passed,
+            blame=Blame.INFRASTRUCTURE.value if vanished else self.blame if self.outcome == "failed" else "",
+            passed=self.skipped_checkpoints,
             killed=self.killed,
             time_ms=self.start.time_ms,
         )
 
-    def _overdue(self) -> str:
-        """Of one that was to save its work; that those left of a failure had to be killed is no news."""
-        return overdue(self.killed, self.grace_ms) if self.outcome == "stopped" else ""
+    def _killed_text(self) -> str:
+        """Return the ranks killed in a stop with notice; after a failure it is usual that the rest is killed."""
+        return killed_text(self.killed, self.grace_ms) if self.outcome == "stopped" else ""
 
 
 class JobHistory:
-    """The attempts of one job, folded from its own events. `after` is the seq of the newest one taken in, so that a job
-    that runs for weeks is read once."""
+    """The attempts of one job, folded from its own events.
 
-    def __init__(self, job: str, begun: Gang | None = None) -> None:
-        """Nothing yet, but for what is under way of a gang that had `begun` before the first event."""
+    after: seq of the newest event added, so that the events of a job that runs for weeks are read once.
+    """
+
+    def __init__(self, job: str, earlier_gang: Gang | None = None) -> None:
+        """Begin without events, but for the running attempt of a gang from before the first event."""
         self.after = 0
         self._job = job
         self._attempts: dict[int, _Attempt] = {}
-        self._begun_ms: list[int] = []
-        self._newest_step = None if begun is None else begun.checkpoint_step
-        if begun is not None and begun.start is not None:
-            self._attempts[begun.generation] = _under_way(begun, begun.start)
-            self._begun_ms.append(begun.began_ms)
+        self._started_ms: list[int] = []
+        self._newest_step = None if earlier_gang is None else earlier_gang.checkpoint_step
+        if earlier_gang is not None and earlier_gang.start is not None:
+            self._attempts[earlier_gang.generation] = _running_attempt(earlier_gang, earlier_gang.start)
+            self._started_ms.append(earlier_gang.began_ms)
 
-    def take(self, rows: Iterable[Stamped]) -> None:
-        """Events of the job that follow those taken in before."""
+    def add(self, rows: Iterable[Stamped]) -> None:
+        """Add events of the job that follow those added before."""
         for row in rows:
             self.after = row.seq
             event = row.event
             if isinstance(event, Checkpointed | Resumed):
                 self._newest_step = event.step
             if isinstance(event, Decided):
-                self._decided(event, row.at_ms)
+                self._add_decisions(event, row.at_ms)
             elif isinstance(event, Failed) and event.cause in UNADMITTED:
-                self._forget(event.generation)
+                self._drop_attempt(event.generation)
             elif (attempt := self._attempts.get(getattr(event, "generation", 0))) is not None:
-                attempt.take(event, row.at_ms)
+                attempt.add(event, row.at_ms)
 
     def attempts(self, ended_ms: int | None) -> tuple[AttemptView, ...]:
-        """Oldest first. `ended_ms`: when the job ended, if it has. No attempt outlives the next one, or the job."""
-        over_ms = [*self._begun_ms[1:], ended_ms]
-        return tuple(attempt.view(over) for attempt, over in zip(self._attempts.values(), over_ms, strict=False))
+        """Return the attempts, oldest first.
 
-    def _forget(self, generation: int) -> None:
-        """Drop the newest attempt: nothing of it was ever there."""
+        ended_ms: when the job ended, if it has. No attempt outlives the next one, or the job.
+        """
+        over_ms = [*self._started_ms[1:], ended_ms]
+        return tuple(
+            attempt.view(latest_end) for attempt, latest_end in zip(self._attempts.values(), over_ms, strict=False)
+        )
+
+    def _drop_attempt(self, generation: int) -> None:
+        """Drop the newest attempt: none of its pods was ever created."""
         if self._attempts.pop(generation, None) is not None:
-            self._begun_ms.pop()
+            self._started_ms.pop()
 
-    def _decided(self, event: Decided, at_ms: int) -> None:
+    def _add_decisions(self, event: Decided, at_ms: int) -> None:
         for decision in event.plan.decisions:
             if isinstance(decision, Start) and decision.gang == self._job:
                 nodes = decision.nodes
-                attempt = _Attempt(decision, self._newest_step, waited=[*nodes], left=[*nodes], unfinished=[*nodes])
+                attempt = _Attempt(
+                    decision, self._newest_step, not_started=[*nodes], remaining=[*nodes], unfinished=[*nodes]
+                )
                 self._attempts[decision.generation] = attempt
-                self._begun_ms.append(at_ms)
+                self._started_ms.append(at_ms)
             elif isinstance(decision, Stop) and decision.gang == self._job and decision.generation in self._attempts:
                 self._attempts[decision.generation].stop(decision.cause)
 
 
-def _under_way(gang: Gang, start: Start) -> _Attempt:
-    """The generation that holds nodes, as its gang has it. When a later one than the first started is known only while
-    it runs."""
+def _running_attempt(gang: Gang, start: Start) -> _Attempt:
+    """Return the generation that holds nodes, as its gang has it.
+
+    When a later generation than the first started is known only while it runs.
+    """
     attempt = _Attempt(
         start,
         gang.resumed_step,
-        passed=passed_over(gang.passed),
-        waited=[node for node in start.nodes if node not in gang.started],
-        left=list(gang.left),
+        skipped_checkpoints=skipped_texts(gang.passed),
+        not_started=[node for node in start.nodes if node not in gang.started],
+        remaining=list(gang.left),
         unfinished=[node for node in start.nodes if node not in gang.finished],
         killed=gang.killed,
         grace_ms=gang.grace_ms,
@@ -172,7 +185,7 @@ def _under_way(gang: Gang, start: Start) -> _Attempt:
         attempt.started_ms = gang.since_ms
     if gang.state is GangState.FINISHING:
         attempt.settle("finished", "")
-    if gang.stop_sent in _MEANT:  # where something failed as well, that was mostly its wake
+    if gang.stop_sent in _DECIDED_STOPS:  # a failure beside it is mostly its consequence
         attempt.stop(gang.stop_sent)
     if gang.failure is not None:
         attempt.fail(gang.failure)
@@ -180,21 +193,21 @@ def _under_way(gang: Gang, start: Start) -> _Attempt:
 
 
 class JobHistories:
-    """Histories of the jobs that were asked about last, each brought up to date when it is asked for."""
+    """A cache of the histories of the jobs queried last, each updated when it is read."""
 
     def __init__(self, log: EventLog) -> None:
-        """None yet."""
+        """Begin empty."""
         self._log = log
-        self._kept: dict[str, JobHistory] = {}
+        self._histories: dict[str, JobHistory] = {}
         self._lock = threading.Lock()
 
     def attempts(self, job: str, *, ended_ms: int | None) -> tuple[AttemptView, ...]:
-        """The attempts of a job up to now."""
+        """Return the attempts of a job up to now."""
         with self._lock:
-            history = self._kept.pop(job, None) or JobHistory(job, self._log.begun(job))
-            self._kept[job] = history
-            if len(self._kept) > KEPT:
-                del self._kept[next(iter(self._kept))]
+            history = self._histories.pop(job, None) or JobHistory(job, self._log.gang_before_log(job))
+            self._histories[job] = history
+            if len(self._histories) > MAX_HISTORIES:
+                del self._histories[next(iter(self._histories))]
             while rows := self._log.rows(history.after, job):
-                history.take(rows)
+                history.add(rows)
             return history.attempts(ended_ms)

@@ -1,4 +1,4 @@
-"""Queues, nodes and waiting jobs of a state, as faces show them. Called by `engine.service`; reads, never tries."""
+"""Queues, nodes and pending reasons of a state, as clients show them. Read-only."""
 
 from dataclasses import asdict
 
@@ -13,10 +13,10 @@ from ganger.model.views.service_views import NodeRow, QueueRow, ReasonView
 
 
 def queue_rows(state: State) -> list[QueueRow]:
-    """Every queue, parents first."""
+    """Return every queue, parents first."""
     tree, fair = state.tree, fair_gpus(state)
-    pending, running = _many(state)
-    subtree_usage = {name: tree.subtree_usage(r) for r, name in enumerate(tree.resources)}
+    pending, running = _job_counts(state)
+    allocated = {name: tree.subtree_usage(r) for r, name in enumerate(tree.resources)}
     return [
         QueueRow(
             name=queue.name,
@@ -25,83 +25,84 @@ def queue_rows(state: State) -> list[QueueRow]:
             nominal=asdict(queue.nominal),
             borrowing=asdict(queue.borrowing),
             lending=asdict(queue.lending),
-            used={resource_label(name): _written(name, amounts[at]) for name, amounts in subtree_usage.items()},
+            used={resource_label(name): _in_figures(name, amounts[index]) for name, amounts in allocated.items()},
             available={
-                resource_label(name): _room(name, tree.available(at, r)) for r, name in enumerate(tree.resources)
+                resource_label(name): _available(name, tree.available(index, r))
+                for r, name in enumerate(tree.resources)
             },
             user_limits=asdict(queue.user_limits),
             default_time_ms=queue.default_time_ms,
-            fair_gpus=fair[at],
-            pending=pending[at],
-            running=running[at],
+            fair_gpus=fair[index],
+            pending=pending[index],
+            running=running[index],
         )
-        for at, queue in enumerate(tree.queues)
+        for index, queue in enumerate(tree.queues)
     ]
 
 
-def _many(state: State) -> tuple[list[int], list[int]]:
-    """How many jobs wait in each queue and all below it, and how many run there: suspended ones do neither."""
+def _job_counts(state: State) -> tuple[list[int], list[int]]:
+    """Return how many jobs are pending in each queue and all below it, and how many run; suspended ones are neither."""
     tree = state.tree
     pending, running = [0] * len(tree.queues), [0] * len(tree.queues)
     for gang in state.gangs.values():
-        at, amount = tree.index[gang.queue], many(state, gang)
-        pending[at] += amount * (gang.state is GangState.PENDING)
-        running[at] += amount * (gang.state not in RESTING)
-    for at in range(len(running) - 1, 0, -1):
-        pending[tree.parent[at]] += pending[at]
-        running[tree.parent[at]] += running[at]
+        index, amount = tree.index[gang.queue], job_count(state, gang)
+        pending[index] += amount * (gang.state is GangState.PENDING)
+        running[index] += amount * (gang.state not in RESTING)
+    for index in range(len(running) - 1, 0, -1):
+        pending[tree.parent[index]] += pending[index]
+        running[tree.parent[index]] += running[index]
     return pending, running
 
 
-def many(state: State, gang: Gang) -> int:
-    """How many jobs, or elements, a gang stands for."""
+def job_count(state: State, gang: Gang) -> int:
+    """Return how many jobs, or elements, a gang stands for."""
     return len(state.arrays[gang.id].rest) if gang.is_head else 1
 
 
 def node_rows(state: State) -> list[NodeRow]:
-    """Every node, in topology order."""
+    """Return every node, in topology order."""
     table = state.nodes
     holders: dict[str, list[str]] = {}
     for gang, shares in state.holding():
         for share in shares:
             holders.setdefault(share.node, []).append(gang.id)
-    maintained: dict[str, list[str]] = {}
+    windows_of: dict[str, list[str]] = {}
     for window in state.windows.values():
         for name in window.nodes:
-            maintained.setdefault(name, []).append(window.id)
+            windows_of.setdefault(name, []).append(window.id)
     return [
         NodeRow(
             name=node.name,
             domains=dict(zip(table.topology.levels, path(node, table.topology.levels), strict=True)),
-            state=table.shown_state(at),
+            state=table.shown_state(index),
             gpu_type=node.gpu_type,
             gpus=node.gpus,
-            gpus_free=int(table.free_gpus[at]),
+            gpus_free=int(table.free_gpus[index]),
             cpu_milli=node.cpu_milli,
-            cpu_free_milli=int(table.free_cpu_milli[at]),
+            cpu_free_milli=int(table.free_cpu_milli[index]),
             memory_bytes=node.memory_bytes,
-            memory_free_bytes=int(table.free_memory_bytes[at]),
+            memory_free_bytes=int(table.free_memory_bytes[index]),
             gangs=tuple(holders.get(node.name, ())),
-            pool=table.pools.name(at),
-            maintenance=tuple(maintained.get(node.name, ())),
+            pool=table.pools.name(index),
+            maintenance=tuple(windows_of.get(node.name, ())),
             gpus_foreign=len(node.foreign),
             unready=node.unready,
         )
-        for at, node in enumerate(table.nodes)
+        for index, node in enumerate(table.nodes)
     ]
 
 
-def waiting_for(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
-    """The standing answer for a pending gang; None before the first round that saw it."""
+def pending_reason(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
+    """Return the reason of a pending gang; None before the first cycle that saw it."""
     reason = own_reason(state, gang, now_ms) or state.waits.get(class_text(gang.class_key))
     return reason_view(reason, gang.id, gang.queue) if reason else None
 
 
-def _room(resource: str, amount: int) -> float | None:
-    return None if amount >= UNLIMITED // 2 else _written(resource, max(0, amount))
+def _available(resource: str, amount: int) -> float | None:
+    return None if amount >= UNLIMITED // 2 else _in_figures(resource, max(0, amount))
 
 
-def _written(resource: str, amount: int) -> float:
-    """An amount as quota is written: GPUs, with their thousandths where somebody has a share of one."""
+def _in_figures(resource: str, amount: int) -> float:
+    """Return an amount in the unit of quotas: GPUs, with thousandths where shares of a GPU are held."""
     whole, rest = divmod(amount, resource_scale(resource))
     return whole + rest / resource_scale(resource) if rest else whole

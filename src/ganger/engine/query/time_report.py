@@ -1,7 +1,7 @@
-"""Where the time of all jobs, or of an array's elements, went, and that of the GPUs held. Called by `engine.service`.
+"""Report of where the time of jobs, or of an array's elements, went, and that of the GPUs held.
 
-Live jobs are those of the published view, ended ones those that the log has at the same event: no job is counted twice
-or not at all. A job counts with its whole life, also when only its end is within the time asked for.
+Live jobs are those of the published view, ended ones those in the log at the same event: every job counts exactly once.
+A job counts with its whole life, also when only its end is in the requested time.
 """
 
 from collections import Counter
@@ -11,41 +11,41 @@ from ganger.core.state.state import State
 from ganger.core.state.time_accounting import AMOUNTS, held_by, in_gpus, total
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import CostQuery
-from ganger.engine.query.listing_rows import many
+from ganger.engine.query.listing_rows import job_count
 from ganger.model.views.service_views import Ledger, Totals
 
 
-def report(state: State, log: EventLog, now_ms: int, wanted: CostQuery) -> Totals:
-    """The report of `wanted`, whose seq is the state's."""
-    counts, of_jobs, of_gpus = log.accounts(wanted)
+def report(state: State, log: EventLog, now_ms: int, query: CostQuery) -> Totals:
+    """Return the report of a query, whose seq is the state's."""
+    counts, of_jobs, of_gpus = log.ended_costs(query)
     states = Counter(counts)
     times, gpu_times = [of_jobs], [of_gpus]
     for gang in state.gangs.values():
-        if wanted.user not in (None, gang.job.user) or wanted.queue not in (None, gang.queue):
+        if query.user not in (None, gang.job.user) or query.queue not in (None, gang.queue):
             continue
-        if wanted.job not in (None, gang.array or gang.id):
+        if query.job not in (None, gang.array or gang.id):
             continue
-        jobs, ledger = many(state, gang), gang.account.ledger(now_ms)
+        jobs, ledger = job_count(state, gang), gang.account.ledger(now_ms)
         states[gang.state] += jobs
-        times.append(ledger if jobs == 1 else _of_each(ledger, jobs))
+        times.append(ledger if jobs == 1 else _times(ledger, jobs))
         if ledger.held_ms:
             gpu_times.append(held_by(ledger, need(gang.shape)[0]))
     time, gpu_time = total(times), in_gpus(total(gpu_times))
     return Totals(
         at_ms=now_ms,
-        since_ms=wanted.since_ms,
-        user=wanted.user,
-        queue=wanted.queue,
-        jobs={str(each): states[each] for each in sorted(states)},
+        since_ms=query.since_ms,
+        user=query.user,
+        queue=query.queue,
+        jobs={str(state_name): states[state_name] for state_name in sorted(states)},
         time=time,
         gpu_time=gpu_time,
         goodput=_goodput(gpu_time if gpu_time.held_ms else time),
     )
 
 
-def _of_each(waiting: Ledger, jobs: int) -> Ledger:
-    """Of so many elements that wait together."""
-    return Ledger(**{name: jobs * getattr(waiting, name) for name in AMOUNTS})
+def _times(ledger: Ledger, jobs: int) -> Ledger:
+    """Return the ledger of so many elements that are pending together."""
+    return Ledger(**{name: jobs * getattr(ledger, name) for name in AMOUNTS})
 
 
 def _goodput(ledger: Ledger) -> float | None:

@@ -1,1 +1,1 @@
-"""From a request to a job: read, checked, its code kept."""
+"""Submission: from a request to a job in the log."""

@@ -1,6 +1,6 @@
-"""From a request to a Job: read, checked, named, its code kept. Called by `engine.service`, for dry runs too.
+"""From a request to a Job: read, checked, named, its code kept.
 
-Everything that can be found wrong is found here, before the job has an id that anybody waits for.
+Everything that can be checked is checked here, before the job has an id that a caller waits for.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from ganger.engine.submit.command_check import check_checkpoints, check_commands
 from ganger.engine.submit.git_info import git_state
 from ganger.engine.submit.git_repository import fetch
 from ganger.engine.submit.secret_store import SecretStore, check_value, keep_values, values_of
-from ganger.errors import RequestError, unwritable
+from ganger.errors import RequestError, write_error
 from ganger.model.job import GitCode, Job, JobSpec, Origin, Resources
 from ganger.model.units import DEVICE_MILLI
 from ganger.settings import Home
@@ -36,10 +36,16 @@ _SUFFIX_LENGTH: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What a face sends. Either `spec`, a mapping as a user would write it, or `spec_text`, a file's text with its name
-    for errors; `overrides` is a mapping that goes over the text. `directory` is the caller's, absolute; `environment`
-    what travels of theirs; `secrets` the values that their shell has for secrets of the spec. A repeat with the same
-    `request_id` makes no second job. namespace: of a GangJob, for a controller."""
+    """A submission as sent by a client.
+
+    spec: a mapping as a user would write it; or else spec_text, the text of a file, with its filename for errors.
+    overrides: a mapping laid over the text.
+    directory: the caller's, absolute.
+    environment: the part of the caller's environment that goes with the job.
+    secrets: values from the caller's shell for secrets of the spec.
+    request_id: a repeat with the same one makes no second job.
+    namespace: of a GangJob, for a controller.
+    """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -55,7 +61,7 @@ class Submission:
 
 
 def check_text(submission: Submission) -> None:
-    """Refused (bad_text) when what comes with the spec can be no path, no variable, or no text at all."""
+    """Raise RequestError (bad_text) for a part that cannot be a path, a variable, or valid text."""
     texts = {"the directory": submission.directory, "the request_id": submission.request_id}
     for name, value in submission.secrets.items():
         check_value(name, value)
@@ -65,14 +71,14 @@ def check_text(submission: Submission) -> None:
                 "bad_text", f"{name!r} cannot be the name of a variable", "leave it out of `environment`"
             )
         texts[f"the variable {name!r}"] = name + value
-    for what, text in texts.items():
+    for subject, text in texts.items():
         if "\0" in text or not _is_unicode(text):
-            why = f"{what} has a character that no program can be given: zero, or one that is no UTF-8"
-            raise RequestError("bad_text", why, "change it, or leave it out")
+            message = f"{subject} has a character that cannot be passed to a program: NUL, or invalid UTF-8"
+            raise RequestError("bad_text", message, "change it, or leave it out")
 
 
 def _is_unicode(text: str) -> bool:
-    """False for text with half of a pair: a byte that was no UTF-8 where it came from."""
+    """Return whether the text encodes; a lone surrogate stands for a byte that was not UTF-8 at its origin."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -81,7 +87,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def read_spec(submission: Submission) -> JobSpec:
-    """The spec as it was sent. Refused (bad_spec) with everything that is wrong with it."""
+    """Return the spec as sent. Raise RequestError (bad_spec) with all errors in it."""
     if (submission.spec is None) == (submission.spec_text is None):
         raise RequestError("bad_spec", "send either spec or spec_text", "see GET /api/v1/openapi.json")
     if submission.spec_text is None:
@@ -90,59 +96,59 @@ def read_spec(submission: Submission) -> JobSpec:
 
 
 def read_specs(submission: Submission) -> tuple[JobSpec, ...]:
-    """The specs of a file of several jobs. Refused (bad_spec) with everything that is wrong with them."""
+    """Return the specs of a file of several jobs. Raise RequestError (bad_spec) with all errors in them."""
     if submission.spec_text is None or submission.spec is not None:
         return (read_spec(submission),)
     return parse_specs(submission.spec_text, submission.filename, submission.overrides)
 
 
 def origin_of(spec: JobSpec, submission: Submission, home: Home) -> Origin:
-    """Where the job comes from. Code out of a repository is brought here."""
+    """Return the origin of the job. Code from a repository is fetched here."""
     origin = Origin(directory=submission.directory, environment=submission.environment)
     if not isinstance(spec.code, GitCode):
         return origin
-    found = fetch(spec.code, home.git, home.code)
-    return replace(origin, git_commit=found.commit, code_hash=found.digest)
+    fetched = fetch(spec.code, home.git, home.code)
+    return replace(origin, git_commit=fetched.commit, code_hash=fetched.digest)
 
 
-def place_of(spec: JobSpec, origin: Origin, home: Home) -> Path:
-    """The directory the job's command will find its files in: the caller's, or what `code:` names, which is copied."""
+def source_directory(spec: JobSpec, origin: Origin, home: Home) -> Path:
+    """Return the working directory of the job's command: the caller's, or the one named by `code:`, which is copied."""
     directory = check_directory(origin.directory, "the directory")
     if spec.code is None:
         return directory
     if origin.code_hash is not None:
         return home.code / origin.code_hash
-    # What is in a repository was fetched by `origin_of`.
+    # Code in a repository was fetched by `origin_of`.
     return check_directory(str(directory / Path(str(spec.code)).expanduser()), "code:")
 
 
 def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
-    """The spec with what its queue adds to it. Refused when there could never be room for it."""
-    spec = _with_compute(state.nodes, quota_check.limited(state, spec))
-    wanted = StartRequest(
+    """Return the spec with its queue's defaults. Raise RequestError when it could never have room."""
+    spec = _with_gpu_compute(state.nodes, quota_check.limited(state, spec))
+    request = StartRequest(
         queue=spec.queue,
         user=user,
         shape=spec.shape,
         time_ms=spec.limits.time_ms,
     )
-    quota_check.check(state, wanted)
-    quota_check.check_waiting(state, spec, user)
+    quota_check.check(state, request)
+    quota_check.check_pending(state, spec, user)
     return spec
 
 
 def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> None:
-    """Refused when the job could never run: no program, no script, a secret that is not set."""
+    """Raise RequestError when the job could never run: no program, no script, a secret that is not set."""
     values_of(spec.secrets, submission.secrets, SecretStore(home.secrets))
     for volume in spec.volumes:
         check_directory(volume.path, f"volume {volume.name}:")
-    place = place_of(spec, origin, home)
-    check_commands(spec, place, submission.environment)
+    directory = source_directory(spec, origin, home)
+    check_commands(spec, directory, submission.environment)
     if spec.checkpoint and spec.code is None:
-        check_checkpoints(spec.checkpoint.dir, place)
+        check_checkpoints(spec.checkpoint.dir, directory)
 
 
 def new_id(name: str, taken: Callable[[str], object]) -> str:
-    """The name and a suffix that nobody has."""
+    """Return the name with a suffix that is not taken."""
     while True:
         suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
         if not taken(f"{name}-{suffix}"):
@@ -150,74 +156,80 @@ def new_id(name: str, taken: Callable[[str], object]) -> str:
 
 
 def keep(job: Job, submission: Submission, home: Home) -> Job:
-    """The job with a record of what it will run: its own copy of the code, with `code:`; else the commit and what
-    differs from it. Its secrets are kept beside. Refused when there is no room for it."""
+    """Store what the job will run and its secrets, and return the job with a record of it.
+
+    With `code:` that is its own copy of the code, else the commit and the diff from it. Raise RequestError when there
+    is no space.
+    """
     directory = home.jobs / job.id
     values = values_of(job.spec.secrets, submission.secrets, SecretStore(home.secrets))
     try:
         directory.mkdir(mode=0o700, parents=True)
         keep_values(values, directory / "secrets.json")
-        return replace(job, origin=_kept_code(job, directory, home))
+        return replace(job, origin=_keep_code(job, directory, home))
     except OSError as error:
-        raise unwritable(directory, error) from None
+        raise write_error(directory, error) from None
 
 
-def _kept_code(job: Job, directory: Path, home: Home) -> Origin:
-    place, origin = place_of(job.spec, job.origin, home), job.origin
+def _keep_code(job: Job, directory: Path, home: Home) -> Origin:
+    source, origin = source_directory(job.spec, job.origin, home), job.origin
     if job.spec.code is None:
-        found = git_state(place)
-        if found.diff:
-            (directory / "git.diff").write_bytes(found.diff)
-        diff_hash = hashlib.sha256(found.diff).hexdigest() if found.diff else None
-        return replace(origin, git_commit=found.commit, git_dirty=found.dirty, git_diff_hash=diff_hash)
-    digest = origin.code_hash or snapshot(place, home.code)
+        git = git_state(source)
+        if git.diff:
+            (directory / "git.diff").write_bytes(git.diff)
+        diff_hash = hashlib.sha256(git.diff).hexdigest() if git.diff else None
+        return replace(origin, git_commit=git.commit, git_dirty=git.dirty, git_diff_hash=diff_hash)
+    digest = origin.code_hash or snapshot(source, home.code)
     checkout(home.code, digest, directory / "code")
     return replace(origin, code_hash=digest)
 
 
-class Requests:
-    """Lets requests with the same id through one at a time, so that a repeat finds what the first has made."""
+class RequestLocks:
+    """Serialises requests with the same id, so that a repeat finds the job of the first."""
 
     def __init__(self) -> None:
-        """None is under way."""
-        self._under_way: set[str] = set()
-        self._over = threading.Condition()
+        """Begin without requests."""
+        self._active: set[str] = set()
+        self._finished = threading.Condition()
 
     @contextmanager
     def alone(self, request_id: str) -> Iterator[None]:
-        """Inside it no other request has this id; one without an id is alone anyway."""
+        """Hold the id of a request; a request without an id is not held up."""
         if not request_id:
             yield
             return
-        with self._over:
-            self._over.wait_for(lambda: request_id not in self._under_way)
-            self._under_way.add(request_id)
+        with self._finished:
+            self._finished.wait_for(lambda: request_id not in self._active)
+            self._active.add(request_id)
         try:
             yield
         finally:
-            with self._over:
-                self._under_way.remove(request_id)
-                self._over.notify_all()
+            with self._finished:
+                self._active.remove(request_id)
+                self._finished.notify_all()
 
 
-def _with_compute(nodes: NodeTable, spec: JobSpec) -> JobSpec:
-    """Return the spec with a GPU share's compute set to its part of the memory of the smallest GPU that could hold it,
-    rounded up, so that it is no less of any other.
+def _with_gpu_compute(nodes: NodeTable, spec: JobSpec) -> JobSpec:
+    """Return the spec with a compute part for each GPU share that asks for memory alone.
 
-    Compute and memory of a device are counted separately, and quota counts compute: a share that asked for memory
+    The part is that of the memory of the smallest GPU that could hold the share, rounded up, so that it is no less of
+    any other GPU. Compute and memory of a device are counted separately, and quota counts compute: a share of memory
     alone would cost nothing, and could slow down all others on its device.
     """
-    roles = {name: replace(role, resources=_with_milli(nodes, role.resources)) for name, role in spec.roles.items()}
-    return replace(spec, resources=_with_milli(nodes, spec.resources), roles=roles)
+    roles = {
+        name: replace(role, resources=_resources_with_compute(nodes, role.resources))
+        for name, role in spec.roles.items()
+    }
+    return replace(spec, resources=_resources_with_compute(nodes, spec.resources), roles=roles)
 
 
-def _with_milli(nodes: NodeTable, resources: Resources) -> Resources:
+def _resources_with_compute(nodes: NodeTable, resources: Resources) -> Resources:
     gpu = resources.gpu
     if gpu.memory_bytes is None or gpu.milli is not None:
         return resources
-    sizes = nodes.devices.memory_bytes[nodes.gpus > 0]
-    able = sizes[sizes >= gpu.memory_bytes]
-    if not able.size:
-        return resources  # refused a moment later, with what there is
-    milli = -(-DEVICE_MILLI * gpu.memory_bytes // int(np.min(able)))
+    gpu_sizes = nodes.devices.memory_bytes[nodes.gpus > 0]
+    large_enough = gpu_sizes[gpu_sizes >= gpu.memory_bytes]
+    if not large_enough.size:
+        return resources  # the feasibility check refuses it, with the sizes there are
+    milli = -(-DEVICE_MILLI * gpu.memory_bytes // int(np.min(large_enough)))
     return replace(resources, gpu=replace(gpu, milli=milli))

@@ -1,7 +1,7 @@
-"""Copies of `code:` directories, kept by the hash of their content, and given to jobs as copies of their own.
+"""Copies of `code:` directories, stored by the hash of their content, and checked out for each job.
 
-Called by `engine.submit.build` when a job is accepted. Ignore files mean what they mean to git, those of the repository
-above included. A copy is built under a temporary name and renamed: it is there whole or not at all.
+Ignore files have git's meaning, those of the enclosing repository included. A copy is built under a temporary name and
+renamed: it is complete or absent.
 """
 
 import errno
@@ -31,7 +31,11 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class CodeEntry:
-    """One thing to copy. `path` is relative, parents come first; `target` is set for a symbolic link, relative too."""
+    """One entry to copy.
+
+    path: relative; parents come first.
+    target: of a symbolic link, relative too.
+    """
 
     path: str
     mode: int
@@ -40,10 +44,10 @@ class CodeEntry:
 
 
 def snapshot(directory: Path, store: Path) -> str:
-    """Keep a copy of `directory` in `store` unless an equal one is there; its name there, a hash of its content.
+    """Store a copy of `directory` unless an equal one exists; return its name, a hash of its content.
 
-    Refused, and nothing kept: code_too_large (over 1 GiB or 100,000 entries), code_unreadable, code_link_outside,
-    code_holds_state (the store is inside), no_room.
+    Raise RequestError, and store nothing: code_too_large (over 1 GiB or 100,000 entries), code_unreadable,
+    code_link_outside, code_holds_state (the store is inside), no_room.
     """
     root = Path(os.path.realpath(directory))
     if Path(os.path.realpath(store)).is_relative_to(root):
@@ -54,30 +58,30 @@ def snapshot(directory: Path, store: Path) -> str:
         )
     with _reading(root):
         rules = rules_above(root)
-    return _keep(root, rules, store)
+    return _store_copy(root, rules, store)
 
 
 def snapshot_whole(directory: Path, store: Path) -> str:
-    """The same of all that is in `directory`, ignored or not."""
-    return _keep(Path(os.path.realpath(directory)), None, store)
+    """Store a copy of all that is in `directory`, ignored or not."""
+    return _store_copy(Path(os.path.realpath(directory)), None, store)
 
 
-def _keep(root: Path, rules: IgnoreRules | None, store: Path) -> str:
-    entries = _listed(root, rules)
+def _store_copy(root: Path, rules: IgnoreRules | None, store: Path) -> str:
+    entries = _list_entries(root, rules)
     _check_size(root, entries)
-    return _place(entries, root, store, lambda digest: store / digest)
+    return _publish(entries, root, store, lambda digest: store / digest)
 
 
 def checkout(store: Path, digest: str, target: Path) -> None:
-    """Make `target` a copy of the snapshot `digest`, unless it is there already. Refused: no_snapshot, no_room."""
+    """Make `target` a copy of the snapshot `digest`, unless it exists. Raise RequestError: no_snapshot, no_room."""
     source = Path(os.path.realpath(store)) / digest
     if target.exists():
         return
     if not re.fullmatch(r"[0-9a-f]{64}", digest) or not source.is_dir():
         raise RequestError("no_snapshot", f"there is no copy of the code in {source}", next="submit the job again")
 
-    def checked(found: str) -> Path:
-        if found != digest:
+    def checked_target(copied_digest: str) -> Path:
+        if copied_digest != digest:
             raise RequestError(
                 "no_snapshot",
                 f"the copy of the code in {source} is damaged",
@@ -85,11 +89,11 @@ def checkout(store: Path, digest: str, target: Path) -> None:
             )
         return target
 
-    _place(_listed(source, None), source, target.parent, checked)
+    _publish(_list_entries(source, None), source, target.parent, checked_target)
 
 
-def _listed(root: Path, rules: IgnoreRules | None) -> list[CodeEntry]:
-    """What is under `root` and not ignored, sorted by path. Sockets and devices are left out, as git does."""
+def _list_entries(root: Path, rules: IgnoreRules | None) -> list[CodeEntry]:
+    """Return what is under `root` and not ignored, sorted by path. Sockets and devices are left out, as in git."""
     entries: list[CodeEntry] = []
     outside: list[str] = []
     pending = [("", rules)]
@@ -111,17 +115,17 @@ def _listed(root: Path, rules: IgnoreRules | None) -> list[CodeEntry]:
             elif entry:
                 entries.append(entry)
     if outside:
-        shown = ", ".join(map(_shown, sorted(outside)[:5])) + (" ..." if len(outside) > 5 else "")
+        shown = ", ".join(map(_printable, sorted(outside)[:5])) + (" ..." if len(outside) > 5 else "")
         raise RequestError(
             "code_link_outside",
-            f"{root}: links that lead out of it cannot be copied: {shown}",
-            next=_ignore_them(root, sorted(outside)[:5]) + ", and write such paths out in the job",
+            f"{root}: links that point outside it cannot be copied: {shown}",
+            next=_ignore_hint(root, sorted(outside)[:5]) + ", and use absolute paths in the job",
         )
     return sorted(entries, key=lambda entry: entry.path)
 
 
 def _entry(root: Path, path: str) -> CodeEntry | None:
-    """What to copy of `path`; a link that leads out of `root` keeps an absolute target."""
+    """Return the entry for `path`; a link that points outside `root` keeps an absolute target."""
     full = root / path
     with _reading(full):
         status = full.lstat()
@@ -134,14 +138,14 @@ def _entry(root: Path, path: str) -> CodeEntry | None:
 
 
 def _target(root: Path, link: Path) -> str:
-    """Where a link leads, so that it leads to the same place in a copy."""
+    """Return a link's target such that it leads to the same place in a copy."""
     target = link.readlink()
-    leads_to = Path(os.path.realpath(link))
-    if not leads_to.is_relative_to(root):
-        return str(leads_to)
-    passes = os.path.normpath(link.parent.relative_to(root) / target)
-    if target.is_absolute() or passes.startswith(".."):
-        return os.path.relpath(leads_to, link.parent)
+    resolved = Path(os.path.realpath(link))
+    if not resolved.is_relative_to(root):
+        return str(resolved)
+    relative = os.path.normpath(link.parent.relative_to(root) / target)
+    if target.is_absolute() or relative.startswith(".."):
+        return os.path.relpath(resolved, link.parent)
     return str(target)
 
 
@@ -149,29 +153,34 @@ def _check_size(root: Path, entries: Sequence[CodeEntry]) -> None:
     total_bytes = sum(entry.size_bytes for entry in entries)
     if len(entries) > MAX_ENTRIES:
         heavy = _heaviest({entry.path: 1 for entry in entries})
-        what = f"has more than {MAX_ENTRIES:,} files and folders; most are in"
-        shown = ", ".join(_shown(path) for path, _ in heavy)
+        summary = f"has more than {MAX_ENTRIES:,} files and folders; most are in"
+        shown = ", ".join(_printable(path) for path, _ in heavy)
     elif total_bytes > MAX_BYTES:
         heavy = _heaviest({entry.path: entry.size_bytes for entry in entries})
-        what = (
+        summary = (
             f"has {format_bytes(total_bytes)} of files, and at most {format_bytes(MAX_BYTES)} are copied; the largest:"
         )
-        shown = ", ".join(f"{_shown(path)} ({format_bytes(size_bytes)})" for path, size_bytes in heavy)
+        shown = ", ".join(f"{_printable(path)} ({format_bytes(size_bytes)})" for path, size_bytes in heavy)
     else:
         return
-    raise RequestError("code_too_large", f"{root} {what} {shown}", next=_ignore_them(root, [path for path, _ in heavy]))
+    raise RequestError(
+        "code_too_large", f"{root} {summary} {shown}", next=_ignore_hint(root, [path for path, _ in heavy])
+    )
 
 
 def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
-    """The three heaviest things to leave out: of a folder that is nearly all in one thing below it, that thing."""
+    """Return the three heaviest things to leave out.
+
+    A folder with nearly all of its weight in one thing below it is replaced by that thing.
+    """
     below: Counter[str] = Counter()
     inside: dict[str, set[str]] = {}
     for path, weight in weights.items():
         parts = path.rstrip("/").split("/")
         for depth in range(len(parts)):
-            whole = "/".join(parts[: depth + 1])
-            below[whole] += weight
-            inside.setdefault("/".join(parts[:depth]), set()).add(whole)
+            prefix = "/".join(parts[: depth + 1])
+            below[prefix] += weight
+            inside.setdefault("/".join(parts[:depth]), set()).add(prefix)
     heavy = []
     for path in sorted(inside[""], key=lambda path: (-below[path], path))[:3]:
         while largest := max(sorted(inside.get(path, ())), key=below.__getitem__, default=None):
@@ -182,30 +191,32 @@ def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
     return heavy
 
 
-def _ignore_them(root: Path, paths: Sequence[str]) -> str:
-    lines = " ".join(shlex.quote(f"/{_shown(path)}") for path in paths)
+def _ignore_hint(root: Path, paths: Sequence[str]) -> str:
+    lines = " ".join(shlex.quote(f"/{_printable(path)}") for path in paths)
     return f"leave them out; type: printf '%s\\n' {lines} >> {shlex.quote(str(root / '.gangerignore'))}"
 
 
-def _place(entries: Sequence[CodeEntry], source: Path, parent: Path, name: Callable[[str], Path]) -> str:
-    """Copy into `parent`, then rename to what `name` says of the hash of what was copied. That name may be taken: by an
-    equal copy. Returns the hash."""
+def _publish(entries: Sequence[CodeEntry], source: Path, parent: Path, name: Callable[[str], Path]) -> str:
+    """Copy into `parent`, then rename to the path that `name` returns for the hash of the copy; return the hash.
+
+    That path may exist already: it is an equal copy.
+    """
     with _writing(parent):
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".copy-", dir=parent))
     try:
-        digest = _copied(entries, source, temporary)
+        digest = _copy_all(entries, source, temporary)
         target = name(digest)
         with _writing(parent):
             if not target.exists():
                 temporary.rename(target)
-            os.utime(target)  # it was of use now: `engine.eventlog.log_retention` goes by that
+            os.utime(target)  # `engine.eventlog.log_retention` reads this as the last use
         return digest
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copied(entries: Sequence[CodeEntry], source: Path, target: Path) -> str:
+def _copy_all(entries: Sequence[CodeEntry], source: Path, target: Path) -> str:
     """Copy everything, and hash what was copied: paths, modes, links and contents."""
     digest = hashlib.sha256(b"ganger snapshot 1")
     for entry in entries:
@@ -216,7 +227,7 @@ def _copied(entries: Sequence[CodeEntry], source: Path, target: Path) -> str:
 
 
 def _copy(entry: CodeEntry, source: Path, target: Path) -> bytes:
-    """Copy one entry; what is in it: a file's hash, a link's target."""
+    """Copy one entry; return its content for the hash: a file's digest, a link's target."""
     with _writing(target.parent):
         if entry.path.endswith("/"):
             target.mkdir()
@@ -225,19 +236,23 @@ def _copy(entry: CodeEntry, source: Path, target: Path) -> bytes:
         if entry.target is not None:
             target.symlink_to(entry.target)
             return os.fsencode(entry.target)
-    # A file that is being written to is copied as long as it was when it was listed.
-    digest, left_bytes = hashlib.sha256(), entry.size_bytes
+    # A file that is growing is copied up to the length it had when it was listed.
+    digest, remaining_bytes = hashlib.sha256(), entry.size_bytes
     with _reading(source):
-        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(reading, "rb", buffering=0) as input_file, _writing(target.parent), target.open("xb") as output_file:
-        while left_bytes > 0:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with (
+        os.fdopen(descriptor, "rb", buffering=0) as input_file,
+        _writing(target.parent),
+        target.open("xb") as output_file,
+    ):
+        while remaining_bytes > 0:
             with _reading(source):
-                chunk = input_file.read(min(left_bytes, MIB_BYTES))
+                chunk = input_file.read(min(remaining_bytes, MIB_BYTES))
             if not chunk:
                 break
             digest.update(chunk)
             output_file.write(chunk)
-            left_bytes -= len(chunk)
+            remaining_bytes -= len(chunk)
         target.chmod(entry.mode)
     return digest.digest()
 
@@ -249,7 +264,7 @@ def _reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RequestError(
             "code_unreadable",
-            f"cannot read {_shown(str(path))}: {error.strerror}",
+            f"cannot read {_printable(str(path))}: {error.strerror}",
             next="make it readable, or leave it out with a line in .gangerignore",
         ) from None
 
@@ -259,15 +274,15 @@ def _writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in _NO_ROOM
+        disk_full = error.errno in _NO_ROOM
         raise RequestError(
-            "no_room" if full else "store_failed",
+            "no_room" if disk_full else "store_failed",
             f"cannot write the copy of the code in {directory}: {error.strerror}",
-            next="make room on that disk, then submit again" if full else "see who owns it: `ganger doctor`",
-            status=507 if full else 500,
+            next="make room on that disk, then submit again" if disk_full else "see who owns it: `ganger doctor`",
+            status=507 if disk_full else 500,
         ) from None
 
 
-def _shown(path: str) -> str:
-    """A path that can be printed, whatever its bytes are."""
+def _printable(path: str) -> str:
+    """Return a path that can be printed, whatever its bytes are."""
     return os.fsencode(path).decode(errors="backslashreplace")

@@ -1,7 +1,7 @@
-"""Whether the nodes there are could ever hold a job, whoever else ran on them. Called by `engine.submit.quota_check`.
+"""Feasibility of a job on the nodes there are, whatever runs on them.
 
-What is named and not there (a level, a type, a label, a network) is refused with the name that is nearest; then what is
-too large for a node, for the cluster or for one domain of a level.
+A named level, type, label or network that does not exist is refused, with the nearest name; then what is too large for
+a node, for the cluster or for one domain of a level.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,26 +23,26 @@ from ganger.model.terms import Layout, Selector, Slices
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
 from ganger.spec.text_fields import did_you_mean
 
-SAY: Final[dict[str, Callable[[int], str]]] = {
+FORMATS: Final[dict[str, Callable[[int], str]]] = {
     "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",
     "gpu_milli": lambda amount: f"{amount / DEVICE_MILLI:g} GPU" + "s" * (amount != DEVICE_MILLI),
     "cpu_milli": lambda amount: f"{format_cpu(amount)} CPU" if amount == 1000 else f"{format_cpu(amount)} CPUs",
     "memory_bytes": lambda amount: f"{format_bytes(amount)} memory",
 }
-_AT_MOST: Final[dict[str, Callable[[int], str]]] = {
+_MAXIMUM_OPTIONS: Final[dict[str, Callable[[int], str]]] = {
     "gpus": lambda amount: f"--gpu {amount}",
     "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
-    # Rounded down: what is suggested must fit.
+    # Rounded down: the suggestion must fit.
     "memory_bytes": lambda amount: f"--memory {amount >> 20}Mi" if amount < 8 << 30 else f"--memory {amount >> 30}Gi",
 }
-_OF_NODE: Final = ("gpus", "cpu_milli", "memory_bytes")
-"""What is counted of a node."""
+_NODE_RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
+"""Resources counted per node."""
 _SEE_NODES: Final = "`ganger node` shows what there is"
 _NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
 
 
 def check_nodes(nodes: NodeTable, shape: Shape) -> None:
-    """Refused when the nodes could never hold it as it stands."""
+    """Raise RequestError when the nodes could never hold the shape."""
     for part in shape.parts:
         _check_names(nodes, part, shape.layout)
         _check_size(nodes, part)
@@ -50,51 +50,51 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
     if shape.more and place(nodes.with_rules(Rules(topology=nodes.rules.topology)), shape) is None:
         raise RequestError(
             "too_few_nodes",
-            f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",
+            f"its parts ({shape}) fit each, but not all at once, even if nothing else ran",
             f"submit smaller; {_SEE_NODES}",
         )
 
 
 def impossible_on(nodes: NodeTable, shape: Shape) -> str | None:
-    """Why these nodes could never hold it, whatever level it would rather stay in; None: they could."""
+    """Return why these nodes could never hold the shape, preferred levels aside; None: they could."""
     parts = [part if part.layout.required else replace(part, layout=Layout()) for part in shape.parts]
     try:
         check_nodes(nodes, replace(parts[0], more=tuple(parts[1:])))
-    except RequestError as refused:
-        return refused.detail
+    except RequestError as error:
+        return error.detail
     return None
 
 
 def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     levels = nodes.topology.levels
-    for level in filter(None, (layout.level, *(each.level for each in part.slices.layers))):
+    for level in filter(None, (layout.level, *(layer.level for layer in part.slices.layers))):
         if level not in levels:
-            raise _missing("no_such_level", f"the network has no level {level}", "levels", levels, level)
-    for outer, inner in pairwise(each.level for each in part.slices.layers):
+            raise _missing_error("no_such_level", f"the network has no level {level}", "levels", levels, level)
+    for outer, inner in pairwise(layer.level for layer in part.slices.layers):
         if levels.index(inner) <= levels.index(outer):
-            what = f"there is no level {inner} inside {outer}, as placement.slices has it"
+            message = f"there is no level {inner} inside {outer}, as placement.slices has it"
             raise RequestError(
-                "no_such_level", f"{what}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES
+                "no_such_level", f"{message}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES
             )
     if part.has_gpus and not nodes.gpus.any():
-        asked = SAY["gpus"](part.gpus) if part.gpus else "a share of a GPU"
-        raise RequestError("no_gpus", f"it asks for {asked} per node, and no node has any", _NO_GPUS)
+        request = FORMATS["gpus"](part.gpus) if part.gpus else "a share of a GPU"
+        raise RequestError("no_gpus", f"it asks for {request} per node, and no node has any", _NO_GPUS)
     types = sorted({kind: None for kind in nodes.gpu_types if kind})
     for kind in filter(None, (part.gpu_type, *part.other_types)):
         if kind not in types:
-            raise _missing("no_such_gpu_type", f"no node has {kind} GPUs", "types", types, kind)
+            raise _missing_error("no_such_gpu_type", f"no node has {kind} GPUs", "types", types, kind)
     for name in part.selector.nodes:
         if name not in nodes.index:
-            raise _missing("no_such_node", f"there is no node {name}", "nodes", nodes.names, name)
+            raise _missing_error("no_such_node", f"there is no node {name}", "nodes", nodes.names, name)
     _check_labels(nodes, part.selector)
     networks = sorted({network: None for node in nodes.nodes for network in node.networks})
     for network in part.selector.networks:
         if network not in networks:
-            raise _missing("no_such_network", f"no node is on a network {network}", "networks", networks, network)
+            raise _missing_error("no_such_network", f"no node is on a network {network}", "networks", networks, network)
 
 
 def _check_labels(nodes: NodeTable, selector: Selector) -> None:
-    """Refused when there are labels in it that no node has; of terms any one of which is to hold, when none does."""
+    """Raise RequestError for labels that no node has; for alternative terms, when none of them holds anywhere."""
     for key, value in selector.labels:
         _check_term(nodes, Term((Expression(key, Operator.IN, (value,)),)))
     if selector.required and not any(nodes.traits.holds(term).any() for term in selector.required):
@@ -103,134 +103,148 @@ def _check_labels(nodes: NodeTable, selector: Selector) -> None:
     for preferred in selector.preferred:
         if not nodes.traits.holds(preferred.match).any():
             _check_term(nodes, preferred.match)
-            what = f"it prefers nodes with labels {preferred.match}, and no node has them together"
-            raise RequestError("no_such_label", what, _SEE_NODES)
+            message = f"it prefers nodes with labels {preferred.match}, and no node has them together"
+            raise RequestError("no_such_label", message, _SEE_NODES)
 
 
 def _check_term(nodes: NodeTable, term: Term) -> None:
-    """Refused when there is an expression in it that holds for no node at all."""
-    for each in term.expressions:
-        if nodes.traits.holds(Term((each,))).any():
+    """Raise RequestError for an expression that holds for no node."""
+    for expression in term.expressions:
+        if nodes.traits.holds(Term((expression,))).any():
             continue
-        values = sorted({node.labels[each.key]: None for node in nodes.nodes if each.key in node.labels})
+        values = sorted({node.labels[expression.key]: None for node in nodes.nodes if expression.key in node.labels})
         if values:
-            what = f"no node has label {each}"
-            raise _missing("no_such_label", what, f"values of {each.key}", values, "".join(each.values[:1]))
+            message = f"no node has label {expression}"
+            raise _missing_error(
+                "no_such_label", message, f"values of {expression.key}", values, "".join(expression.values[:1])
+            )
         keys = sorted({key: None for node in nodes.nodes for key in node.labels})
-        raise _missing("no_such_label", f"no node has a label {each.key}", "labels", keys, each.key)
+        raise _missing_error("no_such_label", f"no node has a label {expression.key}", "labels", keys, expression.key)
 
 
-def _missing(code: str, what: str, kind: str, there: Iterable[str], name: str) -> RequestError:
-    here = ", ".join(list(there)[:12]) or "none"
-    return RequestError(code, f"{what}; {kind} here: {here}{did_you_mean(name, there)}", _SEE_NODES)
+def _missing_error(code: str, message: str, kind: str, existing: Iterable[str], name: str) -> RequestError:
+    listed = ", ".join(list(existing)[:12]) or "none"
+    return RequestError(code, f"{message}; {kind} here: {listed}{did_you_mean(name, existing)}", _SEE_NODES)
 
 
 def _check_size(nodes: NodeTable, part: Shape) -> None:
-    able = max(nodes.capacity(choice, nodes.able(choice)) for choice in part.choices)
-    if able >= part.nodes:
+    capacity = max(nodes.capacity(choice, nodes.able(choice)) for choice in part.choices)
+    if capacity >= part.nodes:
         return
-    if able:
-        what, remedy = ("processes", "a smaller count") if part.stacked else ("nodes", f"--nodes {able} or fewer")
+    if capacity:
+        unit, remedy = ("processes", "a smaller count") if part.stacked else ("nodes", f"--nodes {capacity} or fewer")
         raise RequestError(
             "too_few_nodes",
-            f"it needs {part.nodes} {what} with {_each(part)} each, and there {'is' if able == 1 else 'are'} {able}"
-            + " at most" * part.stacked,
+            f"it needs {part.nodes} {unit} with {_per_node_text(part)} each, "
+            f"and there {'is' if capacity == 1 else 'are'} {capacity}" + " at most" * part.stacked,
             f"submit with {remedy}; {_SEE_NODES}",
         )
-    meant = np.logical_or.reduce(
+    eligible = np.logical_or.reduce(
         [nodes.of_type(choice.gpu_type) & nodes.meant(choice.selector) for choice in part.choices]
     )
-    if not meant.any():
-        raise _nobody_may(nodes, part)
-    _check_device(nodes, part, meant)
-    for resource in _OF_NODE:
-        say = SAY[resource]
-        asked, has = getattr(part, resource), getattr(nodes, resource)[meant]
-        best = int(has.max())
-        if asked > best:
-            detail = f"it asks for {say(asked)} per node, and the most that a node has is {say(best)}"
-            remedy = f"submit with {_AT_MOST[resource](best)} or less; {_SEE_NODES}"
+    if not eligible.any():
+        raise _no_eligible_node(nodes, part)
+    _check_device(nodes, part, eligible)
+    for resource in _NODE_RESOURCES:
+        format_amount = FORMATS[resource]
+        requested, available = getattr(part, resource), getattr(nodes, resource)[eligible]
+        maximum = int(available.max())
+        if requested > maximum:
+            most = format_amount(maximum)
+            detail = f"it asks for {format_amount(requested)} per node, and the most that a node has is {most}"
+            remedy = f"submit with {_MAXIMUM_OPTIONS[resource](maximum)} or less; {_SEE_NODES}"
             raise RequestError("node_too_small", detail, remedy)
-    raise RequestError("node_too_small", f"no node has {_each(part)} together", _SEE_NODES)
+    raise RequestError("node_too_small", f"no node has {_per_node_text(part)} together", _SEE_NODES)
 
 
-def _check_device(nodes: NodeTable, part: Shape, meant: NDArray[np.bool_]) -> None:
-    """A device that it names, or one that is large enough for its share, is on some node that it may have."""
-    devices, most = part.selector.devices, int(nodes.gpus[meant].max())
-    if part.has_gpus and devices and sum(device < most for device in devices) < part.devices:
-        there = f"0 to {most - 1}" if most else "none"
+def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) -> None:
+    """Check that a named device, or one large enough for the share, exists on some eligible node."""
+    devices, max_gpus = part.selector.devices, int(nodes.gpus[eligible].max())
+    if part.has_gpus and devices and sum(device < max_gpus for device in devices) < part.devices:
+        existing = f"0 to {max_gpus - 1}" if max_gpus else "none"
         names = ", ".join(map(str, devices))
-        what = f"it names GPUs {names} and asks for {part.devices} of them; the nodes that it may have have: {there}"
-        raise RequestError("no_such_device", what, _SEE_NODES)
+        message = f"it names GPUs {names} and asks for {part.devices} of them; its eligible nodes have: {existing}"
+        raise RequestError("no_such_device", message, _SEE_NODES)
     if not part.gpu_memory_bytes:
         return
-    asked, best = format_bytes(part.gpu_memory_bytes), int(nodes.devices.memory_bytes[meant].max())
-    if not best:
-        what = f"it asks for {asked} of a GPU's memory, and no node says how much its GPUs have"
+    requested, maximum = format_bytes(part.gpu_memory_bytes), int(nodes.devices.memory_bytes[eligible].max())
+    if not maximum:
+        message = f"it asks for {requested} of a GPU's memory, and no node says how much its GPUs have"
         raise RequestError(
-            "gpu_too_small", what, "ask for a part of its compute: --gpu-milli 500; or say gpu_memory: 80Gi"
+            "gpu_too_small", message, "ask for a part of its compute: --gpu-milli 500; or say gpu_memory: 80Gi"
         )
-    if part.gpu_memory_bytes > best:
-        what = f"it asks for {asked} of a GPU's memory, and the most that a GPU has is {format_bytes(best)}"
-        raise RequestError("gpu_too_small", what, f"submit with --gpu-memory {best >> 20}Mi or less; {_SEE_NODES}")
+    if part.gpu_memory_bytes > maximum:
+        message = f"it asks for {requested} of a GPU's memory, and the most that a GPU has is {format_bytes(maximum)}"
+        raise RequestError(
+            "gpu_too_small", message, f"submit with --gpu-memory {maximum >> 20}Mi or less; {_SEE_NODES}"
+        )
 
 
-def _nobody_may(nodes: NodeTable, part: Shape) -> RequestError:
-    """No node has all the labels, a network and a type that it may have, and no taint that it does not tolerate."""
-    said = [f"name {' or '.join(part.selector.nodes)}"] if part.selector.nodes else []
-    said += [f"label {key}={value}" for key, value in part.selector.labels]
-    said += [f"label {' or '.join(map(str, part.selector.required))}"] * bool(part.selector.required)
-    said += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
-    said += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (part.gpu_type is not None)
-    tainted = [nodes.of_type(each.gpu_type) & nodes.meant(_bearing_all(each.selector)) for each in part.choices]
-    away = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
-    if not away:
-        return RequestError("node_too_small", f"no node has {', '.join(said)} together", _SEE_NODES)
-    taints = {taint: None for at in away for taint in nodes.nodes[at].taints if not part.selector.tolerates(taint)}
-    which = f"every node with {', '.join(said)}" if said else "every node"
+def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
+    """Return the error when no node matches all selectors: contradicting labels, networks and types, or taints."""
+    constraints = [f"name {' or '.join(part.selector.nodes)}"] if part.selector.nodes else []
+    constraints += [f"label {key}={value}" for key, value in part.selector.labels]
+    constraints += [f"label {' or '.join(map(str, part.selector.required))}"] * bool(part.selector.required)
+    constraints += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
+    constraints += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (
+        part.gpu_type is not None
+    )
+    tainted = [
+        nodes.of_type(choice.gpu_type) & nodes.meant(_tolerating_all(choice.selector)) for choice in part.choices
+    ]
+    tainted_nodes = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
+    if not tainted_nodes:
+        return RequestError("node_too_small", f"no node has {', '.join(constraints)} together", _SEE_NODES)
+    taints = {
+        taint: None
+        for index in tainted_nodes
+        for taint in nodes.nodes[index].taints
+        if not part.selector.tolerates(taint)
+    }
+    subject = f"every node with {', '.join(constraints)}" if constraints else "every node"
     remedy = f"name it in placement.tolerations; {_SEE_NODES}"
-    return RequestError("tainted", f"{which} has a taint: {', '.join(sorted(taints)[:4])}", remedy)
+    return RequestError("tainted", f"{subject} has a taint: {', '.join(sorted(taints)[:4])}", remedy)
 
 
-def _bearing_all(selector: Selector) -> Selector:
+def _tolerating_all(selector: Selector) -> Selector:
     return replace(selector, tolerations=("*",))
 
 
 def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
-    """Slices must have room, the smallest first; and one domain of a level that is required must hold all of it."""
+    """Check that all slices have room, smallest first, and that one domain of a required level holds all of it."""
     if part.slices.nodes == 1 and not layout.required:
         return
-    every = [nodes.capacities(choice, nodes.able(choice)) for choice in part.choices]
+    capacities = [nodes.capacities(choice, nodes.able(choice)) for choice in part.choices]
 
     def room(layout: Layout, slices: Slices) -> int:
-        return max(most(nodes, times, (layout, slices)) for times in every)
+        return max(most(nodes, times, (layout, slices)) for times in capacities)
 
     for slices in reversed(part.slices.layers):
-        need, total = part.nodes // slices.nodes, room(Layout(), slices) if slices.nodes > 1 else part.nodes
-        if total < need:
-            what = f"it needs {_counted(need, slices)}, {slices.where}, and there is room for {total}"
-            raise _too_few(what, room(Layout(), part.slices) * part.slices.nodes, "smaller slices")
-    need, best = part.nodes // part.slices.nodes, room(layout, part.slices) if layout.required else part.nodes
-    if best < need:
-        most_there = f"and the largest {layout.level} has room for {best}"
-        what = f"it needs {_counted(need, part.slices)} in one {layout.level}, {most_there}"
-        raise _too_few(what, best * part.slices.nodes, "--mode preferred")
+        needed, total = part.nodes // slices.nodes, room(Layout(), slices) if slices.nodes > 1 else part.nodes
+        if total < needed:
+            message = f"it needs {_count_text(needed, slices)}, {slices.where}, and there is room for {total}"
+            raise _too_few_nodes(message, room(Layout(), part.slices) * part.slices.nodes, "smaller slices")
+    needed, largest = part.nodes // part.slices.nodes, room(layout, part.slices) if layout.required else part.nodes
+    if largest < needed:
+        largest_text = f"and the largest {layout.level} has room for {largest}"
+        message = f"it needs {_count_text(needed, part.slices)} in one {layout.level}, {largest_text}"
+        raise _too_few_nodes(message, largest * part.slices.nodes, "--mode preferred")
 
 
-def _counted(need: int, slices: Slices) -> str:
-    plural = "s" * (need > 1)
-    return f"{need} node{plural}" if slices.nodes == 1 else f"{need} slice{plural} of {slices.nodes} nodes"
+def _count_text(needed: int, slices: Slices) -> str:
+    plural = "s" * (needed > 1)
+    return f"{needed} node{plural}" if slices.nodes == 1 else f"{needed} slice{plural} of {slices.nodes} nodes"
 
 
-def _too_few(what: str, fewer: int, otherwise: str) -> RequestError:
-    """With the most nodes that would do, if any would."""
-    remedy = f"--nodes {fewer} or fewer, or {otherwise}" if fewer else otherwise
-    return RequestError("too_few_nodes", what, f"submit with {remedy}; {_SEE_NODES}")
+def _too_few_nodes(message: str, fewer: int, alternative: str) -> RequestError:
+    """Return the error, suggesting the largest number of nodes that would do, if any would."""
+    remedy = f"--nodes {fewer} or fewer, or {alternative}" if fewer else alternative
+    return RequestError("too_few_nodes", message, f"submit with {remedy}; {_SEE_NODES}")
 
 
-def _each(part: Shape) -> str:
-    """What each node must have, in words."""
+def _per_node_text(part: Shape) -> str:
+    """Return what each node must have, as text."""
     parts = [f"a share of {part.share} of one GPU"] if part.has_share else []
-    parts += [SAY[resource](amount) for resource in _OF_NODE if (amount := getattr(part, resource))]
+    parts += [FORMATS[resource](amount) for resource in _NODE_RESOURCES if (amount := getattr(part, resource))]
     kinds = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
     return ", ".join(parts).replace("GPU", f"{kinds} GPU" if kinds else "GPU") or "nothing"

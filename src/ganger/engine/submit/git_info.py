@@ -1,6 +1,6 @@
-"""What git says of a directory that a job runs in, so that what ran can be told later. Called by `engine.submit.build`.
+"""The git state of a job's directory, as a record of what ran.
 
-Nothing here fails: without git, outside a repository, or when git takes too long, there is just less to tell.
+Nothing here fails: without git, outside a repository, or when git takes too long, less is recorded.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ from typing import IO, Final, NamedTuple
 TIMEOUT_S: Final = 5.0
 MAX_DIFF_BYTES: Final = 1 << 20
 
-# No program that the repository names is run, no lock is taken that another git could stumble over.
+# No program named by the repository is run, and no lock is taken that would make another git fail.
 _GIT: Final = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD")
 
 
 class GitState(NamedTuple):
-    """The commit that is checked out, whether files differ from it (new ones count), and how: at most 1 MiB of diff."""
+    """The commit checked out, whether files differ from it (new ones count), and at most 1 MiB of diff."""
 
     commit: str | None = None
     dirty: bool = False
@@ -28,23 +28,23 @@ class GitState(NamedTuple):
 
 
 def git_state(directory: Path) -> GitState:
-    """The state of the repository around `directory`; all empty when there is none, or no commit in it."""
-    here = directory.resolve()
-    # Path.exists raises where this user may not look.
-    if not any(os.path.exists(above / ".git") for above in (here, *here.parents)):  # noqa: PTH110
-        return GitState()  # a process would cost more than all the rest of a submission
+    """Return the state of the repository around `directory`; empty when there is none, or no commit in it."""
+    start = directory.resolve()
+    # Path.exists raises where this user has no permission.
+    if not any(os.path.exists(above / ".git") for above in (start, *start.parents)):  # noqa: PTH110
+        return GitState()  # starting git would cost more than the rest of the submission
     deadline_s = time.monotonic() + TIMEOUT_S
     commit, _ = _git(directory, ("rev-parse", "--verify", "HEAD"), 100, deadline_s)
     if not commit:
         return GitState()
-    changes, whole = _git(directory, ("status", "--porcelain", "--ignore-submodules=dirty"), 1, deadline_s)
+    status, is_complete = _git(directory, ("status", "--porcelain", "--ignore-submodules=dirty"), 1, deadline_s)
     diff, _ = _git(directory, _DIFF, MAX_DIFF_BYTES, deadline_s)
-    # Asked in vain is not clean.
-    return GitState(commit.decode().strip(), bool(changes) or not whole, diff)
+    # A status that failed does not mean clean.
+    return GitState(commit.decode().strip(), bool(status) or not is_complete, diff)
 
 
-def _git(directory: Path, arguments: tuple[str, ...], most_bytes: int, deadline_s: float) -> tuple[bytes, bool]:
-    """The first bytes that git prints, and whether it ran to its end or to that many."""
+def _git(directory: Path, arguments: tuple[str, ...], max_bytes: int, deadline_s: float) -> tuple[bytes, bool]:
+    """Return the first bytes that git prints, and whether it ran to its end or to that many."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         process = subprocess.Popen(
@@ -57,21 +57,21 @@ def _git(directory: Path, arguments: tuple[str, ...], most_bytes: int, deadline_
     except OSError:
         return b"", False
     with process:
-        printed = _read(process.stdout, most_bytes, deadline_s) if process.stdout else b""
-        if len(printed) < most_bytes:
+        printed = _read(process.stdout, max_bytes, deadline_s) if process.stdout else b""
+        if len(printed) < max_bytes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline_s - time.monotonic()))
         process.kill()
-    return printed, len(printed) == most_bytes or process.returncode == 0
+    return printed, len(printed) == max_bytes or process.returncode == 0
 
 
-def _read(output: IO[bytes], most_bytes: int, deadline_s: float) -> bytes:
-    """What comes, until it ends, is enough, or the time is over."""
+def _read(output: IO[bytes], max_bytes: int, deadline_s: float) -> bytes:
+    """Return the output until it ends, is enough, or the deadline has passed."""
     printed = b""
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
-        while len(printed) < most_bytes and selector.select(max(0.0, deadline_s - time.monotonic())):
-            chunk = os.read(output.fileno(), most_bytes - len(printed))
+        while len(printed) < max_bytes and selector.select(max(0.0, deadline_s - time.monotonic())):
+            chunk = os.read(output.fileno(), max_bytes - len(printed))
             if not chunk:
                 break
             printed += chunk

@@ -1,8 +1,7 @@
-"""Code out of a repository: fetched into a cache, the commit found, its files kept as a snapshot. Called by
-`engine.submit.build`.
+"""Code from a repository: fetched into a cache, the commit resolved, its files stored as a snapshot.
 
-git is never asked to prompt, to run what a repository names, or to speak another protocol than those of a spec. A
-repository is fetched whole once, then only what is new.
+git never prompts, never runs what a repository names, and speaks only the protocols that a spec allows. A repository is
+fetched whole once, then incrementally.
 """
 
 import fcntl
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ganger.engine.submit.code_snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
-from ganger.errors import RequestError, unwritable
+from ganger.errors import RequestError, write_error
 from ganger.model.job import GitCode
 from ganger.model.units import format_bytes
 
@@ -31,31 +30,33 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SETTINGS: Final = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "core.askPass=", "tar.umask=0022")
 
 
-class Fetched(NamedTuple):
-    """The commit that a ref is, and the name of the snapshot of its files."""
+class FetchedCode(NamedTuple):
+    """The commit of a ref, and the name of the snapshot of its files."""
 
     commit: str
     digest: str
 
 
-def fetch(code: GitCode, cache: Path, store: Path) -> Fetched:
-    """Bring `code` here. `cache` holds repositories, `store` snapshots. Refused: no_git, git_failed (cannot be reached,
-    or is none), no_such_ref, code_too_large, no_room."""
+def fetch(code: GitCode, cache: Path, store: Path) -> FetchedCode:
+    """Fetch `code`. `cache` holds repositories, `store` snapshots.
+
+    Raise RequestError: no_git, git_failed (unreachable, or not a repository), no_such_ref, code_too_large, no_room.
+    """
     repository = cache / hashlib.sha256(code.git.encode()).hexdigest()[:32]
     try:
-        with _alone(repository):
+        with _locked(repository):
             _git(repository, "init", "--quiet", "--bare", "--template=", ".")
-            commit = _commit(repository, code)
+            commit = _resolve_ref(repository, code)
             with tempfile.TemporaryDirectory(prefix=".export-", dir=cache) as directory:
                 _export(repository, commit, Path(directory))
-                return Fetched(commit, snapshot_whole(Path(directory), store))
+                return FetchedCode(commit, snapshot_whole(Path(directory), store))
     except OSError as error:
-        raise unwritable(Path(error.filename or cache), error) from None
+        raise write_error(Path(error.filename or cache), error) from None
 
 
 @contextmanager
-def _alone(repository: Path) -> Iterator[None]:
-    """Inside it nobody else fetches into this repository."""
+def _locked(repository: Path) -> Iterator[None]:
+    """Hold the lock of a repository: no other fetch into it runs meanwhile."""
     repository.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     repository.mkdir(mode=0o700, exist_ok=True)
     with (repository / "ganger.lock").open("w") as lock:
@@ -63,21 +64,21 @@ def _alone(repository: Path) -> Iterator[None]:
         yield
 
 
-def _commit(repository: Path, code: GitCode) -> str:
-    """The commit that the ref is, after fetching what is new; a commit that is here already needs no fetching."""
-    if _COMMIT.fullmatch(code.ref) and (found := _resolved(repository, code.ref)):
-        return found
+def _resolve_ref(repository: Path, code: GitCode) -> str:
+    """Return the commit of the ref, after fetching what is new; a commit in the cache needs no fetch."""
+    if _COMMIT.fullmatch(code.ref) and (commit := _resolve(repository, code.ref)):
+        return commit
     fetching = ("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-recurse-submodules", "--")
     failure = _git(repository, *fetching, code.git, *_REFS)
     if failure is not None:
-        raise _unreachable(code, failure)
+        raise _fetch_error(code, failure)
     names = (_HEAD,) if code.ref == "HEAD" else (f"refs/heads/{code.ref}", f"refs/tags/{code.ref}", code.ref)
     for name in names:
-        if found := _resolved(repository, name):
-            return found
-    # A commit that no branch or tag leads to: some servers give it when asked.
+        if commit := _resolve(repository, name):
+            return commit
+    # A commit that no branch or tag leads to: some servers send it by its hash.
     if _COMMIT.fullmatch(code.ref) and _git(repository, *fetching, code.git, code.ref) is None:
-        return _resolved(repository, code.ref) or code.ref
+        return _resolve(repository, code.ref) or code.ref
     raise RequestError(
         "no_such_ref",
         f"{code.git} has no branch, tag or commit {code.ref}",
@@ -85,9 +86,11 @@ def _commit(repository: Path, code: GitCode) -> str:
     )
 
 
-def _resolved(repository: Path, name: str) -> str | None:
-    """The commit that a name stands for here."""
-    with _started(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") as process:
+def _resolve(repository: Path, name: str) -> str | None:
+    """Return the commit of a name in the cache."""
+    with _running_git(
+        repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+    ) as process:
         printed, _ = _communicate(process)
     return printed.decode().strip() if process.returncode == 0 else None
 
@@ -95,23 +98,23 @@ def _resolved(repository: Path, name: str) -> str | None:
 def _export(repository: Path, commit: str, target: Path) -> None:
     """Write the files of a commit to `target`."""
     total_bytes = entries = 0
-    with _started(repository, "archive", "--format=tar", commit) as process:
+    with _running_git(repository, "archive", "--format=tar", commit) as process:
         try:
             with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
                 for member in archive:
                     total_bytes, entries = total_bytes + member.size, entries + 1
                     if total_bytes > MAX_BYTES or entries > MAX_ENTRIES:
-                        most = f"{format_bytes(MAX_BYTES)} or {MAX_ENTRIES:,} files are copied"
-                        raise RequestError("code_too_large", f"commit {commit[:12]} is too large: at most {most}")
+                        limit = f"{format_bytes(MAX_BYTES)} or {MAX_ENTRIES:,} files are copied"
+                        raise RequestError("code_too_large", f"commit {commit[:12]} is too large: at most {limit}")
                     archive.extract(member, target, filter="data")
         except tarfile.TarError as error:
-            why = f"commit {commit[:12]} cannot be copied: {error}"
-            raise RequestError("git_failed", why, "take what it names out of the repository") from None
+            message = f"commit {commit[:12]} cannot be copied: {error}"
+            raise RequestError("git_failed", message, "remove that file from the repository") from None
 
 
 def _git(repository: Path, *arguments: str) -> str | None:
-    """Run git; what it complained of when it failed. Refused when it takes too long."""
-    with _started(repository, *arguments) as process:
+    """Run git; return its error output when it failed. Raise RequestError when it takes too long."""
+    with _running_git(repository, *arguments) as process:
         _, complaint = _communicate(process)
     return complaint.decode(errors="replace").strip() if process.returncode else None
 
@@ -120,13 +123,13 @@ def _communicate(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     try:
         return process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        why = f"the repository did not come within {TIMEOUT_S:.0f} s"
-        raise RequestError("git_failed", why, "clone it, and name the directory in code:") from None
+        message = f"the repository did not come within {TIMEOUT_S:.0f} s"
+        raise RequestError("git_failed", message, "clone it, and name the directory in code:") from None
 
 
 @contextmanager
-def _started(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A git of its own session: whatever it has started is gone when this is left."""
+def _running_git(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run git in a session of its own, and kill the whole session on exit."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SSH_ASKPASS"))}
     environment |= {
         "GIT_ALLOW_PROTOCOL": PROTOCOLS,
@@ -159,7 +162,7 @@ def _started(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[byt
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _unreachable(code: GitCode, complaint: str) -> RequestError:
-    first = next(iter(complaint.splitlines()), "git failed")
-    why = f"{code.git} cannot be fetched: {first.removeprefix('fatal: ').strip()}"
-    return RequestError("git_failed", why, f"check that it is one you may read: git ls-remote {code.git}")
+def _fetch_error(code: GitCode, complaint: str) -> RequestError:
+    reason = next(iter(complaint.splitlines()), "git failed")
+    message = f"{code.git} cannot be fetched: {reason.removeprefix('fatal: ').strip()}"
+    return RequestError("git_failed", message, f"check that you may read it: git ls-remote {code.git}")

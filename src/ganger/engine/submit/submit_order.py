@@ -1,7 +1,4 @@
-"""What `after` means when jobs come in: in which order those of one file do, and whom a job still waits for.
-
-Called by `engine.submit.submit_service`, and by `wiring` where jobs come in as objects of a cluster.
-"""
+"""Dependencies at submission: the order of the jobs of one file, and the jobs that a job still waits for."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -9,59 +6,66 @@ from ganger.errors import RequestError
 from ganger.model.job import ENDED, After, GangState, JobSpec
 
 
-def in_order(specs: Sequence[JobSpec]) -> list[int]:
-    """Indices of `specs`, those that others come after first, else as written. Refused (bad_spec): a circle of jobs
-    that wait for each other, or a name in `after` that two of them have."""
+def submission_order(specs: Sequence[JobSpec]) -> list[int]:
+    """Return the indices of `specs`, dependencies first, else as written.
+
+    Raise RequestError (bad_spec) for a cycle, or a name in `after` that two of them have.
+    """
     indices: dict[str, list[int]] = {}
     for index, spec in enumerate(specs):
         indices.setdefault(spec.name, []).append(index)
     order: dict[int, None] = {}
     for first in range(len(specs)):
-        # Each on this path waits for the next. No recursion: a file may be one long chain.
-        path = {} if first in order else {first: _named(specs[first], indices)}
+        # Each job on this path waits for the next. No recursion: a file may be one long chain.
+        path = {} if first in order else {first: _dependencies(specs[first], indices)}
         while path:
-            index, named = next(reversed(path.items()))
-            behind = next((each for each in named if each not in order), None)
-            if behind is None:
+            index, dependencies = next(reversed(path.items()))
+            dependency = next((candidate for candidate in dependencies if candidate not in order), None)
+            if dependency is None:
                 order[index] = None
                 del path[index]
-            elif behind in path:
-                waiting = [*path, behind]
-                circle = " after ".join(specs[each].name for each in waiting[waiting.index(behind) :])
-                why = f"after: the jobs wait for each other: {circle}"
-                raise RequestError("bad_spec", why, "take one of them out of `after`")
+            elif dependency in path:
+                chain = [*path, dependency]
+                cycle = " after ".join(specs[candidate].name for candidate in chain[chain.index(dependency) :])
+                message = f"after: the jobs wait for each other: {cycle}"
+                raise RequestError("bad_spec", message, "take one of them out of `after`")
             else:
-                path[behind] = _named(specs[behind], indices)
+                path[dependency] = _dependencies(specs[dependency], indices)
     return [*order]
 
 
-def awaited(
-    all_of: Iterable[After], state_of: Callable[[str], GangState | None], together: Collection[str] = ()
+def pending_dependencies(
+    dependencies: Iterable[After], state_of: Callable[[str], GangState | None], together: Collection[str] = ()
 ) -> tuple[After, ...]:
-    """Those that have not ended; the jobs `together` are about to be submitted. state_of: of a job, by id; None of one
-    that is not there. Refused (cannot_come_true, 409) for one that ended otherwise than is asked."""
+    """Return the dependencies that have not ended.
+
+    together: jobs that are about to be submitted too.
+    state_of: returns the state of a job by id, None for a missing one.
+
+    Raise RequestError (cannot_come_true, 409) for one that can no longer be satisfied.
+    """
     live = []
-    for after in all_of:
+    for after in dependencies:
         if after.job in together:
             live.append(after)
             continue
         state = state_of(after.job)
         if state is None or (state in ENDED and not after.holds(state)):
-            became = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
-            why = f"after: {after.job} {became}, so it will never have {after.when}"
+            outcome = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
+            message = f"after: {after.job} {outcome}, so it will never have {after.when}"
             raise RequestError(
-                "cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}"
+                "cannot_come_true", message, f"take it out of `after`, or run it again: ganger retry {after.job}"
             )
         if state not in ENDED:
             live.append(after)
     return tuple(live)
 
 
-def _named(spec: JobSpec, indices: Mapping[str, Sequence[int]]) -> Iterator[int]:
-    """Indices of the jobs of the file that a job comes after."""
+def _dependencies(spec: JobSpec, indices: Mapping[str, Sequence[int]]) -> Iterator[int]:
+    """Yield the indices of the jobs of the file that a job comes after."""
     for after in spec.after:
-        named = indices.get(after.job, ())
-        if len(named) > 1:
-            why = f"after: {len(named)} jobs of the file have the name {after.job}"
-            raise RequestError("bad_spec", why, "give each its own name")
-        yield from named
+        matches = indices.get(after.job, ())
+        if len(matches) > 1:
+            message = f"after: {len(matches)} jobs of the file have the name {after.job}"
+            raise RequestError("bad_spec", message, "give each its own name")
+        yield from matches

@@ -1,4 +1,4 @@
-"""Routes of /events and /stream: the event log by the page, and as it grows."""
+"""Routes of /events and /stream: the event log by page, and as a stream."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,8 +11,8 @@ from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import EVENT_KINDS, Service
 from ganger.model.views.service_views import EventRow
-from ganger.rest.etags import Versioned
-from ganger.rest.responses import MAX_NUMBER, Served, encoded, event_page, reads, streamed
+from ganger.rest.etags import VersionParam
+from ganger.rest.responses import MAX_NUMBER, ServiceParam, encode_json, event_page, read_responses, text_responses
 from ganger.rest.stream_feed import StreamFeed
 
 router: Final = APIRouter(tags=["events"])
@@ -28,27 +28,29 @@ Kinds = Annotated[
 ]
 
 
-@router.get("/events", responses=reads(EventRow, many=True))
+@router.get("/events", responses=read_responses(EventRow, is_page=True))
 def list_events(
     *,
-    service: Served,
-    version: Versioned,
-    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
+    service: ServiceParam,
+    version: VersionParam,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to continue after")] = 0,
     gang: Gang = None,
     kinds: Kinds = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
 ) -> Response:
-    """The event log, oldest first."""
-    return version.answer(lambda: event_page(service, after, gang, limit, _listed(kinds)))
+    """Return the event log, oldest first."""
+    return version.respond(lambda: event_page(service, after, gang, limit, _split_kinds(kinds)))
 
 
-@router.get("/stream", responses=streamed("text/event-stream", "Server-sent events: `id` is seq, `data` an EventRow"))
+@router.get(
+    "/stream", responses=text_responses("text/event-stream", "Server-sent events: `id` is seq, `data` an EventRow")
+)
 async def stream_events(
     *,
     request: Request,
-    service: Served,
+    service: ServiceParam,
     after: Annotated[
-        int | None, Query(ge=0, le=MAX_NUMBER, description="seq to go on after; unset: only what comes")
+        int | None, Query(ge=0, le=MAX_NUMBER, description="seq to continue after; unset: only new events")
     ] = None,
     gang: Gang = None,
     kinds: Kinds = None,
@@ -56,50 +58,55 @@ async def stream_events(
         int | None, Header(ge=0, le=MAX_NUMBER, description="sent by a browser that reconnects")
     ] = None,
 ) -> Response:
-    """Everything that changes, as it changes. Resumes after Last-Event-ID, else `after`, without gap or repeat."""
+    """Stream every change, as it happens. Resumes after Last-Event-ID, else `after`, without gap or repeat."""
     start = last_event_id if last_event_id is not None else after
     if start is None:
         start = await run_in_threadpool(service.seq)
     state = request.app.state
-    frames = _Frames(service, state.feed, state.streamers, (gang, _listed(kinds)))
+    frames = _EventStream(service, state.feed, state.streamers, (gang, _split_kinds(kinds)))
     return StreamingResponse(frames.after(start), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-class _Frames:
+class _EventStream:
     """The stream of one subscriber."""
 
     def __init__(
-        self, service: Service, feed: StreamFeed, turns: CapacityLimiter, wanted: tuple[str | None, tuple[str, ...]]
+        self, service: Service, feed: StreamFeed, limiter: CapacityLimiter, filters: tuple[str | None, tuple[str, ...]]
     ) -> None:
-        self._service, self._feed, self._turns = service, feed, turns
-        self._gang, self._kinds = wanted
+        self._service, self._feed, self._limiter = service, feed, limiter
+        self._gang, self._kinds = filters
 
     async def after(self, seq: int) -> AsyncIterator[bytes]:
-        """Frames of what is wanted after `seq`. A comment comes first, so that the client knows it is connected, and
-        each time nothing has come for a while, so that whoever stands between does not hang up."""
+        """Yield frames of the matching events after `seq`.
+
+        A comment comes first, so that the client knows it is connected, and each time nothing has come for a while, so
+        that proxies do not close the connection.
+        """
         yield b": connected\n\n"
-        said_s = time.monotonic()
+        last_sent_s = time.monotonic()
         while not self._feed.closed:
-            frames, count, seq = await to_thread.run_sync(self._read, seq, limiter=self._turns)
+            frames, count, seq = await to_thread.run_sync(self._read, seq, limiter=self._limiter)
             if frames:
                 yield frames
-                said_s = time.monotonic()
-            elif time.monotonic() >= said_s + KEEP_ALIVE_S:
+                last_sent_s = time.monotonic()
+            elif time.monotonic() >= last_sent_s + KEEP_ALIVE_S:
                 yield b": still here\n\n"
-                said_s = time.monotonic()
+                last_sent_s = time.monotonic()
             if count < BATCH:
-                await self._feed.beyond(seq, said_s + KEEP_ALIVE_S - time.monotonic())
+                await self._feed.wait_beyond(seq, last_sent_s + KEEP_ALIVE_S - time.monotonic())
 
     def _read(self, seq: int) -> tuple[bytes, int, int]:
-        """Frames of the rows after `seq`, how many they are, and up to which all have been looked at: what is not
-        wanted is looked at once."""
+        """Return frames of the rows after `seq`, their number, and the seq up to which all rows have been read.
+
+        Rows that do not match are read once.
+        """
         newest = self._service.seq()
         rows = self._service.events(after=seq, gang=self._gang, kinds=self._kinds, limit=BATCH)
-        frames = b"".join(b"id: %d\ndata: %s\n\n" % (row.seq, encoded(row)) for row in rows)
+        frames = b"".join(b"id: %d\ndata: %s\n\n" % (row.seq, encode_json(row)) for row in rows)
         if len(rows) == BATCH:
             return frames, BATCH, rows[-1].seq
         return frames, len(rows), max(newest, seq, rows[-1].seq if rows else 0)
 
 
-def _listed(kinds: str | None) -> tuple[str, ...]:
+def _split_kinds(kinds: str | None) -> tuple[str, ...]:
     return tuple(kinds.split(",")) if kinds else ()

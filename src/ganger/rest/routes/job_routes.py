@@ -9,10 +9,19 @@ from pydantic import ConfigDict, Field
 from ganger.engine.service import JobFilter, Submission, label_terms
 from ganger.model.job import GangState
 from ganger.model.views.service_views import Explanation, JobRow, JobView
-from ganger.rest.body_types import Figures, Truth
-from ganger.rest.etags import Expected, Versioned
-from ganger.rest.proxy_identity import Asking
-from ganger.rest.responses import CHANGES, MAX_NUMBER, Served, answer, changed, documented, reads, shown
+from ganger.rest.body_types import StrictBool, StrictNumber
+from ganger.rest.etags import ExpectedSeq, VersionParam
+from ganger.rest.proxy_identity import CallerName
+from ganger.rest.responses import (
+    CHANGE_STATUSES,
+    MAX_NUMBER,
+    ServiceParam,
+    json_response,
+    read_responses,
+    response_docs,
+    run_change,
+    view_responses,
+)
 
 router: Final = APIRouter(tags=["jobs"])
 
@@ -39,23 +48,26 @@ Key = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class JobChange:
-    """What may be changed of a job; what is left out, or null, stays. Labels and notes also after its end."""
+    """The fields of a job that can be changed; omitted or null ones stay. Labels and notes also after its end."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY), Figures] | None = None
-    suspended: Truth | None = None
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY), StrictNumber] | None = None
+    suspended: StrictBool | None = None
     labels: Annotated[
         dict[Annotated[str, Field(pattern=_KEY)], Annotated[str, Field(pattern=_VALUE)] | None],
-        Field(description="added or replaced; null takes one away", json_schema_extra={"additionalProperties": False}),
+        Field(description="added or replaced; null removes one", json_schema_extra={"additionalProperties": False}),
     ] = field(default_factory=dict)
     notes: Annotated[str, Field(max_length=MAX_NOTES)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clone:
-    """What is to be otherwise in a job that is made from another: keys of a spec, laid over it, and the values of
-    secrets that only these name."""
+    """What differs in a job made from another.
+
+    overrides: keys of a spec, laid over it.
+    secrets: values of secrets that only these name.
+    """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -64,11 +76,11 @@ class Clone:
     request_id: str = ""
 
 
-@router.get("/jobs", responses=reads(JobRow, 400, 404, many=True))
+@router.get("/jobs", responses=read_responses(JobRow, 400, 404, is_page=True))
 def list_jobs(
     *,
-    service: Served,
-    version: Versioned,
+    service: ServiceParam,
+    version: VersionParam,
     state: Annotated[
         str | None, Query(pattern=STATES_PATTERN, description="only jobs in these states: pending,running")
     ] = None,
@@ -81,14 +93,16 @@ def list_jobs(
     ] = None,
     since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
     until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="submitted by then; Unix ms")] = None,
-    all: Annotated[bool, Query(description="every job, page by page; else what lives and what ended last")] = False,
+    all: Annotated[
+        bool, Query(description="every job, page by page; else live jobs and those that ended last")
+    ] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: Annotated[
         str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
     ] = None,
 ) -> Response:
-    """Jobs, newest first, for which everything that is asked for holds."""
-    wanted = JobFilter(
+    """Return jobs, newest first, that match all filters."""
+    job_filter = JobFilter(
         states=tuple(state.split(",")) if state else (),
         user=user,
         queue=queue,
@@ -97,19 +111,19 @@ def list_jobs(
         until_ms=until,
         labels=label_terms(labels or ""),
     )
-    return version.answer(lambda: service.jobs(wanted, everything=all, limit=limit, cursor=cursor))
+    return version.respond(lambda: service.jobs(job_filter, everything=all, limit=limit, cursor=cursor))
 
 
 @router.post(
     "/jobs",
     status_code=201,
-    responses=shown(JobView, *CHANGES, status=201, what="The job, accepted")
+    responses=view_responses(JobView, *CHANGE_STATUSES, status=201, what="The job, accepted")
     | {
         200: {
             "description": "With dryRun: what would happen. Else: the job that an earlier request with this key made",
             "content": {
                 "application/json": {
-                    "schema": {"anyOf": [{"$ref": f"#/components/schemas/{each}"} for each in ("DryRun", "JobView")]}
+                    "schema": {"anyOf": [{"$ref": f"#/components/schemas/{view}"} for view in ("DryRun", "JobView")]}
                 }
             },
         }
@@ -118,38 +132,42 @@ def list_jobs(
 async def submit_job(
     *,
     request: Request,
-    service: Served,
-    asking: Asking,
+    service: ServiceParam,
+    caller: CallerName,
     submission: Submission,
     dry_run: Annotated[
         Literal["plan"] | None, Query(alias="dryRun", description="say what would happen; nothing changes")
     ] = None,
     idempotency_key: Key = None,
 ) -> Response:
-    """Submit a job: 201. A repeat, with the same Idempotency-Key or request_id, gives the job of the first: 200;
-    another submission under the same key is refused: 409, request_id_reused. A key holds as long as its job is listed.
+    """Submit a job: 201.
+
+    A repeat, with the same Idempotency-Key or request_id, returns the job of the first: 200. Another submission under
+    the same key is refused: 409, request_id_reused. A key holds as long as its job is listed.
     """
-    asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
+    keyed = replace(submission, request_id=idempotency_key) if idempotency_key else submission
     if dry_run:
-        return answer(await changed(request, lambda: service.dry_run(asked, asking)))
-    job, is_new = await changed(request, lambda: service.submit(asked), submits=not _brings_code(asked))
-    return answer(job, 201 if is_new else 200)
+        return json_response(await run_change(request, lambda: service.dry_run(keyed, caller)))
+    job, is_new = await run_change(request, lambda: service.submit(keyed), submits=not _brings_code(keyed))
+    return json_response(job, 201 if is_new else 200)
 
 
 def _brings_code(submission: Submission) -> bool:
-    """Whether a snapshot, or a repository, may have to be waited for."""
-    return any("code" in (where or ()) for where in (submission.spec, submission.overrides, submission.spec_text))
+    """Return whether a snapshot, or a repository, may have to be waited for."""
+    return any("code" in (part or ()) for part in (submission.spec, submission.overrides, submission.spec_text))
 
 
-@router.get("/jobs/{id}", responses=reads(JobView, 404))
-def get_job(service: Served, version: Versioned, id: str) -> Response:
-    """A job in full, by id; or the newest job of that name."""
+@router.get("/jobs/{id}", responses=read_responses(JobView, 404))
+def get_job(service: ServiceParam, version: VersionParam, id: str) -> Response:
+    """Return a job in full, by id; or the newest job of that name."""
     job = service.job(id)
-    return version.answer(lambda: job, str(job.progress["t"]) if job.progress else "")
+    return version.respond(lambda: job, str(job.progress["t"]) if job.progress else "")
 
 
-@router.patch("/jobs/{id}", responses=shown(JobView, *CHANGES, 404, 412))
-async def patch_job(request: Request, service: Served, id: str, body: JobChange, expected: Expected) -> Response:
+@router.patch("/jobs/{id}", responses=view_responses(JobView, *CHANGE_STATUSES, 404, 412))
+async def patch_job(
+    request: Request, service: ServiceParam, id: str, body: JobChange, expected: ExpectedSeq
+) -> Response:
     """Change a live job's priority, suspend or resume it; change any job's labels and notes."""
 
     def change() -> JobView:
@@ -163,55 +181,60 @@ async def patch_job(request: Request, service: Served, id: str, body: JobChange,
                 service.describe(name, body.labels, body.notes)
         return service.job(name)
 
-    return answer(await changed(request, change))
+    return json_response(await run_change(request, change))
 
 
 @router.delete(
-    "/jobs/{id}", status_code=204, response_class=Response, responses=documented({}, 204, "It is gone", *CHANGES, 404)
+    "/jobs/{id}",
+    status_code=204,
+    response_class=Response,
+    responses=response_docs({}, 204, "It is deleted", *CHANGE_STATUSES, 404),
 )
-async def delete_job(request: Request, service: Served, id: str) -> Response:
-    """Take an ended job out of the listings, and its files off the disk."""
-    await changed(request, lambda: service.delete(id))
+async def delete_job(request: Request, service: ServiceParam, id: str) -> Response:
+    """Remove an ended job from the listings, and its files from the disk."""
+    await run_change(request, lambda: service.delete(id))
     return Response(status_code=204)
 
 
-@router.post("/jobs/{id}/stop", status_code=202, responses=shown(JobView, *CHANGES, 404, status=202))
-async def stop_job(request: Request, service: Served, id: str) -> Response:
-    """Ask for a job to end. It may have time to save its work first."""
-    return answer(await changed(request, lambda: service.stop(id)), 202)
+@router.post("/jobs/{id}/stop", status_code=202, responses=view_responses(JobView, *CHANGE_STATUSES, 404, status=202))
+async def stop_job(request: Request, service: ServiceParam, id: str) -> Response:
+    """Ask for a job to end. It may get time to save its work first."""
+    return json_response(await run_change(request, lambda: service.stop(id)), 202)
 
 
-_AGAIN: Final = shown(JobView, *CHANGES, 404, status=201, what="The new job") | shown(
-    JobView, what="The job that an earlier request with this key made"
-)
+_NEW_JOB_RESPONSES: Final = view_responses(
+    JobView, *CHANGE_STATUSES, 404, status=201, what="The new job"
+) | view_responses(JobView, what="The job that an earlier request with this key made")
 
 
-@router.post("/jobs/{id}/retry", status_code=201, responses=_AGAIN)
-async def retry_job(request: Request, service: Served, id: str, idempotency_key: Key = None) -> Response:
+@router.post("/jobs/{id}/retry", status_code=201, responses=_NEW_JOB_RESPONSES)
+async def retry_job(request: Request, service: ServiceParam, id: str, idempotency_key: Key = None) -> Response:
     """Run an ended job again, as a new job: the same spec, the same snapshot of its code."""
-    job, is_new = await changed(request, lambda: service.retry(id, request_id=idempotency_key or ""))
-    return answer(job, 201 if is_new else 200)
+    job, is_new = await run_change(request, lambda: service.retry(id, request_id=idempotency_key or ""))
+    return json_response(job, 201 if is_new else 200)
 
 
-@router.post("/jobs/{id}/clone", status_code=201, responses=_AGAIN)
-async def clone_job(request: Request, service: Served, id: str, body: Clone, idempotency_key: Key = None) -> Response:
-    """Make a new job from one that lives or has ended: its spec but for overrides, the same snapshot of its code."""
+@router.post("/jobs/{id}/clone", status_code=201, responses=_NEW_JOB_RESPONSES)
+async def clone_job(
+    request: Request, service: ServiceParam, id: str, body: Clone, idempotency_key: Key = None
+) -> Response:
+    """Submit a new job from a live or ended one: its spec with overrides, the same snapshot of its code."""
     key = idempotency_key or body.request_id
-    job, is_new = await changed(request, lambda: service.clone(id, body.overrides, body.secrets, request_id=key))
-    return answer(job, 201 if is_new else 200)
+    job, is_new = await run_change(request, lambda: service.clone(id, body.overrides, body.secrets, request_id=key))
+    return json_response(job, 201 if is_new else 200)
 
 
-@router.get("/jobs/{id}/explain", responses=shown(Explanation, 404))
-def explain_job(service: Served, id: str) -> Response:
-    """Why a job waits, for whom, until when at the latest, and what would start it now."""
-    return answer(service.explain(id))
+@router.get("/jobs/{id}/explain", responses=view_responses(Explanation, 404))
+def explain_job(service: ServiceParam, id: str) -> Response:
+    """Return why a job is pending, which jobs it waits for, its reserved start, and what would start it now."""
+    return json_response(service.explain(id))
 
 
-@router.get("/jobs/{id}/elements", responses=reads(JobRow, 400, 404, 409, many=True))
+@router.get("/jobs/{id}/elements", responses=read_responses(JobRow, 400, 404, 409, is_page=True))
 def list_elements(
     *,
-    service: Served,
-    version: Versioned,
+    service: ServiceParam,
+    version: VersionParam,
     id: str,
     state: Annotated[
         str | None, Query(pattern=STATES_PATTERN, description="only elements in these states: pending,running")
@@ -221,17 +244,20 @@ def list_elements(
         str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
     ] = None,
 ) -> Response:
-    """The elements of an array by their index, those that nobody has touched yet too."""
+    """Return the elements of an array by their index, also those without an event of their own."""
     states = state.split(",") if state else ()
-    return version.answer(lambda: service.elements(id, states=states, limit=limit, cursor=cursor))
+    return version.respond(lambda: service.elements(id, states=states, limit=limit, cursor=cursor))
 
 
-@router.post("/batches", status_code=201, responses=shown(JobView, *CHANGES, status=201, many=True))
+@router.post("/batches", status_code=201, responses=view_responses(JobView, *CHANGE_STATUSES, status=201, is_page=True))
 async def submit_batch(
-    request: Request, service: Served, submission: Submission, idempotency_key: Key = None
+    request: Request, service: ServiceParam, submission: Submission, idempotency_key: Key = None
 ) -> Response:
-    """Submit every job of a file of several documents, those that others come `after` first. Nothing is taken when one
-    of them is wrong. A repeat, with the same Idempotency-Key or request_id, gives the jobs of the first."""
-    asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
-    jobs = await changed(request, lambda: service.submit_all(asked))
-    return answer({"items": jobs, "next": None}, 201)
+    """Submit every job of a file of several documents, dependencies first.
+
+    Nothing is accepted when one of them is invalid. A repeat, with the same Idempotency-Key or request_id, returns the
+    jobs of the first.
+    """
+    keyed = replace(submission, request_id=idempotency_key) if idempotency_key else submission
+    jobs = await run_change(request, lambda: service.submit_all(keyed))
+    return json_response({"items": jobs, "next": None}, 201)

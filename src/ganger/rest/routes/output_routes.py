@@ -8,10 +8,20 @@ from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, RequestError
 from ganger.model.views.service_views import Entrance, EventRow, Samples, Stacks
-from ganger.rest.etags import Versioned
-from ganger.rest.responses import MAX_NUMBER, NDJSON, Served, answer, event_page, ndjson, reads, shown, streamed
+from ganger.rest.etags import VersionParam
+from ganger.rest.responses import (
+    MAX_NUMBER,
+    NDJSON,
+    ServiceParam,
+    event_page,
+    json_response,
+    ndjson,
+    read_responses,
+    text_responses,
+    view_responses,
+)
 from ganger.rest.stream_feed import StreamFeed
-from ganger.rest.token_gate import Local
+from ganger.rest.token_gate import LocalOnly
 
 router: Final = APIRouter()
 
@@ -20,50 +30,52 @@ MAX_RANKS: Final = 100_000
 _PART: Final = r"([0-9]{1,6}(-[0-9]{1,6})?|last)"
 
 
-@router.get("/jobs/{id}/events", tags=["jobs"], responses=reads(EventRow, 404, many=True))
+@router.get("/jobs/{id}/events", tags=["jobs"], responses=read_responses(EventRow, 404, is_page=True))
 def list_job_events(
-    service: Served,
-    version: Versioned,
+    service: ServiceParam,
+    version: VersionParam,
     id: str,
-    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to continue after")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
 ) -> Response:
-    """What happened to a job, oldest first."""
+    """Return the events of a job, oldest first."""
     name = service.find(id)
-    return version.answer(lambda: event_page(service, after, name, limit))
+    return version.respond(lambda: event_page(service, after, name, limit))
 
 
 @router.get(
-    "/jobs/{id}/metrics", tags=["jobs"], responses=streamed(NDJSON, "Lines {generation, rank, t, step, metrics}", 404)
+    "/jobs/{id}/metrics",
+    tags=["jobs"],
+    responses=text_responses(NDJSON, "Lines {generation, rank, t, step, metrics}", 404),
 )
-def read_metrics(service: Served, id: str) -> Response:
-    """Every report of rank 0, oldest first."""
+def read_metrics(service: ServiceParam, id: str) -> Response:
+    """Return every report of rank 0, oldest first."""
     return StreamingResponse(ndjson(service.metrics(id)), media_type=NDJSON)
 
 
-@router.get("/jobs/{id}/stacks", tags=["jobs"], responses=shown(Stacks, 404))
+@router.get("/jobs/{id}/stacks", tags=["jobs"], responses=view_responses(Stacks, 404))
 def read_stacks(
-    service: Served,
+    service: ServiceParam,
     id: str,
     attempt: Annotated[
         int | None, Query(ge=1, le=MAX_NUMBER, description="a generation; unset: the newest that has them")
     ] = None,
 ) -> Response:
-    """Where every rank was when the job was found standing still."""
-    return answer(service.stacks(id, attempt))
+    """Return the stacks of every rank, recorded when a hang of the job was detected."""
+    return json_response(service.stacks(id, attempt))
 
 
 @router.get(
     "/jobs/{id}/logs",
     tags=["jobs"],
-    responses=streamed(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e", 404, 409),
+    responses=text_responses(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e", 404, 409),
 )
 def read_logs(
     *,
     request: Request,
-    service: Served,
+    service: ServiceParam,
     id: str,
-    follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
+    follow: Annotated[bool, Query(description="continue until the job has ended")] = False,
     rank: Annotated[
         str | None,
         Query(
@@ -81,7 +93,7 @@ def read_logs(
     until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not after; Unix ms")] = None,
     tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only that many of the last lines")] = None,
 ) -> Response:
-    """What ranks wrote, in order of time."""
+    """Return the output of ranks, in order of time."""
     query = LogQuery(
         job=service.find(id),
         ranks=_ranks(rank),
@@ -96,13 +108,13 @@ def read_logs(
         tail=tail,
     )
     feed: StreamFeed = request.app.state.feed
-    found = service.follow(query) if follow else service.lines(query)  # refused while there is no answer yet
-    lines = feed.follow(lambda: _wire(found)) if follow else ndjson(_wire(found))
+    log_lines = service.follow(query) if follow else service.lines(query)  # raises before the response has started
+    lines = feed.follow(lambda: _line_dicts(log_lines)) if follow else ndjson(_line_dicts(log_lines))
     return StreamingResponse(lines, media_type=NDJSON)
 
 
-def _wire(lines: Any) -> Any:
-    """Log lines as the wire has them."""
+def _line_dicts(lines: Any) -> Any:
+    """Yield log lines as they are sent."""
     for line in lines:
         yield line and {
             "t": line.at_ms,
@@ -114,7 +126,7 @@ def _wire(lines: Any) -> Any:
 
 
 def _ranks(text: str | None) -> tuple[int, ...] | None:
-    """Ranks from `0,3-5,last`, -1 for the last; None for the default and for all."""
+    """Return the ranks of `0,3-5,last`, -1 for the last; None for the default and for all."""
     if text is None or text == "all":
         return None
     ranks = [-1] if "last" in text else []
@@ -125,22 +137,28 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
     return tuple(sorted(set(ranks)))
 
 
-@router.get("/samples", tags=["presence"], responses=shown(Samples))
-def read_samples(service: Served) -> Response:
-    """What every rank that runs uses of processors, memory and GPUs, measured now: it may take a quarter of a second.
-    It is kept nowhere."""
-    return answer(service.presence.samples())
+@router.get("/samples", tags=["presence"], responses=view_responses(Samples))
+def read_samples(service: ServiceParam) -> Response:
+    """Return the processor, memory and GPU usage of every running rank, measured now.
+
+    It may take a quarter of a second. Nothing is stored.
+    """
+    return json_response(service.live_usage.samples())
 
 
-@router.get("/jobs/{id}/entrance", tags=["presence"], responses=shown(Entrance, 404, 409), dependencies=[Local])
+@router.get(
+    "/jobs/{id}/entrance", tags=["presence"], responses=view_responses(Entrance, 404, 409), dependencies=[LocalOnly]
+)
 def get_entrance(
-    service: Served,
+    service: ServiceParam,
     id: str,
     rank: Annotated[
         int | None, Query(ge=0, le=999_999, description="unset: the first on the node, else rank 0")
     ] = None,
     node: Annotated[str | None, Query(description="a node that the job runs on")] = None,
 ) -> Response:
-    """How to run a command beside a rank, with its variables and in its directory: what `ganger exec` starts. Only over
-    the unix socket."""
-    return answer(service.presence.entrance(id, rank=rank, node=node))
+    """Return how to run a command beside a rank, with its variables and in its directory, as `ganger exec` does.
+
+    Only over the unix socket.
+    """
+    return json_response(service.live_usage.entrance(id, rank=rank, node=node))

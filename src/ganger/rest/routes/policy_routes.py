@@ -1,4 +1,4 @@
-"""Routes of /policy: the document that says how the cluster is given out, its versions, and what another would change.
+"""Routes of /policy: the policy document of the cluster, its versions, and what another one would change.
 
 A document is sent as text (YAML or JSON; errors have line and column), as a mapping, or as the number of a version.
 """
@@ -12,20 +12,27 @@ from pydantic import ConfigDict, Field
 from ganger.engine.service import Proposal
 from ganger.model.queue import MAX_FIGURE
 from ganger.model.views.service_views import PolicyTrial, PolicyVersion, PolicyView
-from ganger.rest.body_types import Figures, Truth
-from ganger.rest.etags import Versioned
-from ganger.rest.responses import CHANGES, Served, answer, changed, reads, shown
+from ganger.rest.body_types import StrictBool, StrictNumber
+from ganger.rest.etags import VersionParam
+from ganger.rest.responses import (
+    CHANGE_STATUSES,
+    ServiceParam,
+    json_response,
+    read_responses,
+    run_change,
+    view_responses,
+)
 
 router: Final = APIRouter(prefix="/policy", tags=["policy"])
 
 MAX_TEXT: Final = 1 << 20
 MAX_NOTE: Final = 1_000
-Number = Annotated[int, Field(ge=0, le=MAX_FIGURE), Figures]
+Number = Annotated[int, Field(ge=0, le=MAX_FIGURE), StrictNumber]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyBody:
-    """A policy document: exactly one of text, document and version (an earlier one). `filename` is what errors name."""
+    """A policy document: exactly one of text, document and version (an earlier one). `filename` is for errors."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -36,13 +43,13 @@ class PolicyBody:
 
     @property
     def proposal(self) -> Proposal:
-        """The same for the service."""
+        """The proposal for the service."""
         return Proposal(text=self.text, filename=self.filename, document=self.document, version=self.version)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(PolicyBody):
-    """A document, and the version that it is compared with: without it, the one in force."""
+    """A document, and the version to compare it with, by default the one in force."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -51,32 +58,35 @@ class Comparison(PolicyBody):
 
 @dataclass(frozen=True, kw_only=True)
 class Application(PolicyBody):
-    """A document that is to be in force. `if_version`: only if that version is in force until then; `force`: though it
-    strands live jobs."""
+    """A document to put in force.
+
+    if_version: only if that version is still in force.
+    force: even if it strands live jobs.
+    """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     note: Annotated[str, Field(max_length=MAX_NOTE)] = ""
-    force: Truth = False
+    force: StrictBool = False
     if_version: Number | None = None
 
 
-@router.get("", responses=reads(PolicyView))
-def get_policy(service: Served, version: Versioned) -> Response:
-    """The document in force, with its version, who applied it and when."""
-    return version.answer(service.policy)
+@router.get("", responses=read_responses(PolicyView))
+def get_policy(service: ServiceParam, version: VersionParam) -> Response:
+    """Return the document in force, with its version, author and time."""
+    return version.respond(service.policy)
 
 
 @router.put(
     "",
-    responses=shown(PolicyView, *CHANGES, 404)
+    responses=view_responses(PolicyView, *CHANGE_STATUSES, 404)
     | {
         200: {
             "description": "The document, in force. With dryRun: what it would change",
             "content": {
                 "application/json": {
                     "schema": {
-                        "anyOf": [{"$ref": f"#/components/schemas/{each}"} for each in ("PolicyTrial", "PolicyView")]
+                        "anyOf": [{"$ref": f"#/components/schemas/{view}"} for view in ("PolicyTrial", "PolicyView")]
                     }
                 }
             },
@@ -86,39 +96,43 @@ def get_policy(service: Served, version: Versioned) -> Response:
 async def put_policy(
     *,
     request: Request,
-    service: Served,
+    service: ServiceParam,
     body: Application,
     dry_run: Annotated[
-        Literal["plan"] | None, Query(alias="dryRun", description="say what the next round would do; nothing changes")
+        Literal["plan"] | None,
+        Query(alias="dryRun", description="return what the next cycle would do; nothing changes"),
     ] = None,
 ) -> Response:
-    """Put a document in force, whole, from the next round on. One that would strand live jobs is refused with their
-    names unless it is forced; one that changes nothing makes no version."""
+    """Put a whole document in force, from the next cycle on.
+
+    One that would strand live jobs is refused with their names unless it is forced; one that changes nothing makes no
+    version.
+    """
     proposal = body.proposal
     if dry_run:
-        return answer(await changed(request, lambda: service.try_policy(proposal)))
+        return json_response(await run_change(request, lambda: service.try_policy(proposal)))
 
     def change() -> PolicyView:
         return service.apply_policy(proposal, force=body.force, note=body.note, if_version=body.if_version)
 
-    return answer(await changed(request, change))
+    return json_response(await run_change(request, change))
 
 
-@router.post("/diff", responses=shown(PolicyTrial, *CHANGES, 404))
-async def diff_policy(request: Request, service: Served, body: Comparison) -> Response:
-    """What a document would change, and which live jobs it would strand. Nothing changes."""
-    return answer(await changed(request, lambda: service.diff_policy(body.proposal, body.against)))
+@router.post("/diff", responses=view_responses(PolicyTrial, *CHANGE_STATUSES, 404))
+async def diff_policy(request: Request, service: ServiceParam, body: Comparison) -> Response:
+    """Return what a document would change, and which live jobs it would strand. Nothing changes."""
+    return json_response(await run_change(request, lambda: service.diff_policy(body.proposal, body.against)))
 
 
-@router.get("/versions", responses=reads(PolicyVersion, many=True))
-def list_policy_versions(service: Served, version: Versioned) -> Response:
-    """Every version of the document that is kept, the newest first: who, when, and what it changed."""
-    return version.answer(lambda: {"items": service.policy_versions(), "next": None})
+@router.get("/versions", responses=read_responses(PolicyVersion, is_page=True))
+def list_policy_versions(service: ServiceParam, version: VersionParam) -> Response:
+    """Return every version of the document that is kept, newest first: author, time, and changes."""
+    return version.respond(lambda: {"items": service.policy_versions(), "next": None})
 
 
-@router.get("/versions/{number}", responses=reads(PolicyView, 404))
+@router.get("/versions/{number}", responses=read_responses(PolicyView, 404))
 def get_policy_version(
-    service: Served, version: Versioned, number: Annotated[int, Path(ge=0, le=MAX_FIGURE)]
+    service: ServiceParam, version: VersionParam, number: Annotated[int, Path(ge=0, le=MAX_FIGURE)]
 ) -> Response:
-    """One version of the document."""
-    return version.answer(lambda: service.policy(number))
+    """Return one version of the document."""
+    return version.respond(lambda: service.policy(number))

@@ -14,7 +14,7 @@ from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import Image, State
-from ganger.engine.eventlog.stream_log import StreamLogWithReasons
+from ganger.engine.eventlog.stream_log import ReasonStreamLog
 from ganger.engine.submit import quota_check
 from ganger.errors import RequestError
 from ganger.model import event as e
@@ -93,7 +93,7 @@ def simulate_log(run: LogRun, *readers: Reader) -> Outcome:
         schedule=schedule,
         until_ms=_until_ms(run),
         history_of=job_history,
-        log=StreamLogWithReasons,
+        log=ReasonStreamLog,
         findings=findings.all(),
     )
     return simulate(simulation, *readers)

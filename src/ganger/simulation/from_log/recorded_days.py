@@ -15,7 +15,7 @@ from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.log_snapshot import reading
+from ganger.engine.eventlog.log_snapshot import open_snapshot
 from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState
@@ -81,7 +81,7 @@ def read_days(path: Path, *readers: Callable[[e.Stamped], None], since_ms: int |
 
     RequestError: it is no log, it is damaged, or it has no jobs.
     """
-    with reading(path) as log:
+    with open_snapshot(path) as log:
         days = extract_days(log, str(path), *readers, since_ms=since_ms)
     if not days.histories:
         period, remedy = "while it was kept", "ganger ls"
@@ -95,12 +95,12 @@ def extract_days(
     log: EventLog, path: str, *readers: Callable[[e.Stamped], None], since_ms: int | None = None
 ) -> RecordedDays:
     """Return the days of a log that is open."""
-    last, before = log.last_seq(), log.earliest() - 1
+    last, before = log.last_seq(), log.first_replayable() - 1
     if since_ms is not None:
         before = max(before, log.before(log.last_ms() - since_ms))
     state = log.restore(before)
     reader = _LogReader(state, *readers)
-    for row in log.each(state.seq, last):
+    for row in log.iter_rows(state.seq, last):
         reason = row.event.why if isinstance(row.event, e.Unreadable) else refusal(state, row.event)
         if reason is not None:
             raise RequestError(

@@ -24,7 +24,7 @@ from ganger.launcher_server.dispatcher import Dispatcher, send_stop
 from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import Job
-from ganger.ports import Compose, LiveGeneration, Report
+from ganger.ports import LaunchPlanner, LiveGeneration, Report
 
 STALE_AFTER_S: Final = 30.0
 """How long the pods of a generation that is over may take to end by themselves."""
@@ -43,7 +43,7 @@ class GangRuntime:
         attempt: AttemptPods,
         bootstrap: PodBootstrap,
         cache: ClusterCache,
-        compose: Compose,
+        compose: LaunchPlanner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._attempt, self._bootstrap, self._cache = attempt, bootstrap, cache

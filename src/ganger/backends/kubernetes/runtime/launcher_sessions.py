@@ -18,7 +18,7 @@ from ganger.launcher_server.listener import LauncherListener
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Stop
-from ganger.ports import Compose, LaunchPlan
+from ganger.ports import LaunchPlan, LaunchPlanner
 
 GenerationCallback = Callable[[Generation, str], None]
 """Called with a generation and a node of it."""
@@ -39,7 +39,7 @@ class LauncherSessions:
         self,
         state: RuntimeState,
         bootstrap: PodBootstrap,
-        compose: Compose,
+        compose: LaunchPlanner,
         disconnected: GenerationCallback,
         rejected: GenerationCallback,
     ) -> None:

@@ -1,0 +1,121 @@
+"""The part of the service about the output of jobs: see `engine.service`, which inherits these methods.
+
+A query for something that never existed is an error, not an empty log.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.query.job_lookup import find_job, stored_job
+from ganger.errors import RequestError
+from ganger.model.job import ENDED, JobSpec, typed
+from ganger.model.views.service_views import JobRow, Stacks
+from ganger.patterns import PatternError, pattern
+from ganger.ports import Backend, LogLine, LogQuery
+
+
+class OutputService:
+    """The service's methods for logs, metrics and stacks. Safe from any thread."""
+
+    _loop: Loop
+    _log: EventLog
+    _backend: Backend
+
+    def lines(self, query: LogQuery) -> Iterator[LogLine]:
+        """Return what ranks of a job have written so far. `query.job` is an id.
+
+        Raise RequestError (no_such_attempt, no_such_rank, no_such_role, no_such_node; 404) when the job never had them,
+        and (bad_pattern) for an invalid `grep`.
+        """
+        self._check_log_query(query, may_come=False)
+        return self._backend.lines(query)
+
+    def follow(self, query: LogQuery) -> Iterator[LogLine | None]:
+        """Return the lines so far and those to come, until the job has ended; None from time to time while idle.
+
+        Waits for an attempt that may still start.
+        """
+        self._check_log_query(query, may_come=True)
+        return self._backend.follow(query, self._end_detector(query.job))
+
+    def metrics(self, text: str) -> Iterator[dict[str, Any]]:
+        """Return every report of rank 0, oldest first."""
+        return self._backend.metrics(find_job(self._log, text))
+
+    def stacks(self, text: str, attempt: int | None = None) -> Stacks:
+        """Return the stacks recorded when a hang of an attempt was detected: the newest such, or the one named.
+
+        Raise RequestError (no_stacks, no_such_attempt; 404).
+        """
+        row = stored_job(self._log, find_job(self._log, text))[0]
+        check_attempt(attempt or 1, row)
+        for generation in (attempt,) if attempt else range(row.generation, 0, -1):
+            if stacks := self._backend.stacks(row.id, generation):
+                return stacks
+        subject = f"attempt {attempt} of {row.id}" if attempt else row.id
+        detail = f"no hang of {subject} was detected: stacks are recorded only then"
+        raise RequestError("no_stacks", detail, f"ganger get {typed(row.id)}", 404)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _check_log_query(self, query: LogQuery, *, may_come: bool) -> None:
+        """Check that the job has what is queried; a future attempt is accepted only if it `may_come`."""
+        row, _, _, job = stored_job(self._log, query.job)
+        if row.elements is not None:
+            last = job.element(job.spec.array.indices[-1] if job.spec.array else 0)
+            raise RequestError(
+                "is_array", f"{row.id} is an array: each element has logs of its own", f"ganger logs '{last.id}'"
+            )
+        with self._loop.view() as state:
+            names = state.nodes.names
+        check_log_query(query, row, job.spec, names, may_come=may_come)
+
+    def _end_detector(self, id: str) -> Callable[[], bool]:
+        """Return a function that tells whether a job has ended, or is gone; it reads only after new events."""
+        last_seq, has_ended = -1, False
+
+        def ended() -> bool:
+            nonlocal last_seq, has_ended
+            if not has_ended and (newest := self._loop.wait(-1, 0)) != last_seq:
+                stored = self._log.job(id)
+                last_seq, has_ended = newest, stored is None or stored[0].state in ENDED
+            return has_ended
+
+        return ended
+
+
+def check_log_query(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str], *, may_come: bool) -> None:
+    """Raise RequestError when a query is invalid for a job.
+
+    That is (no_such_attempt, no_such_rank, no_such_role, no_such_node; 404) when the job never had them, `nodes` being
+    those of the cluster, or (bad_pattern, 409). A future attempt is accepted only if it `may_come`.
+    """
+    check_attempt(query.generation or query.first or row.generation, row, may_come=may_come)
+    last = spec.processes - 1
+    missing = [rank for rank in query.ranks or () if rank > last]
+    if missing:
+        has = f"ranks 0 to {last}" if last else "rank 0 alone"
+        remedy = f"ganger logs {typed(row.id)} --rank all"
+        raise RequestError("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
+    if query.role is not None and query.role not in spec.order:
+        has = " and ".join(spec.order)
+        remedy = f"ganger logs {typed(row.id)} --role {spec.order[0]}"
+        raise RequestError("no_such_role", f"{row.id} has the roles {has}, and no role {query.role}", remedy, 404)
+    if query.node is not None and query.node not in (*nodes, *row.nodes):
+        raise RequestError("no_such_node", f"there is no node {query.node}", "ganger node", 404)
+    if query.grep is not None:
+        try:
+            pattern(query.grep)
+        except PatternError as error:
+            message = f"{query.grep[:80]!r} is not a regular expression: {error}"
+            raise RequestError("bad_pattern", message, "put \\ before a character that stands for itself") from None
+
+
+def check_attempt(attempt: int, row: JobRow, *, may_come: bool = False) -> None:
+    """Raise RequestError (no_such_attempt, 404) unless the job has had the attempt, or it `may_come`."""
+    if attempt > row.generation and not (may_come and row.state not in ENDED):
+        had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
+        detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
+        raise RequestError("no_such_attempt", detail, f"ganger get {typed(row.id)}", 404)
