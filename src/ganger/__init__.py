@@ -1,4 +1,4 @@
-"""ganger runs distributed AI training: a whole gang starts or nothing, and comes back when something breaks.
+"""ganger runs distributed AI training: a gang starts as a whole or not at all, and restarts after failures.
 
     import ganger
 
@@ -6,8 +6,8 @@
     for line in job.logs(follow=True):
         print(line)
 
-Importing this package costs nothing on purpose: the command line and the rank runtime start from it, under Python 3.8
-or later. The names of the SDK are fetched when they are used; __init__.pyi tells type checkers of them.
+Importing this package is cheap on purpose: the command line and the launcher of the ranks start from it, under Python
+3.8 or later. The names of the SDK are imported on first use; __init__.pyi declares them for type checkers.
 """
 
 __version__ = "0.1.0"
@@ -40,7 +40,7 @@ _HOMES = {
     "task": "sdk.tasks",
     "wait": "sdk.shortcuts",
 }
-"""The module below `ganger` that each name comes from."""
+"""The module below `ganger` that defines each name."""
 __all__ = [*_HOMES]  # noqa: PLE0604 - which are strings
 
 

@@ -10,7 +10,8 @@ from ganger.engine.policy_doc.trial_run import find_stranded, run_trial
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan
-from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resources
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.placement_spec import Placement
 from ganger.model.policy import Level, PolicyDocument, document_of
 from ganger.model.terms import REQUIRED
 from ganger.model.units import GIB_BYTES

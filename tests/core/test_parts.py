@@ -10,7 +10,8 @@ from ganger.core.undo import Undo
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare
-from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Role
+from ganger.model.job import GpuRequest, JobSpec, Resources, Role
+from ganger.model.placement_spec import Placement
 from ganger.model.shape import Shape
 
 CPU = Resources(cpu_milli=1_000)

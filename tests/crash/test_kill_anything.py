@@ -51,7 +51,9 @@ def test_a_fault_after_the_end_of_the_job_changes_nothing() -> None:
     world = VirtualCluster(nodes(2, 2), {"a-0": Behaviour(steps=3, stagger_ms=5_000)})
     world.at(0, submit("a-0", 2, 1))
     runs_ms = Behaviour().startup_ms + 5_000
-    world.inject_failure(runs_ms + 3_000 + 2_500, "a-0", ScriptedFailure(generation=0, cause=Cause.LAUNCHER_LOST, node=0))
+    world.inject_failure(
+        runs_ms + 3_000 + 2_500, "a-0", ScriptedFailure(generation=0, cause=Cause.LAUNCHER_LOST, node=0)
+    )
     log = EventLog(MEMORY)
     loop = played(world, log)
     assert Oracle().read(log.iter_rows(0, log.last_seq())).lives["a-0"].state == "succeeded"

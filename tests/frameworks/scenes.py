@@ -1,8 +1,8 @@
 """Gangs as frameworks see them: two nodes with two processes each, and one of several roles."""
 
-from ganger.framework_api.rank_environment import Placed, PlacedNode
+from ganger.framework_api.rank_environment import PlacedGang, PlacedNode
 
-FOUR = Placed(
+FOUR = PlacedGang(
     job_id="bert-7f3a",
     job_uid="bert-7f3a",
     job_name="bert",
@@ -20,14 +20,14 @@ FOUR = Placed(
 """Two nodes with two processes each, and two devices."""
 
 
-def with_roles(*roles: str) -> Placed:
+def with_roles(*roles: str) -> PlacedGang:
     """A process of each role, two of the second, on two nodes in turn."""
     names = [roles[0], roles[1], roles[1], *roles[2:]]
     nodes = tuple(
         PlacedNode(name=f"n{rank % 2 + 1}", address=f"10.0.0.{rank % 2 + 1}", ranks=(rank,), role=role, cpu_milli=1000)
         for rank, role in enumerate(names)
     )
-    return Placed(
+    return PlacedGang(
         job_id="bert-7f3a",
         job_uid="bert-7f3a",
         job_name="bert",

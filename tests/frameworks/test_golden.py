@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.framework_api.rank_environment import Placed
+from ganger.framework_api.rank_environment import PlacedGang
 from ganger.registry import frameworks, plugin_attribute
 from tests.frameworks.scenes import FOUR, with_roles
 
@@ -22,7 +22,7 @@ ROLES = {
 COMMAND = ("python", "train.py", "--lr", "1e-3")
 
 
-def table(framework: str, placed: Placed, argv: tuple[str, ...]) -> str:
+def table(framework: str, placed: PlacedGang, argv: tuple[str, ...]) -> str:
     """What the framework makes of a gang, as the golden files have it."""
     module = frameworks()[framework]
     started = placed.started_by(plugin_attribute(module, "PER"))
@@ -36,7 +36,7 @@ def table(framework: str, placed: Placed, argv: tuple[str, ...]) -> str:
     return "\n".join([*lines, *_files(framework, placed)]) + "\n"
 
 
-def _plain(placed: Placed) -> dict[int, dict[str, str]]:
+def _plain(placed: PlacedGang) -> dict[int, dict[str, str]]:
     return {rank: frameworks()["plain"].rank_environment(placed, rank) for rank in range(placed.world_size)}
 
 
@@ -59,12 +59,12 @@ def _grouped(name: str, values: dict[int, str], everybody: tuple[int, ...]) -> l
     return rows
 
 
-def _argv(framework: str, placed: Placed, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+def _argv(framework: str, placed: PlacedGang, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
     command: tuple[str, ...] = plugin_attribute(frameworks()[framework], "rank_command")(placed, rank, argv)
     return command
 
 
-def _files(framework: str, placed: Placed) -> list[str]:
+def _files(framework: str, placed: PlacedGang) -> list[str]:
     return [
         f"\n--- {name}\n{text.rstrip()}"
         for name, text in plugin_attribute(frameworks()[framework], "files")(placed).items()

@@ -19,13 +19,12 @@ from ganger.model.job import (
     JobSpec,
     Limits,
     Origin,
-    Placement,
     Resources,
     Retry,
     Role,
     Rule,
-    Slice,
 )
+from ganger.model.placement_spec import Placement, Slice
 from ganger.model.policy import SCORES, TIES, GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS

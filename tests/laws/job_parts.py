@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from ganger.model.job import JobSpec, Placement, Resources
+from ganger.model.job import JobSpec, Resources
+from ganger.model.placement_spec import Placement
 
 RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
 """Resources that quota counts."""

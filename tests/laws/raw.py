@@ -11,7 +11,7 @@ from fractions import Fraction
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
-from ganger.model.job import GangState, Job, JobSpec, array_of
+from ganger.model.job import GangState, Job, JobSpec, split_element_id
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from tests.laws.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
 from tests.laws.on_devices import times_on
@@ -135,7 +135,7 @@ class RawFacts:
 
     def split(self, name: str) -> None:
         """Make an array element a gang of its own, if it is not."""
-        parts = array_of(name)
+        parts = split_element_id(name)
         if parts is None or parts[1] not in self.rest.get(parts[0], ()):
             return
         self.jobs[name] = self.job(name)
@@ -151,7 +151,7 @@ class RawFacts:
         """Return a gang's job, also that of an element which is no gang yet."""
         if name in self.jobs:
             return self.jobs[name]
-        array, index = array_of(name) or ("", 0)
+        array, index = split_element_id(name) or ("", 0)
         assert index in self.rest[array]
         return replace(self.jobs[array], id=name, array=array, index=index)
 
@@ -168,7 +168,7 @@ class RawFacts:
     def is_full(self, job: Job) -> bool:
         """Return whether as many elements of the job's array have nodes as may."""
         limit, array = job.spec.array.limit if job.spec.array else None, job.array or job.id
-        return limit is not None and sum((array_of(gang) or ("",))[0] == array for gang in self.starts) >= limit
+        return limit is not None and sum((split_element_id(gang) or ("",))[0] == array for gang in self.starts) >= limit
 
     def _handle_request(self, gang: str, event: Request) -> None:
         match event:

@@ -17,7 +17,8 @@ from ganger.core.undo import Undo
 from ganger.model.affinity import Affinity
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare
-from ganger.model.job import GpuRequest, JobSpec, Placement, Resources
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.placement_spec import Placement
 from ganger.model.policy import RESERVED, Pool, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws

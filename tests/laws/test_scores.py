@@ -15,7 +15,8 @@ from ganger.core.placement.place import place
 from ganger.core.undo import Undo
 from ganger.model import policy
 from ganger.model.cluster import Node
-from ganger.model.job import JobSpec, Placement
+from ganger.model.job import JobSpec
+from ganger.model.placement_spec import Placement
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws

@@ -11,7 +11,8 @@ from ganger.core.placement.place import place
 from ganger.core.placement.topology_packing import most
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
-from ganger.model.job import JobSpec, Placement, Slice
+from ganger.model.job import JobSpec
+from ganger.model.placement_spec import Placement, Slice
 from ganger.model.terms import Layout
 
 LEVELS = ("spine", "rack", "nvlink")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.local.machine import Gpu, machine, offer, read_gpus
-from ganger.model.gpu_type import gpu_type
+from ganger.model.cluster import gpu_type
 
 H100, T4 = "NVIDIA H100 80GB HBM3", "Tesla T4"
 

@@ -37,13 +37,12 @@ from ganger.model.job import (
     JobSpec,
     Limits,
     Origin,
-    Placement,
     Resources,
     Retry,
     Role,
     Rule,
-    Slice,
 )
+from ganger.model.placement_spec import Placement, Slice
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
 from ganger.spec.placement_fields import read_term

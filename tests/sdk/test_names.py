@@ -13,7 +13,7 @@ import pytest
 import ganger
 from ganger import AsyncClient, AsyncJob, Client, Job
 from ganger.launcher.build_archive import build
-from ganger.model import affinity
+from ganger.model import affinity, placement_spec
 from ganger.model import job as model
 from ganger.sdk import job_fields as sdk_fields
 
@@ -134,10 +134,10 @@ def test_a_task_without_ganger_is_told_what_to_install(tmp_path: Path) -> None:
 PARTS = [
     (sdk_fields.JobFields, model.JobSpec, {"gpu", "cpu", "memory"}, {"run"}),
     (sdk_fields.ResourceFields, model.Resources, set(), set()),
-    (sdk_fields.PlacementFields, model.Placement, set(), set()),
+    (sdk_fields.PlacementFields, placement_spec.Placement, set(), set()),
     (sdk_fields.AffinityFields, affinity.Affinity, set(), set()),
     (sdk_fields.PreferenceFields, affinity.Preference, set(), set()),
-    (sdk_fields.SliceFields, model.Slice, set(), set()),
+    (sdk_fields.SliceFields, placement_spec.Slice, set(), set()),
     (sdk_fields.ParallelFields, model.Parallel, set(), set()),
     (sdk_fields.RoleFields, model.Role, set(), set()),
     (sdk_fields.GitCodeFields, model.GitCode, set(), set()),

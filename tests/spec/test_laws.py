@@ -20,14 +20,13 @@ from ganger.model.job import (
     JobSpec,
     Limits,
     Parallel,
-    Placement,
     Resources,
     Retry,
     Role,
     Rule,
-    Slice,
     Volume,
 )
+from ganger.model.placement_spec import Placement, Slice
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from ganger.spec.field_types import TABLES, forms
 from ganger.spec.schema import by_key, inner

@@ -6,7 +6,8 @@ import pytest
 
 from ganger.errors import RequestError
 from ganger.model.affinity import Expression, Operator, Preference, Term
-from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Placement, Resources, Retry, Slice
+from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources, Retry
+from ganger.model.placement_spec import Placement, Slice
 from ganger.model.terms import Slices
 from ganger.spec import parse_spec, spec_from_dict, spec_to_dict
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ganger.model.policy import PolicyDocument
 from ganger.spec.field_types import forms
-from ganger.spec.schema import by_key, form_of, inner, many
+from ganger.spec.schema import by_key, container_type, form_of, inner
 from tools.generate.markdown import code, table
 
 
@@ -18,7 +18,7 @@ def policy_keys() -> Iterator[str]:
 def _rows(noun: type, above: str) -> Iterator[tuple[str, str, str]]:
     for key, (part, *_) in by_key(noun).items():
         yield code(above + key), part.metadata["doc"], _default(noun, key, part)
-        within, kind = inner(noun, key), many(noun, key)
+        within, kind = inner(noun, key), container_type(noun, key)
         if within is not None and not form_of(noun, key):
             named = {dict: f"{key}.NAME.", tuple: f"{key}[]."}.get(kind or type(None), f"{key}.")
             yield from _rows(within, above + named)

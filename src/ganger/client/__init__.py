@@ -1,4 +1,4 @@
-"""The one way to a server from outside its process: used by the command line and the SDK."""
+"""Client: access to a server from outside its process, for the command line and the SDK."""
 
 from ganger.client.client import Client, ClientError
 

@@ -1,7 +1,7 @@
-"""The client: one method for each thing the REST interface can do. Gives what the server sent, as plain dicts.
+"""The client: one method for each REST operation, which returns the server's JSON as plain dicts.
 
-Used by `cli`, and by the SDK to find a server. The classes that the dicts mirror are in
-`model.views.service_views`; errors are `ClientError`."""
+`model.views.service_views` has the classes that the dicts mirror; errors are `ClientError`.
+"""
 
 import json
 import os
@@ -21,24 +21,29 @@ from ganger.settings import Home
 __all__ = ["Client", "ClientError"]
 
 SIGN_OF_LIFE_S: Final = 10.0
-"""How long the first, small request of a command may take before the server counts as silent."""
+"""How long the first, small request of a command may take before the server counts as unresponsive."""
 GONE_S: Final = 20.0
-"""How long a reader that follows waits for a server that restarts."""
+"""How long a follower waits for a server that restarts."""
 
 
 class Client:
-    """Talks to the server of one state directory. Every request is a connection of its own: safe from any thread."""
+    """A client of the server of one state directory. Thread-safe: every request uses a connection of its own."""
 
     def __init__(self, home: Home) -> None:
-        """Reach for nothing yet."""
+        """Create a client without connecting."""
         self.home = home
         self.socket = home.socket("server")
         self._link: Link = BlockingLink(self)
 
     def connect(self, *, start: bool = True, listen: str | None = None) -> "Client":
-        """Find the server; start one if there is none and `start`, which answers at `listen` (HOST:PORT) too; restart
-        one that is older than this client. ClientError when none can be started, or the one there is cannot be reached
-        or is silent."""
+        """Find the server; raise ClientError if it is unresponsive, cannot be reached, or cannot be started.
+
+        A server that is older than this client is restarted.
+
+        Args:
+            start: Start a server if there is none.
+            listen: HOST:PORT where a new server listens in addition to its socket.
+        """
         deadline = time.monotonic() + GONE_S
         while True:
             serving = start_server.serving(self.home)
@@ -62,274 +67,306 @@ class Client:
     # -- the server ---------------------------------------------------------------------------------------------------
 
     def server(self) -> Record:
-        """The server itself: version, pid, seq, policy, health, how much runs."""
+        """Return the server's version, pid, seq, policy and health, and how much runs."""
         return self._record("GET", "/server")
 
     def address(self) -> Record:
-        """Where the server that was found listens: {"socket", "url"}; the URL is None without a TCP listener."""
+        """Return where the server listens: {"socket", "url"}; the URL is None without a TCP listener."""
         return {"socket": str(self.socket), "url": server_process.url_of(self.home)}
 
     def shutdown(self) -> None:
-        """End the server; jobs run on. Returns when it is gone."""
+        """Stop the server and wait until it is gone; jobs continue."""
         self._ask("POST", "/server/stop")
         server_process.await_gone(self.home)
 
     def lives(self) -> bool:
-        """Whether some server holds the state directory, even one that cannot be reached."""
+        """Return whether a server holds the state directory, even one that cannot be reached."""
         return server_process.lives(self.home)
 
     def end(self) -> int:
-        """End a server that cannot be asked to, by a signal; jobs run on. Gives its pid, once it is gone."""
+        """End an unresponsive server by a signal, and return its pid once it is gone; jobs continue."""
         return server_process.end(self.home)
 
     def restart(self) -> Record:
-        """Let the server run itself anew with this interpreter; jobs run on. Gives the new one's `server()`."""
-        before, said_before = self.server()["started_ms"], start_server.log_length(self.home)
+        """Make the server re-execute itself with this interpreter, and return `server()` of the new one."""
+        before, log_bytes = self.server()["started_ms"], start_server.log_length(self.home)
         self._ask("POST", "/server/restart", {"python": sys.executable})
         deadline = time.monotonic() + GONE_S
         while time.monotonic() < deadline and server_process.lives(self.home):
             try:
-                if (now := self._reach().server())["started_ms"] != before:
-                    return now
+                if (server := self._reach().server())["started_ms"] != before:
+                    return server
             except ClientError:
                 pass
             time.sleep(0.02)
-        raise start_server.did_not_start(self.home, said_before, "did not come back")
+        raise start_server.did_not_start(self.home, log_bytes, "did not come back")
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def jobs(
-        self, *, all: bool = False, limit: int = 50, cursor: str | None = None, **wanted: str | int | None
+        self, *, all: bool = False, limit: int = 50, cursor: str | None = None, **filters: str | int | None
     ) -> Record:
-        """A page of jobs, newest first: {"items", "next"}. `next` is the cursor of the following page, or None.
+        """Return a page of jobs, newest first: {"items", "next"}. `next` is the cursor of the following page, or None.
 
-        wanted: `state`, one or several with commas; `user`, `queue`, `name`; `labels`, a selector; `since` and `until`,
-        Unix ms. Without `state` or `all`: those that live, and the newest ended ones, together `limit`.
+        Without `state` or `all`: live jobs and the newest ended ones, `limit` together.
+
+        `**filters`: `state`, one or several with commas; `user`, `queue`, `name`; `labels`, a label selector; `since`
+            and `until`, Unix ms.
         """
-        return self._record("GET", "/jobs" + query_of({**wanted, "all": all or None, "limit": limit, "cursor": cursor}))
+        return self._record(
+            "GET", "/jobs" + query_of({**filters, "all": all or None, "limit": limit, "cursor": cursor})
+        )
 
     def submit(self, request: Record) -> Record:
-        """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job. A
-        request without an id has one of its own."""
+        """Submit a request and return the job. A request without an id is given one.
+
+        Args:
+            request: {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}.
+        """
         return self._made("/jobs", request, request.get("request_id") or _new_key())
 
     def submit_all(self, request: Record) -> list[Record]:
-        """Submit a file of several documents; gives the jobs, those that others come after first."""
+        """Submit a file of several documents and return the jobs, dependencies first."""
         items: list[Record] = self._made("/batches", request, request.get("request_id") or _new_key())["items"]
         return items
 
     def dry_run(self, request: Record) -> Record:
-        """What `submit` of the same request would do now; nothing changes."""
+        """Return what `submit` of the same request would do now; nothing changes."""
         return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S, dryRun="plan")
 
     def job(self, id: str) -> Record:
-        """A job in full, by id, or the newest of that name."""
+        """Return a job with all its details, by id, or the newest of that name."""
         return self._record("GET", f"/jobs/{quoted(id)}")
 
     def elements(self, id: str, *, limit: int = 50, cursor: str | None = None, state: str | None = None) -> Record:
-        """A page of the elements of an array, by index: {"items", "next"}; `state`: one or several, with commas."""
+        """Return a page of the elements of an array, by index: {"items", "next"}.
+
+        `state`: One or several, with commas.
+        """
         return self._record(
             "GET", f"/jobs/{quoted(id)}/elements" + query_of({"limit": limit, "cursor": cursor, "state": state})
         )
 
     def stop(self, id: str) -> Record:
-        """Ask for a job to end; gives the job as it is then."""
+        """Stop a job and return it."""
         return self._record("POST", f"/jobs/{quoted(id)}/stop")
 
     def change(self, id: str, **fields: Any) -> Record:
-        """Change `priority`, an integer, or `suspended` of a live job, `labels` or `notes` of any; gives the job."""
+        """Change a job and return it: `priority` or `suspended` of a live job, `labels` or `notes` of any."""
         return self._record("PATCH", f"/jobs/{quoted(id)}", fields)
 
     def retry(self, id: str) -> Record:
-        """Run an ended job again; gives the new job."""
+        """Run an ended job again and return the new job."""
         return self._again(id, "retry")
 
     def clone(self, id: str, overrides: Record, secrets: Mapping[str, str] | None = None) -> Record:
-        """Make a new job from another: its spec with `overrides` over it, `secrets` that these name; gives the job."""
+        """Create a new job from another: its spec with `overrides` over it, and the `secrets` that these name."""
         return self._again(id, "clone", {"overrides": overrides, "secrets": dict(secrets or {})})
 
     def delete(self, id: str) -> None:
-        """Take an ended job out of the listings, and its files off the disk."""
+        """Remove an ended job from the listings, and its files from the disk."""
         self._ask("DELETE", f"/jobs/{quoted(id)}")
 
     def explain(self, id: str) -> Record:
-        """Why a job waits, until when at the latest, and what would start it now."""
+        """Return why a job is pending, its reserved start, and what would start it now."""
         return self._record("GET", f"/jobs/{quoted(id)}/explain")
 
     def metrics(self, id: str) -> Iterator[Record]:
-        """Every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
+        """Return every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
         lines = self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))
         return (json.loads(line) for line in each_at_once(lines))
 
     def stacks(self, id: str, attempt: int | None = None) -> Record:
-        """Where every rank was when an attempt was found standing still: {"job", "attempt", "at_ms", "groups"}.
-        ClientError `no_stacks`, `no_such_attempt`."""
+        """Return the stacks of all ranks when a hang was detected: {"job", "attempt", "at_ms", "groups"}.
+
+        Raise ClientError `no_stacks`, `no_such_attempt`.
+        """
         return self._record("GET", f"/jobs/{quoted(id)}/stacks", attempt=attempt)
 
     def logs(self, id: str, *, follow: bool = False, **query: str | int | None) -> Iterator[Record]:
-        """Lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
+        """Return lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
 
-        query: `rank`, "0,2-3,last" or "all"; unset: those of `role` or `node`, else rank 0 plus every rank's stderr;
-        `attempt`, a generation; `grep`, a regular expression; `since` and `until`, Unix ms; `tail`, how many of the
-        last lines. A follower ends with the job and outlives a restart of the server; it waits for an attempt that may
-        still come. ClientError `no_such_attempt`, `no_such_rank`, `no_such_role`, `no_such_node`, `bad_pattern`.
+        A follower ends with the job, survives a restart of the server, and waits for an attempt that has not started
+        yet. Raise ClientError `no_such_attempt`, `no_such_rank`, `no_such_role`, `no_such_node`, `bad_pattern`.
+
+        `**query`: `rank`, "0,2-3,last" or "all"; by default those of `role` or `node`, else rank 0 and stderr of
+            every rank; `attempt`, a generation; `grep`, a regular expression; `since` and `until`, Unix ms; `tail`,
+            the number of last lines.
         """
         return each_at_once(log_lines(self._link, id, query, follow=follow))
 
     def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
-        """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
+        """Return the job as soon as it has ended, None if that takes longer than `timeout_s`."""
         return at_once(ended(self._link, id, timeout_s))
 
     def entrance(self, id: str, *, rank: int | None = None, node: str | None = None) -> Record:
-        """How to run a command beside a rank, on this machine: {"job", "generation", "rank", "node", "argv"}."""
+        """Return the command that runs another one beside a rank: {"job", "generation", "rank", "node", "argv"}."""
         return self._record("GET", f"/jobs/{quoted(id)}/entrance", rank=rank, node=node)
 
     def samples(self) -> Record:
-        """What every rank that runs uses now, and every GPU: {"at_ms", "ranks", "gpus"}."""
+        """Return the current usage of every running rank and of every GPU: {"at_ms", "ranks", "gpus"}."""
         return self._record("GET", "/samples")
 
     def report(self, *, since: int | None = None, user: str | None = None, queue: str | None = None) -> Record:
-        """Where the time of jobs went: {"jobs", "time", "gpu_time", "goodput"}. `since`: not of those that ended
-        before, in Unix ms."""
+        """Return where the time of jobs went: {"jobs", "time", "gpu_time", "goodput"}.
+
+        `since`: Leave out jobs that ended before, in Unix ms.
+        """
         return self._record("GET", "/report", since=since, user=user, queue=queue)
 
-    def fit(self, wanted: Mapping[str, str | int | None]) -> Record:
-        """The largest jobs that would start now: {"queue", "levels", "available_gpus", "items"}. `wanted`: queue,
-        gpu_type, gpus, cpu_milli, memory_bytes, time_ms."""
-        return self._record("GET", f"/fit{query_of(wanted)}")
+    def fit(self, filters: Mapping[str, str | int | None]) -> Record:
+        """Return the largest jobs that would start now: {"queue", "levels", "available_gpus", "items"}.
+
+        Args:
+            filters: Queue, gpu_type, gpus, cpu_milli, memory_bytes, time_ms.
+        """
+        return self._record("GET", f"/fit{query_of(filters)}")
 
     def overview(self, sort: str = "turn") -> Record:
-        """The cluster and the queue at one glance: {"cell", "blocks", "gpus", "queues", "next", ...}. `sort`: one of
-        `model.views.overview.ORDERS`."""
+        """Return an overview of cluster and queues: {"cell", "blocks", "gpus", "queues", "next", ...}.
+
+        Args:
+            sort: One of `model.views.overview.ORDERS`.
+        """
         return self._record("GET", "/overview", sort=sort)
 
     # -- queues ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[Record]:
-        """Every queue with what it may use and what it uses, parents first."""
+        """Return every queue with its limits and usage, parents first."""
         items: list[Record] = self._ask("GET", "/queues")["items"]
         return items
 
     def queue(self, name: str) -> Record:
-        """One queue."""
+        """Return one queue."""
         return self._record("GET", f"/queues/{quoted(name)}")
 
     def set_queue(self, name: str, queue: Mapping[str, Any]) -> Record:
-        """Make a queue, or replace one: {"parent", "weight", "nominal", "borrowing", "lending", "user_limits"}, all
-        optional."""
+        """Create or replace a queue.
+
+        `queue`: {"parent", "weight", "nominal", "borrowing", "lending", "user_limits"}, all optional.
+        """
         return self._record("PUT", f"/queues/{quoted(name)}", dict(queue))
 
     def delete_queue(self, name: str) -> None:
-        """Take an empty queue away."""
+        """Delete an empty queue."""
         self._ask("DELETE", f"/queues/{quoted(name)}")
 
     # -- policy -------------------------------------------------------------------------------------------------------
 
     def policy(self, version: int | None = None) -> Record:
-        """The policy document in force, or a version of it: {"version", "at_ms", "by", "note", "document", "text"}."""
+        """Return the policy document in force, or a version: {"version", "at_ms", "by", "note", "document", "text"}."""
         return self._record("GET", "/policy" if version is None else f"/policy/versions/{version}")
 
     def policy_versions(self) -> list[Record]:
-        """Every version that is kept, the newest first, with what it changed."""
+        """Return every stored version, the newest first, with what it changed."""
         items: list[Record] = self._ask("GET", "/policy/versions")["items"]
         return items
 
     def diff_policy(self, proposal: Record) -> Record:
-        """What {"text" and "filename", or "document", or "version"} changes, of the version `against` or of the one in
-        force; whom it would strand."""
+        """Return what a policy would change, and which jobs it would strand.
+
+        Args:
+            proposal: {"text" and "filename", or "document", or "version"}, and "against", a version; by default the one
+                in force.
+        """
         return self._record("POST", "/policy/diff", proposal)
 
     def try_policy(self, proposal: Record) -> Record:
-        """The same, and what the next round would do differently; nothing changes."""
+        """Return what a document would change, also in the next scheduling cycle; nothing changes."""
         return self._record("PUT", "/policy", proposal, timeout_s=SUBMIT_S, dryRun="plan")
 
     def apply_policy(self, proposal: Record) -> Record:
-        """Put a document in force: the same with "note", "force" and "if_version"; gives it as `policy` does."""
+        """Put a proposal with "note", "force" and "if_version" in force, and return it as `policy` does."""
         return self._record("PUT", "/policy", proposal, timeout_s=SUBMIT_S)
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Record]:
-        """Every node with what it has and what is free, in topology order."""
+        """Return every node with its total and free resources, in topology order."""
         items: list[Record] = self._ask("GET", "/nodes")["items"]
         return items
 
     def cordon(self, name: str, *, cordoned: bool, why: str = "") -> Record:
-        """Take a node out of service, or put it back; gives the node. What runs there goes on."""
+        """Take a node out of service, or put it back, and return it; running jobs continue."""
         return self._record("PATCH", f"/nodes/{quoted(name)}", {"cordoned": cordoned, "why": why})
 
     def drain(self, name: str, *, why: str = "") -> Record:
-        """Take a node out of service, and let what runs there start elsewhere; gives the node, which may not be empty
-        yet."""
+        """Take a node out of service, restart its jobs elsewhere, and return the node, which may not be empty yet."""
         return self._record("POST", f"/nodes/{quoted(name)}/drain", {"why": why})
 
     def fail_node(self, name: str) -> Record:
-        """Make a node fail with all that runs on it; gives the node."""
+        """Make a node fail with all that runs on it, and return it."""
         return self._record("POST", f"/nodes/{quoted(name)}/fail", {})
 
     def return_node(self, name: str) -> Record:
-        """Bring a node back that was made to fail; gives the node."""
+        """Bring a node back that was made to fail, and return it."""
         return self._record("POST", f"/nodes/{quoted(name)}/return", {})
 
     def preempt_node(self, name: str, notice_ms: int) -> Record:
-        """Take a node away after a notice; gives the node, which may not be empty yet."""
+        """Take a node away after a notice, and return it; it may not be empty yet."""
         return self._record("POST", f"/nodes/{quoted(name)}/preempt", {"notice_ms": notice_ms})
 
     def maintenance(self) -> list[Record]:
-        """All maintenance that is not over, the first to begin first."""
+        """Return all maintenance that is not over, the earliest first."""
         items: list[Record] = self._ask("GET", "/maintenance")["items"]
         return items
 
     def maintain(self, nodes: list[str], from_ms: int, until_ms: int, *, note: str = "") -> Record:
-        """Say that nodes are not there from a moment until another; gives the maintenance. ClientError
-        `bad_maintenance`, `no_such_node`."""
+        """Announce maintenance of nodes for a period, and return it.
+
+        Raise ClientError `bad_maintenance`, `no_such_node`.
+        """
         body = {"nodes": nodes, "from_ms": from_ms, "until_ms": until_ms, "note": note}
         return self._record("POST", "/maintenance", body)
 
     def clear_maintenance(self, id: str) -> None:
-        """Call one off, or end it before its time."""
+        """Cancel a maintenance, or end it early."""
         self._ask("DELETE", f"/maintenance/{quoted(id)}")
 
     # -- secrets ------------------------------------------------------------------------------------------------------
 
     def secrets(self) -> list[Record]:
-        """The names of the secrets that are kept, and when each was set."""
+        """Return the names of the stored secrets, and when each was set."""
         items: list[Record] = self._ask("GET", "/secrets")["items"]
         return items
 
     def set_secret(self, name: str, value: str) -> Record:
-        """Keep a value for jobs whose `secrets` name it."""
+        """Store a value for jobs whose `secrets` name it."""
         return self._record("PUT", f"/secrets/{quoted(name)}", {"value": value})
 
     def delete_secret(self, name: str) -> None:
-        """Forget a value. Jobs that have it already keep it."""
+        """Delete a stored value. Jobs that have it already keep it."""
         self._ask("DELETE", f"/secrets/{quoted(name)}")
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     def tokens(self) -> list[Record]:
-        """Who may come over TCP: {"name", "created_ms", "expires_ms", "expired"}, oldest first."""
+        """Return the tokens for access over TCP: {"name", "created_ms", "expires_ms", "expired"}, oldest first."""
         items: list[Record] = self._ask("GET", "/tokens")["items"]
         return items
 
     def create_token(self, name: str, expires_after_ms: int | None) -> str:
-        """A new token, which is shown this once. None: it does not expire."""
+        """Create a token and return it: it cannot be shown again. `expires_after_ms`: None: it does not expire."""
         token: str = self._ask("POST", "/tokens", {"name": name, "expires_after_ms": expires_after_ms})["token"]
         return token
 
     def revoke_token(self, name: str) -> None:
-        """Make a token good for nothing."""
+        """Revoke a token."""
         self._ask("DELETE", f"/tokens/{quoted(name)}")
 
     # -- events -------------------------------------------------------------------------------------------------------
 
     def events(self, *, after: int = 0, gang: str | None = None, limit: int = 1000) -> Record:
-        """A page of the event log, oldest first: {"items", "next"}; `next` is the seq to go on after, or None."""
+        """Return a page of the event log, oldest first: {"items", "next"}; `next` is the seq to continue after."""
         return self._record("GET", "/events", after=after, gang=gang, limit=limit)
 
     def stream(self, after: int, deadline: float | None = None, gang: str | None = None) -> Iterator[Record]:
-        """Every event after `after` as it comes, over restarts of the server; only those of one job, if its id is
-        given. ClientError `timeout` at the deadline, on the clock of time.monotonic."""
+        """Yield every event after `after` as it happens, across restarts of the server.
+
+        `gang`: Only events of the job with this id.
+        `deadline`: Raise ClientError `timeout` then, on the clock of time.monotonic.
+        """
         return each_at_once(events(self._link, after, gang, deadline))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
@@ -338,11 +375,11 @@ class Client:
         return at_once(ask(self._link, Request(method, target + query_of(query), body, timeout_s)))
 
     def _again(self, id: str, verb: str, body: Record | None = None) -> Record:
-        """A new job from another one."""
+        """Create a job from another one."""
         return self._made(f"/jobs/{quoted(id)}/{verb}", body, _new_key())
 
     def _made(self, target: str, body: Record | None, key: str) -> Record:
-        """What makes a job. Its key makes sure of one, also when the server restarts meanwhile."""
+        """Create a job; the key ensures that it is one, also when the server restarts meanwhile."""
         job: Record = at_once(made(self._link, Request("POST", target, body, SUBMIT_S, key)))
         return job
 
@@ -356,7 +393,7 @@ class Client:
         return self
 
     def came_back(self) -> bool:
-        """Wait for a server that restarts. One that was stopped is not started again by a reader."""
+        """Wait for a server that restarts; followers do not start a server that was stopped."""
         deadline = time.monotonic() + GONE_S
         while time.monotonic() < deadline:
             if serving := start_server.serving(self.home):
@@ -369,7 +406,7 @@ class Client:
 
 
 def _older(running: str, mine: str) -> bool:
-    """Whether a version is older than another: compared by their numbers."""
+    """Return whether a version is older than another, by their numbers."""
     return _numbers(running) < _numbers(mine)
 
 
@@ -380,5 +417,5 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _new_key() -> str:
-    """Of a request that is like no other."""
+    """Return a unique idempotency key."""
     return os.urandom(16).hex()

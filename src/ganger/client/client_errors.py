@@ -1,12 +1,11 @@
-"""Errors of requests, by what a caller can do about them. Raised by `wire` and its neighbours; the SDK's users catch
-them, the command line shows them.
+"""Errors of requests, by what a caller can do about them. SDK users catch them, the command line prints them.
 
-    ClientError     any of these
-      BadRequest    what was asked for can never be: change it
-      NotFound      there is no such job, queue or node
-      Refused       not as things are: the job has ended already, the disk is full
-      Unreachable   no server, or it went away; jobs run on
-      TimedOut      not within the time that was given
+ClientError     any of these
+  BadRequest    the request is invalid: change it
+  NotFound      no such job, queue or node
+  Refused       not in the current state: the job has already ended, the disk is full
+  Unreachable   no server, or it went away; jobs continue
+  TimedOut      not within the given time
 """
 
 from typing import Final
@@ -19,11 +18,17 @@ UNREACHABLE: Final = 5
 
 
 class ClientError(Exception):
-    """A request that failed. `code` is stable, `detail` says what and why, `next` what to type; `exit_code` is the
-    command line's. A traceback shows `next` too."""
+    """A failed request. A traceback shows `next` too.
+
+    Attributes:
+        code: Stable.
+        detail: What failed, and why.
+        next: What to type next.
+        exit_code: That of the command line.
+    """
 
     def __init__(self, code: str, detail: str, next: str = "", exit_code: int = UNREACHABLE) -> None:
-        """Keep the parts apart, as the server sent them."""
+        """Store the parts as the server sent them."""
         super().__init__(detail)
         self.code = code
         self.detail = detail
@@ -33,12 +38,12 @@ class ClientError(Exception):
             self.add_note(f"next: {next}")
 
     def __reduce__(self) -> tuple[type["ClientError"], tuple[str, str, str, int]]:
-        """So that it comes whole out of another process."""
+        """Return the arguments of the constructor, so that pickling keeps all attributes."""
         return type(self), (self.code, self.detail, self.next, self.exit_code)
 
 
 class BadRequest(ClientError):
-    """What was asked for can never be: a wrong spec, an unknown option, a pattern that is none."""
+    """The request is invalid: a wrong spec, an unknown option, an invalid pattern."""
 
 
 class NotFound(ClientError):
@@ -46,40 +51,44 @@ class NotFound(ClientError):
 
 
 class Refused(ClientError):
-    """Not as things are: the job has ended already, a name is taken, the disk is full."""
+    """The request conflicts with the current state: the job has already ended, a name is taken, the disk is full."""
 
 
 class Unreachable(ClientError):
-    """There is no server, none can be started, or it went away. Jobs run on without it. `sent`: it went away when the
-    request was on its way, and may have been carried out; `is_final`: to look for another helps nobody."""
+    """There is no server, none can be started, or it went away. Jobs continue without it.
+
+    Attributes:
+        sent: It went away after the request was sent, which may have been carried out.
+        is_final: Looking for another server is of no use.
+    """
 
     sent = False
     is_final = False
 
 
 class TimedOut(ClientError):
-    """Not within the time that was given."""
+    """The request took longer than the given time."""
 
 
 _KINDS: Final = {USAGE: BadRequest, NOT_FOUND: NotFound, REFUSED: Refused, UNREACHABLE: Unreachable}
 
 
 def client_error(code: str, detail: str, next: str, exit_code: int) -> ClientError:
-    """The error of the kind that the exit code names."""
+    """Return the error of the class that the exit code names."""
     return _KINDS[exit_code](code, detail, next, exit_code)
 
 
 def unreachable(detail: str, next: str = "ganger server status") -> Unreachable:
-    """The error of a server that is not there, or went away."""
+    """Return the error of a server that does not exist, or went away."""
     return Unreachable("unreachable", detail, next)
 
 
 def maybe_made(error: ClientError, next: str) -> ClientError:
-    """The same error, of a request that may have made a job. `next`: what to type, if not what the error says."""
+    """Return the same error for a request that may have created a job; `next`: what to type instead."""
     unknown = "whether it made a job is not known: if it did, `ganger ls` shows it, and the same again makes another"
     return client_error(error.code, f"{error.detail}\n{unknown}", next or error.next, error.exit_code)
 
 
 def timed_out(detail: str, next: str = "ganger doctor") -> ClientError:
-    """The error of what did not come in time."""
+    """Return the error of a response that did not arrive in time."""
     return TimedOut("timeout", detail, next)

@@ -1,4 +1,4 @@
-"""A name for a job that was given none. Called by everything that submits a command."""
+"""Default names of jobs."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ _LENGTH: Final = 40
 
 
 def name_of_command(command: str | Sequence[str]) -> str:
-    """A name for a job that was given none: its script, else its program."""
+    """Return a name for a job without one: that of its script, else of its program."""
     words = _split(command) if isinstance(command, str) else command
     script = next((word for word in words if word.endswith((".py", ".sh"))), None)
     name = PurePath(script).stem if script else PurePath(words[0]).name if words else ""
@@ -18,7 +18,7 @@ def name_of_command(command: str | Sequence[str]) -> str:
 
 
 def _split(line: str) -> list[str]:
-    """The words of a shell line, as near as can be said without a shell."""
+    """Return the words of a shell line, approximately if its quotes are not balanced."""
     try:
         return shlex.split(line)
     except ValueError:

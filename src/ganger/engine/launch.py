@@ -16,7 +16,7 @@ from ganger.framework_api.rank_environment import (
     HOSTFILE,
     PREFIX,
     RESERVED,
-    Placed,
+    PlacedGang,
     PlacedNode,
     hostfile,
     node_environment,
@@ -54,7 +54,7 @@ def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: s
 class _Composer:
     """The plans of one generation."""
 
-    def __init__(self, job: Job, framework: ModuleType, placed: Placed) -> None:
+    def __init__(self, job: Job, framework: ModuleType, placed: PlacedGang) -> None:
         self._job, self._framework, self._placed = job, framework, placed
         spec = job.spec
         self._agent = bool(plugin_attribute(framework, "AGENT"))
@@ -146,10 +146,10 @@ def argv_of(run: str | tuple[str, ...]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", run) if isinstance(run, str) else run
 
 
-def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> Placed:
+def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> PlacedGang:
     """Return what the framework may know of a generation."""
     spec, checkpoint = job.spec, job.spec.checkpoint
-    return Placed(
+    return PlacedGang(
         job_id=job.id,
         job_uid=job.uid or job.id,
         job_name=spec.name,
@@ -199,7 +199,7 @@ def _cpu_milli(spec: JobSpec, role: str, ranks: int) -> int:
     return requested * ranks if role in spec.roles else requested
 
 
-def _chief_ranks(placed: Placed) -> tuple[int, ...]:
+def _chief_ranks(placed: PlacedGang) -> tuple[int, ...]:
     """Return the ranks of the role chief; without one, rank 0."""
     return placed.roles.get(CHIEF, (0,))
 

@@ -50,7 +50,7 @@ from ganger.model.event import (
     StopRequested,
     SuspendRequested,
 )
-from ganger.model.job import ENDED, GangState, array_of, typed
+from ganger.model.job import ENDED, GangState, shell_quoted_id, split_element_id
 from ganger.model.views.service_views import (
     DryRun,
     EventRow,
@@ -368,7 +368,10 @@ class Service(ClusterService, PolicyService, OutputService):
         if not is_live:
             state = stored_job(self._log, name)[0].state
             raise RequestError(
-                "already_ended", f"{name} has {_past_participle(state)} already", f"ganger get {typed(name)}", 409
+                "already_ended",
+                f"{name} has {_past_participle(state)} already",
+                f"ganger get {shell_quoted_id(name)}",
+                409,
             )
         return name
 
@@ -378,7 +381,10 @@ class Service(ClusterService, PolicyService, OutputService):
         state = stored_job(self._log, name)[0].state
         if state not in ENDED:
             raise RequestError(
-                "still_live", f"{name} is {state}: wait for its end, or stop it", f"ganger stop {typed(name)}", 409
+                "still_live",
+                f"{name} is {state}: wait for its end, or stop it",
+                f"ganger stop {shell_quoted_id(name)}",
+                409,
             )
         return name
 
@@ -424,7 +430,7 @@ def check_states(states: Sequence[str]) -> None:
 
 def _whole_job(name: str) -> str:
     """Return the name of a whole job. Raise RequestError (is_element, 409) for an element of an array."""
-    element = array_of(name)
+    element = split_element_id(name)
     if element is not None:
         raise RequestError(
             "is_element", f"{name} is an element: this applies to the whole array", f"ganger get {element[0]}", 409

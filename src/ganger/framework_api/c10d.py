@@ -1,6 +1,6 @@
-"""What torch.distributed reads from the environment, for every framework that is torch inside.
+"""Environment variables of torch.distributed, for every framework that is based on torch.
 
-Called by the files in `frameworks/`. The names and meanings are those that torchrun gives its workers
+Names and meanings are those that torchrun gives its workers
 (torch/distributed/elastic/agent/server/local_elastic_agent.py), so that the same script runs under both; Megatron-LM,
 FSDP, Lightning and Accelerate read them too.
 """
@@ -8,7 +8,7 @@ FSDP, Lightning and Accelerate read them too.
 from typing import Final
 
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import Placed, shared_environment, threads
+from ganger.framework_api.rank_environment import PlacedGang, shared_environment, thread_count
 
 RESERVED: Final = (
     *SHARED,
@@ -28,9 +28,11 @@ RESERVED: Final = (
 )
 
 
-def c10d_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`. A group is what one torchrun agent would look after: a node's share of a
-    role."""
+def c10d_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the process `rank`.
+
+    A group is what one torchrun agent would manage: a node's share of a role.
+    """
     group, _ = placed.place_of(rank)
     share = placed.share_of(rank)
     return shared_environment(placed, rank) | {
@@ -50,5 +52,5 @@ def c10d_environment(placed: Placed, rank: int) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         # torch would start one thread for every CPU of the machine in each process.
-        "OMP_NUM_THREADS": str(threads(placed, rank)),
+        "OMP_NUM_THREADS": str(thread_count(placed, rank)),
     }

@@ -1,7 +1,7 @@
-"""A program beside the ranks: rank 0 starts what all of them meet at, and each begins its command when that is there.
+"""A companion program of the ranks: rank 0 starts a service that all of them need, and each rank waits for it.
 
-Made by the files of frameworks whose meeting place is a program: Horovod's store, XGBoost's tracker. Its text
-is written to the generation's directory, and needs nothing but the job's own Python.
+For frameworks whose rendezvous is a program: Horovod's store, XGBoost's tracker. The text of the program is written to
+the generation's directory, and needs nothing but the job's own Python.
 """
 
 from typing import Final
@@ -50,6 +50,10 @@ else:
 
 
 def companion(what: str, serve: str) -> str:
-    """The program's text. `what` the meeting place is called; `serve`: the text of a function `serve()` that is it, and
-    may use `address` and `port`."""
+    """Return the program's text.
+
+    Args:
+        what: The name of the service.
+        serve: The text of a function `serve()` that runs the service and may use `address` and `port`.
+    """
     return _TEXT.format(what=what, serve=serve)

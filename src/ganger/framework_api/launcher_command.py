@@ -1,8 +1,7 @@
-"""A launcher inside a user's command: where it stands, what its options say, and the command with others in its place.
+"""Launchers in a user's command: their position, their options, and the command with other words in their place.
 
-Called by the files in `frameworks/`. A command is words, or a shell line (`/bin/sh -c LINE`), of which everything but
-the launcher's own words is kept as it was written. Only a launcher that stands where a shell looks for a program is
-one: `echo torchrun` has none.
+A command is a list of words, or a shell line (`/bin/sh -c LINE`), of which everything but the launcher's own words is
+kept as written. Only a word where a shell looks for a program can be a launcher: `echo torchrun` has none.
 """
 
 import re
@@ -18,7 +17,12 @@ _BEFORE_A_PROGRAM: Final = re.compile(r"[;&|()]+|\n|exec|time|then|do|else|\w+=.
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a launcher: its name without the leading dashes, `-` for `_`, and the words it was written in."""
+    """An option of a launcher.
+
+    Attributes:
+        name: Without leading dashes, `-` for `_`.
+        words: The words it was written in.
+    """
 
     name: str
     value: str
@@ -27,78 +31,87 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A launcher in a command: the words that name it, and those that follow. `spans`: where they are in the line."""
+    """A launcher in a command.
+
+    Attributes:
+        head: The words that name it.
+        rest: The words that follow.
+        position: The index of its first word.
+        spans: The positions of its words in the shell line.
+    """
 
     argv: tuple[str, ...]
     head: tuple[str, ...]
     rest: tuple[str, ...]
-    at: int
+    position: int
     spans: tuple[tuple[int, int], ...] = ()
 
     def options(self, flags: Sequence[str]) -> list[Option]:
-        """The launcher's own options, which end at the program it is to start; `flags` take no value."""
+        """Return the launcher's own options, which end at the program it is to start; `flags` take no value."""
         return list(_options(self.rest, flags))
 
-    def replaced(self, words: Sequence[str], gone: int) -> tuple[str, ...]:
-        """The command with `words` for the launcher and the `gone` words after it."""
-        end = len(self.head) + gone
+    def replace_launcher(self, words: Sequence[str], removed: int) -> tuple[str, ...]:
+        """Return the command with `words` in place of the launcher and the `removed` words after it."""
+        end = len(self.head) + removed
         if not self.spans:
-            return (*self.argv[: self.at], *words, *self.argv[self.at + end :])
+            return (*self.argv[: self.position], *words, *self.argv[self.position + end :])
         line = self.argv[-1]
         return (*_SHELL, f"{line[: self.spans[0][0]]}{' '.join(words)}{line[self.spans[end - 1][1] :]}")
 
 
-def length(options: Sequence[Option]) -> int:
-    """How many words they were written in."""
+def count_words(options: Sequence[Option]) -> int:
+    """Return the number of words that the options were written in."""
     return sum(len(option.words) for option in options)
 
 
 def find_call(argv: tuple[str, ...], programs: Sequence[str], modules: Sequence[str] = ()) -> Call | None:
-    """The first of `programs`, or `python -m` with one of `modules`, that the command starts."""
+    """Return the first of `programs`, or of `python -m` with one of `modules`, that the command starts."""
     if argv[:2] != _SHELL or len(argv) != len(_SHELL) + 1:
-        at = _position(argv, programs, modules)
-        return None if at is None else _call(argv, argv, at, modules)
+        position = _position(argv, programs, modules)
+        return None if position is None else _call(argv, argv, position, modules)
     # A line that goes on: blanks of the same length, so that positions stay.
     matches = list(_WORD.finditer(argv[-1].replace("\\\n", "  ")))
     words = tuple(match[0] for match in matches)
-    at = _position(words, programs, modules)
-    return None if at is None else _call(argv, words, at, modules, [match.span() for match in matches])
+    position = _position(words, programs, modules)
+    return None if position is None else _call(argv, words, position, modules, [match.span() for match in matches])
 
 
-def interpreter(argv: tuple[str, ...]) -> str:
-    """The Python that a command names, to run something else beside it in the same environment; else `python3`."""
+def find_interpreter(argv: tuple[str, ...]) -> str:
+    """Return the Python that a command names, to run another program in the same environment; else `python3`."""
     words = argv if argv[:2] != _SHELL else tuple(match[0] for match in _WORD.finditer(argv[-1]))
     return next((word for word in words if PYTHON.fullmatch(word)), "python3")
 
 
-def beside(program: str, name: str) -> str:
-    """`name` in the directory that `program` was named in; by itself when that was left to PATH."""
+def sibling_program(program: str, name: str) -> str:
+    """Return `name` in the directory that `program` was named in; alone if that was left to PATH."""
     directory, slash, _ = program.rpartition("/")
     return f"{directory}{slash}{name}"
 
 
-def whole(text: str) -> int | None:
-    """The number that a value is, or None for one that is none, such as `auto`."""
+def parse_positive(text: str) -> int | None:
+    """Return the positive number that a text is, None for other texts, such as `auto`."""
     return int(text) if text.isascii() and text.isdigit() and int(text) else None
 
 
 def _call(
     argv: tuple[str, ...],
     words: tuple[str, ...],
-    at: int,
+    position: int,
     modules: Sequence[str],
     spans: Sequence[tuple[int, int]] = (),
 ) -> Call:
-    length = 3 if _runs_module(words[at:], modules) else 1
-    return Call(argv, words[at : at + length], words[at + length :], at, tuple(spans[at:]))
+    word_count = 3 if _runs_module(words[position:], modules) else 1
+    return Call(
+        argv, words[position : position + word_count], words[position + word_count :], position, tuple(spans[position:])
+    )
 
 
 def _position(words: tuple[str, ...], programs: Sequence[str], modules: Sequence[str]) -> int | None:
-    for at, word in enumerate(words):
-        if (word.rpartition("/")[2] in programs or _runs_module(words[at:], modules)) and (
-            at == 0 or _BEFORE_A_PROGRAM.fullmatch(words[at - 1])
+    for index, word in enumerate(words):
+        if (word.rpartition("/")[2] in programs or _runs_module(words[index:], modules)) and (
+            index == 0 or _BEFORE_A_PROGRAM.fullmatch(words[index - 1])
         ):
-            return at
+            return index
     return None
 
 
@@ -113,9 +126,9 @@ def _options(words: Sequence[str], flags: Sequence[str]) -> Iterator[Option]:
         if word == "--":
             yield Option("", "", (word,))
             return
-        written, equals, value = word.partition("=")
-        name, taken = written.lstrip("-").replace("_", "-"), [word]
+        name_text, equals, value = word.partition("=")
+        name, option_words = name_text.lstrip("-").replace("_", "-"), [word]
         if not equals and name not in flags and rest:
             value = rest.pop(0)
-            taken.append(value)
-        yield Option(name, value.strip("\"'"), tuple(taken))
+            option_words.append(value)
+        yield Option(name, value.strip("\"'"), tuple(option_words))

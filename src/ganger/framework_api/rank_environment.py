@@ -1,7 +1,7 @@
-"""A generation with its place: what a framework file may know of it, and the variables that every process gets.
+"""A placed generation, and the variables that every process gets.
 
-Made by `engine.launch`, read by the files in `frameworks/`. Ranks are processes, never nodes: in every framework
-WORLD_SIZE counts processes. The variables: docs/reference/environment.md.
+Ranks are processes, never nodes: WORLD_SIZE counts processes in every framework. The variables are described in
+docs/reference/environment.md.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,25 @@ from typing import Final
 from ganger.model.job import WORKER
 
 RESERVED: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
-"""Variables that ganger gives under every framework and nobody else may set, as well as all that begin with GANGER_."""
+"""Variables that ganger sets under every framework and that users may not set, like all that begin with GANGER_."""
 PREFIX: Final = "GANGER_"
 TASK_DIRECTORY: Final = "@GANGER_TASK_DIR@"
-"""Stands for the generation's directory on a node, which only the launcher there knows."""
+"""Placeholder for the generation's directory on a node, which only the launcher there knows."""
 HOSTFILE: Final = "hostfile"
 AGENT_TOKEN: Final = "agent-token"  # noqa: S105 - the name of a file
-"""Files there: the nodes; with an agent, what only the nodes of the generation know."""
+"""Files in that directory: the nodes; for frameworks with an agent, a secret that only nodes of the generation know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedNode:
-    """What one part of a gang has of one node: its ranks, and the indices of its devices among the node's slots.
+    """The share of one node that one part of a gang has.
 
-    `gpus` has the driver's numbers of these devices, or is None on a node whose GPUs are only slots; cpu_milli: what
-    these ranks have together; gpu_milli, gpu_memory_bytes: of a device that is shared, what each share has of it.
+    Attributes:
+        ranks: Its ranks on the node.
+        devices: Indices of its devices among the node's slots.
+        gpus: The driver's numbers of these devices, None on a node whose GPUs are only slots.
+        cpu_milli: CPU of these ranks together.
+        gpu_milli, gpu_memory_bytes: Of a shared device, what each share has of it.
     """
 
     name: str
@@ -41,17 +45,20 @@ class PlacedNode:
 
     @property
     def is_share(self) -> bool:
-        """Whether its device is not its own."""
+        """Whether its device may be shared with others."""
         return bool(self.gpu_milli or self.gpu_memory_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
-    """One generation of a gang, shares of nodes in rank order; ranks meet at `host`:`port`.
+class PlacedGang:
+    """A generation of a gang and its shares of nodes, in rank order; its ranks rendezvous at `host`:`port`.
 
-    max_restarts: attempts that are forgiven; the checkpoint directory is absolute, None for a job that keeps no
-    checkpoints; checkpoints_skipped: steps of those that attempts failed on; array, index: the id of the array that it
-    is an element of, and which one, else None; job_uid: of the job, never given again, as ids may be.
+    Attributes:
+        job_uid: Unlike ids, never reused.
+        max_restarts: The number of attempts that are retried.
+        checkpoint_directory: Absolute, None for a job without checkpoints.
+        checkpoints_skipped: Steps of checkpoints that attempts failed on.
+        array, index: Of an array element: the id of its array, and its index.
     """
 
     job_id: str
@@ -73,51 +80,51 @@ class Placed:
 
     @cached_property
     def world_size(self) -> int:
-        """Processes in the gang."""
+        """The number of processes of the gang."""
         return len(self._places)
 
     @cached_property
     def hosts(self) -> tuple[PlacedNode, ...]:
         """The nodes, each once, in the order of their first rank, with all that the gang has there."""
-        found: dict[str, list[PlacedNode]] = {}
+        shares_of_node: dict[str, list[PlacedNode]] = {}
         for share in self.nodes:
-            found.setdefault(share.name, []).append(share)
-        return tuple(_joined(shares) for shares in found.values())
+            shares_of_node.setdefault(share.name, []).append(share)
+        return tuple(_joined(shares) for shares in shares_of_node.values())
 
     @cached_property
     def roles(self) -> dict[str, tuple[int, ...]]:
         """The ranks of each role, in rank order."""
-        found: dict[str, tuple[int, ...]] = {}
+        ranks_of_role: dict[str, tuple[int, ...]] = {}
         for share in self.nodes:
-            found[share.role] = found.get(share.role, ()) + share.ranks
-        return found
+            ranks_of_role[share.role] = ranks_of_role.get(share.role, ()) + share.ranks
+        return ranks_of_role
 
     def place_of(self, rank: int) -> tuple[int, int]:
-        """(index of the share in `nodes`, index of the process in it) of `rank`."""
+        """Return the index in `nodes` of the share that `rank` belongs to, and its index in that share."""
         return self._places[rank]
 
     def share_of(self, rank: int) -> PlacedNode:
-        """What the part of the gang that `rank` belongs to has on the node that it runs on."""
+        """Return the share that `rank` belongs to."""
         return self.nodes[self._places[rank][0]]
 
     def host_rank(self, rank: int) -> int:
-        """The index in `hosts` of the node that `rank` runs on."""
+        """Return the index in `hosts` of the node that `rank` runs on."""
         return self._host_ranks[self.share_of(rank).name]
 
     def role_rank(self, rank: int) -> int:
-        """The index of `rank` among those of its role."""
+        """Return the index of `rank` among those of its role."""
         return self.roles[self.share_of(rank).role].index(rank)
 
     def port_of(self, rank: int) -> int:
-        """A port at the address of `rank` that nobody else in the gang has."""
+        """Return a port at the address of `rank` that no other rank of the gang has."""
         return self._ports[rank]
 
     def endpoint(self, rank: int) -> str:
-        """ADDRESS:PORT of `rank` itself."""
+        """Return ADDRESS:PORT of `rank` itself."""
         return f"{self.share_of(rank).address}:{self._ports[rank]}"
 
     def started_by(self, per: str) -> tuple[int, ...]:
-        """The ranks that ganger starts: each (`rank`), the first of each node (`node`), or rank 0 alone (`gang`)."""
+        """Return the ranks that ganger starts: all (`rank`), the first of each node (`node`), or rank 0 (`gang`)."""
         if per == "gang":
             return (0,)
         return tuple(min(host.ranks) for host in self.hosts) if per == "node" else tuple(sorted(self._places))
@@ -134,7 +141,7 @@ class Placed:
 
     @cached_property
     def _ports(self) -> dict[int, int]:
-        """After the one where all meet, each address has them in rank order: nodes may share an address."""
+        """Ports above that of the rendezvous, for each address in rank order: nodes may share an address."""
         numbers: dict[str, count[int]] = {}
         return {
             rank: next(numbers.setdefault(self.share_of(rank).address, count(self.port + 1)))
@@ -142,8 +149,8 @@ class Placed:
         }
 
 
-def shared_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables that the process `rank` gets under every framework."""
+def shared_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables that the process `rank` gets under every framework."""
     _, local_rank = placed.place_of(rank)
     share = placed.share_of(rank)
     return (
@@ -157,8 +164,8 @@ def shared_environment(placed: Placed, rank: int) -> dict[str, str]:
     )
 
 
-def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
-    """The part that all processes of a node have in common; `setup:` gets it too."""
+def node_environment(placed: PlacedGang, host_rank: int) -> dict[str, str]:
+    """Return the variables that all processes of a node have in common, including those of `setup:`."""
     host = placed.hosts[host_rank]
     environment = {
         "GANGER_JOB_ID": placed.job_id,
@@ -167,7 +174,7 @@ def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
         "GANGER_ATTEMPT": str(placed.generation),
         "GANGER_NODE_RANK": str(host_rank),
         "GANGER_NODES": str(len(placed.hosts)),
-        "GANGER_NODE_HOSTS": "\n".join(each.address for each in placed.hosts),
+        "GANGER_NODE_HOSTS": "\n".join(node.address for node in placed.hosts),
         "GANGER_HOSTFILE": f"{TASK_DIRECTORY}/{HOSTFILE}",
         "GANGER_MASTER_ADDR": placed.host,
         "GANGER_MASTER_PORT": str(placed.port),
@@ -188,13 +195,13 @@ def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
     return environment | _of_share(host)
 
 
-def hostfile(placed: Placed) -> str:
-    """`NAME slots=N` for each node, in the order of their first rank: the file that GANGER_HOSTFILE names."""
+def hostfile(placed: PlacedGang) -> str:
+    """Return `NAME slots=N` for each node, in the order of their first rank: the file that GANGER_HOSTFILE names."""
     return "".join(f"{host.name} slots={len(host.ranks)}\n" for host in placed.hosts)
 
 
-def threads(placed: Placed, rank: int) -> int:
-    """How many threads the process `rank` may run, so that those that share its CPUs do not crowd each other."""
+def thread_count(placed: PlacedGang, rank: int) -> int:
+    """Return how many threads the process `rank` may run without oversubscribing the CPUs that it shares."""
     share = placed.share_of(rank)
     return max(1, share.cpu_milli // 1000 // len(share.ranks))
 
@@ -216,7 +223,7 @@ def _of_share(share: PlacedNode) -> dict[str, str]:
 
 
 def _joined(shares: list[PlacedNode]) -> PlacedNode:
-    """One node's shares as one; its role is that of the first."""
+    """Return all shares of one node as one; its role is that of the first."""
     first = shares[0]
     return PlacedNode(
         name=first.name,
@@ -237,6 +244,6 @@ def _listed(numbers: tuple[int, ...]) -> str:
 
 
 def _seconds(duration_ms: int) -> str:
-    """Seconds in decimals, exactly: `1800`, `0.25`."""
+    """Return exact decimal seconds: `1800`, `0.25`."""
     whole, rest = divmod(duration_ms, 1000)
     return f"{whole}.{rest:03d}".rstrip("0").rstrip(".")

@@ -1,6 +1,6 @@
-"""Frameworks, one file each: which variables tell a process its place in the gang.
+"""Framework plug-ins, one file each: the variables that tell a process its place in the gang.
 
-A file has NAME (what `framework:` says), DOC (one line for people), RESERVED (names that a user's `env` may not set)
-and `rank_environment(placed, rank)`. `registry` finds the files by itself; so does a package that registers a
-module under the entry point `ganger.frameworks`. A variable outside RESERVED gives way to the user's own.
+A file has NAME (the value of `framework:`), DOC (one line for users), RESERVED (variables that a user's `env` may not
+set) and `rank_environment(placed, rank)`. `registry` finds the files, and modules that other packages register under
+the entry point `ganger.frameworks`. A user's value of a variable outside RESERVED overrides that of the plug-in.
 """

@@ -1,15 +1,15 @@
-"""Horovod over gloo: each process gets what horovodrun would give it, and rank 0 runs the store where they meet.
+"""Horovod over gloo: each process gets the variables of horovodrun, and rank 0 runs the rendezvous store.
 
-A command that names horovodrun becomes what that would start for each rank: no ssh, and no second layer of processes
-(horovod/runner/gloo_run.py). Horovod over MPI is a job of the framework mpi: its processes ask mpirun for their rank.
+A command with horovodrun is replaced by what that would start for each rank: no ssh, and no second layer of processes
+(horovod/runner/gloo_run.py). Horovod over MPI is a job of the framework mpi: its processes get their rank from mpirun.
 """
 
 from typing import Final
 
 from ganger.framework_api.companion import companion
-from ganger.framework_api.launcher_command import find_call, interpreter, length, whole
+from ganger.framework_api.launcher_command import count_words, find_call, find_interpreter, parse_positive
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import TASK_DIRECTORY, Placed, shared_environment
+from ganger.framework_api.rank_environment import TASK_DIRECTORY, PlacedGang, shared_environment
 
 NAME: Final = "horovod"
 DOC: Final = "Horovod over gloo; `horovodrun train.py` is started rank by rank, without ssh (with mpirun: mpi)"
@@ -58,49 +58,49 @@ def serve():
 """
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`. Local means on the same node, cross means of the same local rank."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the process `rank`. Local: on the same node; cross: of the same local rank."""
     host = placed.hosts[placed.host_rank(rank)]
     local_rank = host.ranks.index(rank)
-    across = [each.name for each in placed.hosts if len(each.ranks) > local_rank]
-    given = shared_environment(placed, rank) | {
+    nodes_with_local_rank = [node.name for node in placed.hosts if len(node.ranks) > local_rank]
+    environment = shared_environment(placed, rank) | {
         "HOROVOD_HOSTNAME": host.name,
         "HOROVOD_RANK": str(rank),
         "HOROVOD_SIZE": str(placed.world_size),
         "HOROVOD_LOCAL_RANK": str(local_rank),
         "HOROVOD_LOCAL_SIZE": str(len(host.ranks)),
-        "HOROVOD_CROSS_RANK": str(across.index(host.name)),
-        "HOROVOD_CROSS_SIZE": str(len(across)),
+        "HOROVOD_CROSS_RANK": str(nodes_with_local_rank.index(host.name)),
+        "HOROVOD_CROSS_SIZE": str(len(nodes_with_local_rank)),
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": placed.host,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(placed.port),
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
     }
-    if all(each.address.startswith("127.") for each in placed.hosts):
+    if all(node.address.startswith("127.") for node in placed.hosts):
         # Elsewhere Horovod and NCCL find the interface themselves, better than anybody who does not know its name.
-        given |= {"HOROVOD_GLOO_IFACE": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-    return given
+        environment |= {"HOROVOD_GLOO_IFACE": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    return environment
 
 
-def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """What horovodrun would start as this rank, once the store is there."""
+def rank_command(placed: PlacedGang, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what horovodrun would start as this rank, once the store listens."""
     if find_call(argv, _MPI) is not None:
         return ("/bin/sh", "-c", _NOT_TWICE)
     call = find_call(argv, _PROGRAMS)
-    command = argv if call is None else call.replaced((), length(call.options(_FLAGS)))
-    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port), *command)
+    command = argv if call is None else call.replace_launcher((), count_words(call.options(_FLAGS)))
+    return (find_interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port), *command)
 
 
-def files(_placed: Placed) -> dict[str, str]:
-    """The program that waits for the store, and the store."""
+def files(_placed: PlacedGang) -> dict[str, str]:
+    """Return the program that runs the store, and waits for it."""
     return {_FILE: companion("store", _STORE)}
 
 
 def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
-    """The size that a command with horovodrun in it asks for; None without it."""
+    """Return the size that a command with horovodrun requests, None without it."""
     call = find_call(argv, _PROGRAMS)
     if call is None:
         return None
-    said = {option.name: option.value for option in call.options(_FLAGS)}
-    processes = whole(said.get("np", said.get("num-proc", said.get("n", ""))))
+    values = {option.name: option.value for option in call.options(_FLAGS)}
+    processes = parse_positive(values.get("np", values.get("num-proc", values.get("n", ""))))
     return {"processes": processes} if processes else {}

@@ -1,14 +1,15 @@
-"""JAX: `jax.distributed.initialize()` with no arguments.
+"""JAX: `jax.distributed.initialize()` without arguments.
 
-JAX reads the coordinator's address from a variable of its own, but how many processes there are, and which this is,
-only from a cluster it knows (jax/_src/clusters/slurm_cluster.py): so each process is told as Slurm would tell it. Other
-programs react to those variables too; therefore only here. Proxies, which make JAX hang, are kept from its processes.
+JAX reads the coordinator's address from a variable of its own, but the number of processes and the index of each only
+from clusters that it knows (jax/_src/clusters/slurm_cluster.py): so each process gets the variables of Slurm. Other
+programs react to those variables too; therefore only this framework sets them. Proxy variables, which make JAX hang,
+are removed.
 """
 
 from typing import Final
 
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import Placed, shared_environment
+from ganger.framework_api.rank_environment import PlacedGang, shared_environment
 
 NAME: Final = "jax"
 DOC: Final = "JAX: jax.distributed.initialize() finds everything it needs in the environment"
@@ -27,8 +28,8 @@ RESERVED: Final = (
 NEEDS: Final = "jax"
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the process `rank`."""
     _, local_rank = placed.place_of(rank)
     coordinator = f"{placed.host}:{placed.port}"
     return (
@@ -49,11 +50,11 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
     )
 
 
-def _devices(placed: Placed, rank: int) -> dict[str, str]:
-    """The GPUs of a process that has several: by itself it would take the one with the number of SLURM_LOCALID."""
+def _devices(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the GPUs of a process that has several: by default it would take the one numbered SLURM_LOCALID."""
     share = placed.share_of(rank)
-    each = len(share.devices) // len(share.ranks)
-    if each < 2:
+    per_rank = len(share.devices) // len(share.ranks)
+    if per_rank < 2:
         return {}
-    first = placed.place_of(rank)[1] * each
-    return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(first, first + each)))}
+    first = placed.place_of(rank)[1] * per_rank
+    return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(first, first + per_rank)))}

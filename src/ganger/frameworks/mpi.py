@@ -1,15 +1,15 @@
-"""MPI: mpirun on the first node starts the processes on all of them, by ganger's remote-start agent in place of ssh.
+"""MPI: mpirun on the first node starts the processes on all nodes, through ganger's agent in place of ssh.
 
-No sshd, no keys, and names of nodes need not resolve. Open MPI 5 reads PRTE_MCA_*, Open MPI 4 OMPI_MCA_*, Intel MPI
-I_MPI_HYDRA_*, MPICH HYDRA_*; each passes over what is the others'. The user's own mpirun stays as it is; any other
-command is given to mpirun. A process knows its rank from mpirun, so none of ganger's is set
-(docs.open-mpi.org, "prte_info"; Intel MPI developer reference, "Hydra environment variables"; MPICH, "Using Hydra").
+There is no sshd, there are no keys, and node names need not resolve. Open MPI 5 reads PRTE_MCA_*, Open MPI 4
+OMPI_MCA_*, Intel MPI I_MPI_HYDRA_*, MPICH HYDRA_*; each ignores the others. A user's own mpirun is unchanged; any other
+command is passed to mpirun. A process gets its rank from mpirun, so none of ganger's is set (docs.open-mpi.org,
+"prte_info"; Intel MPI developer reference, "Hydra environment variables"; MPICH, "Using Hydra").
 """
 
 from typing import Final
 
-from ganger.framework_api.launcher_command import Call, find_call, whole
-from ganger.framework_api.rank_environment import HOSTFILE, TASK_DIRECTORY, Placed, shared_environment
+from ganger.framework_api.launcher_command import Call, find_call, parse_positive
+from ganger.framework_api.rank_environment import HOSTFILE, TASK_DIRECTORY, PlacedGang, shared_environment
 from ganger.framework_api.rank_environment import RESERVED as SHARED
 
 NAME: Final = "mpi"
@@ -62,13 +62,13 @@ _SHARED_MACHINE: Final = {
     # More processes than it knows of share the CPUs, and each would spin.
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-"""For nodes that are one machine, as virtual nodes are."""
+"""Variables for nodes that share one machine, such as virtual nodes."""
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of mpirun itself, on the node of rank 0."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of mpirun itself, on the node of rank 0."""
     hostfile, agent = f"{TASK_DIRECTORY}/{HOSTFILE}", f"{TASK_DIRECTORY}/agent"
-    given = shared_environment(placed, rank) | {
+    environment = shared_environment(placed, rank) | {
         "PRTE_MCA_prte_default_hostfile": hostfile,
         "PRTE_MCA_plm_ssh_agent": agent,
         # The agent's path holds on this node only: the others must not pass the start on.
@@ -96,46 +96,48 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
         "I_MPI_PIN": "0",
     }
     if len({host.address for host in placed.hosts}) < len(placed.hosts):
-        given |= _SHARED_MACHINE
+        environment |= _SHARED_MACHINE
     # Its processes would inherit them, and take this rank for theirs.
-    return {name: value for name, value in given.items() if name not in ("GANGER_RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    return {
+        name: value for name, value in environment.items() if name not in ("GANGER_RANK", "LOCAL_RANK", "WORLD_SIZE")
+    }
 
 
-def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The user's own mpirun as it was written, else mpirun with the command, once for each process of the gang."""
+def rank_command(placed: PlacedGang, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the user's own mpirun unchanged, else mpirun with the command, once for each process of the gang."""
     if find_call(argv, PROGRAMS) is not None:
         return argv
     return ("/bin/sh", f"{TASK_DIRECTORY}/{_SCRIPT}", str(placed.world_size), *argv)
 
 
-def files(placed: Placed) -> dict[str, str]:
-    """The hosts as Intel MPI and MPICH read them, and what finds mpirun."""
+def files(placed: PlacedGang) -> dict[str, str]:
+    """Return the hosts in the format of Intel MPI and MPICH, and the script that finds mpirun."""
     hosts = "".join(f"{host.name}:{len(host.ranks)}\n" for host in placed.hosts)
     return {_MACHINEFILE: hosts, _SCRIPT: _START}
 
 
 def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
-    """The size that a command with mpirun in it asks for; None without mpirun."""
+    """Return the size that a command with mpirun requests, None without it."""
     call = find_call(argv, PROGRAMS)
     if call is None:
         return None
-    said = _said(call)
-    processes = whole(said.get("n", said.get("np", said.get("c", ""))))
-    each = whole(said.get("N", said.get("npernode", said.get("ppn", said.get("perhost", "")))))
-    if processes and each and processes % each == 0:
-        return {"nodes": processes // each, "nproc_per_node": each}
-    return {"nproc_per_node": each} if each else {"processes": processes or 1}
+    values = _said(call)
+    processes = parse_positive(values.get("n", values.get("np", values.get("c", ""))))
+    per_node = parse_positive(values.get("N", values.get("npernode", values.get("ppn", values.get("perhost", "")))))
+    if processes and per_node and processes % per_node == 0:
+        return {"nodes": processes // per_node, "nproc_per_node": per_node}
+    return {"nproc_per_node": per_node} if per_node else {"processes": processes or 1}
 
 
 def _said(call: Call) -> dict[str, str]:
-    """The options of mpirun, which end at the program."""
-    said: dict[str, str] = {}
+    """Return the options of mpirun, which end at the program."""
+    values: dict[str, str] = {}
     words = list(call.rest)
     while words and words[0].startswith("-"):
         name, equals, value = words.pop(0).lstrip("-").partition("=")
         if equals or name in _FLAGS:
-            said[name] = value
+            values[name] = value
         else:
-            said[name] = words[0] if words else ""
+            values[name] = words[0] if words else ""
             del words[: 2 if name in _PAIRS else 1]
-    return said
+    return values

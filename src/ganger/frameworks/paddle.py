@@ -1,15 +1,15 @@
-"""PaddlePaddle: collective training, and parameter servers where the gang has the role ps or server.
+"""PaddlePaddle: collective training, and parameter servers if the gang has the role ps or server.
 
-Names: python/paddle/distributed/launch (collective.py, ps.py) and fleet's role maker. A command that names Paddle's
-launcher becomes what that would start for each rank; its HTTP rendezvous is not needed.
+Names: python/paddle/distributed/launch (collective.py, ps.py) and the role maker of fleet. A command with Paddle's
+launcher is replaced by what that would start for each rank; its HTTP rendezvous is not needed.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.framework_api.launcher_command import find_call, length, whole
+from ganger.framework_api.launcher_command import count_words, find_call, parse_positive
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import Placed, shared_environment
+from ganger.framework_api.rank_environment import PlacedGang, shared_environment
 
 NAME: Final = "paddle"
 DOC: Final = "PaddlePaddle: init_parallel_env() and fleet, collective or with parameter servers"
@@ -38,76 +38,77 @@ _SERVERS: Final = ("ps", "server")
 _MODULES: Final = ("paddle.distributed.launch", "paddle.distributed.fleet.launch")
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the process `rank`."""
     servers, trainers = _servers(placed), _trainers(placed)
-    given = shared_environment(placed, rank) | {
+    environment = shared_environment(placed, rank) | {
         "PADDLE_MASTER": f"{placed.host}:{placed.port}",
         "PADDLE_NNODES": str(len(placed.hosts)),
         "PADDLE_JOB_ID": placed.job_id,
         "PADDLE_TRAINERS_NUM": str(len(trainers)),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(placed.endpoint(each) for each in trainers),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(placed.endpoint(peer) for peer in trainers),
         "PADDLE_CURRENT_ENDPOINT": placed.endpoint(rank),
         "PADDLE_RANK_IN_NODE": str(placed.place_of(rank)[1]),
     }
     if rank in trainers:
-        given |= {"PADDLE_TRAINER_ID": str(trainers.index(rank))} | _gpus(placed, rank)
+        environment |= {"PADDLE_TRAINER_ID": str(trainers.index(rank))} | _gpus(placed, rank)
     if servers:
-        given |= {
+        environment |= {
             "TRAINING_ROLE": "PSERVER" if rank in servers else "TRAINER",
-            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(placed.endpoint(each) for each in servers),
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(placed.endpoint(peer) for peer in servers),
             "PADDLE_SERVER_NUM": str(len(servers)),
             "PADDLE_TRAINER_NUM": str(len(trainers)),
             "POD_IP": placed.share_of(rank).address,
             "PADDLE_PORT": str(placed.port_of(rank)),
         }
-    return given
+    return environment
 
 
-def rank_command(_placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The script without Paddle's launcher."""
+def rank_command(_placed: PlacedGang, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the script without Paddle's launcher."""
     call = find_call(argv, (), _MODULES)
     if call is None:
         return argv
-    return call.replaced((call.head[0], "-u"), length(call.options(())))
+    return call.replace_launcher((call.head[0], "-u"), count_words(call.options(())))
 
 
 def lacks(counts: Mapping[str, int]) -> str | None:
-    """What keeps parameter servers from being of use with so many processes of each role."""
+    """Return why parameter servers are of no use with these numbers of processes of each role, None if they are."""
     if any(role not in _SERVERS for role in counts):
         return None
-    return "has servers and nobody who trains: write run for the workers, or roles.trainer"
+    return "has servers and no trainers: write run for the workers, or roles.trainer"
 
 
-def ends(placed: Placed) -> tuple[int, ...]:
-    """The trainers, where there are servers."""
+def ends(placed: PlacedGang) -> tuple[int, ...]:
+    """Return the trainers, if there are servers."""
     return _trainers(placed) if _servers(placed) else ()
 
 
 def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
-    """The size that a command with Paddle's launcher in it asks for; None without it."""
+    """Return the size that a command with Paddle's launcher requests, None without it."""
     call = find_call(argv, (), _MODULES)
     if call is None:
         return None
-    said = {option.name: option.value for option in call.options(())}
-    devices = next((said[name] for name in ("devices", "gpus") if name in said), "")
+    values = {option.name: option.value for option in call.options(())}
+    devices = next((values[name] for name in ("devices", "gpus") if name in values), "")
     sizes = {
-        "nodes": whole(said.get("nnodes", "").rpartition(":")[2]),
-        "nproc_per_node": whole(said.get("nproc-per-node", "")) or (devices.count(",") + 1 if devices else None),
+        "nodes": parse_positive(values.get("nnodes", "").rpartition(":")[2]),
+        "nproc_per_node": parse_positive(values.get("nproc-per-node", ""))
+        or (devices.count(",") + 1 if devices else None),
     }
     return {name: size for name, size in sizes.items() if size}
 
 
-def _servers(placed: Placed) -> tuple[int, ...]:
+def _servers(placed: PlacedGang) -> tuple[int, ...]:
     return tuple(rank for role in _SERVERS for rank in placed.roles.get(role, ()))
 
 
-def _trainers(placed: Placed) -> tuple[int, ...]:
+def _trainers(placed: PlacedGang) -> tuple[int, ...]:
     return tuple(rank for role, ranks in placed.roles.items() if role not in _SERVERS for rank in ranks)
 
 
-def _gpus(placed: Placed, rank: int) -> dict[str, str]:
-    """The GPU of a trainer, by its place among those that the trainers of its node see."""
+def _gpus(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the GPU of a trainer, by its index among those that the trainers of its node see."""
     share = placed.share_of(rank)
     # Those of a share of one GPU see that one alone.
     return {"FLAGS_selected_gpus": str(placed.place_of(rank)[1] * (not share.is_share))} if share.devices else {}

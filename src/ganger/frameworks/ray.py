@@ -1,16 +1,16 @@
-"""Ray: a cluster of the job's own. The head is on the first node, the others join it, and the job's command runs once,
-on the head, with RAY_ADDRESS; its end is the end of the job.
+"""Ray: a cluster for each job. The head is on the first node, the other nodes join it.
 
-What `ray start` leaves in the background carries the generation's mark and goes with it, so nobody calls `ray stop`,
-which would end other clusters on the machine too. Ports but the head's are Ray's to choose: virtual nodes share one
-machine. Whoever reaches a Ray cluster may run code in it: it takes only those who show the generation's token.
+The job's command runs once, on the head, with RAY_ADDRESS; its end is the end of the job. Processes that `ray start`
+leaves in the background carry the generation's mark and are ended with it; `ray stop` is not used, because it would end
+other clusters on the machine too. Ports but the head's are chosen by Ray, because virtual nodes share one machine. A
+client of a Ray cluster can run code in it, so the cluster accepts only clients with the generation's token.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.framework_api.launcher_command import interpreter
-from ganger.framework_api.rank_environment import AGENT_TOKEN, TASK_DIRECTORY, Placed, shared_environment
+from ganger.framework_api.launcher_command import find_interpreter
+from ganger.framework_api.rank_environment import AGENT_TOKEN, TASK_DIRECTORY, PlacedGang, shared_environment
 from ganger.framework_api.rank_environment import RESERVED as SHARED
 
 NAME: Final = "ray"
@@ -68,8 +68,8 @@ os.execvp(command[0], command)
 '''
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of what runs on the node of `rank`."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the processes on the node of `rank`."""
     return shared_environment(placed, rank) | {
         "RAY_ADDRESS": f"{placed.host}:{placed.port}",
         "RAY_AUTH_MODE": "token",
@@ -78,25 +78,25 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
     }
 
 
-def rank_command(placed: Placed, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The program that starts this node's part and, on the head, then becomes the user's command."""
+def rank_command(placed: PlacedGang, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the program that starts this node's part and, on the head, then executes the user's command."""
     host = placed.hosts[placed.host_rank(rank)]
     cpus = max(1, host.cpu_milli // 1000)
     node = (f"{TASK_DIRECTORY}/{_FILE}", host.address, str(cpus), str(len(host.devices)))
-    return (interpreter(argv), *node, *(argv if placed.host_rank(rank) == 0 else ()))
+    return (find_interpreter(argv), *node, *(argv if placed.host_rank(rank) == 0 else ()))
 
 
-def files(_placed: Placed) -> dict[str, str]:
-    """The program."""
+def files(_placed: PlacedGang) -> dict[str, str]:
+    """Return the program."""
     return {_FILE: _PROGRAM}
 
 
 def lacks(counts: Mapping[str, int]) -> str | None:
-    """What keeps it from being one cluster with so many processes of each role."""
+    """Return why these numbers of processes of each role are not one cluster, None if they are."""
     heads = counts.get("head", 1)
     return f"has one head, on which the command runs, and not {heads}: write roles.head.count: 1" if heads > 1 else None
 
 
-def ends(_placed: Placed) -> tuple[int, ...]:
-    """The user's command."""
+def ends(_placed: PlacedGang) -> tuple[int, ...]:
+    """Return the rank of the user's command."""
     return (0,)

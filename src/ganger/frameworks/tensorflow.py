@@ -1,8 +1,8 @@
-"""TensorFlow: TF_CONFIG names every process and its role, each at a port of its own.
+"""TensorFlow: TF_CONFIG lists every process with its role and a port of its own.
 
-A gang of workers alone is what MultiWorkerMirroredStrategy wants; chief, ps and evaluator are roles. Source:
-tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py. The evaluator sees the cluster and is not
-in it. Parameter servers and evaluators run for ever: the job ends with the others.
+A gang of workers only is for MultiWorkerMirroredStrategy; chief, ps and evaluator are roles. Source:
+tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py. The evaluator sees the cluster but is not
+part of it. Parameter servers and evaluators never end: the job ends with the other roles.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import Placed, shared_environment
+from ganger.framework_api.rank_environment import PlacedGang, shared_environment
 
 NAME: Final = "tensorflow"
 DOC: Final = "tf.distribute: TF_CONFIG for MultiWorkerMirrored and parameter servers"
@@ -22,10 +22,10 @@ _EVALUATOR: Final = "evaluator"
 _ENDLESS: Final = ("ps", _EVALUATOR)
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the process `rank`."""
     cluster = {
-        role: [placed.endpoint(each) for each in ranks] for role, ranks in placed.roles.items() if role != _EVALUATOR
+        role: [placed.endpoint(peer) for peer in ranks] for role, ranks in placed.roles.items() if role != _EVALUATOR
     }
     task = {"type": placed.share_of(rank).role, "index": placed.role_rank(rank)}
     return shared_environment(placed, rank) | {
@@ -34,9 +34,9 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
 
 
 def lacks(counts: Mapping[str, int]) -> str | None:
-    """What keeps tf.distribute from working with so many processes of each role."""
+    """Return why tf.distribute cannot work with these numbers of processes of each role, None if it can."""
     if all(role in _ENDLESS for role in counts):
-        return "has nobody who trains: write run for the workers, or roles.chief"
+        return "has no process that trains: write run for the workers, or roles.chief"
     chiefs = counts.get("chief", 0) + counts.get("master", 0)
     if chiefs > 1:
         return f"can have one chief or master, and has {chiefs}: write one of them, with count 1"
@@ -44,8 +44,8 @@ def lacks(counts: Mapping[str, int]) -> str | None:
     return f"can have one evaluator, and has {evaluators}: write count 1" if evaluators > 1 else None
 
 
-def ends(placed: Placed) -> tuple[int, ...]:
-    """The ranks that the job ends with, where some run for ever."""
+def ends(placed: PlacedGang) -> tuple[int, ...]:
+    """Return the ranks whose end is the end of the job, if other ranks never end."""
     if not any(role in placed.roles for role in _ENDLESS):
         return ()
     return tuple(rank for role, ranks in placed.roles.items() if role not in _ENDLESS for rank in ranks)

@@ -1,16 +1,16 @@
-"""XGBoost: where its processes meet, and the tracker at which they do.
+"""XGBoost: the rendezvous of its processes, and the tracker that serves it.
 
-Somebody must run that tracker (xgboost/tracker.py): ganger does, beside rank 0, and lets the processes begin when it
-listens, since they would not wait for long. It numbers them by DMLC_TASK_ID as text, hence the zeros in front. Scripts
-pass the variables on: `collective.init` does not look into the environment.
+ganger runs the tracker (xgboost/tracker.py) beside rank 0, and starts the processes when it listens, because they would
+not wait for long. The tracker orders processes by DMLC_TASK_ID as text, hence the leading zeros. Scripts pass the
+variables on: `collective.init` does not read the environment.
 """
 
 from typing import Final
 
 from ganger.framework_api.companion import companion
-from ganger.framework_api.launcher_command import interpreter
+from ganger.framework_api.launcher_command import find_interpreter
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import TASK_DIRECTORY, Placed, shared_environment, threads
+from ganger.framework_api.rank_environment import TASK_DIRECTORY, PlacedGang, shared_environment, thread_count
 
 NAME: Final = "xgboost"
 DOC: Final = "XGBoost: DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID of a tracker that ganger runs"
@@ -33,23 +33,23 @@ def serve():
 """
 
 
-def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`."""
+def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
+    """Return the variables of the process `rank`."""
     digits = len(str(placed.world_size - 1))
     return shared_environment(placed, rank) | {
         "DMLC_TRACKER_URI": placed.host,
         "DMLC_TRACKER_PORT": str(placed.port),
         "DMLC_TASK_ID": f"{rank:0{digits}}",
         "DMLC_NUM_WORKER": str(placed.world_size),
-        "OMP_NUM_THREADS": str(threads(placed, rank)),
+        "OMP_NUM_THREADS": str(thread_count(placed, rank)),
     }
 
 
-def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The user's command, when the tracker is there."""
-    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port_of(0)), *argv)
+def rank_command(placed: PlacedGang, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the user's command, to be executed once the tracker listens."""
+    return (find_interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port_of(0)), *argv)
 
 
-def files(_placed: Placed) -> dict[str, str]:
-    """The program that waits, and is the tracker."""
+def files(_placed: PlacedGang) -> dict[str, str]:
+    """Return the program that runs the tracker, and waits for it."""
     return {_FILE: companion("tracker", _TRACKER)}

@@ -1,3 +1,4 @@
-"""The nouns: frozen values that every other room speaks in.
+"""Domain model: frozen values shared by all packages.
 
-Standard library only, no behaviour beyond their own arithmetic."""
+Standard library only, no behaviour beyond arithmetic on their own fields.
+"""

@@ -1,8 +1,9 @@
-"""Labels that the nodes of a job are to have, beyond equality: the node affinity of Kubernetes, one operator for one.
+"""Node affinity: label expressions beyond equality, with the operators of Kubernetes.
 
-Written in a spec as selectors are in Kubernetes (`zone in (a, b), !broken, cores>32`); read by
-`spec.placement_fields`, compared by `core.nodes.node_attributes`. In is `=` or `in`, NotIn `!=` or `notin`, Exists the
-key alone, DoesNotExist `!`, Gt `>`, Lt `<`. Source: the labels and `nodeAffinity` of the API of Kubernetes."""
+A spec writes them like Kubernetes label selectors (`zone in (a, b), !broken, cores>32`): In is `=` or `in`, NotIn `!=`
+or `notin`, Exists the key alone, DoesNotExist `!`, Gt `>`, Lt `<`. Source: labels and `nodeAffinity` in the Kubernetes
+API.
+"""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class Operator(StrEnum):
-    """How a label is compared, as Kubernetes calls it."""
+    """A comparison of a label, named as in Kubernetes."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -28,34 +29,38 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Expression:
-    """What one label is to be. `values`: rising, at least one for In and NotIn, one whole number for Gt and Lt, none
-    for the others. NotIn holds without the label, Gt and Lt only where it is a whole number."""
+    """A condition on one label. NotIn holds for a node without the label, Gt and Lt only for a whole number.
+
+    Attributes:
+        values: Ascending: at least one for In and NotIn, one whole number for Gt and Lt, none for the others.
+    """
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels are as they are to be."""
-        has = labels.get(self.key)
+        """Return whether the labels satisfy the expression."""
+        value = labels.get(self.key)
         match self.operator:
             case Operator.IN:
-                return has in self.values
+                return value in self.values
             case Operator.NOT_IN:
-                return has not in self.values
+                return value not in self.values
             case Operator.EXISTS:
-                return has is not None
+                return value is not None
             case Operator.DOES_NOT_EXIST:
-                return has is None
-        if has is None or not _NUMBER.fullmatch(has):
+                return value is None
+        if value is None or not _NUMBER.fullmatch(value):
             return False
-        return int(has) > int(self.values[0]) if self.operator is Operator.GT else int(has) < int(self.values[0])
+        number, bound = int(value), int(self.values[0])
+        return number > bound if self.operator is Operator.GT else number < bound
 
     def __str__(self) -> str:
-        """As a spec has it, as short as can be."""
+        """Return the shortest form that a spec may use."""
         if len(self.values) > 1:
-            word = {Operator.IN: "in", Operator.NOT_IN: "notin"}[self.operator]
-            return f"{self.key} {word} ({', '.join(self.values)})"
+            keyword = {Operator.IN: "in", Operator.NOT_IN: "notin"}[self.operator]
+            return f"{self.key} {keyword} ({', '.join(self.values)})"
         match self.operator:
             case Operator.EXISTS:
                 return self.key
@@ -67,38 +72,38 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Term:
-    """Expressions that hold together."""
+    """A conjunction of expressions."""
 
     expressions: tuple[Expression, ...]
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether all of them do."""
+        """Return whether the labels satisfy all expressions."""
         return all(expression.holds(labels) for expression in self.expressions)
 
     def __str__(self) -> str:
-        """As a spec has it."""
+        """Return the term as a spec writes it."""
         return ", ".join(map(str, self.expressions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Preference:
-    """Labels that a job would rather have its nodes have."""
+    """Labels that a job prefers its nodes to have."""
 
-    match: Term = _spec("what is preferred, written as in required: disk=ssd", form="term")
-    weight: int = _spec("how much that counts beside the others: 1 to 100", form="preference", default=1)
+    match: Term = _spec("the preferred labels, written as in required: disk=ssd", form="term")
+    weight: int = _spec("weight relative to the other preferences: 1 to 100", form="preference", default=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affinity:
-    """Labels that nodes are to have, beyond equality: the node affinity of Kubernetes."""
+    """Labels that nodes must have, or should have, beyond equality: the node affinity of Kubernetes."""
 
     required: tuple[Term, ...] = _spec(
-        "labels that each of its nodes must have: zone in (a, b), !broken, cores>32; a list: any one of them",
+        "labels that every node must have: zone in (a, b), !broken, cores>32; a list: any one of its items",
         form="terms",
         default=(),
     )
     preferred: tuple[Preference, ...] = _spec(
-        "labels that they had better have: the worst of its nodes is as good as can be; that goes before packing, and "
-        "after the level and types that are asked for",
+        "labels that nodes should have: the worst node of the gang is chosen as good as possible; ranks before "
+        "packing, and after the requested level and GPU types",
         default=(),
     )

@@ -1,18 +1,18 @@
-"""Nodes, what they offer, and where in the network they are.
+"""Nodes, their resources, and their place in the network topology."""
 
-Called by backends (which list nodes) and by `core.state.state` (which keeps them as arrays).
-"""
-
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 RACK: Final = ("rack",)
-"""The levels of a cluster that names none."""
+"""The topology levels of a cluster that names none."""
+
+_GPU_VENDOR: Final = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGNORECASE)
 
 
 class NodeState(StrEnum):
-    """Whether a node takes gangs; `core.state.lifecycle` has the table of what leads where."""
+    """The scheduling state of a node; `core.state.lifecycle` has the table of transitions."""
 
     READY = "ready"
     CORDONED = "cordoned"
@@ -22,18 +22,23 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine, or a virtual node of an embedded server.
+    """A machine, or a virtual node of an embedded server.
 
-    `domains` are the names of the domains that it is in, parallel to the levels of its cluster, outermost first; one
-    that is empty or missing says that it is in none of that level. `gpus` counts whole devices, indexed from 0;
-    `gpu_type` is lower-case, empty without GPUs; `address` is where the other nodes reach it. `device_ids` are the
-    driver's numbers of the devices, in their order; empty where GPUs are only slots. `foreign` are the indices of
-    devices that others use, whom ganger does not place, or that are out of order; of CPUs and memory the node has what
-    others leave of them. `gpu_memory_bytes` is what each device has, 0 where nobody says. `taints`, each `key` or
-    `key=value`, keep gangs away that do not tolerate them; `networks` are those that it is connected to, lower-case:
-    ib, roce, tcp. `suspicion` (0: none) and `performance_milli` (1000: as it should be) decide where all else is equal.
-    `unready` is one sentence on a node that is not ready at present and not known to be lost, empty for one that is
-    ready: nothing new starts there, what runs goes on.
+    Attributes:
+        domains: Its topology domains, parallel to the levels of its cluster, outermost first; empty or missing: in no
+            domain of that level.
+        gpus: Whole devices, indexed from 0.
+        gpu_type: Lower-case; empty without GPUs.
+        gpu_memory_bytes: Memory of each device; 0 if unknown.
+        cpu_milli, memory_bytes: What processes outside ganger leave of the node's.
+        address: Where other nodes reach it.
+        device_ids: The driver's numbers of the devices, in order; empty where GPUs are only slots.
+        foreign: Indices of devices that are in use by processes outside ganger, or out of order.
+        taints: Each `key` or `key=value`: only gangs that tolerate them are placed here.
+        networks: The networks it is connected to, lower-case: ib, roce, tcp.
+        suspicion, performance_milli: Tie-breakers: 0 is no suspicion, 1000 is full performance.
+        unready: One sentence on a node that is not ready and not known to be lost: running jobs continue, nothing new
+            starts there; empty for a ready node.
     """
 
     name: str
@@ -55,13 +60,26 @@ class Node:
 
     @property
     def unused(self) -> "Node":
-        """The same if others used none of its devices."""
+        """The same node with no device in use by processes outside ganger."""
         return replace(self, foreign=()) if self.foreign else self
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a backend shows: nodes, and the levels of the network, outermost first: ("spine", "rack", "nvlink")."""
+    """The nodes that a backend reports, and their topology levels, outermost first: ("spine", "rack", "nvlink")."""
 
     nodes: tuple[Node, ...]
     levels: tuple[str, ...] = RACK
+
+
+def gpu_type(name: str) -> str:
+    """Return the short name of a GPU: `h100` for "NVIDIA H100 80GB HBM3", `rtx4090` for "GeForce RTX 4090".
+
+    Without the vendor's words (NVIDIA, Tesla, Quadro, GeForce), it is the first word with a digit, in lower case; a
+    bare number is joined to the word before it. A name without digits is used as a whole, with `-` for blanks.
+    """
+    words = re.split(r"[\s/-]+", _GPU_VENDOR.sub(" ", name).strip())
+    for previous, word in zip(["", *words], words, strict=False):
+        if any(letter.isdigit() for letter in word):
+            return (previous + word if word.isdigit() else word).lower()
+    return "-".join(words).lower()

@@ -1,6 +1,4 @@
-"""What a round may decide.
-
-Made by `core.cycle.plan`, recorded by the loop before the world changes, carried out by a backend."""
+"""Decisions of a scheduling cycle: recorded by the loop before a backend carries them out."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +8,7 @@ from ganger.model.pending_reason import PendingReason
 
 
 class Cause(StrEnum):
-    """Why a gang, or one of its ranks, stopped. Stable: these are cause codes of the API."""
+    """The reason why a gang, or one of its ranks, stopped. Stable: these are cause codes of the API."""
 
     RANK_FAILED = "rank_failed"
     OUT_OF_MEMORY = "out_of_memory"
@@ -34,11 +32,14 @@ class Cause(StrEnum):
 
 
 class Moved(StrEnum):
-    """Why a promised start is when it is. Stable: these are codes of the API. All but the first two may move it back.
+    """The reason for a reserved start time. Stable: these are codes of the API. All but the first two may delay it.
 
-    node_out: one of its nodes is lost, or takes nothing new; overrun: somebody holds its nodes for longer than a limit
-    said; predicted: somebody without a limit holds them, or quota, for longer than was predicted; maintenance: one of
-    its nodes is to be maintained meanwhile; restarted: one before it in the order failed, and goes on.
+    Attributes:
+        node_out: One of its nodes is lost, or accepts nothing new.
+        overrun: A job holds its nodes for longer than its time limit.
+        predicted: A job without a time limit holds its nodes, or quota, for longer than predicted.
+        maintenance: Maintenance of one of its nodes was announced.
+        restarted: A job before it in the queue order failed and restarts.
     """
 
     RESERVED = "reserved"
@@ -61,15 +62,17 @@ FAILURES: Final = (
     Cause.LAUNCHER_LOST,
     Cause.NODE_LOST,
 )
-"""Causes of something that went wrong, rather than was decided."""
+"""Causes that are failures rather than decisions."""
 UNADMITTED: Final = (Cause.NAMESPACE_QUOTA, Cause.WEBHOOK_UNREACHABLE)
-"""Causes for which a cluster takes none of a job's pods at present: it waits, and no attempt is counted."""
+"""Causes for which the API server admits no pod of a job at present: it stays pending, and no attempt is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a part of a gang has of one node: its ranks there and the indices of its devices. A node may occur in
-    several shares of a gang that has several parts, or a part of processes that may share a node."""
+    """The part of one node that a part of a gang has: its ranks there and the indices of its devices.
+
+    A node may occur in several shares of a gang that has several parts, or a part of processes that may share a node.
+    """
 
     node: str
     ranks: tuple[int, ...]
@@ -79,10 +82,13 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start generation `generation`, whole. `shares` in rank order; ranks meet at `host`:`port`, on the first node.
+    """Start a generation of a gang, all or nothing. The ranks rendezvous at `host`:`port`, on the first node.
 
-    time_ms: the job's time limit, over all attempts, for as long as this generation runs, where it is granted less than
-    it asks for; None: as it asks. skipped: steps of checkpoints that it passes over, since attempts failed on them.
+    Attributes:
+        shares: In rank order.
+        time_ms: The time limit over all attempts that this generation is granted, where less than requested; None: as
+            requested.
+        skipped: Steps of checkpoints that it skips because attempts failed on them.
     """
 
     gang: str
@@ -102,9 +108,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Stop what is left of a generation. `notice_ms` is the time it has to save its work; 0 is at once.
+    """Stop what is left of a generation. Generation 0 never started: the gang ends while pending.
 
-    Generation 0 was never started: the gang ends where it waits.
+    Attributes:
+        notice_ms: Time to save its work; 0: at once.
     """
 
     gang: str
@@ -116,7 +123,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """A new answer for a class of equal pending gangs (`gang_class` is the class's key as text)."""
+    """A new pending reason for a job class: pending gangs of equal shape and owner. `gang_class` is its key as text."""
 
     gang_class: str
     reason: PendingReason
@@ -125,10 +132,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedStart:
-    """A waiting gang is promised to start at `start_ms` at the latest. From then on these nodes are kept for it, one
-    for each share in rank order; they may be others in the end. None: no moment can be told any more.
+    """A reservation: the pending gang starts at `start_ms` at the latest; None: no start can be forecast any more.
 
-    cause: why this is decided now; of one that is late, why it is.
+    Attributes:
+        nodes: Nodes reserved from then on, one for each share in rank order; the gang may start on others.
+        cause: Why the reservation is made or changed now; for a late one, why it is late.
     """
 
     gang: str
@@ -140,8 +148,11 @@ class ReservedStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """A generation without a time limit runs for longer than was predicted: from now on it is expected to hold its
-    nodes for `run_ms` in all, over all attempts."""
+    """A new expected run time of a generation without a time limit, which has run for longer than predicted.
+
+    Attributes:
+        run_ms: How long it is expected to hold its nodes in all, over all attempts.
+    """
 
     gang: str
     generation: int
@@ -154,8 +165,12 @@ Decision = Start | Stop | Wait | ReservedStart | Expect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One round. `as_of` is the seq of the last event it was computed from; the loop
-    refuses it if another came since."""
+    """The outcome of one scheduling cycle.
+
+    Attributes:
+        as_of: The sequence number of the last event it was computed from; the loop refuses the plan if another event
+            came since.
+    """
 
     as_of: int
     decisions: tuple[Decision, ...] = ()

@@ -1,6 +1,6 @@
-"""Fields that say what they are: how they are written, and one sentence. Used by the classes that people write down.
+"""Dataclass fields with their documentation: the form in which a user writes the value, and one sentence.
 
-`spec` reads, writes and documents them by this alone, so that a field is described once.
+`spec` parses, writes and documents the fields from this metadata alone, so that a field is described once.
 """
 
 from dataclasses import field
@@ -8,8 +8,12 @@ from typing import Any
 
 
 def described(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
-    """A dataclass field. `form` names the parser in `spec`; `key` is what the user writes. Fields with the
-    same key are the parts of one text."""
+    """Return a dataclass field with documentation.
+
+    `form`: The parser in `spec`.
+    `key`: The key that the user writes, where it differs from the name; fields with the same key are parts of one
+        value.
+    """
     metadata = {"doc": doc, "form": form, "key": key}
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
@@ -19,5 +23,5 @@ def described(doc: str, *, form: str = "", key: str = "", default: Any = ..., fa
 
 
 def naming(form: str) -> Any:
-    """The field with a thing's name, where it is written as the key that the thing stands under. `form`: the name's."""
+    """Return the field for an object's name, which is written as the object's key; `form`: that of the name."""
     return field(metadata={"names": form})

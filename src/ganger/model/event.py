@@ -1,11 +1,11 @@
-"""What happened. The log holds these and nothing else; the state of the world is their fold.
+"""Events: the only content of the log, and the input from which the state is folded.
 
-Made by backends (facts), by `engine.service` (what people asked for) and by the loop (`Decided`). A fact carries the
-generation it speaks of, so that a late one is told from a current one. Events carry no time: the loop stamps them.
+Facts come from backends, requests from users through the services of `engine`, and `Decided` from the loop. A fact
+carries its generation, which distinguishes a late fact from a current one. Events carry no time: the loop stamps them.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Cause, Plan
@@ -17,7 +17,7 @@ from ganger.model.queue import Queue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStarted:
-    """A server took over: nothing is planned until its backend has listed what runs."""
+    """A server took over: it plans nothing until its backend has listed what runs."""
 
     version: str
     kind: Literal["server_started"] = field(default="server_started")
@@ -25,8 +25,13 @@ class ServerStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesListed:
-    """The nodes there are, whole: a node that is not in it is gone, one that is does answer, unless it is among the
-    `lost`; and the levels that their domains are of, outermost first. Makes the state ready for planning."""
+    """The complete list of nodes: makes the state ready for planning.
+
+    A node that is missing from it is gone; a node in it responds, unless it is also in `lost`.
+
+    Attributes:
+        levels: The topology levels of the nodes' domains, outermost first.
+    """
 
     nodes: tuple[Node, ...]
     levels: tuple[str, ...] = RACK
@@ -36,7 +41,7 @@ class NodesListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost:
-    """A node stopped answering, with everything on it."""
+    """A node stopped responding; everything that ran on it is lost."""
 
     node: str
     detail: str = ""
@@ -45,7 +50,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReturned:
-    """A lost node answers again; nothing of before runs on it."""
+    """A lost node responds again; nothing that ran on it before still runs."""
 
     node: str
     kind: Literal["node_returned"] = field(default="node_returned")
@@ -53,7 +58,7 @@ class NodeReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCordoned:
-    """A person took a node out of service: what runs there goes on, nothing new starts."""
+    """A user took a node out of service: running jobs continue, nothing new starts there."""
 
     node: str
     by: str = ""
@@ -63,7 +68,7 @@ class NodeCordoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUncordoned:
-    """A person put a node back into service."""
+    """A user put a node back into service."""
 
     node: str
     by: str = ""
@@ -72,7 +77,7 @@ class NodeUncordoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDrained:
-    """A person took a node out of service, and what runs there is to start again elsewhere."""
+    """A user took a node out of service, and its jobs are to restart on other nodes."""
 
     node: str
     by: str = ""
@@ -82,8 +87,10 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePreempted:
-    """Whoever owns a node takes it back `notice_ms` from now, as with spot machines: what runs there has that long to
-    save its work, and starts again elsewhere; the loss itself is a `NodeLost`."""
+    """The provider takes a node back `notice_ms` from now, as with spot instances.
+
+    Its jobs have that long to save their work, and restart on other nodes; the loss itself is a `NodeLost`.
+    """
 
     node: str
     notice_ms: int
@@ -93,8 +100,10 @@ class NodePreempted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceSet:
-    """Somebody said that these nodes are not there from a moment until another, in Unix ms: what would still run there
-    then does not start, and what runs there at the beginning is to start again elsewhere."""
+    """A user announced maintenance: these nodes are unavailable from `from_ms` until `until_ms`, in Unix ms.
+
+    A job that would still run there at `from_ms` does not start; a job that does run there is restarted elsewhere.
+    """
 
     id: str
     nodes: tuple[str, ...]
@@ -107,7 +116,7 @@ class MaintenanceSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceCleared:
-    """A maintenance was called off, or is over before its time."""
+    """A maintenance was cancelled, or ended early."""
 
     id: str
     by: str = ""
@@ -116,7 +125,7 @@ class MaintenanceCleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSet:
-    """A queue was made or changed."""
+    """A queue was created or changed."""
 
     queue: Queue
     by: str = ""
@@ -125,7 +134,7 @@ class QueueSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDeleted:
-    """An empty queue was taken away."""
+    """An empty queue was deleted."""
 
     queue: str
     by: str = ""
@@ -134,9 +143,13 @@ class QueueDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """Another policy document is in force from the next round on. `version` is one more than that of the one before:
-    whoever saw an older one is refused. `forced`: live jobs whose queue it does not have go to the nearest queue above
-    that it has; without it, it has the queues of all."""
+    """A new policy document is in force from the next scheduling cycle on.
+
+    Attributes:
+        version: One more than the version before; a request based on an older version is refused.
+        forced: Live jobs whose queue the document lacks move to the nearest queue above that it has; without it, the
+            document has the queues of all live jobs.
+    """
 
     document: PolicyDocument
     version: int
@@ -148,7 +161,7 @@ class PolicySet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """A job was accepted and waits."""
+    """A job was accepted and is pending."""
 
     job: Job
     kind: Literal["submitted"] = field(default="submitted")
@@ -156,7 +169,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """Somebody asked for a job to end."""
+    """A user asked for a job to be stopped."""
 
     gang: str
     by: str = ""
@@ -165,7 +178,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendRequested:
-    """Somebody asked for a job to give its nodes back and wait until it is resumed."""
+    """A user asked for a job to release its nodes and to wait until it is resumed."""
 
     gang: str
     by: str = ""
@@ -174,7 +187,7 @@ class SuspendRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRequested:
-    """Somebody asked for a suspended job to wait for its turn again."""
+    """A user asked for a suspended job to be queued again."""
 
     gang: str
     by: str = ""
@@ -183,7 +196,7 @@ class ResumeRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityChanged:
-    """A live job has another priority from now on."""
+    """The priority of a live job changed."""
 
     gang: str
     priority: int
@@ -193,7 +206,7 @@ class PriorityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """An ended job was taken out of the listings."""
+    """An ended job was removed from the listings."""
 
     gang: str
     by: str = ""
@@ -202,8 +215,12 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """Somebody changed what listings show of a job: `labels` as a merge patch, None takes one away; `notes` None leaves
-    them as they are. No matter to the scheduler, and possible after the end."""
+    """A user changed the labels or notes of a job, also after its end; the scheduler ignores both.
+
+    Attributes:
+        labels: A merge patch: None removes a label.
+        notes: None leaves them unchanged.
+    """
 
     gang: str
     labels: dict[str, str | None] = field(default_factory=dict)
@@ -214,7 +231,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A round's plan, recorded before the world changes. `policy` and `version` say by which code."""
+    """The plan of a scheduling cycle, recorded before it is carried out; `policy` and `version` name its code."""
 
     plan: Plan
     policy: str
@@ -234,7 +251,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """The gang's slowest rank has finished `step`. The first of a generation at once, then at most every 10 s."""
+    """The gang's slowest rank has finished `step`: the first of a generation at once, then at most one every 10 s."""
 
     gang: str
     generation: int
@@ -244,7 +261,11 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """A checkpoint of `step` became visible, complete. took_ms: how long the ranks were about it, as they said."""
+    """A complete checkpoint of `step` became visible.
+
+    Attributes:
+        took_ms: How long the ranks took to save it, as they reported.
+    """
 
     gang: str
     generation: int
@@ -255,9 +276,14 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """From where a generation goes on: the checkpoint of `step`, None for the beginning. `passed`: newer ones, which
-    are not whole, or which an attempt failed on; `older_step`: the newest whole one before it, None where there is
-    none. Told where it is otherwise than was known."""
+    """The checkpoint that a generation resumed from: that of `step`, None for the beginning.
+
+    Reported only where it differs from what was known.
+
+    Attributes:
+        passed: Newer checkpoints that were skipped: incomplete, or an attempt failed on them.
+        older_step: The newest complete checkpoint before it, None if there is none.
+    """
 
     gang: str
     generation: int
@@ -269,7 +295,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """Of a step: for how long the first thread of a rank ran, and for how long it waited for a processor."""
+    """How long the first thread of a rank ran in a step, and how long it waited for a CPU."""
 
     ran_ms: int
     queued_ms: int
@@ -277,8 +303,11 @@ class StepWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """A rank takes longer for its steps than its peers: `step_ms` where they take `peers_ms`; or it is at work for all
-    of a step, where its peers wait for much of it: `work` and `peers_work`. Told once of a rank and generation."""
+    """A straggler: reported once for each rank and generation.
+
+    Its steps take `step_ms` where those of its peers take `peers_ms`; or it works through the whole step (`work`) where
+    its peers wait for much of it (`peers_work`).
+    """
 
     gang: str
     generation: int
@@ -293,7 +322,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """Every rank on these nodes exited with 0."""
+    """Every rank on these nodes exited with code 0."""
 
     gang: str
     generation: int
@@ -303,7 +332,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """All ranks whose end is the end of the job exited with 0: what else runs of it is not needed any more."""
+    """All ranks that decide the end of the job exited with code 0: its other ranks are not needed any more."""
 
     gang: str
     generation: int
@@ -312,10 +341,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleMatch:
-    """The rule of `retry.rules` that fits a failure: its index, and what it says to do.
+    """The rule of `retry.rules` that matches a failure: its index, and its action.
 
-    node: where the line stands that its pattern is found in, or, of a rule by cause alone, where the failure was; rank:
-    whose line it is, None without a pattern; line: its text, cut to what a tail shows.
+    Attributes:
+        node: The node of the log line that the pattern matched; for a rule by cause alone, the node of the failure.
+        rank: The rank that wrote the line, None without a pattern.
+        line: Its text, cut to the width of a log tail.
     """
 
     rule: int
@@ -327,13 +358,17 @@ class RuleMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The first thing that went wrong on a node. `rank` None: before any rank, or the launcher itself.
+    """The first failure on a node.
 
-    exit_code and signal as the operating system gave them (exactly one set for a rank that died); `detail` is one
-    sentence; `tail` the last lines the rank wrote; `match` the rule that decides what it leads to, None without one;
-    `ends` how the ranks ended that had by then, on all nodes, oldest first; `ranks` how many the generation has, 0
-    where nobody said; `since_ms` when it went wrong, in Unix ms by the node's clock, None where only the event's own
-    time is known.
+    Attributes:
+        rank: None if it happened before any rank started, or in the launcher itself.
+        exit_code, signal: As the operating system reports them: exactly one is set for a rank that died.
+        detail: One sentence.
+        tail: The last lines that the rank wrote.
+        match: The retry rule that decides what follows, None without one.
+        ends: How the ranks of all nodes that had ended by then ended, oldest first.
+        ranks: The number of ranks of the generation, 0 if unknown.
+        since_ms: When it happened, in Unix ms by the node's clock, None if only the event's own time is known.
     """
 
     gang: str
@@ -354,8 +389,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """Nothing of this generation is left on these nodes. `killed`: ranks there that did not end in the time that a stop
-    gave them, so that SIGKILL ended them; `grace_ms`: how long they had to save their work, 0 without notice."""
+    """Nothing of this generation is left on these nodes.
+
+    Attributes:
+        killed: Ranks that did not exit within the grace period and were ended by SIGKILL.
+        grace_ms: How long they had to save their work, 0 without notice.
+    """
 
     gang: str
     generation: int
@@ -367,12 +406,14 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A row of the log that was set aside: it cannot be read, or does not follow from those before it. It changes
-    nothing, and is never written: whoever reads the log finds it in place of the row.
+    """A row of the log that was set aside: it is unreadable, or does not follow from the rows before it.
 
-    was: the kind of event that the row should have.
-    why: the fault, as a sentence.
-    about: the jobs, queues and nodes that it is about, as far as that can be told.
+    It changes nothing and is never written: readers of the log get it in place of the row.
+
+    Attributes:
+        was: The kind of event that the row should contain.
+        why: The fault, as a sentence.
+        about: The jobs, queues and nodes that it concerns, as far as known.
     """
 
     was: str
@@ -381,27 +422,37 @@ class Unreadable:
     kind: Literal["unreadable"] = field(default="unreadable")
 
 
-Event = (
-    ServerStarted
-    | NodesListed
-    | NodeLost
-    | NodeReturned
-    | NodeCordoned
-    | NodeUncordoned
-    | NodeDrained
-    | NodePreempted
-    | MaintenanceSet
-    | MaintenanceCleared
-    | QueueSet
-    | QueueDeleted
-    | PolicySet
-    | Submitted
+Request = (
+    Submitted
     | StopRequested
     | SuspendRequested
     | ResumeRequested
     | PriorityChanged
     | Deleted
     | Described
+    | QueueSet
+    | QueueDeleted
+    | PolicySet
+    | NodeCordoned
+    | NodeUncordoned
+    | NodeDrained
+    | MaintenanceSet
+    | MaintenanceCleared
+)
+"""Events that a user asks for and that the loop may refuse; all others are facts."""
+
+REQUESTS: Final[frozenset[str]] = frozenset(
+    request.__dataclass_fields__["kind"].default for request in get_args(Request)
+)
+"""The kinds of requests."""
+
+Event = (
+    Request
+    | ServerStarted
+    | NodesListed
+    | NodeLost
+    | NodeReturned
+    | NodePreempted
     | Decided
     | Started
     | Progressed
@@ -418,9 +469,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """An event as the log has it: numbered from 1 without a gap, at a time that never decreases.
+    """An event as stored in the log: numbered from 1 without gaps, at a time that never decreases.
 
-    `closes` marks the last event of a batch: a round was planned after it, at its time.
+    Attributes:
+        closes: Marks the last event of a batch: a scheduling cycle was planned after it, at its time.
     """
 
     seq: int

@@ -1,7 +1,7 @@
-"""Why a gang waits: a reason with numbers, the sentence it makes, and what to do about it.
+"""Pending reasons: the constraint that keeps a gang waiting, with amounts; its sentence, and a remedy.
 
-Made by `core` for every waiting gang; shown unchanged by CLI, REST and, later, portal and metrics. Text is never
-compared: code compares `ReasonCode`.
+Computed by `core` for every pending gang and shown unchanged by all clients. Code compares `ReasonCode`, never the
+text.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ganger.model.units import format_bytes, format_cpu, format_duration
 
 
 class ReasonCode(StrEnum):
-    """The constraint that binds. Stable: these are reason codes of the API."""
+    """The binding constraint. Stable: these are reason codes of the API."""
 
     NO_CAPACITY = "no_capacity"
     MAINTENANCE = "maintenance"
@@ -41,11 +41,9 @@ REMEDY: dict[ReasonCode, str] = {
         "submit with a --time, or a --time-min, that ends before the maintenance begins, or wait until it is "
         "over: `ganger node maintenance`"
     ),
-    ReasonCode.NO_NODE: (
-        "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node"
-    ),
+    ReasonCode.NO_NODE: ("no node can ever hold it: see `ganger node`, then submit a smaller job, or uncordon a node"),
     ReasonCode.EXCLUDED: (
-        "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
+        "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no excluded nodes: "
         "`ganger clone {gang}`"
     ),
     ReasonCode.OVER_QUOTA: (
@@ -55,20 +53,20 @@ REMEDY: dict[ReasonCode, str] = {
     ReasonCode.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
     ReasonCode.USER_TIME: "submit with a shorter --time",
     ReasonCode.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
-    ReasonCode.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
-    ReasonCode.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
+    ReasonCode.HELD: "nothing to do: it starts after {holder}; a job that fits on other nodes may start now",
+    ReasonCode.BACKOFF: "nothing to do: it restarts automatically; `ganger logs {gang}` shows how it failed",
     ReasonCode.NAMESPACE_QUOTA: (
-        "nothing to do: it is tried again by itself where room is free, and spends no attempt; for a start "
-        "sooner, end other pods of the namespace or have the quota raised: `kubectl describe resourcequota`"
+        "nothing to do: it is retried automatically, and no attempt is counted; to start it sooner, delete other "
+        "pods of the namespace or have the quota raised: `kubectl describe resourcequota`"
     ),
     ReasonCode.WEBHOOK_UNREACHABLE: (
-        "nothing to do: it is tried again by itself where room is free, and spends no attempt; who runs the "
-        "cluster mends the webhook: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`"
+        "nothing to do: it is retried automatically, and no attempt is counted; a cluster administrator has to repair "
+        "the webhook: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`"
     ),
     ReasonCode.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
-    ReasonCode.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
+    ReasonCode.NOT_LISTED: "nothing to do: the server is still listing what runs; see `ganger server status`",
     ReasonCode.DEPENDENCY: (
-        "nothing to do: it waits for its turn from then on; `ganger explain {holder}` says what that waits for"
+        "nothing to do: it can start after that; `ganger explain {holder}` shows what that job is waiting for"
     ),
     ReasonCode.ARRAY_LIMIT: "nothing to do: the next starts when one ends; without % in `array:` all may run at once",
 }
@@ -76,16 +74,21 @@ REMEDY: dict[ReasonCode, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingReason:
-    """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpu_milli, gpu_milli.TYPE, cpu_milli,
-    memory_bytes, node_ms, jobs).
+    """A pending reason. `need`, `have` and `limit` are amounts of `resource`.
 
-    have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
-    in, or the ids of maintenances; holders: gangs that hold what is missing, the first to end first; until_ms: when it
-    is expected to be there, None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`;
-    level: that of the one domain that must hold all of it, have and limit being those of the best; slices: what is
-    counted, unless they say nothing: groups of so many nodes, each in one domain of a level; away: how much more would
-    be free but for maintenance, whose ids are windows; foreign: how many GPUs others use, whom ganger does not place,
-    of nodes that could hold it.
+    Attributes:
+        why: The constraint.
+        resource: Nodes, gpu_milli, gpu_milli.TYPE, cpu_milli, memory_bytes, node_ms or jobs.
+        have: What is free for this gang now.
+        limit: The most that it could have.
+        scope: The queue, rack or type that is counted, or the ids of maintenances.
+        holders: Gangs that hold what is missing, the first to end first.
+        until_ms: When it is expected to be available, None if it cannot be forecast.
+        excluded: Nodes that could hold it but for its `retry.rules`.
+        level: That of the one domain that must hold all of it; have and limit are then those of the best domain.
+        slices: What is counted, unless empty: groups of so many nodes, each in one domain of a level.
+        away: How much more would be free without maintenance, whose ids are `windows`.
+        foreign: GPUs in use outside ganger, on nodes that could hold it.
     """
 
     why: ReasonCode
@@ -105,22 +108,22 @@ class PendingReason:
 
 
 def sentence(reason: PendingReason) -> str:
-    """The reason in words, with its numbers; no time of day, so that it is the same on every face."""
+    """Return the reason as a sentence with its amounts, without a time of day, so that all clients show the same."""
     need, have = _amount(reason.resource, reason.need), _amount(reason.resource, reason.have)
     limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
     held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
-    held += f"; {_gpus(reason.foreign)} used by others" if reason.foreign else ""
+    held += f"; {_gpus(reason.foreign)} used outside ganger" if reason.foreign else ""
     match reason.why:
         case ReasonCode.NO_CAPACITY:
-            return f"waiting for {_wanted(reason)}: {_best(reason)}{held}{_not_on(reason.excluded)}"
+            return f"waiting for {_missing_amount(reason)}: {_free_amount(reason)}{held}{_exclusions(reason.excluded)}"
         case ReasonCode.MAINTENANCE:
-            gone = reason.need - reason.have
-            are = "is" if gone == 1 else "are"
-            return f"{gone} of {need} with room for it {are} in maintenance before it would end ({reason.scope})"
+            away = reason.need - reason.have
+            are = "is" if away == 1 else "are"
+            return f"{away} of {need} with room for it {are} in maintenance before it would end ({reason.scope})"
         case ReasonCode.NO_NODE:
-            return f"needs {_wanted(reason)}: {_most(reason)} could hold it, whoever else stopped"
+            return f"needs {_missing_amount(reason)}: {_max_amount(reason)} could hold it, even if idle"
         case ReasonCode.EXCLUDED:
-            return f"needs {_wanted(reason)}: {_most(reason)} could hold it{_not_on(reason.excluded)}"
+            return f"needs {_missing_amount(reason)}: {_max_amount(reason)} could hold it{_exclusions(reason.excluded)}"
         case ReasonCode.OVER_QUOTA:
             return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
         case ReasonCode.USER_GPUS:
@@ -128,19 +131,19 @@ def sentence(reason: PendingReason) -> str:
         case ReasonCode.USER_JOBS:
             return f"you may have {limit} on nodes at a time in queue {reason.scope}{held}"
         case ReasonCode.USER_TIME:
-            return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} asked"
+            return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} requested"
         case ReasonCode.USER_NODE_TIME:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
         case _:
-            return _of_order(reason)
+            return _order_sentence(reason)
 
 
-def _gpus(many: int) -> str:
-    return "1 GPU is" if many == 1 else f"{many} GPUs are"
+def _gpus(count: int) -> str:
+    return "1 GPU is" if count == 1 else f"{count} GPUs are"
 
 
-def _wanted(reason: PendingReason) -> str:
-    """How much of what: `4 nodes with 8 free GPUs in one rack`, `3 slices of 2 nodes, each in one nvlink`."""
+def _missing_amount(reason: PendingReason) -> str:
+    """Return the missing amount: `4 nodes with 8 free GPUs in one rack`, `3 slices of 2 nodes, each in one nvlink`."""
     amount = _amount(reason.resource, reason.need)
     if reason.slices.level:
         slices = "1 slice" if reason.need == 1 else f"{reason.need} slices"
@@ -149,52 +152,53 @@ def _wanted(reason: PendingReason) -> str:
     return amount.rstrip(",") + (f" in one {reason.level}" if reason.level else "")
 
 
-def _best(reason: PendingReason) -> str:
-    """What is there of it now, and what of that is to be maintained before the gang would end."""
+def _free_amount(reason: PendingReason) -> str:
+    """Return how much of it is free now, and what of that will be in maintenance before the gang would end."""
     free = reason.have + reason.away
-    gone = f", {reason.away} of them in maintenance before it would end ({_listed(reason.windows)})"
     if reason.level:
-        now = f"the best has {free or 'none'} free now"
+        text = f"the best has {free or 'none'} free now"
     else:
-        now = f"{free} free now" if reason.slices.level else f"{_amount(reason.resource, free)} free now"
-    return now + (gone if reason.away else "")
+        text = f"{free} free now" if reason.slices.level else f"{_amount(reason.resource, free)} free now"
+    if not reason.away:
+        return text
+    return f"{text}, {reason.away} of them in maintenance before it would end ({_listed(reason.windows)})"
 
 
-def _most(reason: PendingReason) -> str:
-    """What there could be of it."""
+def _max_amount(reason: PendingReason) -> str:
+    """Return the most that the cluster could have of it."""
     if reason.level:
         return f"only {reason.have} in the best {reason.level}" if reason.have else f"no {reason.level}"
     if not reason.have:
         return "no node in the cluster"
-    what = "" if reason.slices.level else " node" if reason.have == 1 else " nodes"
-    return f"only {reason.have}{what} in the cluster"
+    unit = "" if reason.slices.level else " node" if reason.have == 1 else " nodes"
+    return f"only {reason.have}{unit} in the cluster"
 
 
-def _of_order(reason: PendingReason) -> str:
-    """What has to come first, where no amount is short."""
+def _order_sentence(reason: PendingReason) -> str:
+    """Return the sentence of a reason where no amount is short, but something else has to happen first."""
     match reason.why:
         case ReasonCode.HELD:
-            return f"room is kept for {_listed(reason.holders)}, which goes first"
+            return f"nodes are reserved for {_listed(reason.holders)}, which comes first in the queue order"
         case ReasonCode.BACKOFF:
             failed = "1 attempt" if reason.need == 1 else f"{reason.need} attempts"
-            return f"starts again after a pause: {failed} failed without progress"
+            return f"restarts after a pause: {failed} failed without progress"
         case ReasonCode.NAMESPACE_QUOTA:
             return f"waiting for a quota of its namespace: {reason.scope}"
         case ReasonCode.WEBHOOK_UNREACHABLE:
-            return f"waiting for a webhook that the API server asks about its pods: {reason.scope}"
+            return f"waiting for an admission webhook of the API server: {reason.scope}"
         case ReasonCode.STOPPING_OTHERS:
-            return f"waiting for {_listed(reason.holders)} to stop and give way"
+            return f"waiting for {_listed(reason.holders)} to stop"
         case ReasonCode.DEPENDENCY:
-            return f"comes after {_listed(reason.holders)}, which {_have(reason.holders)} not {reason.scope} yet"
+            return f"comes after {_listed(reason.holders)}, which {_has_or_have(reason.holders)} not {reason.scope} yet"
         case ReasonCode.ARRAY_LIMIT:
             at_a_time = "1 element" if reason.need == 1 else f"{reason.need} elements"
             return f"{at_a_time} of the array at a time: as many have nodes now"
         case _:
-            return "the server has not yet heard from every node what runs there"
+            return "the server has not yet listed what runs on every node"
 
 
 def _amount(resource: str, value: int) -> str:
-    """An amount with its unit, as a person says it."""
+    """Return an amount with its unit."""
     match resource:
         case "cpu_milli":
             return f"{format_cpu(value)} CPU" if value == 1000 else f"{format_cpu(value)} CPUs"
@@ -211,19 +215,19 @@ def _amount(resource: str, value: int) -> str:
         case "time_ms":
             return format_duration(value)
         case _:
-            kind = resource.removeprefix("gpu_milli.")
-            return f"{value / 1000:g} {kind} GPU" if value == 1000 else f"{value / 1000:g} {kind} GPUs"
+            gpu_type = resource.removeprefix("gpu_milli.")
+            return f"{value / 1000:g} {gpu_type} GPU" if value == 1000 else f"{value / 1000:g} {gpu_type} GPUs"
 
 
-def _have(names: tuple[str, ...]) -> str:
+def _has_or_have(names: tuple[str, ...]) -> str:
     return "has" if len(names) == 1 else "have"
 
 
-def _not_on(excluded: tuple[str, ...]) -> str:
+def _exclusions(excluded: tuple[str, ...]) -> str:
     return f"; its retry.rules exclude {_listed(excluded)}" if excluded else ""
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    """The first three names, and how many more."""
+    """Return the first three names, and the number of further ones."""
     shown = ", ".join(names[:3])
     return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

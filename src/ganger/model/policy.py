@@ -1,7 +1,7 @@
-"""The policy document: everything that an operator sets of how the cluster is given out, as data.
+"""The policy document: everything that an operator configures about scheduling, as data.
 
-`State.rules` has all of it but the queues, which are `State.queues`; `PolicySet` brings a new version. Every field
-carries the key, the form and the sentence that `spec` reads, writes and documents it by, as those of a job do.
+`State.rules` has all of it but the queues, which are `State.queues`; `PolicySet` installs a new version. Like those of
+a job, its fields carry the key, the form and the sentence by which `spec` parses, writes and documents them.
 """
 
 from collections.abc import Mapping
@@ -14,27 +14,34 @@ from ganger.model.units import DAY_MS
 
 RESERVED, SPOT, ON_DEMAND, CPU = "reserved", "spot", "on-demand", "cpu"
 POOL_KINDS: Final = (RESERVED, SPOT, ON_DEMAND, CPU)
-"""What a pool's nodes are: owned or paid for anyway; taken back at any time; paid for while they are held; without
-GPUs, for jobs that ask for none."""
+"""Kinds of pools, by how their nodes are paid for.
+
+Reserved nodes are paid for in any case, on-demand nodes while they are held; spot nodes may be reclaimed at any time;
+cpu nodes have no GPUs and serve jobs that request none.
+"""
 FRAGMENTATION: Final = "fgd"
 SCORES: Final = ("pack", FRAGMENTATION, "best-fit", "dotprod", "gpu-packing", "gpu-clustering", "random")
 LEAST: Final = "least"
 TIES: Final = (LEAST, "order")
 ORDER: Final = "dynamic"
-"""The queue order of a server that nobody configured."""
+"""The default queue order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What each factor of the order `dynamic` is worth, in points."""
+    """The weight of each factor of the order `dynamic`, in points."""
 
-    priority: int = described("for each point of a job's priority", form="points", default=1)
-    queue: int = described("at most, for what its queue has not used of its fair part", form="points", default=500)
-    user: int = described("at most, for what its user has not used", form="points", default=500)
-    age: int = described("for each minute since submission, up to age_cap", form="points", default=1)
-    age_cap_ms: int = described("the age beyond which age counts no more", form="pause", key="age_cap", default=DAY_MS)
+    priority: int = described("points for each unit of a job's priority", form="points", default=1)
+    queue: int = described(
+        "maximum points for the part of its fair share that the queue has not used", form="points", default=500
+    )
+    user: int = described(
+        "maximum points for the part of the fair share that the user has not used", form="points", default=500
+    )
+    age: int = described("points for each minute since submission, up to age_cap", form="points", default=1)
+    age_cap_ms: int = described("age beyond which age adds no more points", form="pause", key="age_cap", default=DAY_MS)
     starvation: int = described(
-        "for each minute after a job began to starve, without end, so that nobody starves",
+        "points for each minute after a job began to starve, without a limit, so that every job starts eventually",
         form="some_points",
         default=1,
     )
@@ -42,46 +49,51 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starvation:
-    """From which age on a waiting job starves: nodes are then reserved for it."""
+    """The age from which a pending job starves: nodes are then reserved for it."""
 
     after_ms: int | None = described(
-        "the age; unset: what the order says (30m; las: never)", form="duration", key="after", default=None
+        "age from which a pending job starves; unset: the default of the queue order (30m; las: never)",
+        form="duration",
+        key="after",
+        default=None,
     )
     by_priority: dict[int, int] = described(
-        "the age for jobs of at least a priority, low, normal, high or a number: the highest of these that a job has "
-        "reached decides",
+        "age from which a job of at least a priority (low, normal, high or a number) starves: the highest "
+        "priority that the job reaches decides",
         form="ages",
         factory=dict,
     )
 
-    def age_ms(self, priority: int, otherwise_ms: int | None) -> int | None:
-        """The age for a job of that priority; `otherwise_ms`: where nothing is said of it."""
+    def age_ms(self, priority: int, default_ms: int | None) -> int | None:
+        """Return the age for a job of that priority; `default_ms`: the age where the document sets none."""
         if self.by_priority:
-            reached = [each for each in self.by_priority if each <= priority]
+            reached = [threshold for threshold in self.by_priority if threshold <= priority]
             if reached:
                 return self.by_priority[max(reached)]
-        return otherwise_ms if self.after_ms is None else self.after_ms
+        return default_ms if self.after_ms is None else self.after_ms
 
-    def soonest_ms(self, otherwise_ms: int | None) -> int | None:
-        """The age below which no job starves, whatever its priority; None: none ever does."""
-        base_ms = otherwise_ms if self.after_ms is None else self.after_ms
-        return min((each for each in (base_ms, *self.by_priority.values()) if each is not None), default=None)
+    def soonest_ms(self, default_ms: int | None) -> int | None:
+        """Return the age below which no job of any priority starves; None: no job ever does."""
+        base_ms = default_ms if self.after_ms is None else self.after_ms
+        return min((age_ms for age_ms in (base_ms, *self.by_priority.values()) if age_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Large:
-    """Jobs on many nodes, for which room never comes by itself while smaller ones come: those that have waited for long
-    have reservations of their own, beside that of the first of their queue."""
+    """Reservations of jobs on many nodes, for which enough nodes rarely become free while smaller jobs keep arriving.
 
-    nodes: int = described("from how many nodes on a job is large", form="nodes", default=2)
+    Those that have waited for long get reservations of their own, besides that of the first job of their queue.
+    """
+
+    nodes: int = described("number of nodes from which a job counts as large", form="nodes", default=2)
     after_ms: int | None = described(
-        "the age from which on nodes are reserved for it; unset: from which on it starves",
+        "age from which nodes are reserved for a large job; unset: the age from which it starves",
         form="duration",
         key="after",
         default=None,
     )
     per_queue: int | None = described(
-        "of one queue, besides reservations.per_queue: a number, or all; 0: large jobs have none of their own",
+        "large jobs of one queue with a reservation, in addition to reservations.per_queue: a number, or all; 0: none",
         form="jobs",
         default=5,
     )
@@ -89,64 +101,64 @@ class Large:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """For how many jobs at a time nodes are reserved. None is for all of them: conservative backfill; total 1 is
-    EASY."""
+    """The number of jobs with a reservation at a time. None: all, which is conservative backfill; total 1 is EASY."""
 
-    total: int | None = described("of all queues: a number, or all", form="jobs", default=20)
-    per_queue: int | None = described("of one queue: a number, or all", form="jobs", default=1)
-    large: Large = described("those that jobs on many nodes have besides, within the total", factory=Large)
+    total: int | None = described("jobs of all queues with a reservation: a number, or all", form="jobs", default=20)
+    per_queue: int | None = described("jobs of one queue with a reservation: a number, or all", form="jobs", default=1)
+    large: Large = described("additional reservations for jobs on many nodes, within the total", factory=Large)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Nodes that are filled after those of the pools before it, and given back before them."""
+    """Nodes that are filled after those of the pools before it, and released before them."""
 
-    name: str = described("its name", form="name")
+    name: str = described("name of the pool", form="name")
     kind: str = described("reserved, spot, on-demand or cpu", form="pool_kind")
     nodes: dict[str, str] = described(
-        "labels that its nodes have; a node is in the first pool that fits", form="labels"
+        "labels of its nodes; a node belongs to the first pool that matches", form="labels"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A level of the network: which part of it a node is in, one of its labels says."""
+    """A topology level: a node label names the domain of each node."""
 
-    name: str = described("its name, as jobs ask for it: placement.topology", form="level_name", key="level")
+    name: str = described("name of the level, as used in placement.topology", form="level_name", key="level")
     labels: tuple[str, ...] = described(
-        "keys of the labels that say which domain of it a node is in: the first that the node has counts; without any "
-        "it is in none",
+        "keys of the node labels that name the domain of a node: the first key that the node has counts; a node "
+        "without any is in no domain of the level",
         form="label_keys",
     )
 
     def domain(self, labels: Mapping[str, str]) -> str:
-        """The domain of it that a node with these labels is in; empty for none."""
+        """Return the domain of a node with these labels; empty for none."""
         return next((labels[key] for key in self.labels if labels.get(key)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuShares:
-    """How a node, and a device on it, is chosen among those that have room."""
+    """How a node, and a device on it, is chosen among the candidates with enough free capacity."""
 
     score: str = described(
-        "pack: of shares, the device with the least left; fgd: the node whose room is least broken up by it, for what "
-        "jobs here ask for; best-fit: the node left with the least CPU and GPU; dotprod: the node whose rest is least "
-        "like what is asked for; gpu-packing: shared devices before free ones, nodes in use before idle ones; "
-        "gpu-clustering: nodes with jobs of the same size; random: any",
+        "how candidate nodes are ranked: pack: for GPU shares, the device with the least left; fgd: the node "
+        "whose free capacity is least fragmented by the job, given what jobs here request; best-fit: the node "
+        "with the least CPU and GPU left; dotprod: the node whose free resources are least similar to the "
+        "request; gpu-packing: shared devices before free ones, nodes in use before idle ones; gpu-clustering: "
+        "nodes with jobs of the same size; random: any",
         form="score",
         default="pack",
     )
     cut: int = described(
-        "into how many whole grades the score is cut, so that nodes of about the same score tie; 0: none, it is exact",
+        "number of grades that scores are rounded to, so that nodes with similar scores tie; 0: exact scores",
         form="grades",
         default=0,
     )
     ties: str = described(
-        "of equal scores: least, the node with the least left; order, the first in topology order",
+        "tie-breaker of equal scores: least: the node with the least left; order: the first in topology order",
         form="ties",
         default="least",
     )
-    seed: int = described("of the score random: with another one nodes are drawn otherwise", form="seed", default=0)
+    seed: int = described("seed of the score random", form="seed", default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,23 +166,21 @@ class Rules:
     """The policy document without its queues."""
 
     order: str = described(
-        "the queue order: dynamic, fair_share, priority, fifo, las, max_min, or that of a plug-in; strict_fifo, "
-        "first_fit, easy, conservative, sjf, srtf, srsf and tiresias are those that simulators compare with",
+        "queue order: dynamic, fair_share, priority, fifo, las, max_min, or that of a plug-in; strict_fifo, "
+        "first_fit, easy, conservative, sjf, srtf, srsf and tiresias are baselines for simulations",
         form="order",
         default=ORDER,
     )
-    weights: Weights = described("what each factor of the order `dynamic` is worth", factory=Weights)
-    half_life_ms: int = described(
-        "after which what was used counts half as much", form="half_life", key="half_life", default=7 * DAY_MS
-    )
-    starvation: Starvation = described("from which age on a waiting job starves", factory=Starvation)
-    reservations: Reservations = described("for how many jobs nodes are reserved", factory=Reservations)
+    weights: Weights = described("weight of each factor of the order `dynamic`", factory=Weights)
+    half_life_ms: int = described("half-life of past usage", form="half_life", key="half_life", default=7 * DAY_MS)
+    starvation: Starvation = described("age from which a pending job starves", factory=Starvation)
+    reservations: Reservations = described("number of jobs that nodes are reserved for", factory=Reservations)
     pools: tuple[Pool, ...] = described(
-        "nodes by how they are paid for, in the order in which they are filled", default=()
+        "node pools by how they are paid for, in the order in which they are filled", default=()
     )
     topology: tuple[Level, ...] = described(
-        "the levels of the network by labels of nodes, outermost first; unset: those of the topology file, or, on "
-        "Kubernetes, of the labels that clusters have by themselves",
+        "topology levels by node labels, outermost first; unset: those of the topology file, or, on Kubernetes, "
+        "of well-known labels",
         default=(),
     )
     gpu_shares: GpuShares = described("how nodes and devices are chosen", factory=GpuShares)
@@ -178,20 +188,20 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDocument(Rules):
-    """The whole document. `queues`: by name; root and default are always among them."""
+    """The whole policy document. `queues`: by name; root and default always exist."""
 
     queues: dict[str, Queue] = described(
-        "the queues, by name; what is left out of root and default is as it is without a document",
+        "queues by name; keys of root and default that are left out keep their defaults",
         factory=dict,
     )
 
     @property
     def rules(self) -> Rules:
-        """All of it but the queues."""
+        """The document without its queues."""
         return Rules(**{part.name: getattr(self, part.name) for part in fields(Rules)})
 
 
 def document_of(rules: Rules, queues: Mapping[str, Queue]) -> PolicyDocument:
-    """The document that these make; queues in order of their names."""
-    said: dict[str, Any] = {part.name: getattr(rules, part.name) for part in fields(Rules)}
-    return PolicyDocument(**said, queues={name: queues[name] for name in sorted(queues)})
+    """Return the document of these rules and queues, with the queues in order of their names."""
+    values: dict[str, Any] = {part.name: getattr(rules, part.name) for part in fields(Rules)}
+    return PolicyDocument(**values, queues={name: queues[name] for name in sorted(queues)})

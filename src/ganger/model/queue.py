@@ -1,4 +1,4 @@
-"""Queues: a tree with quotas and weights, and what one user may hold in each. Arithmetic is in `core.queues.quota`.
+"""Queues: a tree with quotas, weights and limits for each user. The arithmetic is in `core.queues.quota`.
 
 Terms are Kueue's: nominal quota, borrowing limit, lending limit.
 """
@@ -9,18 +9,21 @@ from typing import Final
 from ganger.model.described import described, naming
 
 ROOT: Final = "root"
-"""The queue above all others; its limits are the cluster's."""
+"""The root queue; its limits are those of the cluster."""
 DEFAULT: Final = "default"
-"""Where a job waits that names no queue."""
+"""The queue of a job that names none."""
 MAX_WEIGHT: Final = 1_000
 MAX_FIGURE: Final = (1 << 53) - 1
-"""The largest figure of a queue, in whatever unit: every program that reads JSON has it exactly."""
+"""The largest amount of a quota, in any unit: every JSON reader represents it exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """A quantity of each resource that quota counts; None is "no figure given". `gpu_types`: of GPUs by type, in
-    lower-case; what is not named has no figure."""
+    """A quantity of each resource that quotas count; None: not specified.
+
+    Attributes:
+        gpu_types: GPUs by lower-case type; a type that is not named has no quota.
+    """
 
     gpus: int | None = described("GPUs of all types", form="figure", default=None)
     cpu_milli: int | None = described("CPUs: 512, or 500m", form="cpus", key="cpu", default=None)
@@ -30,23 +33,24 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserLimits:
-    """What each user may have in a queue and everything below it. None is no limit.
+    """Limits for each user in a queue and its descendants. None: no limit.
 
-    gpus: GPUs held at one time; jobs: jobs that hold nodes at one time; pending: jobs that wait at one time, elements
-    of arrays each; time_ms: the longest `limits.time` of one job (and its limit when it names none); queue_time_ms: the
-    same of `limits.queue_time`; node_ms: sum over the user's live jobs of nodes times time limit (128 node-hours: 16
-    nodes for 8 hours).
+    Attributes:
+        time_ms: The longest `limits.time` of one job, and its limit when it specifies none.
+        queue_time_ms: The same for `limits.queue_time`.
     """
 
-    gpus: int | None = described("GPUs held at one time", form="figure", default=None)
-    jobs: int | None = described("jobs that hold nodes at one time", form="figure", default=None)
-    pending: int | None = described("jobs that wait at one time, elements of arrays each", form="figure", default=None)
-    time_ms: int | None = described("the longest time limit of one job", form="longest", key="time", default=None)
+    gpus: int | None = described("GPUs held at a time", form="figure", default=None)
+    jobs: int | None = described("jobs that hold nodes at a time", form="figure", default=None)
+    pending: int | None = described(
+        "pending jobs at a time; each element of an array counts", form="figure", default=None
+    )
+    time_ms: int | None = described("longest time limit of a job", form="longest", key="time", default=None)
     queue_time_ms: int | None = described(
-        "the longest that a job may wait; then it ends", form="longest", key="queue_time", default=None
+        "longest time that a job may be pending; then it ends", form="longest", key="queue_time", default=None
     )
     node_ms: int | None = described(
-        "nodes times time limit, over a user's live jobs: 128h is 16 nodes for 8 hours",
+        "nodes times time limit, summed over a user's live jobs: 128h is 16 nodes for 8 hours",
         form="lasting",
         key="node_time",
         default=None,
@@ -55,20 +59,30 @@ class UserLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """One queue. `nominal` is what it is guaranteed, with all below it (absent: what those are; all nodes at the root;
-    of GPUs, the sum of its types, if it names any); `borrowing` caps what it takes beyond that (absent: no cap),
-    `lending` what it gives to others (absent: all it does not use). `weight`: its part of what its parent has, beside
-    its siblings' weights. `default_time_ms`: the time limit of a job that names none; absent: as above it."""
+    """A queue. The amounts include all its descendants.
+
+    Attributes:
+        nominal: Nominal quota; unset: the sum of its children's; all nodes at the root; for GPUs the sum of its types,
+            if it names any.
+        borrowing: Borrowing limit beyond it; unset: no limit.
+        lending: Lending limit; unset: all that it does not use.
+        weight: Its weight relative to its siblings, in sharing what their parent has.
+        default_time_ms: The time limit of a job that specifies none; unset: that of the parent.
+    """
 
     name: str = naming("queue_name")
-    parent: str | None = described("the queue above it", form="queue_name", default=ROOT)
-    weight: int = described("its part beside its siblings' weights", form="weight", default=1)
-    nominal: Amount = described("what it is guaranteed, with all below it", factory=Amount)
-    borrowing: Amount = described("what it may use beyond that, while others leave it", factory=Amount)
-    lending: Amount = described("what others may use of its own, while it leaves it", factory=Amount)
-    user_limits: UserLimits = described("what each user may have in it and below it", factory=UserLimits)
+    parent: str | None = described("parent queue", form="queue_name", default=ROOT)
+    weight: int = described("weight relative to its siblings", form="weight", default=1)
+    nominal: Amount = described("nominal quota: what the queue and its descendants are guaranteed", factory=Amount)
+    borrowing: Amount = described(
+        "borrowing limit: what it may use beyond its nominal quota while other queues leave it unused", factory=Amount
+    )
+    lending: Amount = described(
+        "lending limit: how much of its unused nominal quota other queues may use", factory=Amount
+    )
+    user_limits: UserLimits = described("limits for each user in the queue and its descendants", factory=UserLimits)
     default_time_ms: int | None = described(
-        "the time limit of a job that names none; unset: as in the queue above it",
+        "time limit of a job that specifies none; unset: that of the parent queue",
         form="duration",
         key="default_time",
         default=None,

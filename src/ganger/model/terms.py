@@ -1,7 +1,4 @@
-"""What a gang says of where it may be: which nodes at all, and how they lie to each other.
-
-Made by `model.job` out of a spec's `placement:`; read by `core.placement.place` and what explains it.
-"""
+"""Placement constraints of a gang: which nodes it may use, and how they relate in the topology."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,11 +17,18 @@ WHOLE: Final = "whole"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Selector:
-    """Nodes that may be used at all: those with each of these labels, and with labels as any one term of `required`
-    says, whose taints it tolerates, on any one of these networks, or on any where none is named. `sharing`: shared,
-    exclusive (nobody else is on them) or whole (nobody else, and no GPU of theirs is left over). `nodes`: only these;
-    `devices`: of each node only these GPUs, by index; all where none are named. `preferred`: what its nodes are rather,
-    of those that may be used."""
+    """Eligible nodes.
+
+    Attributes:
+        labels: Each of them must be present.
+        tolerations: Taints that are tolerated.
+        networks: The node must be on one of them; empty: on any.
+        sharing: Shared; exclusive: no other gang is on them; whole: exclusive, and no GPU of theirs is left over.
+        nodes: Only these; empty: all.
+        devices: Only these GPUs of each node, by index; empty: all.
+        required: One of these terms must hold for its labels.
+        preferred: Preferences among eligible nodes.
+    """
 
     labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[str, ...] = ()
@@ -36,14 +40,14 @@ class Selector:
     preferred: tuple[Preference, ...] = ()
 
     def tolerates(self, taint: str) -> bool:
-        """Whether a taint, `key` or `key=value`, is no hindrance: it is named, its key is, or all are by `*`."""
-        return any(named in ("*", taint, taint.partition("=")[0]) for named in self.tolerations)
+        """Return whether a taint, `key` or `key=value`, is tolerated: by itself, by its key, or by `*`."""
+        return any(toleration in ("*", taint, taint.partition("=")[0]) for toleration in self.tolerations)
 
     def __str__(self) -> str:
-        """Nothing for one that says nothing; else as short as can be."""
+        """Return the shortest text; empty for an empty selector."""
         parts = [f"{key}={value}" for key, value in self.labels]
         parts += [f"({' | '.join(map(str, self.required))})"] if self.required else []
-        parts += [f"{each.weight}*({each.match})" for each in self.preferred]
+        parts += [f"{preference.weight}*({preference.match})" for preference in self.preferred]
         parts += [f"~{taint}" for taint in self.tolerations]
         parts += ["|".join(self.networks)] if self.networks else []
         parts += [f"@{'|'.join(self.nodes)}"] if self.nodes else []
@@ -53,15 +57,18 @@ class Selector:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Layout:
-    """How the nodes of a gang lie: in one domain of `level` (none: of any) if that is required, or else if it can be;
-    packed on few domains, spread over many, or in equal parts on few."""
+    """How the nodes of a gang relate: in one domain of `level` (empty: of any), if that is required or possible.
+
+    Attributes:
+        strategy: Packed on few domains, spread over many, or in equal parts on few.
+    """
 
     level: str = ""
     required: bool = False
     strategy: str = PACK
 
     def __str__(self) -> str:
-        """Nothing for one that says nothing; else as short as can be."""
+        """Return the shortest text; empty for the default."""
         if self == Layout():
             return ""
         return f"{self.strategy}@{self.level}" + "!" * self.required
@@ -69,8 +76,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slices:
-    """A part's nodes in groups of `nodes`, each of them in one domain of `level`; none where that is empty. `inner`:
-    the groups that each is made of, and so on, the largest first; none of these has any of its own."""
+    """The nodes of a part in groups of `nodes`, each group in one domain of `level`; none if that is empty.
+
+    Attributes:
+        inner: The groups that each group consists of, and so on, the largest first; none of these has inner groups
+            itself.
+    """
 
     level: str = ""
     nodes: int = 1
@@ -78,17 +89,17 @@ class Slices:
 
     @property
     def layers(self) -> tuple["Slices", ...]:
-        """Itself and all inside it, each with what is inside that, the largest first; none where there are none."""
-        return (self, *(replace(each, inner=self.inner[at:]) for at, each in enumerate(self.inner, 1))) * bool(
-            self.level
-        )
+        """The slices and all their inner ones, each with those inside it, the largest first; empty without slices."""
+        if not self.level:
+            return ()
+        return (self, *(replace(layer, inner=self.inner[depth:]) for depth, layer in enumerate(self.inner, 1)))
 
     @property
     def where(self) -> str:
-        """In words, after how many nodes: `each in one rack, every 4 of them in one nvlink`."""
-        inside = (f", every {each.nodes} of them in one {each.level}" for each in self.inner if each.nodes > 1)
-        return f"each in one {self.level}{''.join(inside)}"
+        """The levels in words, to follow a number of nodes: `each in one rack, every 4 of them in one nvlink`."""
+        inner = (f", every {layer.nodes} of them in one {layer.level}" for layer in self.inner if layer.nodes > 1)
+        return f"each in one {self.level}{''.join(inner)}"
 
     def __str__(self) -> str:
-        """Nothing for none."""
-        return "/".join(f"{each.nodes}@{each.level}" for each in self.layers)
+        """Return the shortest text; empty for none."""
+        return "/".join(f"{layer.nodes}@{layer.level}" for layer in self.layers)

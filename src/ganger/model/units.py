@@ -1,7 +1,6 @@
-"""Text to integers and back: durations in milliseconds, sizes in bytes, CPUs in thousandths.
+"""Conversion between text and integers: durations in milliseconds, sizes in bytes, CPUs in thousandths.
 
-Called by `spec` when it reads a job, by the faces when they print one. Forms follow Kubernetes and Slurm
-usage: `90s`, `1h30m`, `512Mi`, `1.5Gi`, `2` or `500m` CPUs.
+Forms follow Kubernetes and Slurm usage: `90s`, `1h30m`, `512Mi`, `1.5Gi`, `2` or `500m` CPUs.
 """
 
 import re
@@ -37,7 +36,7 @@ _CPU = re.compile(r"(\d+)m|(\d+(?:\.\d+)?)")
 
 
 def parse_duration_ms(text: str | int | float) -> int:
-    """Milliseconds from `90s`, `1h30m`, `250ms`, or a bare number of seconds. ValueError says what is legal."""
+    """Return milliseconds from `90s`, `1h30m`, `250ms` or a number of seconds; raise ValueError with valid forms."""
     if isinstance(text, int | float) or re.fullmatch(r"\d+(\.\d+)?", text.strip()):
         return int(Fraction(str(text)) * SECOND_MS)
     parts = _DURATION.findall(text.strip())
@@ -47,7 +46,7 @@ def parse_duration_ms(text: str | int | float) -> int:
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes from `512Mi`, `1.5Gi`, `2G`, or a bare number of bytes. ValueError says what is legal."""
+    """Return bytes from `512Mi`, `1.5Gi`, `2G`, or a bare number of bytes; raise ValueError with valid forms."""
     match = _SIZE.fullmatch(str(text).strip())
     if not match:
         raise ValueError(f"{text!r} is not a size: write 512Mi, 1.5Gi, 2G, or a number of bytes")
@@ -55,7 +54,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def parse_cpu_milli(text: str | int | float) -> int:
-    """Thousandths of a CPU from `2`, `0.5` or `500m`. ValueError says what is legal."""
+    """Return thousandths of a CPU from `2`, `0.5` or `500m`; raise ValueError with valid forms."""
     match = _CPU.fullmatch(str(text).strip())
     if not match:
         raise ValueError(f"{text!r} is not a number of CPUs: write 2, 0.5 or 500m")
@@ -63,7 +62,7 @@ def parse_cpu_milli(text: str | int | float) -> int:
 
 
 def format_duration(duration_ms: int) -> str:
-    """The two largest units of a duration: `1h 05m`, `12m 03s`, `4.2s`, `250ms`."""
+    """Return a duration in its two largest units: `1h 05m`, `12m 03s`, `4.2s`, `250ms`."""
     if duration_ms < SECOND_MS:
         return f"{duration_ms}ms"
     if duration_ms < MINUTE_MS:
@@ -76,7 +75,7 @@ def format_duration(duration_ms: int) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """A size in the largest binary unit that leaves at least one: `1.5Gi`, `512Mi`, `17`."""
+    """Return a size in the largest binary unit that leaves at least one: `1.5Gi`, `512Mi`, `17`."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         if size_bytes >= _SIZE_BYTES[unit]:
             return f"{size_bytes / _SIZE_BYTES[unit]:.1f}".removesuffix(".0") + unit
@@ -84,5 +83,5 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_cpu(cpu_milli: int) -> str:
-    """CPUs as a person writes them: `2`, `0.5`."""
+    """Return a number of CPUs: `2`, `0.5`."""
     return f"{cpu_milli / 1000:g}"

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from ganger.engine.service import Service, TokenRow, spec_schema
-from ganger.model.views import service_views
+from ganger.model.views import policy_views, service_views
 from ganger.model.views.overview import Overview, Sizes
 
 VIEWS: Final = (
@@ -27,9 +27,9 @@ VIEWS: Final = (
     service_views.QueueRow,
     service_views.MaintenanceRow,
     service_views.NodeRow,
-    service_views.PolicyView,
-    service_views.PolicyVersion,
-    service_views.PolicyTrial,
+    policy_views.PolicyView,
+    policy_views.PolicyVersion,
+    policy_views.PolicyTrial,
     service_views.SecretRow,
     service_views.Entrance,
     service_views.Samples,

@@ -1,1 +1,1 @@
-"""The SDK: jobs from Python. `ganger` itself has its names, and fetches them from here when they are used."""
+"""SDK: jobs from Python. The package `ganger` exports its names and imports them on first use."""

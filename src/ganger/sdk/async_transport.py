@@ -1,6 +1,6 @@
-"""The link that suspends: requests on the caller's event loop. Used by the SDK's AsyncClient.
+"""The asynchronous link: requests on the caller's event loop.
 
-h11 speaks HTTP, asyncio carries the bytes. To find a server, or start one, may take seconds and blocks: a thread does.
+h11 implements HTTP, asyncio carries the bytes. Finding or starting a server may block for seconds and runs in a thread.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _CHUNK_BYTES = 65536
 
 
 class AsynchronousLink:
-    """A way to the server that a client of faces.client found (`talk.Link`)."""
+    """An asynchronous link to the server that a client found."""
 
     def __init__(self, finder: Client) -> None:
         self._finder = finder
@@ -26,20 +26,20 @@ class AsynchronousLink:
         self._searches = 0
 
     async def connect(self) -> None:
-        """Find the server; start one if there is none. Of many who want it at once one looks, and the others see."""
+        """Find the server, and start one if there is none. Of concurrent callers, one searches and the others wait."""
         await asyncio.to_thread(self._connect, self._searches)
 
     async def came_back(self) -> bool:
-        """Wait for a server that restarts; False when there is none any more."""
+        """Wait for a server that restarts; return False if there is none any more."""
         return await asyncio.to_thread(self._finder.came_back)
 
     async def ask(self, request: Request) -> bytes:
-        """The body of the answer."""
+        """Return the body of the response."""
         async with aclosing(self._body(request, None)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
-        """Lines of the answer as they come, without their ends."""
+        """Yield lines of the response as they arrive, without their ends."""
         rest = b""
         async with aclosing(self._body(request, deadline)) as chunks:
             async for chunk in chunks:
@@ -56,7 +56,7 @@ class AsynchronousLink:
                 self._searches += 1
 
     async def _body(self, request: Request, deadline: float | None) -> AsyncGenerator[bytes, None]:
-        """The body of a good answer, in pieces; the error that it tells of, of another one."""
+        """Yield the body of a successful response in chunks; raise the error of another one."""
         path, http = self._finder.socket, h11.Connection(h11.CLIENT)
         writer = None
         try:
@@ -78,7 +78,7 @@ class AsynchronousLink:
 
 
 def _sent(http: h11.Connection, request: Request) -> bytes:
-    """The request as bytes."""
+    """Return the request as bytes."""
     headers = {"Host": "localhost", "Content-Length": str(len(request.content)), "Connection": "close"}
     head = h11.Request(
         method=request.method, target=PREFIX + request.target, headers=list((headers | request.headers).items())
@@ -90,7 +90,7 @@ def _sent(http: h11.Connection, request: Request) -> bytes:
 async def _pieces(
     http: h11.Connection, reader: asyncio.StreamReader, request: Request, deadline: float | None
 ) -> AsyncGenerator[bytes, None]:
-    """What is left of the answer."""
+    """Yield the rest of the response."""
     while True:
         left_s = request.timeout_s if deadline is None else deadline - time.monotonic()
         event = await _next(http, reader, left_s)
@@ -100,7 +100,7 @@ async def _pieces(
 
 
 async def _next(http: h11.Connection, reader: asyncio.StreamReader, timeout_s: float | None) -> object:
-    """The next event of HTTP. TimeoutError when nothing comes for so long."""
+    """Return the next HTTP event; raise TimeoutError when nothing arrives in time."""
     while (event := http.next_event()) is h11.NEED_DATA:
         async with asyncio.timeout(timeout_s):
             http.receive_data(await reader.read(_CHUNK_BYTES))

@@ -1,7 +1,7 @@
-"""JSON of the server as the classes of `model.views.service_views`. Called by `verbs`.
+"""Decoding of the server's JSON into the classes of `model.views.service_views`, by their annotations.
 
-The classes' own annotations say how; a key that a newer server sends is passed over, one that an older server does not
-send has its default. Nothing is imported for it but `typing`.
+A key that a newer server sends is ignored, one that an older server does not send takes its default. The module imports
+no more than `typing`, to load fast.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +17,10 @@ Reader = Callable[[Any], Any]
 
 
 def view(kind: type[T], value: Any) -> T:
-    """The value as a `kind`. ClientError bad_answer when a part is missing, or of another shape."""
-    wanted: Any = kind
+    """Return the value as an object of a class; raise ClientError bad_answer for a missing or malformed part."""
+    annotation: Any = kind
     try:
-        read: T = _reader(wanted)(value)
+        read: T = _reader(annotation)(value)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         why = f"the server's answer is no {kind.__name__}: {type(error).__name__} {error}"
         raise ClientError("bad_answer", why, "ganger server restart") from error
@@ -31,23 +31,23 @@ def view(kind: type[T], value: Any) -> T:
 def _reader(kind: Any) -> Reader:
     if is_dataclass(kind) and isinstance(kind, type):
         return _reader_of_class(kind)
-    origin, of = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _reader_of_union(of)
+        return _reader_of_union(arguments)
     if origin is tuple:
-        item = _reader(of[0])
-        return lambda value: tuple(item(each) for each in value)
+        read_item = _reader(arguments[0])
+        return lambda value: tuple(read_item(item) for item in value)
     if origin is dict:
-        item = _reader(of[1])
-        return lambda value: {key: item(each) for key, each in value.items()}
+        read_item = _reader(arguments[1])
+        return lambda value: {key: read_item(item) for key, item in value.items()}
     return lambda value: value
 
 
 def _reader_of_class(kind: type[Any]) -> Reader:
     hints = get_type_hints(kind)
-    readers = {each.name: _reader(hints[each.name]) for each in fields(kind)}
+    readers = {part.name: _reader(hints[part.name]) for part in fields(kind)}
     needed = {
-        each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING and each.init
+        part.name for part in fields(kind) if part.default is MISSING and part.default_factory is MISSING and part.init
     }
 
     def read(value: Mapping[str, Any]) -> Any:
@@ -58,13 +58,13 @@ def _reader_of_class(kind: type[Any]) -> Reader:
     return read
 
 
-def _reader_of_union(of: tuple[Any, ...]) -> Reader:
-    """A value's JSON type tells which of them it is: null, an object, an array, or anything else as it stands."""
-    classes: list[Any] = [each for each in of if is_dataclass(each)]
-    arrays = [each for each in of if get_origin(each) is tuple]
-    others = [each for each in of if each is not NoneType and each not in (*classes, *arrays)]
+def _reader_of_union(types: tuple[Any, ...]) -> Reader:
+    """Return a reader that distinguishes the types by JSON type: null, object, array, or any other value as it is."""
+    classes: list[Any] = [kind for kind in types if is_dataclass(kind)]
+    arrays = [kind for kind in types if get_origin(kind) is tuple]
+    others = [kind for kind in types if kind is not NoneType and kind not in (*classes, *arrays)]
 
-    readers = [_reader(each) for each in classes]
+    readers = [_reader(kind) for kind in classes]
 
     def read(value: Any) -> Any:
         if value is None:

@@ -1,7 +1,7 @@
-"""The keys of a job as Python types: what `run`, `submit`, `clone` and `@task` take by name.
+"""The keys of a job as Python types: the keyword arguments of `run`, `submit`, `clone` and `@task`.
 
-`model.job.JobSpec` says what they mean (`ganger explain-spec KEY`) and the server reads the values; a test holds the
-keys here against the ones there. Times are seconds or text ("30m"), sizes bytes or text ("64Gi").
+`model.job.JobSpec` defines their meaning (`ganger explain-spec KEY`) and the server parses the values; a test compares
+the keys. Times are seconds or text ("30m"), sizes bytes or text ("64Gi").
 """
 
 import os
@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 Command = str | Sequence[str]
-"""A shell line, or the words of a command that runs as it is."""
+"""A shell line, or the words of a command that is executed as it is."""
 Duration = int | float | str
 Size = int | str
 Cpus = int | float | str
 
 _NEEDS: Final = ("gpu", "cpu", "memory")
-"""Keys that may stand beside the others, and mean those of `resources`."""
+"""Keys of `resources` that may also be given beside the others."""
 
 
 class GpuFields(TypedDict, total=False):
-    """`resources.gpu`: so many whole ones, or a share of one."""
+    """`resources.gpu`: a number of whole GPUs, or a share of one."""
 
     count: int
     type: str | Sequence[str]
@@ -96,7 +96,7 @@ class RoleFields(TypedDict, total=False):
 
 
 class GitCodeFields(TypedDict, total=False):
-    """`code` out of a repository."""
+    """`code` from a Git repository."""
 
     git: str
     ref: str
@@ -153,7 +153,7 @@ class AfterFields(TypedDict, total=False):
 
 
 class JobFields(TypedDict, total=False):
-    """Every key of a job but its command; `gpu`, `cpu` and `memory` may stand here or in `resources`."""
+    """Every key of a job but its command; `gpu`, `cpu` and `memory` may be given here or in `resources`."""
 
     name: str
     queue: str
@@ -187,7 +187,7 @@ class JobFields(TypedDict, total=False):
 
 
 def spec_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields as a job file has them; what is None is not said."""
+    """Return the fields as a job file has them; those that are None are left out."""
     spec = {key: value for key, value in fields.items() if value is not None}
     needs = {key: spec.pop(key) for key in _NEEDS if key in spec}
     if needs:

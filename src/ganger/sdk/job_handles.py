@@ -1,4 +1,4 @@
-"""One job in the hands of a program: Job blocks, AsyncJob is awaited; they have the same methods."""
+"""Job handles: Job blocks, AsyncJob is awaited; their methods are the same."""
 
 from collections.abc import Sequence
 from html import escape
@@ -29,7 +29,7 @@ _OTHER_COLOUR: Final = "#616161"
 
 
 class _Handle(Generic[R]):
-    """What both kinds of job are: an id, and the job as it was last seen by this handle."""
+    """The common part of both handles: an id, and the job as this handle last saw it."""
 
     def __init__(self, verbs: Verbs, row: JobRow) -> None:
         self.verbs = verbs
@@ -38,7 +38,7 @@ class _Handle(Generic[R]):
 
     @staticmethod
     def load(path: "str | Path", /, **fields: Unpack[JobFields]) -> JobFile:
-        """A job file to submit, with `fields` over it. BadRequest when it cannot be read."""
+        """Read a job file for submission, with `fields` over it; raise BadRequest if it cannot be read."""
         return JobFile.load(path, dict(fields))
 
     def __repr__(self) -> str:
@@ -52,9 +52,9 @@ class _Handle(Generic[R]):
 
 
 class Job(_Handle[R]):
-    """A job. `row` is how it was when this handle was made; the methods ask the server each time.
+    """A job. `row` is its state when this handle was created; the methods ask the server each time.
 
-    R is what `result()` gives: a task's return type; None for a command.
+    R is the type of `result()`: a task's return type; None for a command.
     """
 
     get = blocking(Verbs.job)
@@ -71,26 +71,28 @@ class Job(_Handle[R]):
     delete = blocking(Verbs.delete)
 
     def retry(self) -> Self:
-        """Run the job again, once it has ended: the same spec, the same code. The new job."""
+        """Run an ended job again, with the same spec and code, and return the new job."""
         return type(self)(self.verbs, at_once(self.verbs.retry(self.id)).row)
 
     def clone(self, **fields: Unpack[JobFields]) -> Self:
-        """Make a new job from this one: its spec with `fields` over it, the same code."""
+        """Create a new job from this one: its spec with `fields` over it, and the same code."""
         return type(self)(self.verbs, at_once(self.verbs.clone(self.id, **fields)).row)
 
     def result(self, timeout_s: float | None = None) -> R:
-        """Wait for the end, and give what rank 0 of a task returned; None for a command; of an array a list of those of
-        its elements, by index. What a rank raised is raised here, with its traceback; JobFailed when the job ended
-        badly otherwise; TimedOut when it takes too long."""
+        """Wait for the end, and return what rank 0 of a task returned; None for a command.
+
+        For an array, return a list of those of its elements, by index. An exception of a rank is raised here, with its
+        traceback; JobFailed if the job failed otherwise; TimedOut if it takes too long.
+        """
         value: R = at_once(self.verbs.result(self.id, timeout_s))
         return value
 
     def results(self, timeout_s: float | None = None) -> Sequence[R]:
-        """The same for all ranks, in their order; of an array a list of these."""
+        """Wait for the end, and return what every rank returned, in rank order; for an array, a list of these."""
         return at_once(self.verbs.results(self.id, timeout_s))
 
     def _repr_html_(self) -> str:
-        """The card that a notebook shows: the job as it is now, or as it was, when the server cannot be asked."""
+        """Return a card for notebooks: the current job, or its last known state if the server cannot be asked."""
         try:
             return _notebook_card(at_once(self.verbs.job(self.id)).row)
         except ClientError:
@@ -98,7 +100,7 @@ class Job(_Handle[R]):
 
 
 class AsyncJob(_Handle[R]):
-    """A job, with the methods of Job to be awaited."""
+    """A job, with the methods of Job as coroutines."""
 
     get = awaited(Verbs.job)
     logs = each_awaited(Verbs.logs)
@@ -114,24 +116,24 @@ class AsyncJob(_Handle[R]):
     delete = awaited(Verbs.delete)
 
     async def retry(self) -> Self:
-        """As Job.retry."""
+        """See Job.retry."""
         return type(self)(self.verbs, (await self.verbs.retry(self.id)).row)
 
     async def clone(self, **fields: Unpack[JobFields]) -> Self:
-        """As Job.clone."""
+        """See Job.clone."""
         return type(self)(self.verbs, (await self.verbs.clone(self.id, **fields)).row)
 
     async def result(self, timeout_s: float | None = None) -> R:
-        """As Job.result."""
+        """See Job.result."""
         value: R = await self.verbs.result(self.id, timeout_s)
         return value
 
     async def results(self, timeout_s: float | None = None) -> Sequence[R]:
-        """As Job.results."""
+        """See Job.results."""
         return await self.verbs.results(self.id, timeout_s)
 
     def _repr_html_(self) -> str:
-        """The card that a notebook shows: the job as it was last seen."""
+        """Return a card for notebooks with the last known state."""
         return _notebook_card(self.row)
 
 
@@ -147,5 +149,5 @@ def _notebook_card(row: JobRow) -> str:
         "nodes": escape(", ".join(row.nodes)),
         "why": escape(row.sentence),
     }
-    cells = "".join(f"<tr><th>{name}</th><td>{said}</td></tr>" for name, said in lines.items() if said)
+    cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in lines.items() if text)
     return f'<table style="text-align:left">{cells}</table>'

@@ -1,7 +1,7 @@
-"""What the ranks of a task returned or raised, as `ganger.train.call` left it for the job. Called by `verbs`.
+"""Outcomes of a task: what its ranks returned or raised, as stored by `ganger.train.call`.
 
 A file is a line of JSON, {"rank", "returned", "at_ms", "summary", "traceback"}, and the pickle of the value or of the
-exception; no pickle when the exception has none.
+exception; without a pickle if the exception has none.
 """
 
 import json
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ganger.model.job import array_of
+from ganger.model.job import split_element_id
 from ganger.model.views.service_views import JobView
 from ganger.sdk.sdk_types import JobFailed
 from ganger.settings import Home
 
 _RANK_MAIN = "__ganger_main__"
-"""What a rank calls this program's `__main__`."""
+"""The name under which a rank imports this program's `__main__`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one rank ended. The pickle, in the file at `path`, is opened when the value is asked for."""
+    """The outcome of one rank. The pickle, in the file at `path`, is loaded when the value is accessed."""
 
     rank: int
     returned: bool
@@ -33,45 +33,47 @@ class Outcome:
 
     @property
     def value(self) -> Any:
-        """What the function returned, or the exception it raised. Whatever unpickling raises, when a class is not here
-        that was there."""
+        """What the function returned, or the exception it raised.
+
+        Access raises what unpickling raises if a class is missing here.
+        """
         with self.path.open("rb") as file:
             file.readline()
             return _Unpickler(file).load()
 
 
 class TracebackOfRank(Exception):
-    """Where a rank raised an exception: the cause of it when it is raised again here."""
+    """The traceback of a rank: the cause of its exception when it is raised again here."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def read_outcomes(home: Home, job: str, generation: int) -> Sequence[Outcome]:
-    """Outcomes of one generation by rank; none for a job that is no task, or of which no rank came to its end."""
-    element = array_of(job)
-    place = home.jobs / element[0] / "elements" / str(element[1]) if element else home.jobs / job
-    directory = place / "results" / str(generation)
+    """Return the outcomes of one generation by rank; empty for a job that is no task, or of which no rank finished."""
+    element = split_element_id(job)
+    job_directory = home.jobs / element[0] / "elements" / str(element[1]) if element else home.jobs / job
+    directory = job_directory / "results" / str(generation)
     paths = [path for path in directory.glob("rank-*") if path.suffix != ".new"]
     return sorted(map(_read, paths), key=lambda outcome: outcome.rank)
 
 
 def failure_of(job: JobView, outcomes: Sequence[Outcome]) -> Exception:
-    """The exception of the rank that raised first; JobFailed when none did, or it cannot be made here."""
+    """Return the exception of the first rank that raised; JobFailed if none did, or if it cannot be unpickled here."""
     raised = [outcome for outcome in outcomes if not outcome.returned]
     if not raised:
         return JobFailed(job)
     first = min(raised, key=lambda outcome: outcome.at_ms)
-    told = TracebackOfRank(f"rank {first.rank} of {job.row.id}:\n{first.traceback}")
+    cause = TracebackOfRank(f"rank {first.rank} of {job.row.id}:\n{first.traceback}")
     error = _raised(first)
     if error is None:
         error = JobFailed(job, "task_failed", f"{job.row.id} {job.row.state}: rank {first.rank}: {first.summary}")
-    error.__cause__ = told
+    error.__cause__ = cause
     return error
 
 
 def _raised(outcome: Outcome) -> Exception | None:
-    """The exception, if it can be made here."""
+    """Return the exception, None if it cannot be unpickled here."""
     try:
         error = outcome.value
     except Exception:  # noqa: BLE001 - its class may be anything, and only be there
@@ -80,7 +82,7 @@ def _raised(outcome: Outcome) -> Exception | None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what was defined in `__main__` here, and there under another name."""
+    """An unpickler that finds in `__main__` what ranks import under another name."""
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class("__main__" if module == _RANK_MAIN else module, name)

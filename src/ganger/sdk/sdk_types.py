@@ -1,4 +1,4 @@
-"""What only the SDK has of its own: a line of a log, a report, a job file, and a job that ended badly."""
+"""Types of the SDK only: a log line, a report, a job file, and the error of a failed job."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from ganger.sdk.job_fields import spec_of
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line that a rank wrote, without its end. `stream` is "o" or "e"; `at_ms`, Unix ms, when it was read."""
+    """A line that a rank wrote, without its end. `stream` is "o" or "e"; `at_ms`, Unix ms, when it was read."""
 
     at_ms: int
     rank: int
@@ -25,7 +25,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What rank 0 reported of a step (`ganger.train.report`), at `at_ms`, Unix ms."""
+    """A report of a step by rank 0 (`ganger.train.report`) at `at_ms`, Unix ms."""
 
     at_ms: int
     generation: int
@@ -36,7 +36,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A job file that was read, and what goes over it. The server reads the text: it has the one reader of specs."""
+    """A job file and its overrides. The server parses the text."""
 
     text: str
     filename: str
@@ -44,7 +44,7 @@ class JobFile:
 
     @classmethod
     def load(cls, path: str | Path, fields: dict[str, Any]) -> "JobFile":
-        """The file at `path`, YAML or JSON. BadRequest when it cannot be read."""
+        """Read the file at `path`, YAML or JSON; raise BadRequest if it cannot be read."""
         try:
             return cls(Path(path).read_text(encoding="utf-8"), str(path), spec_of(fields))
         except OSError as error:
@@ -55,8 +55,12 @@ class JobFile:
 
 
 class JobFailed(Exception):
-    """A job whose result was wanted has not succeeded. `job` is the job; `code`, `detail` and `next` are as in
-    ClientError."""
+    """A job whose result was requested has not succeeded.
+
+    Attributes:
+        job: The job.
+        code, detail, next: As in ClientError.
+    """
 
     def __init__(self, job: JobView, code: str = "job_failed", detail: str = "") -> None:
         row = job.row
@@ -68,5 +72,5 @@ class JobFailed(Exception):
         self.add_note(f"next: {self.next}")
 
     def __reduce__(self) -> tuple[type["JobFailed"], tuple[JobView, str, str]]:
-        """So that it comes whole out of another process."""
+        """Return the arguments of the constructor, so that pickling keeps all attributes."""
         return type(self), (self.job, self.code, self.detail)

@@ -1,4 +1,4 @@
-"""Verbs as functions of the package, with the client of this environment: `ganger.run`, `ganger.wait` and the like."""
+"""Functions of the package that use the client of this environment: `ganger.run`, `ganger.wait` and others."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -24,15 +24,17 @@ def submit(job: Submittable, /, **fields: Unpack[JobFields]) -> Job[None]:
 
 
 def _of(method: Callable[Concatenate[Job[Any], P], T]) -> Callable[Concatenate[str, P], T]:
-    """A method of Job as a function of its id, or name."""
+    """Return a method of Job as a function of its id, or name."""
 
     def function(id: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return method(here().job(id), *args, **kwargs)
 
     name = Parameter("id", Parameter.POSITIONAL_ONLY)
-    told = signature(method)
+    method_signature = signature(method)
     function.__name__, function.__doc__ = method.__name__, method.__doc__
-    vars(function)["__signature__"] = told.replace(parameters=[name, *list(told.parameters.values())[1:]])
+    vars(function)["__signature__"] = method_signature.replace(
+        parameters=[name, *list(method_signature.parameters.values())[1:]]
+    )
     return function
 
 

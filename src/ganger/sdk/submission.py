@@ -1,6 +1,6 @@
-"""The body of a submission: what is asked for, and where it comes from. Called by `verbs`.
+"""The body of a submission: the request, and the environment it comes from.
 
-Nothing of a job is read here: the server has the one reader of specs, so that all that is wrong is said in one place.
+The job itself is parsed by the server only, so that all errors are reported together.
 """
 
 import json
@@ -18,8 +18,10 @@ from ganger.sdk.sdk_types import JobFile
 
 
 def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The request for a file or a mapping, with `fields` of the caller's over it. It carries its own id, so that
-    sending it twice makes one job."""
+    """Return the request for a file or a mapping, with `fields` over it.
+
+    It carries its own id, so that sending it twice creates one job.
+    """
     request: dict[str, Any] = {
         "directory": _here(),
         "environment": settings.job_environment(os.environ),
@@ -47,7 +49,7 @@ Policy = str | Path | Mapping[str, Any] | int
 
 
 def proposal(policy: Policy) -> dict[str, Any]:
-    """The request for a policy document. BadRequest when its file cannot be read."""
+    """Return the request for a policy document; raise BadRequest if its file cannot be read."""
     if isinstance(policy, Path):
         try:
             return {"text": policy.read_text("utf-8"), "filename": str(policy)}
@@ -65,7 +67,7 @@ def proposal(policy: Policy) -> dict[str, Any]:
 
 
 def plain(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a job as JSON has them, lists for tuples. BadRequest names a value that JSON does not have."""
+    """Return the keys of a job as JSON has them, lists for tuples; raise BadRequest for other values."""
     try:
         value: dict[str, Any] = json.loads(json.dumps(dict(spec), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -75,8 +77,7 @@ def plain(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _laid_over(spec: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields over the spec as the server lays them over a file: mappings in both are joined, all else is
-    replaced."""
+    """Return the fields merged over the spec like the server does: nested mappings are merged, all else is replaced."""
     joined = dict(spec)
     for key, value in fields.items():
         mine = joined.get(key)
@@ -86,9 +87,9 @@ def _laid_over(spec: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, 
 
 
 def _here() -> str:
-    """The directory the job is submitted from, and runs in."""
+    """Return the directory that the job is submitted from, and runs in."""
     try:
         return str(Path.cwd())
     except OSError as error:
-        why = f"this process stands in a directory that is not there: {error.strerror}"
+        why = f"the current directory does not exist: {error.strerror}"
         raise BadRequest("no_directory", why, "os.chdir to one that is", USAGE) from None

@@ -1,7 +1,7 @@
-"""Makes the methods of Job and AsyncJob out of the verbs, so that each is written once. Called by `job`.
+"""Methods of Job and AsyncJob derived from the verbs, so that each is written once.
 
-`blocking` runs a verb to its end, `awaited` hands its coroutine on; `each_...` do the same with verbs that give one
-thing after the other. A job gives the verb its id; what else the method takes, and its docstring, are the verb's.
+`blocking` runs a verb to its end, `awaited` returns its coroutine; `each_...` do the same for verbs that yield several
+values. The job passes its id to the verb; the other parameters and the docstring are the verb's.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -20,14 +20,14 @@ EachVerb = Callable[Concatenate[Verbs, str, P], AsyncGenerator[R, None]]
 
 
 class Handle(Protocol):
-    """What a job is known by."""
+    """The attributes of a job handle that a verb needs."""
 
     id: str
     verbs: Verbs
 
 
 def blocking(verb: Verb[P, R]) -> Callable[Concatenate[Handle, P], R]:
-    """A method that gives what the verb gives."""
+    """Return a method that returns the result of the verb."""
 
     @_like(verb)
     def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -37,7 +37,7 @@ def blocking(verb: Verb[P, R]) -> Callable[Concatenate[Handle, P], R]:
 
 
 def each_blocking(verb: EachVerb[P, R]) -> Callable[Concatenate[Handle, P], Iterator[R]]:
-    """A method that gives an iterator."""
+    """Return a method that returns an iterator."""
 
     @_like(verb)
     def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -47,7 +47,7 @@ def each_blocking(verb: EachVerb[P, R]) -> Callable[Concatenate[Handle, P], Iter
 
 
 def awaited(verb: Verb[P, R]) -> Callable[Concatenate[Handle, P], Coroutine[Any, Any, R]]:
-    """A method to await."""
+    """Return a method to be awaited."""
 
     @_like(verb)
     def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
@@ -57,7 +57,7 @@ def awaited(verb: Verb[P, R]) -> Callable[Concatenate[Handle, P], Coroutine[Any,
 
 
 def each_awaited(verb: EachVerb[P, R]) -> Callable[Concatenate[Handle, P], AsyncGenerator[R, None]]:
-    """A method for `async for`."""
+    """Return a method for `async for`."""
 
     @_like(verb)
     def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
@@ -67,13 +67,13 @@ def each_awaited(verb: EachVerb[P, R]) -> Callable[Concatenate[Handle, P], Async
 
 
 def _like(verb: Callable[..., Any]) -> Callable[[F], F]:
-    """Gives a method the name and the docstring of a verb, and its signature but for the id."""
+    """Return a decorator that copies name, docstring and signature of a verb, without the id."""
 
     def named(method: F) -> F:
-        told = signature(verb)
-        parameters = [each for name, each in told.parameters.items() if name != "id"]
+        verb_signature = signature(verb)
+        parameters = [parameter for name, parameter in verb_signature.parameters.items() if name != "id"]
         wraps(verb)(method)
-        vars(method)["__signature__"] = told.replace(parameters=parameters, return_annotation=Signature.empty)
+        vars(method)["__signature__"] = verb_signature.replace(parameters=parameters, return_annotation=Signature.empty)
         return method
 
     return named

@@ -1,8 +1,9 @@
-"""The command of a task's call: what every rank runs, with the function and its arguments kept in files.
+"""The command of a task's call: the same for every rank, with the function and its arguments in files.
 
-A function of a module is found again by its name; one of a script by running the script under another name; one that
-has no file, of a notebook or inside another function, travels by value and needs cloudpickle.
-docs/explanation/decisions/sdk.md."""
+A function of a module is imported by its name; one of a script by running the script under another name; one without a
+file, defined in a notebook or inside another function, is pickled by value, which needs cloudpickle. See
+docs/explanation/decisions/sdk.md.
+"""
 
 import hashlib
 import importlib.util
@@ -27,14 +28,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KEPT_S: Final = 30 * 24 * 3600.0
-"""For so long after it was used last the arguments of a call are kept."""
+"""How long the arguments of a call are stored after they were last used."""
 _RUNNER: Final = "ganger.train.call"
 
 
 class TaskFunction(Protocol[P, R]):
-    """A function that can be a job, as `@task` returns it.
+    """A function that can run as a job, as `@task` returns it.
 
-    `__ganger_task__` is the function as it was defined, `fields` what a job of it needs.
+    `__ganger_task__` is the function as defined, `fields` the fields of its job.
     """
 
     __ganger_task__: Callable[P, R]
@@ -43,31 +44,33 @@ class TaskFunction(Protocol[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class _Main:
-    """How `__main__` is to be found again: a module's name, or a script's path, or neither."""
+    """How `__main__` is imported again: by a module's name, by a script's path, or not at all."""
 
     module: str | None
     script: str | None
 
 
 def command_of(home: Home, function: TaskFunction[P, R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """The command of every rank of a call, whose arguments are kept in the state directory. BadRequest when they cannot
-    be pickled, or the function cannot be found again."""
+    """Return the command of every rank of a call, and store its arguments in the state directory.
+
+    Raise BadRequest if the arguments cannot be pickled, or the function cannot be imported.
+    """
     plain, main = function.__ganger_task__, _main()
     reference = _reference(function)
     by_value = reference is None or (
         main == _Main(None, None) and (reference.startswith("__main__:") or _needs_main((args, kwargs)))
     )
-    given = (plain, args, dict(kwargs)) if by_value else (args, dict(kwargs))
-    files = {"call.pickle": _dumps(given, plain, by_value=by_value)}
+    call = (plain, args, dict(kwargs)) if by_value else (args, dict(kwargs))
+    files = {"call.pickle": _dumps(call, plain, by_value=by_value)}
     if main.script and (b"__main__" in files["call.pickle"] or str(reference).startswith("__main__:")):
         files["main.py"] = Path(main.script).read_bytes()
-    said = {
+    metadata = {
         "path": [str(Path(entry).absolute()) for entry in sys.path],
         "main": main.module,
         "script": main.script,
         "by_value": by_value,
     }
-    files["call.json"] = json.dumps(said).encode()
+    files["call.json"] = json.dumps(metadata).encode()
     target = reference or f"{plain.__module__}:{plain.__qualname__}"
     return [sys.executable, "-m", _RUNNER, target, str(_kept(home, files))]
 
@@ -81,26 +84,26 @@ def _main() -> _Main:
     return _Main(None, str(Path(script).absolute()) if script and Path(script).is_file() else None)
 
 
-def _needs_main(given: Any) -> bool:
-    """Whether arguments are, or have in them, what was defined in `__main__`."""
+def _needs_main(arguments: Any) -> bool:
+    """Return whether the arguments contain anything that is defined in `__main__`."""
     try:
-        return b"__main__" in pickle.dumps(given)
+        return b"__main__" in pickle.dumps(arguments)
     except Exception:  # noqa: BLE001 - such as what a function of __main__ raises: that it has no name
         return True
 
 
 def _reference(function: TaskFunction[P, R]) -> str | None:
-    """MODULE:NAME under which the function is found; None when it is not, as inside another function."""
+    """Return MODULE:NAME of the function, None if it cannot be imported, as one inside another function."""
     plain = function.__ganger_task__
-    found: ModuleType | Any = sys.modules.get(plain.__module__)
+    value: ModuleType | Any = sys.modules.get(plain.__module__)
     for part in plain.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if getattr(found, "__ganger_task__", found) is not plain:
+        value = getattr(value, part, None)
+    if getattr(value, "__ganger_task__", value) is not plain:
         return None
     return f"{plain.__module__}:{plain.__qualname__}"
 
 
-def _dumps(given: Any, function: Callable[..., Any], *, by_value: bool) -> bytes:
+def _dumps(call: Any, function: Callable[..., Any], *, by_value: bool) -> bytes:
     name = function.__qualname__
     if by_value:
         if importlib.util.find_spec("cloudpickle") is None:
@@ -110,7 +113,7 @@ def _dumps(given: Any, function: Callable[..., Any], *, by_value: bool) -> bytes
     else:
         dumps = pickle.dumps
     try:
-        content: bytes = dumps(given)
+        content: bytes = dumps(call)
     except Exception as error:  # an argument's own code may raise anything
         why = f"the arguments of {name} cannot be pickled: {type(error).__name__}: {error}"
         raise BadRequest(
@@ -120,7 +123,7 @@ def _dumps(given: Any, function: Callable[..., Any], *, by_value: bool) -> bytes
 
 
 def _kept(home: Home, files: Mapping[str, bytes]) -> Path:
-    """The directory that has these files, named by their content. Refused when they cannot be written."""
+    """Return the directory with these files, named by their content; raise Refused if they cannot be written."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -141,7 +144,7 @@ def _kept(home: Home, files: Mapping[str, bytes]) -> Path:
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Make the directory, 0700, with its files, 0600: whole or not at all."""
+    """Create the directory, 0700, with its files, 0600: all or nothing."""
     scratch = directory.with_name(f".{directory.name}.{os.getpid()}.{time.monotonic_ns()}")
     scratch.mkdir(mode=0o700)
     try:
@@ -151,13 +154,13 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> None:
         scratch.rename(directory)
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
-        if not directory.exists():  # else somebody was faster with the same call
+        if not directory.exists():  # else another process was faster with the same call
             raise
 
 
 def _forget_old(calls: Path) -> None:
     oldest_s = time.time() - KEPT_S
     for directory in calls.iterdir():
-        with suppress(FileNotFoundError):  # somebody else may do the same
+        with suppress(FileNotFoundError):  # another process may do the same
             if directory.stat().st_mtime < oldest_s:
                 shutil.rmtree(directory, ignore_errors=True)

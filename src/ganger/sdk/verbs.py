@@ -1,7 +1,7 @@
-"""What the SDK can do, each verb once: coroutines over a link, which `Client` runs blocking and `AsyncClient` awaits.
+"""Verbs of the SDK, each written once: coroutines over a link, which `Client` runs blocking and `AsyncClient` awaits.
 
-Requests that may be sent twice start a server that has gone meanwhile, as a command would; who follows lines, events
-or an end waits for one that restarts, and is told when it does not come back.
+Repeatable requests start a server that has gone meanwhile, as the command line does; followers of lines, events or a
+job's end wait for a server that restarts, and raise an error if it does not come back.
 """
 
 import json
@@ -16,20 +16,10 @@ from ganger.client.local import follow_requests
 from ganger.client.local.http import ANSWER_S, SUBMIT_S, Request, query_of, quoted
 from ganger.client.local.log_position import Query
 from ganger.client.secret_values import secret_values
-from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
+from ganger.model.job import ENDED, PRIORITIES, GangState, split_element_id
 from ganger.model.views.overview import Order, Overview, Sizes
-from ganger.model.views.service_views import (
-    DryRun,
-    EventRow,
-    Explanation,
-    JobRow,
-    JobView,
-    PolicyTrial,
-    PolicyVersion,
-    PolicyView,
-    Stacks,
-    Totals,
-)
+from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView
+from ganger.model.views.service_views import DryRun, EventRow, Explanation, JobRow, JobView, Stacks, Totals
 from ganger.sdk.decode import view
 from ganger.sdk.job_fields import Command, JobFields, spec_of
 from ganger.sdk.outcomes import Outcome, failure_of, read_outcomes
@@ -39,16 +29,22 @@ from ganger.sdk.task_command import TaskFunction, command_of
 from ganger.settings import Home
 
 PAGE: Final = 200
-"""Jobs that are asked for at a time."""
+"""Jobs requested at a time."""
 
 Submittable = JobFile | Mapping[str, Any]
-"""What may be submitted: a file that `Job.load` read, or a job as a mapping with the keys of a job file."""
+"""A submission: a file read by `Job.load`, or a mapping with the keys of a job file."""
 
 
 class LogFields(TypedDict, total=False):
-    """Which lines: `rank` is 0, "0,2-3", "last" or "all"; unset: those of `role` or `node`, else rank 0 and every
-    rank's stderr. `attempt` is a generation, `grep` a regular expression, `tail` how many of the last lines; `since`
-    and `until` are Unix ms."""
+    """Filters of log lines.
+
+    Attributes:
+        rank: 0, "0,2-3", "last" or "all"; by default those of `role` or `node`, else rank 0 and stderr of every rank.
+        attempt: A generation.
+        grep: A regular expression.
+        since, until: Unix ms.
+        tail: The number of last lines.
+    """
 
     rank: int | str
     role: str
@@ -61,8 +57,13 @@ class LogFields(TypedDict, total=False):
 
 
 class ListFields(TypedDict, total=False):
-    """Which jobs: `state`, one or several with commas; `labels`, a selector such as team=nlp,stage!=prod; `since` (not
-    ended before) and `until` (submitted by then) are Unix ms."""
+    """Filters of jobs.
+
+    Attributes:
+        state: One or several with commas.
+        labels: A label selector: team=nlp,stage!=prod.
+        since, until: Unix ms: not ended before `since`, submitted by `until`.
+    """
 
     state: str
     user: str
@@ -74,7 +75,7 @@ class ListFields(TypedDict, total=False):
 
 
 class ReportFields(TypedDict, total=False):
-    """Which jobs: of a `user`, in a `queue`, not ended before `since` (Unix ms)."""
+    """Filters of a report: jobs of a `user`, in a `queue`, not ended before `since` (Unix ms)."""
 
     since: int
     user: str
@@ -82,8 +83,11 @@ class ReportFields(TypedDict, total=False):
 
 
 class FitFields(TypedDict, total=False):
-    """Which jobs: in a `queue`, with GPUs of a `gpu_type`, so many `gpus`, `cpu_milli` and `memory_bytes` on each node,
-    for `time_ms` at most."""
+    """The form of the jobs: in a `queue`, with these resources of each node.
+
+    Attributes:
+        time_ms: The time limit.
+    """
 
     queue: str
     gpu_type: str
@@ -94,31 +98,35 @@ class FitFields(TypedDict, total=False):
 
 
 class Verbs:
-    """Everything that may be asked of the server of one state directory. A job is named by its id, or by its name: the
-    newest job of that name."""
+    """All requests to the server of one state directory.
+
+    A job is named by its id, or by its name: the newest job of that name.
+    """
 
     def __init__(self, link: follow_requests.Link, home: Home) -> None:
-        """Reach for nothing yet."""
+        """Create the verbs without connecting."""
         self._link = link
         self._found = False
         self.home = home
 
     async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> JobView:
-        """Submit a command as a job: a shell line, or words that run as they are. Runs in this directory."""
+        """Submit a command as a job that runs in this directory: a shell line, or words that are executed as is."""
         return await self.submit({**spec_of(fields), "run": command if isinstance(command, str) else list(command)})
 
     async def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> JobView:
-        """Submit a job; `fields` go over it. The job, once it is accepted; BadRequest says everything that is wrong.
-        However often the request has to be sent, it makes one job. Unreachable and TimedOut say so where nobody knows
-        whether it did."""
+        """Submit a job with `fields` over it, and return it once it is accepted; BadRequest has all errors.
+
+        The request is sent again if necessary and still creates one job. Unreachable and TimedOut say so if it is
+        unknown whether it did.
+        """
         body = submission(job, spec_of(fields))
         return view(JobView, await self._made("/jobs", body, body["request_id"]))
 
     async def submit_all(self, file: JobFile, /, **fields: Unpack[JobFields]) -> Sequence[JobView]:
-        """Submit a file of several jobs, which may come after each other: all of them or, when one is wrong, none."""
+        """Submit a file of several jobs, which may depend on each other: all of them or, if one is invalid, none."""
         body = submission(file, spec_of(fields))
-        told = await self._made("/batches", body, body["request_id"])
-        return [view(JobView, each) for each in told["items"]]
+        response = await self._made("/batches", body, body["request_id"])
+        return [view(JobView, job) for job in response["items"]]
 
     async def call(self, task: TaskFunction[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
         """Submit a call of a function, with these arguments for every rank."""
@@ -127,54 +135,60 @@ class Verbs:
         return await self.submit({"name": name, **task.fields, "run": command})
 
     async def dry_run(self, job: Submittable, /, **fields: Unpack[JobFields]) -> DryRun:
-        """What would happen if the job were submitted now: where it would start, or what it would wait for."""
+        """Return what would happen if the job were submitted now: where it would start, or why it would wait."""
         body = submission(job, spec_of(fields))
-        told = await self._ask("POST", "/jobs?dryRun=plan", body, key=body["request_id"], timeout_s=SUBMIT_S)
-        return view(DryRun, told)
+        response = await self._ask("POST", "/jobs?dryRun=plan", body, key=body["request_id"], timeout_s=SUBMIT_S)
+        return view(DryRun, response)
 
     async def job(self, id: str) -> JobView:
-        """A job in full, as it is now."""
+        """Return a job with all its details."""
         return view(JobView, await self._ask("GET", f"/jobs/{quoted(id)}"))
 
-    async def list(self, **wanted: Unpack[ListFields]) -> AsyncGenerator[JobRow, None]:
-        """Every job for which all holds that is wanted, newest first; those that ended long ago too."""
-        _check(wanted, ListFields)
+    async def list(self, **filters: Unpack[ListFields]) -> AsyncGenerator[JobRow, None]:
+        """Yield every job that matches all these fields, newest first, including jobs that ended long ago."""
+        _check(filters, ListFields)
         page: dict[str, Any] = {"next": ""}
         while page["next"] is not None:
-            query = query_of({**wanted, "all": True, "limit": PAGE, "cursor": page["next"] or None})
+            query = query_of({**filters, "all": True, "limit": PAGE, "cursor": page["next"] or None})
             page = await self._ask("GET", f"/jobs{query}")
             for row in page["items"]:
                 yield view(JobRow, row)
 
-    async def report(self, **wanted: Unpack[ReportFields]) -> Totals:
-        """Where the time of jobs went, and that of the GPUs they held: of all that live or have ended."""
-        _check(wanted, ReportFields)
-        return view(Totals, await self._ask("GET", f"/report{query_of(wanted)}"))
+    async def report(self, **filters: Unpack[ReportFields]) -> Totals:
+        """Return where the time of jobs, and of the GPUs they held, went: of live and ended jobs."""
+        _check(filters, ReportFields)
+        return view(Totals, await self._ask("GET", f"/report{query_of(filters)}"))
 
-    async def fit(self, **wanted: Unpack[FitFields]) -> Sizes:
-        """The largest jobs that would start now, for each type of GPU and each level of the network."""
-        _check(wanted, FitFields)
-        return view(Sizes, await self._ask("GET", f"/fit{query_of(wanted)}"))
+    async def fit(self, **filters: Unpack[FitFields]) -> Sizes:
+        """Return the largest jobs that would start now, for each GPU type and each topology level."""
+        _check(filters, FitFields)
+        return view(Sizes, await self._ask("GET", f"/fit{query_of(filters)}"))
 
     async def overview(self, *, sort: Order = "turn") -> Overview:
-        """The cluster and the queue at one glance: nodes, or domains where there are many, queues, and who is next."""
+        """Return an overview: nodes, or domains if there are many, queues, and pending jobs."""
         return view(Overview, await self._ask("GET", f"/overview{query_of({'sort': sort})}"))
 
     async def logs(
-        self, id: str, *, follow: bool = False, **wanted: Unpack[LogFields]
+        self, id: str, *, follow: bool = False, **filters: Unpack[LogFields]
     ) -> AsyncGenerator[LogLine, None]:
-        """Lines that ranks wrote, in order of time; with `follow` until the job has ended, through restarts of the
-        server and attempts of the job. Who stops reading leaves the job as it is."""
-        _check(wanted, LogFields)
+        """Yield lines that ranks wrote, in order of time.
+
+        With `follow`, until the job has ended, across restarts of the server and attempts of the job. A reader may stop
+        at any time without effect on the job.
+        """
+        _check(filters, LogFields)
         await self._link.connect()
-        lines = follow_requests.log_lines(self._link, id, cast("Query", wanted), follow=follow)
+        lines = follow_requests.log_lines(self._link, id, cast("Query", filters), follow=follow)
         async with aclosing(lines):
             async for line in lines:
                 yield LogLine(line["t"], line["rank"], line["generation"], line["stream"], line["text"])
 
     async def wait(self, id: str, timeout_s: float | None = None) -> JobView:
-        """The job as soon as it has ended, however it did. TimedOut when that takes longer than `timeout_s`: it goes
-        on; Unreachable when the server ends meanwhile and none takes its place: the job runs on without it."""
+        """Return the job as soon as it has ended, in any state.
+
+        Raise TimedOut if that takes longer than `timeout_s`, and Unreachable if the server ends meanwhile and none
+        replaces it: the job continues in both cases.
+        """
         await self._link.connect()
         ended = await follow_requests.ended(self._link, id, timeout_s)
         if ended is None:
@@ -182,39 +196,41 @@ class Verbs:
         return view(JobView, ended)
 
     async def explain(self, id: str) -> Explanation:
-        """Why a job waits, for whom, until when at the latest, and what would start it now."""
+        """Return why a job is pending, which jobs it waits for, its reserved start, and what would start it now."""
         return view(Explanation, await self._ask("GET", f"/jobs/{quoted(id)}/explain"))
 
     async def events(self, id: str, *, follow: bool = False) -> AsyncGenerator[EventRow, None]:
-        """What happened to a job, oldest first; with `follow` until it has ended."""
-        found, seq = (await self.job(id)).row.id, 0
-        element, newest = array_of(found), (await self._ask("GET", "/server"))["seq"]
+        """Yield the events of a job, oldest first; with `follow`, until it has ended."""
+        job_id, seq = (await self.job(id)).row.id, 0
+        element, newest = split_element_id(job_id), (await self._ask("GET", "/server"))["seq"]
         # An element that has not begun ends with its array, by an event that names only that.
-        async with aclosing(follow_requests.events(self._link, newest, element[0] if element else found)) as news:
-            over = False
-            while not over:
-                over = not follow or (await self.job(found)).row.state in ENDED
-                async for event in self._events_after(found, seq):
+        async with aclosing(follow_requests.events(self._link, newest, element[0] if element else job_id)) as news:
+            is_over = False
+            while not is_over:
+                is_over = not follow or (await self.job(job_id)).row.state in ENDED
+                async for event in self._events_after(job_id, seq):
                     yield event
                     seq = event.seq
-                if not over:
+                if not is_over:
                     await anext(news)
 
     async def metrics(self, id: str) -> AsyncGenerator[Report, None]:
-        """Every report of rank 0, oldest first."""
+        """Yield every report of rank 0, oldest first."""
         await self._link.connect()
         async with aclosing(self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))) as lines:
             async for line in lines:
-                each = json.loads(line)
-                yield Report(each["t"], each["generation"], each["rank"], each["step"], each["metrics"])
+                report = json.loads(line)
+                yield Report(report["t"], report["generation"], report["rank"], report["step"], report["metrics"])
 
     async def stacks(self, id: str, attempt: int | None = None) -> Stacks:
-        """Where every rank was when an attempt was found standing still; of the newest such attempt, unless one is
-        named. NotFound when there is none."""
+        """Return the stacks of all ranks when a hang was detected: in the newest such attempt, or in `attempt`.
+
+        Raise NotFound if there are none.
+        """
         return view(Stacks, await self._ask("GET", f"/jobs/{quoted(id)}/stacks{query_of({'attempt': attempt})}"))
 
     async def stop(self, id: str) -> JobView:
-        """Ask for a job to end; it may save its work first. The job as it is then."""
+        """Stop a job, which may save its work first, and return it."""
         return view(JobView, await self._ask("POST", f"/jobs/{quoted(id)}/stop"))
 
     async def suspend(self, id: str) -> JobView:
@@ -226,71 +242,78 @@ class Verbs:
         return await self._change(id, suspended=False)
 
     async def priority(self, id: str, priority: int | Literal["low", "normal", "high"]) -> JobView:
-        """Give a live job another priority, from -1000 to 1000."""
+        """Change the priority of a live job: low, normal, high, or from -1000 to 1000."""
         return await self._change(id, priority=PRIORITIES.get(str(priority), priority))
 
     async def retry(self, id: str) -> JobView:
-        """Run an ended job again, with the same code: the new job."""
+        """Run an ended job again, with the same code, and return the new job."""
         return await self._again(id, "retry", None)
 
     async def clone(self, id: str, **fields: Unpack[JobFields]) -> JobView:
-        """Make a new job from one that lives or has ended: its spec with `fields` over it, the same code."""
+        """Create a new job from a live or ended one: its spec with `fields` over it, and the same code."""
         overrides = plain(spec_of(fields))
         return await self._again(id, "clone", {"overrides": overrides, "secrets": secret_values(overrides, os.environ)})
 
     async def delete(self, id: str) -> None:
-        """Take an ended job out of the listings, and its files off the disk."""
+        """Remove an ended job from the listings, and its files from the disk."""
         await self._ask("DELETE", f"/jobs/{quoted(id)}")
 
     async def result(self, id: str, timeout_s: float | None = None) -> Any:
-        """Wait for a job, and give what rank 0 of a task returned; None for a job that is a command; of an array a list
-        with that of each element, by index. The exception that ended a task is raised, JobFailed when there is none;
-        TimedOut when it takes longer than `timeout_s`."""
+        """Wait for a job, and return what rank 0 of a task returned; None for a job that is a command.
+
+        For an array, return a list with that of each element, by index. Raise the exception that ended a task,
+        JobFailed if there is none; TimedOut if it takes longer than `timeout_s`.
+        """
         job = await self.wait(id, timeout_s)
-        found = [
+        results = [
             next((outcome.value for outcome in outcomes if outcome.rank == 0), None)
             for outcomes in await self._outcomes(job)
         ]
-        return found[0] if job.row.elements is None else found
+        return results[0] if job.row.elements is None else results
 
     async def results(self, id: str, timeout_s: float | None = None) -> Sequence[Any]:
-        """The same for all ranks, in their order; of an array a list of these."""
+        """Wait for the end, and return what every rank returned, in rank order; for an array, a list of these."""
         job = await self.wait(id, timeout_s)
-        found = [[outcome.value for outcome in outcomes] for outcomes in await self._outcomes(job)]
-        return found[0] if job.row.elements is None else found
+        results = [[outcome.value for outcome in outcomes] for outcomes in await self._outcomes(job)]
+        return results[0] if job.row.elements is None else results
 
     async def policy(self, version: int | None = None) -> PolicyView:
-        """The policy document in force, or an earlier version of it. NotFound when that is not there."""
+        """Return the policy document in force, or an earlier version of it; raise NotFound if that does not exist."""
         target = "/policy" if version is None else f"/policy/versions/{version}"
         return view(PolicyView, await self._ask("GET", target))
 
     async def policy_versions(self) -> Sequence[PolicyVersion]:
-        """Every version of the policy that is kept, the newest first: who made it, when, and what it changed."""
-        return [view(PolicyVersion, each) for each in (await self._ask("GET", "/policy/versions"))["items"]]
+        """Return every stored version of the policy, the newest first: who set it, when, and what it changed."""
+        return [view(PolicyVersion, version) for version in (await self._ask("GET", "/policy/versions"))["items"]]
 
     async def diff_policy(self, policy: Policy, /, against: int | None = None) -> PolicyTrial:
-        """What a document would change, of the policy in force or of a version of it, and whom it would strand."""
+        """Return what a document would change in the policy in force or a version, and which jobs it would strand."""
         body = proposal(policy) | {"against": against}
         return view(PolicyTrial, await self._ask("POST", "/policy/diff", body))
 
     async def try_policy(self, policy: Policy, /) -> PolicyTrial:
-        """The same, and what the next round would do differently; nothing changes."""
-        told = await self._ask("PUT", "/policy?dryRun=plan", proposal(policy), timeout_s=SUBMIT_S)
-        return view(PolicyTrial, told)
+        """Return what a document would change, also in the next scheduling cycle; nothing changes."""
+        response = await self._ask("PUT", "/policy?dryRun=plan", proposal(policy), timeout_s=SUBMIT_S)
+        return view(PolicyTrial, response)
 
     async def apply_policy(
         self, policy: Policy, /, *, note: str = "", force: bool = False, if_version: int | None = None
     ) -> PolicyView:
-        """Put a document in force, whole, from the next round on; Refused, with their names, when it would strand live
-        jobs and is not forced, or when another version than `if_version` is in force."""
+        """Put a complete document in force from the next scheduling cycle on.
+
+        Raise Refused if it would strand live jobs, which the error names, and is not forced, or if another version than
+        `if_version` is in force.
+        """
         body = proposal(policy) | {"note": note, "force": force, "if_version": if_version}
         return view(PolicyView, await self._ask("PUT", "/policy", body, timeout_s=SUBMIT_S))
 
     # -- how --------------------------------------------------------------------------------------------------------
 
     async def _outcomes(self, job: JobView) -> Sequence[Sequence[Outcome]]:
-        """Of a job that has ended well, or of each element of an array that has. Raises what it ended with otherwise:
-        of an array, with what the first element did that failed, or else was stopped."""
+        """Return the outcomes of a succeeded job, or of each element of a succeeded array; raise its failure otherwise.
+
+        For an array, that is the failure of the first element that failed, or else of the first that was stopped.
+        """
         rows = [job.row] if job.row.elements is None else [row async for row in self._elements(job.row.id)]
         bad = [row for row in rows if row.state != GangState.SUCCEEDED]
         if bad:
@@ -299,7 +322,7 @@ class Verbs:
         return [read_outcomes(self.home, row.id, row.generation) for row in rows]
 
     async def _elements(self, id: str) -> AsyncGenerator[JobRow, None]:
-        """Of an array, by index."""
+        """Yield the elements of an array, by index."""
         page: dict[str, Any] = {"next": ""}
         while page["next"] is not None:
             query = query_of({"limit": PAGE, "cursor": page["next"] or None})
@@ -343,8 +366,8 @@ class Verbs:
             return await follow_requests.ask(self._link, request)
 
 
-def _check(wanted: Mapping[str, Any], fields: type) -> None:
-    """TypeError, as for any function, when a name is none of the fields: it would be as if nothing had been wanted."""
-    if unknown := wanted.keys() - fields.__annotations__.keys():
+def _check(filters: Mapping[str, Any], fields: type) -> None:
+    """Raise TypeError for names that are no fields: without it, an unknown filter would match everything."""
+    if unknown := filters.keys() - fields.__annotations__.keys():
         known = ", ".join(fields.__annotations__)
         raise TypeError(f"unexpected keyword arguments {sorted(unknown)}; there are {known}")

@@ -1,7 +1,7 @@
-"""Amounts that a spec is written in: counts, CPUs, sizes, durations and GPUs. Called by `spec.field_types`.
+"""Parsers of amounts: counts, CPUs, sizes, durations and GPUs.
 
-A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal. The
-bounds keep every sum over a gang within 64 bits.
+A parser takes a value of YAML or JSON and raises ValueError with a sentence that quotes it and names valid values. The
+limits keep every sum over a gang within 64 bits.
 """
 
 import re
@@ -22,8 +22,8 @@ from ganger.model.units import (
     parse_cpu_milli,
     parse_duration_ms,
 )
-from ganger.spec.spec_document import shown
-from ganger.spec.text_fields import did_you_mean, listed
+from ganger.spec.spec_document import quote
+from ganger.spec.text_fields import did_you_mean, join_words
 
 MAX_NODES: Final = 65_536
 MAX_PROCESSES: Final = 1024
@@ -42,59 +42,59 @@ _TYPES: Final = rf"{GPU_TYPE_PATTERN}(?:,{GPU_TYPE_PATTERN})*"
 
 
 def _is_whole(value: Any) -> bool:
-    """True and False are integers to Python, but not to people."""
+    """Return whether the value is an integer; bool is a subclass of int, but not a number to users."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def whole(what: str, low: int, high: int) -> Callable[[Any], int]:
-    """A reader of whole numbers from `low` to `high`; `what` names them in the error."""
+    """Return a parser of whole numbers from `low` to `high`; `what` names them in the error."""
 
     def read(value: Any) -> int:
         if _is_whole(value) and low <= value <= high:
             return int(value)
         unquoted = " without quotes" if isinstance(value, str) and value.strip().isdigit() else ""
-        raise ValueError(f"{shown(value)} is not {what}: write a whole number from {low} to {high}{unquoted}")
+        raise ValueError(f"{quote(value)} is not {what}: write a whole number from {low} to {high}{unquoted}")
 
     return read
 
 
 def read_priority(value: Any) -> int:
-    """An integer from a name or a number."""
+    """Parse a name or a number."""
     if isinstance(value, str) and value in PRIORITIES:
         return PRIORITIES[value]
     if _is_whole(value) and -MAX_PRIORITY <= value <= MAX_PRIORITY:
         return int(value)
-    legal = f"{listed(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"
+    legal = f"{join_words(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"
     meant = did_you_mean(value, PRIORITIES) if isinstance(value, str) else ""
-    raise ValueError(f"{shown(value)} is not a priority: write {legal}{meant}")
+    raise ValueError(f"{quote(value)} is not a priority: write {legal}{meant}")
 
 
 def write_priority(value: int) -> str | int:
-    """The name where there is one."""
+    """Return the name if there is one."""
     return next((name for name, priority in PRIORITIES.items() if priority == value), value)
 
 
 def read_nproc(value: Any) -> int | None:
-    """Processes on each node; None for auto."""
+    """Parse the number of processes on each node; None: auto."""
     if value == "auto":
         return None
     if _is_whole(value) and 1 <= value <= MAX_PROCESSES:
         return int(value)
     raise ValueError(
-        f"{shown(value)} is not a number of processes: write auto, or a whole number from 1 to {MAX_PROCESSES}"
+        f"{quote(value)} is not a number of processes: write auto, or a whole number from 1 to {MAX_PROCESSES}"
     )
 
 
 def read_degree(value: Any) -> int:
-    """One factor of the number of processes; digits are a number here, because a parameter is text."""
+    """Parse one factor of the number of processes; text of digits is valid because parameters are text."""
     number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,6}", value) else value
     if _is_whole(number) and 1 <= number <= MAX_NODES:
         return int(number)
-    raise ValueError(f"{shown(value)} is not a number of processes: write a whole number from 1 to {MAX_NODES}")
+    raise ValueError(f"{quote(value)} is not a number of processes: write a whole number from 1 to {MAX_NODES}")
 
 
 def read_gpu(value: Any) -> Any:
-    """The mapping that a short form stands for; a mapping as it is."""
+    """Return the mapping that a short form stands for; a mapping as it is."""
     if isinstance(value, dict):
         share = [key for key in ("milli", "memory") if value.get(key) is not None]
         if share and "count" in value:
@@ -108,55 +108,57 @@ def read_gpu(value: Any) -> Any:
         types = match[1].split(",")
         return {"type": types if len(types) > 1 else types[0], "count": int(match[2])}
     if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
-        meant = f"{value} without quotes" if value.isdigit() else f"{value}:1"
-        raise ValueError(f"{shown(value)} is not a GPU request: write a number, or TYPE:NUMBER; did you mean {meant}?")
-    raise ValueError(f"{shown(value)} is not a GPU request: write 8, H100:8, or {{count: 8, type: H100}}")
+        suggestion = f"{value} without quotes" if value.isdigit() else f"{value}:1"
+        raise ValueError(
+            f"{quote(value)} is not a GPU request: write a number, or TYPE:NUMBER; did you mean {suggestion}?"
+        )
+    raise ValueError(f"{quote(value)} is not a GPU request: write 8, H100:8, or {{count: 8, type: H100}}")
 
 
 def write_gpu(value: GpuRequest) -> str | int | dict[str, Any]:
-    """The short form; a share has none."""
+    """Return the short form; a share has none."""
     if value.is_share:
         types = [value.type, *value.other_types] if value.other_types else value.type
         memory = None if value.memory_bytes is None else write_bytes(value.memory_bytes)
-        said = {"milli": value.milli, "memory": memory, "type": types}
-        return {key: each for key, each in said.items() if each is not None}
+        data = {"milli": value.milli, "memory": memory, "type": types}
+        return {key: item for key, item in data.items() if item is not None}
     return f"{','.join((value.type, *value.other_types))}:{value.count}" if value.type else value.count
 
 
 def read_gpu_type(value: Any) -> str:
-    """A GPU type, as it was written."""
+    """Parse a GPU type, in the case it was written in."""
     if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
         return value
     raise ValueError(
-        f"{shown(value)} is not a GPU type: write letters, digits, '-', '_' and '.', "
+        f"{quote(value)} is not a GPU type: write letters, digits, '-', '_' and '.', "
         f"at most 40 characters, for instance H100 or A100-80GB"
     )
 
 
 def read_cpu(value: Any) -> int:
-    """Thousandths of a CPU."""
+    """Parse thousandths of a CPU."""
     return _quantity(value, parse_cpu_milli, "a number of CPUs: write 2, 0.5 or 500m", 0, MAX_CPU_MILLI)
 
 
 def write_cpu(value: int) -> str | int:
-    """A whole number, or thousandths with an m."""
+    """Return a whole number, or thousandths with the suffix m."""
     return value // 1000 if value % 1000 == 0 else f"{value}m"
 
 
 def read_bytes(value: Any) -> int:
-    """Bytes."""
+    """Parse a size in bytes."""
     return _quantity(
         value, parse_bytes, "a size up to 64Ti: write 512Mi, 1.5Gi, 2G, or a number of bytes", 0, MAX_MEMORY_BYTES
     )
 
 
 def read_gpu_memory(value: Any) -> int:
-    """Bytes of a device's memory: of nothing there is no share."""
+    """Parse bytes of a device's memory, at least one."""
     return _quantity(value, parse_bytes, "a part of a GPU's memory: write 10Gi or 512Mi", 1, MAX_MEMORY_BYTES)
 
 
 def write_bytes(value: int) -> str | int:
-    """The largest binary unit that is exact."""
+    """Return the size in the largest binary unit that is exact."""
     for unit, size in (("Gi", GIB_BYTES), ("Mi", MIB_BYTES), ("Ki", KIB_BYTES)):
         if value and value % size == 0:
             return f"{value // size}{unit}"
@@ -164,7 +166,7 @@ def write_bytes(value: int) -> str | int:
 
 
 def duration(low_ms: int) -> Callable[[Any], int]:
-    """A reader of durations in ms, from `low_ms` on."""
+    """Return a parser of durations in ms, from `low_ms` on."""
     least = "more than 0" if low_ms else "0 or more"
     what = f"a duration of {least} and at most 3650d: write 90s, 30m, 1h30m, 2d, or a number of seconds"
 
@@ -175,19 +177,19 @@ def duration(low_ms: int) -> Callable[[Any], int]:
 
 
 def _quantity(value: Any, parse: Callable[[Any], int], legal: str, low: int, high: int) -> int:
-    """A quantity with a unit, within bounds. Text that is too long is not even tried."""
+    """Parse a quantity with a unit within limits; text that is too long is rejected unparsed."""
     try:
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and len(shown(value)) <= 40:
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and len(quote(value)) <= 40:
             parsed = parse(value)
             if low <= parsed <= high:
                 return parsed
     except ValueError:
         pass
-    raise ValueError(f"{shown(value)} is not {legal}") from None
+    raise ValueError(f"{quote(value)} is not {legal}") from None
 
 
 def write_duration(value: int) -> str:
-    """All units that are needed, exactly: 1h30m, 1s250ms."""
+    """Return an exact duration with all units that are needed: 1h30m, 1s250ms."""
     parts = []
     for unit, size in (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)):
         count, value = divmod(value, size)
@@ -197,72 +199,72 @@ def write_duration(value: int) -> str:
 
 
 def read_backoff(value: Any) -> tuple[int, int]:
-    """(first, longest) pause in ms."""
+    """Parse (first, longest) pause in ms."""
     legal = "a pause: write 10s, or 10s..5m for one that doubles from 10s to 5m"
     first, dots, longest = value.partition("..") if isinstance(value, str) else (value, "", "")
     first_ms = _quantity(first, parse_duration_ms, legal, 0, MAX_DURATION_MS)
     longest_ms = _quantity(longest, parse_duration_ms, legal, 0, MAX_DURATION_MS) if dots else first_ms
     if longest_ms < first_ms:
-        raise ValueError(f"{shown(value)} is not {legal}; the second is not shorter than the first")
+        raise ValueError(f"{quote(value)} is not {legal}; the second is not shorter than the first")
     return first_ms, longest_ms
 
 
 def write_backoff(value: tuple[int, int]) -> str:
-    """One pause, or two with dots between."""
+    """Return one pause, or two joined by dots."""
     first_ms, longest_ms = value
     first = write_duration(first_ms)
     return first if first_ms == longest_ms else f"{first}..{write_duration(longest_ms)}"
 
 
 def read_cpus(value: Any) -> int:
-    """Thousandths of a CPU, of a whole queue."""
+    """Parse thousandths of a CPU of a whole queue."""
     return _quantity(value, parse_cpu_milli, "a number of CPUs: write 512, 0.5 or 500m", 0, MAX_FIGURE)
 
 
 def read_memory(value: Any) -> int:
-    """Bytes, of a whole queue."""
+    """Parse bytes of a whole queue."""
     legal = "a size up to 8000Ti: write 512Gi, 1.5Ti, 2G, or a number of bytes"
     return _quantity(value, parse_bytes, legal, 0, MAX_FIGURE)
 
 
 def read_lasting(value: Any) -> int:
-    """A time in ms that no single job need take: node-hours too."""
+    """Parse a time in ms that is not limited to that of one job, such as node-hours."""
     legal = "a time of 0 or more: write 30m, 8h, 128h, 30d, or a number of seconds"
     return _quantity(value, parse_duration_ms, legal, 0, MAX_FIGURE)
 
 
 def read_longest(value: Any) -> int:
-    """The most that the time of one job may be, in ms."""
+    """Parse the longest time of one job in ms."""
     legal = "a time of more than 0: write 30m, 8h, 30d, or a number of seconds"
     return _quantity(value, parse_duration_ms, legal, 1, MAX_FIGURE)
 
 
 def read_half_life(value: Any) -> int:
-    """Milliseconds, not so few that everything would be made anew all the time."""
+    """Parse milliseconds, with a minimum because each period of decay recomputes all usage."""
     legal = "a half-life from 1h to 3650d: write 7d, 36h, or a number of seconds"
     return _quantity(value, parse_duration_ms, legal, HOUR_MS, MAX_DURATION_MS)
 
 
 def read_jobs(value: Any) -> int | None:
-    """A number of jobs; None for all."""
+    """Parse a number of jobs; None: all."""
     if value == "all":
         return None
     if _is_whole(value) and 0 <= value <= MAX_RESERVED:
         return int(value)
-    raise ValueError(f"{shown(value)} is not a number of jobs: write all, or a whole number from 0 to {MAX_RESERVED}")
+    raise ValueError(f"{quote(value)} is not a number of jobs: write all, or a whole number from 0 to {MAX_RESERVED}")
 
 
 def write_jobs(value: int | None) -> str | int:
-    """A number, or all."""
+    """Return a number, or all."""
     return "all" if value is None else value
 
 
 def read_priority_key(value: Any) -> int:
-    """A priority where a key stands: always text."""
+    """Parse a priority that is a key, and therefore text."""
     number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,4}", value) else value
     return read_priority(number)
 
 
 def write_priority_key(value: int) -> str:
-    """The name where there is one, the number as text elsewhere."""
+    """Return the name if there is one, else the number as text."""
     return str(write_priority(value))

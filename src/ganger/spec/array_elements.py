@@ -1,6 +1,6 @@
-"""The elements of an array job as text: `0-99%10`, `1,3,5-9:2`. Called by `spec.field_types`.
+"""The elements of an array job as text: `0-99%10`, `1,3,5-9:2`.
 
-Slurm's words: a list of indices and ranges, a step after a colon, the number of elements at a time after a percent
+As in Slurm: a list of indices and ranges, a step after a colon, the number of simultaneous elements after a percent
 sign. An index that is named twice is one element.
 """
 
@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from ganger.model.job import Array
-from ganger.spec.spec_document import shown
+from ganger.spec.spec_document import quote
 
 MAX_ELEMENTS: Final = 100_000
 MAX_INDEX: Final = 9_999_999
@@ -18,16 +18,16 @@ _LEGAL: Final = "write 0-99, 1,3,5-9:2, or 0-99%10 for ten at a time"
 
 
 def read_array(value: Any) -> Array:
-    """The elements that a text stands for; a whole number is one element."""
+    """Parse the elements of an array; a whole number is one element."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not re.fullmatch(ARRAY_PATTERN, text):
-        raise ValueError(f"{shown(value)} is not an array: {_LEGAL}; an index is at most {MAX_INDEX}")
-    listed, _, limit = text.partition("%")
-    ranges = [_range(part) for part in listed.split(",")]
+        raise ValueError(f"{quote(value)} is not an array: {_LEGAL}; an index is at most {MAX_INDEX}")
+    indices_text, _, limit = text.partition("%")
+    ranges = [_range(part) for part in indices_text.split(",")]
     count = sum(map(len, ranges))
     if count > MAX_ELEMENTS:
-        raise ValueError(f"{shown(value)} has {count} elements: an array has at most {MAX_ELEMENTS}")
-    indices = tuple(sorted({index for each in ranges for index in each}))
+        raise ValueError(f"{quote(value)} has {count} elements: an array has at most {MAX_ELEMENTS}")
+    indices = tuple(sorted({index for index_range in ranges for index in index_range}))
     return Array(indices=indices, limit=int(limit) if limit else None)
 
 
@@ -35,27 +35,26 @@ def _range(part: str) -> range:
     bounds, _, step = part.partition(":")
     first, _, last = bounds.partition("-")
     if last and int(last) < int(first):
-        raise ValueError(f"{shown(part)} has no elements: write the lower index first")
+        raise ValueError(f"{quote(part)} has no elements: write the lower index first")
     return range(int(first), int(last or first) + 1, int(step or 1))
 
 
 def write_array(value: Array) -> str:
-    """The shortest text: runs of two or more with the same step are ranges."""
-    parts, at = [], 0
-    while at < len(value.indices):
-        end = _end_of_run(value.indices, at)
-        first, last = value.indices[at], value.indices[end - 1]
-        step = value.indices[at + 1] - first if end - at > 1 else 1
+    """Return the shortest text: runs of two or more with the same step are ranges."""
+    parts, start = [], 0
+    while start < len(value.indices):
+        end = _end_of_run(value.indices, start)
+        first, last = value.indices[start], value.indices[end - 1]
+        step = value.indices[start + 1] - first if end - start > 1 else 1
         parts.append(str(first) if first == last else f"{first}-{last}" + (f":{step}" if step > 1 else ""))
-        at = end
+        start = end
     return ",".join(parts) + (f"%{value.limit}" if value.limit is not None else "")
 
 
-def _end_of_run(indices: tuple[int, ...], at: int) -> int:
-    """The end of the longest run from `at` in which every two neighbours are equally far apart; a pair is one only when
-    it has no gap."""
-    end = at + 1
-    while end < len(indices) and indices[end] - indices[end - 1] == indices[at + 1] - indices[at]:
+def _end_of_run(indices: tuple[int, ...], start: int) -> int:
+    """Return the end of the longest run from `start` with a constant step; a pair is a run only without a gap."""
+    end = start + 1
+    while end < len(indices) and indices[end] - indices[end - 1] == indices[start + 1] - indices[start]:
         end += 1
-    gapless = end - at < 2 or indices[at + 1] - indices[at] == 1
-    return end if gapless or end - at > 2 else at + 1
+    gapless = end - start < 2 or indices[start + 1] - indices[start] == 1
+    return end if gapless or end - start > 2 else start + 1

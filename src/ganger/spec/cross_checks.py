@@ -1,4 +1,4 @@
-"""What is legal by itself but not together. Called by `spec` when every field has been read."""
+"""Checks across fields, made when every field has been parsed."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -9,13 +9,13 @@ from ganger.model.units import format_duration
 from ganger.registry import frameworks, plugin_attribute
 from ganger.spec.placement_fields import MAX_TERMS
 from ganger.spec.spec_document import Loc, SpecProblem
-from ganger.spec.text_fields import did_you_mean, listed
+from ganger.spec.text_fields import did_you_mean, join_words
 
 CHIEF: Final = "chief"
 
 
-def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
-    """A problem for each. `data` tells what was written from what is a default."""
+def find_contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
+    """Yield a problem for each contradiction. `data` distinguishes what was written from default values."""
     yield from _commands(spec, data)
     yield from _workers(spec, data)
     yield from _known_roles(spec)
@@ -42,7 +42,7 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]
 
 
 def _commands(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
-    """Every process needs a command."""
+    """Check that every process has a command."""
     if spec.run:
         return
     for name, role in spec.roles.items():
@@ -61,7 +61,7 @@ def _commands(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
 
 
 def _workers(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
-    """The workers are described once."""
+    """Check that the workers are described once."""
     if WORKER in spec.roles:
         for key in _of_workers(data):
             instead = "roles.worker.resources" if key == "resources" else "roles.worker.count"
@@ -73,12 +73,12 @@ def _of_workers(data: dict[str, Any]) -> list[str]:
 
 
 def _known_roles(spec: JobSpec) -> Iterator[SpecProblem]:
-    """A framework that tells each process its role has words of its own for them, and may need some of them."""
+    """Check the roles of a framework that has names of its own for them, and may need some of them."""
     module = frameworks().get(spec.framework)
     known: tuple[str, ...] = (plugin_attribute(module, "ROLES") if module else None) or ()
     for name in spec.roles if known else {}:
         if name not in known:
-            what = f"roles.{name}: framework {spec.framework} has no such role: it knows {listed(known)}"
+            what = f"roles.{name}: framework {spec.framework} has no such role: it knows {join_words(known)}"
             yield SpecProblem(("roles", name), what + did_you_mean(name, known), key=True)
     counts = {name: spec.role(name).count for name in spec.order}
     missing = (
@@ -90,18 +90,20 @@ def _known_roles(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 def _endings(spec: JobSpec) -> Iterator[SpecProblem]:
-    """Roles that are named must be there."""
+    """Check that the roles that are named exist."""
     if spec.stop_when == CHIEF and spec.roles and CHIEF not in spec.roles:
-        what = f"stop_when: there is no role {CHIEF}: write roles.{CHIEF}, or all; the roles are {listed(spec.order)}"
+        what = (
+            f"stop_when: there is no role {CHIEF}: write roles.{CHIEF}, or all; the roles are {join_words(spec.order)}"
+        )
         yield SpecProblem(("stop_when",), what)
     for index, name in enumerate(spec.start_order):
         if name not in spec.order:
-            what = f"start_order: there is no role {name}: the roles are {listed(spec.order)}"
+            what = f"start_order: there is no role {name}: the roles are {join_words(spec.order)}"
             yield SpecProblem(("start_order", index), what + did_you_mean(name, spec.order))
 
 
 def _parallel(spec: JobSpec) -> Iterator[SpecProblem]:
-    """The product tp x pp x dp is the number of processes."""
+    """Check that tp x pp x dp is the number of processes."""
     if spec.parallel is None:
         return
     tp, pp, dp = spec.parallel.tp, spec.parallel.pp, spec.parallel.dp
@@ -115,97 +117,99 @@ def _parallel(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 def _placement(spec: JobSpec) -> Iterator[SpecProblem]:
-    """A level that is required has a name; slices divide what they are of."""
-    said = spec.placement
-    if said.mode == REQUIRED and said.topology is None:
+    """Check that a required level is named, and the slices."""
+    constraints = spec.placement
+    if constraints.mode == REQUIRED and constraints.topology is None:
         what = "placement.mode: required says nothing without a level: write topology: rack"
         yield SpecProblem(("placement", "mode"), what)
-    if said.sharing == WHOLE and spec.roles:
+    if constraints.sharing == WHOLE and spec.roles:
         what = "placement.sharing: whole is for nodes that are all alike, and there are roles: write exclusive"
         yield SpecProblem(("placement", "sharing"), what)
     yield from _slices(spec)
 
 
 def _slices(spec: JobSpec) -> Iterator[SpecProblem]:
-    """Each divides what is around it: the one before, the first the job."""
-    at: Loc = ("placement", "slices")
+    """Check that each slice divides what it is part of: the slice before it; for the first, the job."""
+    path: Loc = ("placement", "slices")
     if spec.placement.slices and (WORKER in spec.roles or WORKER not in spec.order):
         yield SpecProblem(
-            at, "placement.slices: they are of the nodes that `nodes` counts, and there are none: leave them out"
+            path, "placement.slices: they are of the nodes that `nodes` counts, and there are none: leave them out"
         )
         return
-    for index in _repeated(said.level for said in spec.placement.slices):
+    for index in _repeated(group.level for group in spec.placement.slices):
         what = f"placement.slices[{index}].level: {spec.placement.slices[index].level!r} is given twice: remove one"
-        yield SpecProblem((*at, index, "level"), what)
-    each = spec.processes_per_node
-    around, whole = spec.nodes * each, f"the job's {spec.nodes} nodes"
-    for index, said in enumerate(spec.placement.slices):
-        here = f"placement.slices[{index}]"
-        if (said.nodes is None) == (said.ranks is None):
-            yield SpecProblem((*at, index), f"{here}: write nodes or ranks, one of them")
+        yield SpecProblem((*path, index, "level"), what)
+    per_node = spec.processes_per_node
+    outer_ranks, outer_text = spec.nodes * per_node, f"the job's {spec.nodes} nodes"
+    for index, group in enumerate(spec.placement.slices):
+        prefix = f"placement.slices[{index}]"
+        if (group.nodes is None) == (group.ranks is None):
+            yield SpecProblem((*path, index), f"{prefix}: write nodes or ranks, one of them")
             return
-        if said.nodes is not None and around % (said.nodes * each):
-            yield SpecProblem((*at, index, "nodes"), f"{here}.nodes: {said.nodes} does not divide {whole}: change one")
-            return
-        if said.ranks is not None and not _fits(said.ranks, each, around):
-            ranks = f"{around} processes of the slice around it" if index else f"job's {_processes(spec)}"
+        if group.nodes is not None and outer_ranks % (group.nodes * per_node):
             yield SpecProblem(
-                (*at, index, "ranks"), f"{here}.ranks: {said.ranks} does not fit the {ranks}: change one of them"
+                (*path, index, "nodes"), f"{prefix}.nodes: {group.nodes} does not divide {outer_text}: change one"
             )
             return
-        around = said.ranks if said.nodes is None and said.ranks else (said.nodes or 1) * each
-        whole = f"the {around // each} nodes of the slice around it"
+        if group.ranks is not None and not _fits(group.ranks, per_node, outer_ranks):
+            ranks = f"{outer_ranks} processes of the slice around it" if index else f"job's {_processes(spec)}"
+            yield SpecProblem(
+                (*path, index, "ranks"), f"{prefix}.ranks: {group.ranks} does not fit the {ranks}: change one of them"
+            )
+            return
+        outer_ranks = group.ranks if group.nodes is None and group.ranks else (group.nodes or 1) * per_node
+        outer_text = f"the {outer_ranks // per_node} nodes of the slice around it"
 
 
-def _fits(ranks: int, each: int, around: int) -> bool:
-    """Whether they are whole nodes, or a part of one, and divide what is around them."""
-    return not ((ranks % each if ranks > each else each % ranks) or around % ranks)
+def _fits(ranks: int, per_node: int, outer_ranks: int) -> bool:
+    """Return whether the ranks fill whole nodes, or divide one, and divide the ranks of the slice around them."""
+    return not ((ranks % per_node if ranks > per_node else per_node % ranks) or outer_ranks % ranks)
 
 
 def _affinity(spec: JobSpec) -> Iterator[SpecProblem]:
-    """Not more preferences than anybody weighs."""
+    """Check the number of preferences."""
     if len(spec.placement.affinity.preferred) > MAX_TERMS:
         what = f"placement.affinity.preferred: a list of more than {MAX_TERMS} preferences: write fewer"
         yield SpecProblem(("placement", "affinity", "preferred"), what)
 
 
 def _times(spec: JobSpec) -> Iterator[SpecProblem]:
-    """The least time is less than all of it."""
-    least_ms, most_ms = spec.limits.time_min_ms, spec.limits.time_ms
-    at = ("limits", "time_min")
-    if least_ms is not None and most_ms is None:
-        yield SpecProblem(at, "limits.time_min: less than which time? write limits.time too, or leave it out")
-    elif least_ms is not None and most_ms is not None and least_ms > most_ms:
-        least, most = format_duration(least_ms), format_duration(most_ms)
-        yield SpecProblem(at, f"limits.time_min: {least} is more than limits.time, {most}: write at most that")
+    """Check that the minimum time is at most the time limit."""
+    min_ms, max_ms = spec.limits.time_min_ms, spec.limits.time_ms
+    path = ("limits", "time_min")
+    if min_ms is not None and max_ms is None:
+        yield SpecProblem(path, "limits.time_min: it requires limits.time: write both, or leave it out")
+    elif min_ms is not None and max_ms is not None and min_ms > max_ms:
+        shortest, longest = format_duration(min_ms), format_duration(max_ms)
+        yield SpecProblem(path, f"limits.time_min: {shortest} is more than limits.time, {longest}: write at most that")
 
 
 def _devices(spec: JobSpec) -> Iterator[SpecProblem]:
-    """Devices are named on nodes that are named, for processes that have any, and enough of them."""
+    """Check that devices are named together with nodes, for processes with GPUs, and enough of them."""
     devices = spec.placement.devices
     if not devices:
         return
-    at = ("placement", "devices")
-    asked = [role.resources.gpu for role in map(spec.role, spec.order or (WORKER,))]
-    most = max(max(gpu.count, int(gpu.is_share)) for gpu in asked)
+    path = ("placement", "devices")
+    gpu_requests = [role.resources.gpu for role in map(spec.role, spec.order or (WORKER,))]
+    max_gpus = max(max(gpu.count, int(gpu.is_share)) for gpu in gpu_requests)
     if not spec.placement.nodes:
-        yield SpecProblem(at, "placement.devices: of which node? write placement.nodes: [n1]")
-    elif not most:
-        yield SpecProblem(at, "placement.devices: the job asks for no GPU: write resources.gpu, or leave it out")
-    elif len(devices) < most:
+        yield SpecProblem(path, "placement.devices: it requires placement.nodes: write placement.nodes: [n1]")
+    elif not max_gpus:
+        yield SpecProblem(path, "placement.devices: the job asks for no GPU: write resources.gpu, or leave it out")
+    elif len(devices) < max_gpus:
         names = ", ".join(map(str, devices))
-        what = f"placement.devices: {most} GPUs are asked of each node, and only {names} may be had: name more"
-        yield SpecProblem(at, what)
+        what = f"placement.devices: {max_gpus} GPUs are requested on each node, and only {names} are allowed: add more"
+        yield SpecProblem(path, what)
 
 
 def _processes(spec: JobSpec) -> str:
-    """How many there are, and where that comes from."""
-    said = f"{spec.processes} process" if spec.processes == 1 else f"{spec.processes} processes"
-    return said if spec.roles else f"{said} ({spec.nodes} x {spec.processes_per_node}, nodes x nproc_per_node)"
+    """Return the number of processes as text, and how it is computed."""
+    text = f"{spec.processes} process" if spec.processes == 1 else f"{spec.processes} processes"
+    return text if spec.roles else f"{text} ({spec.nodes} x {spec.processes_per_node}, nodes x nproc_per_node)"
 
 
 def _variables(spec: JobSpec) -> Iterator[SpecProblem]:
-    """A secret has no value in the file."""
+    """Check that no secret has a value in the file."""
     for index, name in enumerate(spec.secrets):
         places = {"env": spec.env, **{f"roles.{role}.env": spec.roles[role].env for role in spec.roles}}
         for where in (where for where, env in places.items() if name in env):
@@ -214,6 +218,6 @@ def _variables(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 def _repeated(names: Iterable[str]) -> list[int]:
-    """Indices of the names that are there before."""
-    found = list(names)
-    return [index for index, name in enumerate(found) if name in found[:index]]
+    """Return the indices of names that occurred before."""
+    all_names = list(names)
+    return [index for index, name in enumerate(all_names) if name in all_names[:index]]

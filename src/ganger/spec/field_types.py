@@ -1,7 +1,7 @@
-"""The forms that the fields of a spec are written in: one reader, one writer and one JSON Schema each.
+"""The forms of spec fields: for each a parser, a writer and a JSON Schema.
 
-`model.job` names the form of each field; `spec.schema` puts them together. A reader takes what YAML or JSON
-gave and raises ValueError with a sentence that quotes the value and says what is legal.
+`model.job` names the form of each field; `spec.schema` combines them. A parser takes a value of YAML or JSON and raises
+ValueError with a sentence that quotes it and names valid values.
 """
 
 from collections.abc import Callable
@@ -135,7 +135,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a field is read, what JSON Schema says of it, and how its value is written back."""
+    """How a field is parsed and written, and its JSON Schema."""
 
     read: Callable[[Any], Any]
     schema: Schema
@@ -144,7 +144,7 @@ class Form:
 
 @cache
 def forms() -> dict[str, Form]:
-    """All forms by name. A function, because the frameworks are looked up only when a spec is read."""
+    """Return all forms by name; computed on first use, because frameworks are looked up only when a spec is parsed."""
     return _of_jobs() | _of_places() | _of_policies()
 
 
@@ -274,9 +274,9 @@ TABLES: Final = {
     "ages": ("priority_key", "duration"),
     "gpu_figures": ("gpu_type_key", "figure"),
 }
-"""Forms that are mappings of words to values: the forms of both."""
+"""Forms that are mappings of names to values, with the forms of both."""
 _WRITTEN: Final[Schema] = {"type": ["string", "number", "boolean"]}
-"""Text, or a number or truth value that is taken as it was written."""
+"""Text, or a number or boolean whose text is used as written."""
 _OR_SECRET: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
 """The same, or nothing: a secret."""
 _ARGUMENTS: Final[Schema] = {"type": "array", "items": _WRITTEN, "minItems": 1}

@@ -1,7 +1,7 @@
-"""Commands that name a launcher, such as torchrun or mpirun: the job is of the framework that the launcher belongs to.
+"""Inference of the framework from a command that names its launcher, such as torchrun or mpirun.
 
-Called by `spec` before anything is validated. Only what the user left open is filled in: the framework, and how
-many nodes and processes there are, from the launcher's own options.
+It runs before validation and fills in only what the user left open: the framework, and the number of nodes and
+processes from the launcher's options.
 """
 
 from typing import Any
@@ -10,8 +10,8 @@ from ganger.model.job import JobSpec
 from ganger.registry import frameworks, plugin_attribute
 
 
-def recognise(data: dict[str, Any]) -> None:
-    """Add to a job's mapping what its command says. A framework that was named stays; so does a size."""
+def infer_framework(data: dict[str, Any]) -> None:
+    """Add to a job's mapping what its command implies; a framework or a size that was written takes precedence."""
     argv = _argv(data.get("run"))
     named = data.get("framework")
     for name, module in sorted(frameworks().items()) if argv else ():
@@ -23,12 +23,12 @@ def recognise(data: dict[str, Any]) -> None:
             return
 
 
-def say_what_is_not_recognised(spec: JobSpec, data: dict[str, Any]) -> None:
-    """Add to the mapping of `spec` the defaults that its command would change, were they left out."""
-    changed = dict(data)
-    recognise(changed)
-    said = {"framework": spec.framework, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node or "auto"}
-    data |= {key: said[key] for key in changed if key not in data}
+def add_defaults_that_inference_would_change(spec: JobSpec, data: dict[str, Any]) -> None:
+    """Add to the mapping of `spec` the defaults that its command would change if they were left out."""
+    inferred = dict(data)
+    infer_framework(inferred)
+    values = {"framework": spec.framework, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node or "auto"}
+    data |= {key: values[key] for key in inferred if key not in data}
 
 
 def _fill(data: dict[str, Any], sizes: dict[str, int]) -> None:
@@ -40,7 +40,7 @@ def _fill(data: dict[str, Any], sizes: dict[str, int]) -> None:
 
 
 def _argv(run: Any) -> tuple[str, ...] | None:
-    """As it will be executed; None for what is no command yet."""
+    """Return the command as it will be executed, None for a value that is no command."""
     if isinstance(run, str):
         return ("/bin/sh", "-c", run)
     return tuple(run) if isinstance(run, list) and run and all(isinstance(word, str) for word in run) else None

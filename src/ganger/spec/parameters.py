@@ -1,13 +1,13 @@
-"""Parameters: `${{ params.NAME }}` becomes the value that `params` has for NAME. Called by `spec`.
+"""Parameters: `${{ params.NAME }}` becomes the value of NAME in `params`.
 
-They stand in run, setup and env, also those of roles, and in parallel. What was inserted is not looked at again.
+They may occur in run, setup and env, also those of roles, and in parallel. Inserted text is not searched again.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ganger.spec.spec_document import Document, Loc, SpecProblem, dotted, shown
+from ganger.spec.spec_document import Document, Loc, SpecProblem, format_location, quote
 from ganger.spec.text_fields import did_you_mean
 
 _MARK: Final = re.compile(r"\$\{\{\s*(param[^}]*?)\s*\}\}")
@@ -16,15 +16,19 @@ _WITH_THEM: Final = ("run", "setup", "env")
 
 
 def insert_params(document: Document, declared: frozenset[str]) -> Iterator[SpecProblem]:
-    """Put every parameter in; a problem for each that is not defined, and for each that is neither `declared`, in the
-    file, nor used. `document.data` is a mapping."""
+    """Insert every parameter; yield a problem for each that is undefined, and for each that is unused and undeclared.
+
+    Args:
+        document: Its `data` is a mapping.
+        declared: Parameters of the file.
+    """
     params = document.data.get("params", {})
     if not isinstance(params, dict):
         return
     used: set[str] = set()
-    for at, text in list(_texts(document.data)):
+    for path, text in list(_texts(document.data)):
         used |= {name[1] for mark in _MARK.finditer(text) if (name := _NAME.fullmatch(mark[1]))}
-        yield from _insert(document.data, at, text, params)
+        yield from _insert(document.data, path, text, params)
     known = sorted(declared | used)
     for name in params:
         if name not in known:
@@ -32,40 +36,40 @@ def insert_params(document: Document, declared: frozenset[str]) -> Iterator[Spec
             yield SpecProblem(("params", name), what, key=True)
 
 
-def _insert(data: Any, at: Loc, text: str, params: dict[str, Any]) -> Iterator[SpecProblem]:
-    """Replace the text at `at`, unless something is wrong with a parameter in it."""
-    wrong = []
+def _insert(data: Any, path: Loc, text: str, params: dict[str, Any]) -> Iterator[SpecProblem]:
+    """Replace the text at `path`, unless one of its parameters is invalid."""
+    errors = []
     for mark in _MARK.finditer(text):
         name = _NAME.fullmatch(mark[1])
         if name is None:
-            wrong.append(f"{shown(mark[0])} is not a parameter: write ${{{{ params.NAME }}}}")
+            errors.append(f"{quote(mark[0])} is not a parameter: write ${{{{ params.NAME }}}}")
         elif name[1] not in params:
-            meant = did_you_mean(name[1], params)
+            hint = did_you_mean(name[1], params)
             remedy = f"write it under params, or give --param {name[1]}=VALUE"
-            wrong.append(f"there is no parameter {name[1]}: {remedy}{meant}")
-    if wrong:
-        yield SpecProblem(at, f"{dotted(at)}: {wrong[0]}")
+            errors.append(f"there is no parameter {name[1]}: {remedy}{hint}")
+    if errors:
+        yield SpecProblem(path, f"{format_location(path)}: {errors[0]}")
         return
-    *around, key = at
+    *around, key = path
     for step in around:
         data = data[step]
     data[key] = _MARK.sub(lambda mark: str(params[mark[1].partition(".")[2]]), text)
 
 
 def _texts(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """Every text that may have parameters in it, with its place."""
+    """Yield every text that may contain parameters, with its location."""
     roles = data.get("roles")
     places: list[Loc] = [(key,) for key in (*_WITH_THEM, "parallel")]
     places += [("roles", role, key) for role in (roles if isinstance(roles, dict) else ()) for key in _WITH_THEM]
-    for at in places:
-        yield from _texts_at(data, at)
+    for path in places:
+        yield from _texts_at(data, path)
 
 
-def _texts_at(data: Any, at: Loc) -> Iterator[tuple[Loc, str]]:
+def _texts_at(data: Any, path: Loc) -> Iterator[tuple[Loc, str]]:
     value = data
-    for step in at:
+    for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     if isinstance(value, str):
-        yield at, value
+        yield path, value
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    yield from (((*at, key), text) for key, text in inside if isinstance(text, str))
+    yield from (((*path, key), text) for key, text in inside if isinstance(text, str))

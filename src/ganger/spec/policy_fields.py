@@ -1,7 +1,6 @@
-"""Words that a policy document is written in: orders, names of queues and levels, types of GPUs.
+"""Parsers of policy fields: queue orders, names of queues and levels, types of GPUs.
 
-Called by `spec.field_types`. A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes
-it and says what is legal.
+A parser takes a value of YAML or JSON and raises ValueError with a sentence that quotes it and names valid values.
 """
 
 import re
@@ -10,49 +9,49 @@ from typing import Any, Final
 from ganger import registry
 from ganger.spec.amounts import read_gpu_type
 from ganger.spec.placement_fields import LEVEL_PATTERN
-from ganger.spec.spec_document import shown
-from ganger.spec.text_fields import did_you_mean, listed, names, read_label_key
+from ganger.spec.spec_document import quote
+from ganger.spec.text_fields import did_you_mean, join_words, names, read_label_key
 
 QUEUE_PATTERN: Final = r"[a-z0-9][a-z0-9-]{0,62}"
 _NO_LEVELS: Final = ("node", "cluster")
 
 
 def read_order(value: Any) -> str:
-    """The name of a queue order that there is."""
+    """Parse the name of an existing queue order."""
     legal = registry.policies()
     if isinstance(value, str) and value in legal:
         return value
     meant = did_you_mean(value, legal) if isinstance(value, str) else ""
-    raise ValueError(f"{shown(value)} is not a queue order: write {listed(sorted(legal))}{meant}")
+    raise ValueError(f"{quote(value)} is not a queue order: write {join_words(sorted(legal))}{meant}")
 
 
 def read_queue_name(value: Any) -> str:
-    """The name of a queue; whether there is one is known when all are read."""
+    """Parse the name of a queue; whether the queue exists is checked when all are parsed."""
     if isinstance(value, str) and re.fullmatch(QUEUE_PATTERN, value):
         return value
     raise ValueError(
-        f"{shown(value)} is not the name of a queue: write up to 63 of a-z, 0-9 and '-', a letter or digit first"
+        f"{quote(value)} is not the name of a queue: write up to 63 of a-z, 0-9 and '-', a letter or digit first"
     )
 
 
 def read_level_name(value: Any) -> str:
-    """What a level of the network is to be called."""
+    """Parse the name of a new topology level."""
     if isinstance(value, str) and re.fullmatch(LEVEL_PATTERN, value) and value not in _NO_LEVELS:
         return value
     raise ValueError(
-        f"{shown(value)} cannot be the name of a level: write up to 32 of a-z, 0-9 and '_', a letter first, "
+        f"{quote(value)} cannot be the name of a level: write up to 32 of a-z, 0-9 and '_', a letter first, "
         f"and neither {' nor '.join(_NO_LEVELS)}, which mean something else"
     )
 
 
 def read_label_keys(value: Any) -> tuple[str, ...]:
-    """Keys of labels, at least one."""
-    found = names(read_label_key, "keys of labels")(value)
-    if not found:
-        raise ValueError("an empty list says no node's place: write the key of a label of nodes, as example.com/switch")
-    return found
+    """Parse label keys, at least one."""
+    keys = names(read_label_key, "keys of labels")(value)
+    if not keys:
+        raise ValueError("an empty list of label keys: write the key of a node label, for instance example.com/switch")
+    return keys
 
 
 def read_gpu_type_key(value: Any) -> str:
-    """A type of GPU, as nodes have it."""
+    """Parse a GPU type into the form that nodes have."""
     return read_gpu_type(value).lower()

@@ -1,7 +1,7 @@
-"""What a user wrote, as plain values that know where they stand. Called by `spec`, filled by it and by `text`.
+"""Documents: a user's text or mapping as plain values with their positions.
 
-What is wrong with a value by itself (a key that is no text, a character that no program can be given, more values than
-any job has) is found here; what is wrong with fields is found by the others.
+Errors of single values are found here (a key that is not text, a character that no program accepts, too many values),
+errors of fields elsewhere.
 """
 
 import math
@@ -15,11 +15,11 @@ MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 32
 
 Loc = tuple[str | int, ...]
-"""Keys and indices from the top to a value."""
+"""Keys and indices from the root to a value."""
 
 
 class SourcePosition(NamedTuple):
-    """Line and column from 1. What never was text comes after what was, and its line only keeps the order."""
+    """A line and column, from 1. Values that were never text come after those of a text, ordered by line."""
 
     text: bool
     line: int
@@ -31,22 +31,29 @@ class SourcePosition(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, int, int]:
-        """Sorts as a person reads."""
+        """Sort key in reading order."""
         return not self.text, self.line, self.column
 
 
 @dataclass(frozen=True, slots=True)
 class SpecProblem:
-    """One thing that is wrong: which value, and a sentence. `key`: it is the key that is wrong, not the value."""
+    """An error: its location, and a sentence. `key`: the key is wrong, not the value."""
 
-    at: Loc
+    path: Loc
     what: str
     key: bool = False
 
 
 @dataclass(slots=True)
 class Document:
-    """`data` is dicts, lists and scalars; `texts` has numbers and truth values as they were written."""
+    """A document.
+
+    Attributes:
+        data: Dicts, lists and scalars.
+        values, keys: Positions of values and keys, by location.
+        texts: Numbers and booleans as they were written.
+        unreadable: Errors found while the document was read.
+    """
 
     where: str
     data: Any = None
@@ -54,109 +61,112 @@ class Document:
     keys: dict[Loc, SourcePosition] = field(default_factory=dict)
     texts: dict[Loc, str] = field(default_factory=dict)
     unreadable: dict[Loc, tuple[SourcePosition, str]] = field(default_factory=dict)
-    """What the walk itself found wrong."""
 
     def place(self, problem: SpecProblem) -> SourcePosition:
-        """Where a problem stands: its key, its value, or the nearest thing around it."""
-        at = problem.at
-        if problem.key and at in self.keys:
-            return self.keys[at]
-        while at not in self.values and at:
-            at = at[:-1]
-        return self.values[at]
+        """Return the position of a problem: its key, its value, or the innermost value around it."""
+        path = problem.path
+        if problem.key and path in self.keys:
+            return self.keys[path]
+        while path not in self.values and path:
+            path = path[:-1]
+        return self.values[path]
 
-    def refusal(self, problems: Iterable[SpecProblem]) -> RequestError:
-        """The error that names them and what is unreadable, one a line, in the order of the text."""
+    def error_for(self, problems: Iterable[SpecProblem]) -> RequestError:
+        """Return the error that lists these problems and all unreadable values, one a line, in reading order."""
         placed = [(self.place(problem), problem.what) for problem in problems]
-        return refused(*sorted([*self.unreadable.values(), *placed], key=lambda pair: pair[0].order))
+        return spec_error(*sorted([*self.unreadable.values(), *placed], key=lambda pair: pair[0].order))
 
-    def lay_over(self, other: "Document") -> None:
-        """Let the mapping `other` win, key by key: mappings in both are joined, everything else is replaced."""
+    def merge(self, other: "Document") -> None:
+        """Merge the mapping `other` over this one: mappings in both are merged, everything else is replaced."""
         if isinstance(self.data, dict):
             self._join(self.data, other.data, ())
-            for mine, others in zip(self.tables(), other.tables(), strict=True):
-                mine |= {at: found for at, found in others.items() if at not in mine}
+            for table, added in zip(self.tables(), other.tables(), strict=True):
+                table |= {path: entry for path, entry in added.items() if path not in table}
 
-    def _join(self, mine: dict[str, Any], others: dict[str, Any], at: Loc) -> None:
-        for key, value in others.items():
-            here = (*at, key)
-            if isinstance(value, dict) and isinstance(mine.get(key), dict):
-                self._join(mine[key], value, here)
+    def _join(self, base: dict[str, Any], added: dict[str, Any], path: Loc) -> None:
+        for key, value in added.items():
+            child_path = (*path, key)
+            if isinstance(value, dict) and isinstance(base.get(key), dict):
+                self._join(base[key], value, child_path)
             else:
-                mine[key] = value
+                base[key] = value
                 for table in self.tables():
-                    for stale in [each for each in table if each[: len(here)] == here]:
+                    for stale in [location for location in table if location[: len(child_path)] == child_path]:
                         del table[stale]
 
     def tables(self) -> tuple[dict[Loc, Any], ...]:
-        """Everything that is kept by location."""
+        """Return all attributes that are keyed by location."""
         return self.values, self.keys, self.texts, self.unreadable
 
 
 def read_mapping(data: Mapping[str, Any], where: str) -> Document:
-    """The document that `data` is; nothing of it is shared."""
+    """Return a document with a deep copy of `data`."""
     document = Document(where)
     document.data = Walk(document).value(data, ())
     return document
 
 
 class Walk:
-    """Fills a document, notes places, and counts, so that aliases cannot explode."""
+    """Fills a document with values and positions, and limits their number, so that aliases cannot explode."""
 
     def __init__(self, document: Document) -> None:
-        """Nothing is counted yet."""
+        """Start with no values."""
         self.document = document
         self.count = 0
 
-    def value(self, value: Any, at: Loc) -> Any:
-        """A value of Python as it goes into the document."""
+    def value(self, value: Any, path: Loc) -> Any:
+        """Return a Python value as it goes into the document."""
         place = SourcePosition(text=False, line=self.count, column=0, where=self.document.where)
-        self.document.values[at] = self.document.keys[at] = self.enter(at, place)
+        self.document.values[path] = self.document.keys[path] = self.enter(path, place)
         if isinstance(value, Mapping):
-            legal = [key for key in value if isinstance(key, str) and sound(key)]
+            legal = [key for key in value if isinstance(key, str) and is_encodable(key)]
             if len(legal) < len(value):
-                self.unreadable(at, self.document.values[at], f"a key of {dotted(at) or 'it'} is not text")
-            return {key: self.value(value[key], (*at, key)) for key in legal}
+                self.unreadable(
+                    path, self.document.values[path], f"a key of {format_location(path) or 'it'} is not text"
+                )
+            return {key: self.value(value[key], (*path, key)) for key in legal}
         if isinstance(value, list | tuple):
-            return [self.value(item, (*at, index)) for index, item in enumerate(value)]
+            return [self.value(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, str):
-            return self.text(value, at)
+            return self.text(value, path)
         if isinstance(value, bool | int | float):
-            self.document.texts[at] = _plain(value)
+            self.document.texts[path] = _plain(value)
         return value
 
-    def enter(self, at: Loc, place: SourcePosition) -> SourcePosition:
-        """Count one more value. Refused beyond what any job needs."""
+    def enter(self, path: Loc, place: SourcePosition) -> SourcePosition:
+        """Count one more value; raise bad_spec beyond the limits."""
         self.count += 1
-        if len(at) > MAX_DEPTH:
-            raise refused((place, f"it is nested more than {MAX_DEPTH} deep"))
+        if len(path) > MAX_DEPTH:
+            raise spec_error((place, f"it is nested more than {MAX_DEPTH} deep"))
         if self.count > MAX_VALUES:
-            raise refused((place, f"it has more than {MAX_VALUES} values"))
+            raise spec_error((place, f"it has more than {MAX_VALUES} values"))
         return place
 
-    def text(self, text: str, at: Loc) -> str:
-        """Text that has been looked at."""
-        if not sound(text):
-            what = f"{shown(text)} has a character that no program can be given: zero, or half of a pair"
-            self.unreadable(at, self.document.values[at], what)
-        return joined(text)
+    def text(self, text: str, path: Loc) -> str:
+        """Return a text after checking its characters."""
+        if not is_encodable(text):
+            what = f"{quote(text)} has a character that no program can be given: zero, or half of a pair"
+            self.unreadable(path, self.document.values[path], what)
+        return join_surrogates(text)
 
-    def unreadable(self, at: Loc, place: SourcePosition, what: str) -> None:
-        """Note something wrong with the text itself."""
-        self.document.unreadable[at] = (place, what)
+    def unreadable(self, path: Loc, place: SourcePosition, what: str) -> None:
+        """Record an error of the text itself."""
+        self.document.unreadable[path] = (place, what)
 
 
-def shown(value: Any) -> str:
-    """A value as an error quotes it: its beginning, on one line."""
+def quote(value: Any) -> str:
+    """Return the beginning of a value on one line, as errors quote it."""
     if value is None:
         return "nothing"
     text = repr(value[:60]) if isinstance(value, str) else _plain(value)
     return text if len(text) <= 60 else f"{text[:56]}..."
 
 
-def dotted(at: Loc) -> str:
-    """A location as a person names it: `resources.gpu`, `run[2]`."""
-    parts = [f"[{key}]" if isinstance(key, int) else f".{key[:60] if key.isprintable() else shown(key)}" for key in at]
+def format_location(path: Loc) -> str:
+    """Return a location as text: `resources.gpu`, `run[2]`."""
+    parts = [
+        f"[{key}]" if isinstance(key, int) else f".{key[:60] if key.isprintable() else quote(key)}" for key in path
+    ]
     return "".join(parts).removeprefix(".")
 
 
@@ -169,18 +179,18 @@ def _plain(value: Any) -> str:
         return f"a number of about {int(math.log10(abs(value)))} digits"
 
 
-def joined(text: str) -> str:
-    r"""JSON writes characters beyond the first 65,536 as two escapes, \ud83d\ude00; YAML leaves them apart."""
+def join_surrogates(text: str) -> str:
+    """Return the text with surrogate pairs joined, as which JSON escapes characters beyond U+FFFF."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def sound(text: str) -> bool:
-    """Whether a program can be given the text."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in joined(text))
+def is_encodable(text: str) -> bool:
+    """Return whether the text can be passed to a program."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in join_surrogates(text))
 
 
-def refused(*placed: tuple[SourcePosition, str]) -> RequestError:
-    """The error with one line for each."""
+def spec_error(*placed: tuple[SourcePosition, str]) -> RequestError:
+    """Return the bad_spec error with one line for each problem."""
     return RequestError(
         "bad_spec",
         "\n".join(f"{place}: {what}" for place, what in placed),

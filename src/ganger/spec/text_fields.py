@@ -1,6 +1,6 @@
-"""Words that a spec is written in: names, choices, paths, commands and variables. Called by `spec.field_types`.
+"""Parsers of text: names, choices, paths, commands and variables.
 
-A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal.
+A parser takes a value of YAML or JSON and raises ValueError with a sentence that quotes it and names valid values.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from ganger import registry
 from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
 from ganger.patterns import PatternError, pattern
-from ganger.spec.spec_document import shown
+from ganger.spec.spec_document import quote
 
 NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -34,224 +34,224 @@ MAX_NOTES_BYTES: Final = 16 * KIB_BYTES
 MAX_NAME: Final = 40
 MAX_PATH_BYTES: Final = 4096
 MAX_TEXT_BYTES: Final = 128 * KIB_BYTES - 1
-"""What Linux takes as one argument or variable: MAX_ARG_STRLEN of execve(2), less the terminating zero."""
+"""The longest argument or variable of Linux: MAX_ARG_STRLEN of execve(2), less the terminating zero."""
 
 
 def nearest(word: str, legal: Iterable[str]) -> str:
-    """The legal word that was probably meant, or nothing."""
-    by_lower = {each.lower(): each for each in legal}
+    """Return the valid word that was probably meant, or an empty string."""
+    by_lower = {candidate.lower(): candidate for candidate in legal}
     close = difflib.get_close_matches(word[:64].lower().replace("-", "_"), by_lower, n=1)
     return by_lower[close[0]] if close else ""
 
 
 def did_you_mean(word: str, legal: Iterable[str]) -> str:
-    """The end of a sentence: "; did you mean 'x'?", or nothing."""
+    """Return the end of a sentence, "; did you mean 'x'?", or an empty string."""
     meant = nearest(word, legal)
     return f"; did you mean {meant!r}?" if meant else ""
 
 
 def choice(what: str, legal: tuple[str, ...]) -> Callable[[Any], str]:
-    """A reader of one of `legal`; `what` names them in the error."""
+    """Return a parser of one of `legal`; `what` names them in the error."""
 
     def read(value: Any) -> str:
         if isinstance(value, str) and value in legal:
             return value
         meant = did_you_mean(str(value), legal) if isinstance(value, str) else ""
-        raise ValueError(f"{shown(value)} is not {what}: write {listed(legal)}{meant}")
+        raise ValueError(f"{quote(value)} is not {what}: write {join_words(legal)}{meant}")
 
     return read
 
 
-def listed(words: Iterable[str]) -> str:
-    """Words as a sentence has them: `a, b or c`; `none` if there are none."""
+def join_words(words: Iterable[str]) -> str:
+    """Return words as part of a sentence: `a, b or c`; `none` if there are none."""
     *most, last = tuple(words) or ("none",)
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def read_name(value: Any) -> str:
-    """A label; the error has a legal one that is like it."""
+    """Parse a name; the error suggests a similar valid one."""
     legal = f"lower-case letters, digits and '-' inside, at most {MAX_NAME} characters"
     if isinstance(value, str) and len(value) <= MAX_NAME and re.fullmatch(NAME_PATTERN, value):
         return value
     clean = re.sub(r"[^a-z0-9]+", "-", str(value).lower()).strip("-")[:MAX_NAME].strip("-")
-    raise ValueError(f"{shown(value)} is not a name: write {legal}" + (f", for instance {clean!r}" if clean else ""))
+    raise ValueError(f"{quote(value)} is not a name: write {legal}" + (f", for instance {clean!r}" if clean else ""))
 
 
 def read_framework(value: Any) -> str:
-    """The name of a framework that there is."""
+    """Parse the name of an existing framework."""
     legal = registry.frameworks()
     if isinstance(value, str) and value in legal:
         return value
     meant = did_you_mean(value, legal) if isinstance(value, str) else ""
     broken = "".join(f"; {sentence}" for sentence in registry.broken().values())
-    raise ValueError(f"{shown(value)} is not a framework: write {listed(sorted(legal))}{meant}{broken}")
+    raise ValueError(f"{quote(value)} is not a framework: write {join_words(sorted(legal))}{meant}{broken}")
 
 
 def read_path(value: Any) -> str:
-    """A path, as it was written: a shell has not seen it."""
+    """Parse a path, which no shell has expanded."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{shown(value)} is not a directory: write its path")
+        raise ValueError(f"{quote(value)} is not a directory: write its path")
     if value.startswith("~") or "$" in value:
-        raise ValueError(f"{shown(value)} is not a path as it stands: '~' and '$' are a shell's, write the path out")
+        raise ValueError(f"{quote(value)} is not a path as it stands: '~' and '$' are a shell's, write the path out")
     if len(value.encode()) > MAX_PATH_BYTES:
-        raise ValueError(f"{shown(value)} is longer than a path can be: write at most {MAX_PATH_BYTES} bytes")
+        raise ValueError(f"{quote(value)} is longer than a path can be: write at most {MAX_PATH_BYTES} bytes")
     return value
 
 
 def read_shell(value: Any) -> str:
-    """A line for a shell."""
+    """Parse a shell line."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{shown(value)} is not a command: write a shell line")
+        raise ValueError(f"{quote(value)} is not a command: write a shell line")
     return _short(value, "a command")
 
 
 def read_command(value: Any) -> str | tuple[str, ...]:
-    """A line for a shell, or a tuple of words."""
+    """Parse a shell line, or a tuple of words."""
     if isinstance(value, list):
         if not value or not all(isinstance(word, str) for word in value) or not value[0]:
-            raise ValueError(f"{shown(value)} is not a command: write a list of words, the program first")
+            raise ValueError(f"{quote(value)} is not a command: write a list of words, the program first")
         return tuple(_short(word, "an argument") for word in value)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{shown(value)} is not a command: write a shell line, or a list of words")
+        raise ValueError(f"{quote(value)} is not a command: write a shell line, or a list of words")
     return _short(value, "a command")
 
 
 def write_command(value: str | tuple[str, ...]) -> str | list[str]:
-    """A line, or a list of words."""
+    """Return a shell line, or a list of words."""
     return value if isinstance(value, str) else list(value)
 
 
 def _short(text: str, what: str) -> str:
     if len(text.encode()) > MAX_TEXT_BYTES:
-        raise ValueError(f"{shown(text)} is longer than {what} can be: put what is over 128 KiB into a file")
+        raise ValueError(f"{quote(text)} is longer than {what} can be: put what is over 128 KiB into a file")
     return text
 
 
 def read_env_name(value: str) -> str:
-    """The name of a variable."""
+    """Parse the name of a variable."""
     if not re.fullmatch(ENV_NAME_PATTERN, value):
         raise ValueError(
-            f"{shown(value)} is not the name of a variable: write letters, digits and '_', no digit at the beginning"
+            f"{quote(value)} is not the name of a variable: write letters, digits and '_', no digit at the beginning"
         )
     return value
 
 
 def read_env_value(value: Any) -> str:
-    """The value of a variable."""
+    """Parse the value of a variable."""
     if isinstance(value, str):
         return _short(value, "a variable")
-    raise ValueError(f"{shown(value)} is not the value of a variable: write text or a number")
+    raise ValueError(f"{quote(value)} is not the value of a variable: write text or a number")
 
 
 def read_job(value: Any) -> str:
-    """The name or the id of a job."""
+    """Parse the name or the id of a job."""
     if isinstance(value, str) and len(value) <= MAX_NAME + 20 and re.fullmatch(JOB_PATTERN, value):
         return value
-    raise ValueError(f"{shown(value)} is not a job: write its name, or its id as `ganger ls` has it")
+    raise ValueError(f"{quote(value)} is not a job: write its name, or its id as `ganger ls` has it")
 
 
 def read_absolute_path(value: Any) -> str:
-    """A path from the root."""
+    """Parse an absolute path."""
     path = read_path(value)
     if not path.startswith("/"):
-        raise ValueError(f"{shown(value)} is not an absolute path: write it out from /")
+        raise ValueError(f"{quote(value)} is not an absolute path: write it out from /")
     return path
 
 
 def read_code(value: Any) -> Any:
-    """A directory, or the mapping that names a repository as it is."""
+    """Parse a directory; return a mapping that names a repository as it is."""
     return value if isinstance(value, dict) else read_path(value)
 
 
 def write_code(value: str | GitCode) -> Any:
-    """A directory, or the mapping."""
+    """Return a directory, or the mapping of a repository."""
     if isinstance(value, str):
         return value
     return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
 
 
 def read_git_url(value: Any) -> str:
-    """Where a repository is. What holds a password is refused: a spec is shown to anybody who looks."""
+    """Parse the URL of a repository; one with a password is refused, because specs are shown to all users."""
     legal = "write https://HOST/PATH, ssh://HOST/PATH, USER@HOST:PATH, git://HOST/PATH or file:///PATH"
     if not isinstance(value, str) or len(value) > MAX_PATH_BYTES or not value.isascii() or not value.isprintable():
-        raise ValueError(f"{shown(value)} is not the URL of a repository: {legal}")
+        raise ValueError(f"{quote(value)} is not the URL of a repository: {legal}")
     if re.match(r"[a-z]+://[^/@]*:[^/@]*@", value):
         raise ValueError("the URL has a password in it: leave it out, and keep it where git keeps it, or use ssh")
     host = r"([A-Za-z0-9_][-A-Za-z0-9_.]*@)?[A-Za-z0-9][-A-Za-z0-9.]*"
     known = rf"(https|ssh|git)://{host}(:\d+)?/[^ ]+|{host}:[^-/ :][^ :]*|file:///[^ ]+"
     if not re.fullmatch(known, value):
-        raise ValueError(f"{shown(value)} is not the URL of a repository: {legal}")
+        raise ValueError(f"{quote(value)} is not the URL of a repository: {legal}")
     return value
 
 
 def read_git_ref(value: Any) -> str:
-    """A branch, tag or commit."""
+    """Parse a branch, tag or commit."""
     if isinstance(value, str) and re.fullmatch(REF_PATTERN, value) and ".." not in value:
         return value
-    raise ValueError(f"{shown(value)} is not a branch, a tag or a commit: write one, for instance main or v1.2")
+    raise ValueError(f"{quote(value)} is not a branch, a tag or a commit: write one, for instance main or v1.2")
 
 
 def read_pattern(value: Any) -> str:
-    """A regular expression."""
+    """Parse a regular expression."""
     if not isinstance(value, str) or not value or len(value) > MAX_PATTERN:
-        raise ValueError(f"{shown(value)} is not a pattern: write text of 1 to {MAX_PATTERN} characters")
+        raise ValueError(f"{quote(value)} is not a pattern: write text of 1 to {MAX_PATTERN} characters")
     try:
         pattern(value)
     except PatternError as error:
-        raise ValueError(f"{shown(value)} is not a regular expression: {error}") from None
+        raise ValueError(f"{quote(value)} is not a regular expression: {error}") from None
     return value
 
 
 def read_label_key(value: str) -> str:
-    """The key of a label."""
+    """Parse the key of a label."""
     if re.fullmatch(LABEL_KEY_PATTERN, value) and ".." not in value.partition("/")[0]:
         return value
     raise ValueError(
-        f"{shown(value)} is not the key of a label: write at most 63 letters, digits, '-', '_' and '.', "
+        f"{quote(value)} is not the key of a label: write at most 63 letters, digits, '-', '_' and '.', "
         "a letter or digit at both ends, after them nothing; before them a domain and '/' may stand"
     )
 
 
 def read_label_value(value: Any) -> str:
-    """The value of a label."""
+    """Parse the value of a label."""
     if isinstance(value, str) and (not value or re.fullmatch(LABEL_PATTERN, value)):
         return value
     raise ValueError(
-        f"{shown(value)} is not the value of a label: write at most 63 letters, digits, '-', '_' and '.', "
+        f"{quote(value)} is not the value of a label: write at most 63 letters, digits, '-', '_' and '.', "
         "a letter or digit at both ends, or nothing between quotes"
     )
 
 
 def read_image(value: Any) -> str:
-    """The name of a container image."""
+    """Parse the name of a container image."""
     if isinstance(value, str) and re.fullmatch(IMAGE_PATTERN, value):
         return value
-    raise ValueError(f"{shown(value)} is not a container image: write its name, for instance python:3.13-slim")
+    raise ValueError(f"{quote(value)} is not a container image: write its name, for instance python:3.13-slim")
 
 
 def read_notes(value: Any) -> str:
-    """Any text that is not too long."""
+    """Parse free text of limited length."""
     if isinstance(value, str) and len(value.encode()) <= MAX_NOTES_BYTES:
         return value
-    raise ValueError(f"{shown(value)} cannot be notes: write text of at most {MAX_NOTES_BYTES >> 10} KiB")
+    raise ValueError(f"{quote(value)} cannot be notes: write text of at most {MAX_NOTES_BYTES >> 10} KiB")
 
 
 def read_param_value(value: Any) -> str:
-    """The value of a parameter: what a variable may be, with no parameter in it."""
+    """Parse the value of a parameter: that of a variable, without parameters in it."""
     if isinstance(value, str) and "${{" not in value:
         return _short(value, "a parameter")
-    raise ValueError(f"{shown(value)} is not the value of a parameter: write text or a number, without ${{{{")
+    raise ValueError(f"{quote(value)} is not the value of a parameter: write text or a number, without ${{{{")
 
 
 def names(read: Callable[[Any], str], what: str) -> Callable[[Any], tuple[str, ...]]:
-    """A reader of a list without repetition, each of which `read` reads; `what` names them in the error."""
+    """Return a parser of a list without repetition, whose items `read` parses; `what` names them in the error."""
 
     def read_all(value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{shown(value)} is not a list of {what}: write [A, B]")
-        found = tuple(map(read, value))
-        if again := next((each for index, each in enumerate(found) if each in found[:index]), None):
-            raise ValueError(f"{shown(again)} is given twice: remove one")
-        return found
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ValueError(f"{quote(value)} is not a list of {what}: write [A, B]")
+        items = tuple(map(read, value))
+        if duplicate := next((item for index, item in enumerate(items) if item in items[:index]), None):
+            raise ValueError(f"{quote(duplicate)} is given twice: remove one")
+        return items
 
     return read_all

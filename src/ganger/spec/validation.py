@@ -1,5 +1,4 @@
-"""What pydantic finds wrong with a mapping, in our words: which value, and what to write instead. Called by
-`spec` and by `engine.policy_doc.policy_text`."""
+"""Errors of pydantic as sentences: which value is wrong, and what to write instead."""
 
 from typing import Any, Final
 
@@ -7,58 +6,61 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ganger.spec.schema import ANY, keys_at, legal_keys, model_of
-from ganger.spec.spec_document import Loc, SpecProblem, dotted, shown
+from ganger.spec.spec_document import Loc, SpecProblem, format_location, quote
 from ganger.spec.text_fields import did_you_mean, nearest
 
 _LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices", "topology")
 _KEY: Final = "[key]"
-"""What pydantic puts at the end of a location when the key itself is wrong."""
+"""The end of pydantic's location when the key itself is wrong."""
 
 
-def validated(noun: type, data: dict[str, Any]) -> tuple[BaseModel | None, list[SpecProblem]]:
-    """The model of a class that a mapping stands for, or everything that is wrong with it."""
+def validate_mapping(cls: type, data: dict[str, Any]) -> tuple[BaseModel | None, list[SpecProblem]]:
+    """Return the model of a class for a mapping, or all errors."""
     try:
-        return model_of(noun).model_validate(data), []
+        return model_of(cls).model_validate(data), []
     except ValidationError as error:
-        return None, [_problem(noun, each) for each in error.errors(include_url=False)]
+        return None, [_problem(cls, item) for item in error.errors(include_url=False)]
 
 
-def _problem(noun: type, error: ErrorDetails) -> SpecProblem:
-    """One of pydantic's errors in our words."""
-    at = error["loc"]
-    if len(at) > 2 and at[-1] == _KEY:
-        return SpecProblem(at[:-1], f"{dotted(at[:-2])}: {error['ctx']['error']}", key=True)
+def _problem(cls: type, error: ErrorDetails) -> SpecProblem:
+    """Return one of pydantic's errors as a problem."""
+    path = error["loc"]
+    if len(path) > 2 and path[-1] == _KEY:
+        return SpecProblem(path[:-1], f"{format_location(path[:-2])}: {error['ctx']['error']}", key=True)
     match error["type"]:
         case "extra_forbidden":
-            return SpecProblem(at, _unknown(noun, at), key=True)
+            return SpecProblem(path, _unknown(cls, path), key=True)
         case "missing":
-            return SpecProblem(at[:-1], f"{dotted(at)} is missing: write it")
+            return SpecProblem(path[:-1], f"{format_location(path)} is missing: write it")
         case "value_error":
-            return SpecProblem(at, f"{dotted(at)}: {error['ctx']['error']}")
+            return SpecProblem(path, f"{format_location(path)}: {error['ctx']['error']}")
         case _:
-            return SpecProblem(at, f"{dotted(at)}: {shown(error['input'])} is not legal: write {_kind_of(noun, at)}")
+            return SpecProblem(
+                path,
+                f"{format_location(path)}: {quote(error['input'])} is not valid: write {_kind_of(cls, path)}",
+            )
 
 
-def _kind_of(noun: type, at: Loc) -> str:
-    """What is written at a location that has no form of its own."""
-    if legal := keys_at(noun, at):
+def _kind_of(cls: type, path: Loc) -> str:
+    """Return what to write at a location without a form of its own."""
+    if legal := keys_at(cls, path):
         return f"a mapping with keys of {', '.join(legal)}"
-    if legal := keys_at(noun, (*at, 0)):
-        kind = "a list of mappings" if at[-1] in _LISTS else "a mapping of names to mappings"
+    if legal := keys_at(cls, (*path, 0)):
+        kind = "a list of mappings" if path[-1] in _LISTS else "a mapping of names to mappings"
         return f"{kind} with keys of {', '.join(legal)}"
     return "a mapping, one `NAME: value` a line"
 
 
-def _unknown(noun: type, at: Loc) -> str:
-    """The sentence for an unknown key: what is legal there, and what was probably meant there or elsewhere."""
-    *around, key = at
-    here = keys_at(noun, tuple(around))
+def _unknown(cls: type, path: Loc) -> str:
+    """Return the sentence for an unknown key: the valid keys, and a similar one there or elsewhere."""
+    *around, key = path
+    here = keys_at(cls, tuple(around))
     meant = did_you_mean(str(key), here)
     if not meant:
-        places = ((where, names) for where, names in legal_keys(noun).items() if ANY not in where)
+        places = ((where, names) for where, names in legal_keys(cls).items() if ANY not in where)
         # Of equal names the outermost is meant.
         outermost_last = sorted(places, key=lambda place: -len(place[0]))
-        elsewhere = {name: dotted((*where, name)) for where, names in outermost_last for name in names}
-        found = nearest(str(key), elsewhere)
-        meant = f"; did you mean {elsewhere[found]!r}?" if found else ""
-    return f"{dotted(at)} is not a key: legal here are {', '.join(here)}{meant}"
+        elsewhere = {name: format_location((*where, name)) for where, names in outermost_last for name in names}
+        name_meant = nearest(str(key), elsewhere)
+        meant = f"; did you mean {elsewhere[name_meant]!r}?" if name_meant else ""
+    return f"{format_location(path)} is not a key: valid here are {', '.join(here)}{meant}"

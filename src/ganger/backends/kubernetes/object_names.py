@@ -10,7 +10,7 @@ from typing import Final
 
 from ganger.backends.kubernetes.custom_resources import GROUP
 from ganger.kubeapi.objects import Key, Pod
-from ganger.model.job import array_of
+from ganger.model.job import split_element_id
 
 JOB: Final = f"{GROUP}/job"
 """Label of pods, ConfigMaps and Secrets: the name of the GangJob."""
@@ -52,13 +52,13 @@ def id_of(key: Key) -> str:
 
 def gang_of(job: str, namespace: str) -> str:
     """Return the id of a job of a namespace by its GangJob's name, or of an element: `sweep[3]`."""
-    element = array_of(job)
+    element = split_element_id(job)
     return f"{element[0]}.{namespace}[{element[1]}]" if element else f"{job}.{namespace}"
 
 
 def key_of(gang: str) -> Key:
     """Return the key of a gang's GangJob; of an element, its array's. Raises ValueError for other ids."""
-    element = array_of(gang)
+    element = split_element_id(gang)
     name, dot, namespace = (element[0] if element else gang).partition(".")
     if not (name and dot and namespace):
         raise ValueError(f"{gang} is not NAME.NAMESPACE")
@@ -80,7 +80,7 @@ def code_config_map(digest: str) -> str:
 
 def pod_name(gang: str, generation: int, index: int) -> str:
     """Return the name of the pod on the node with this index in rank order."""
-    element = array_of(gang)
+    element = split_element_id(gang)
     prefix = key_of(gang).name + (f"-e{element[1]}" if element else "")
     return f"{prefix}-{generation}-{index}"
 

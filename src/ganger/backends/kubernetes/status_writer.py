@@ -17,7 +17,7 @@ from ganger.kubeapi.objects import ApiStruct, CustomObject, Key, Object
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import Resource
 from ganger.kubeapi.workqueue import WorkQueue
-from ganger.model.job import array_of
+from ganger.model.job import split_element_id
 
 LAZY_DELAY_S: Final = 10.0
 """Minimum time between two writes that change only a sentence."""
@@ -76,7 +76,7 @@ class StatusWriter:
 
     async def wait_until_written(self, gang: str, generation: int) -> None:
         """Wait until the object says that this generation starts. Raises KeyError if the object was deleted."""
-        key, element = key_of(gang), array_of(gang)
+        key, element = key_of(gang), split_element_id(gang)
         known, start = self._objects.get(key), (element[1] if element else None, generation)
         if known is None:
             raise KeyError(key)

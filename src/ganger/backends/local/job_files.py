@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ganger.launcher_server import message_schema
 from ganger.launcher_server.message_schema import BadMessage
-from ganger.model.job import array_of
+from ganger.model.job import split_element_id
 from ganger.ports import LaunchPlan
 
 MOST_BYTES: Final = 64 << 20
@@ -143,7 +143,7 @@ class JobFiles:
 
     def job(self, gang: str) -> Path:
         """The directory of one job; that of an element is in its array's."""
-        element = array_of(gang)
+        element = split_element_id(gang)
         if element is None:
             return self.jobs / checked(gang)
         return self.jobs / checked(element[0]) / "elements" / str(element[1])
@@ -162,7 +162,7 @@ class JobFiles:
 
     def _whole(self, gang: str) -> Path:
         """The directory of a job, or of the array that an element belongs to."""
-        element = array_of(gang)
+        element = split_element_id(gang)
         return self.job(element[0] if element else gang)
 
     def task(self, gang: str, node: str) -> TaskDirectory:
@@ -192,7 +192,7 @@ class JobFiles:
             case (array, "elements", index, "nodes", node) if (
                 path.is_relative_to(self.jobs) and _NAME.fullmatch(array) and _NAME.fullmatch(node)
             ):
-                return (gang, node) if array_of(gang := f"{array}[{index}]") else None
+                return (gang, node) if split_element_id(gang := f"{array}[{index}]") else None
             case _:
                 return None
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import psutil
 
 from ganger.backends.local import machine_processes
-from ganger.model.gpu_type import gpu_type
+from ganger.model.cluster import gpu_type
 
 _DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """What is there when a driver is, of Linux itself and of Linux under Windows."""

@@ -20,7 +20,7 @@ from ganger.cli.output.messages import count
 from ganger.cli.output.tables import Column, fancy, show, show_json, show_table
 from ganger.cli.sim.sim_options import Record, answer_of, show_findings, simulated_options, started, words_of
 from ganger.cli.sim.sim_source import checked, cluster_of, documents_option, sourced
-from ganger.model.views.simulation_figures import Figure, Row, rows_of, tables_of
+from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables
 
 LEFT_OUT: Final = ("series", "bars", "name")
 """What is for pictures, and no figure."""
@@ -151,8 +151,8 @@ def _show(told: Record) -> None:
 
 def _show_runs(answer: Record) -> None:
     """Print the tables that have figures for these runs: a row for each run, or for the mean and spread over seeds."""
-    rows = list(rows_of(answer))
-    for table in tables_of(rows):
+    rows = list(iter_rows(answer))
+    for table in iter_tables(rows):
         show()
         columns = [Column("POLICY"), *(Column(figure.title.upper(), right=True) for figure in table.figures)]
         show_table(columns, [[row.name, *_texts(row, table.figures)] for row in rows], "")

@@ -24,7 +24,7 @@ from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import Resource
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
-from ganger.spec.schema import written
+from ganger.spec.schema import to_mapping
 
 Record = dict[str, Any]
 
@@ -99,7 +99,7 @@ def _document(proposal: Record) -> PolicyDocument:
 
 async def _changes(api: ApiClient, document: PolicyDocument) -> tuple[list[_Change], list[str]]:
     """Return the changes to write, and the names of unchanged objects."""
-    specs = written(PolicyDocument, document)
+    specs = to_mapping(PolicyDocument, document)
     queues: dict[str, Record] = specs.pop("queues", {})
     queues.get(ROOT, {}).pop("parent", None)
     objects = {(QUEUES, queue.metadata.name): queue for queue in await api.list(QUEUES)}

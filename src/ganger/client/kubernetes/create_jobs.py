@@ -24,7 +24,7 @@ from ganger.errors import RequestError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import ListOptions
-from ganger.model.job import ENDED, After, GangState, JobSpec, array_of
+from ganger.model.job import ENDED, After, GangState, JobSpec, split_element_id
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 
 Record = dict[str, Any]
@@ -120,7 +120,7 @@ def _with_dependencies(
             if gang_job is None:
                 detail = f"after: there is no job {after.job} in namespace {who.namespace}"
                 raise RequestError("no_such_dependency", detail, who.typed("ls"))
-            name, element = gang_job.metadata.name, array_of(after.job)
+            name, element = gang_job.metadata.name, split_element_id(after.job)
             state = row(gang_job)["state"]
             # The array's object does not have an element's state, nor has one that no controller has read any state.
             states[name] = GangState(state) if state in ENDED and element is None else GangState.PENDING
@@ -135,7 +135,7 @@ def _with_dependencies(
 
 
 def _find_dependency(after: After, existing: Sequence[CustomObject]) -> CustomObject | None:
-    element = array_of(after.job)
+    element = split_element_id(after.job)
     name = element[0] if element else after.job
     matching = [job for job in existing if job.metadata.name == name]
     matching = matching or [

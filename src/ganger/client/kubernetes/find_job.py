@@ -13,7 +13,7 @@ from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotEr
 from ganger.client.kubernetes.job_row import OVER, in_full, row, status_of
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.objects import CustomObject
-from ganger.model.job import array_of
+from ganger.model.job import split_element_id
 
 ENDED: Final = "ended"
 """State of an element that has ended, where it is not recorded how."""
@@ -47,7 +47,7 @@ async def find_job(who: Caller, text: str) -> FoundJob:
     Raises ApiError, and CannotError if the element does not exist.
     """
     text = display_name(text, who.namespace)
-    element = array_of(text)
+    element = split_element_id(text)
     gang_job = await who.api.get(GANG_JOBS, element[0] if element else text, who.namespace)
     indices = _indices(gang_job)
     if element is not None and element[1] not in indices:
@@ -58,7 +58,7 @@ async def find_job(who: Caller, text: str) -> FoundJob:
 
 def display_name(id: str, namespace: str) -> str:
     """Return the name that the user types in that namespace: `sweep[3]` for `sweep.research[3]`."""
-    element = array_of(id)
+    element = split_element_id(id)
     name = (element[0] if element else id).removesuffix(f".{namespace}")
     return f"{name}[{element[1]}]" if element else name
 

@@ -1,1 +1,1 @@
-"""The transport to a server of ganger's own: a unix socket or TCP."""
+"""The transport to a ganger server: a unix socket or TCP."""

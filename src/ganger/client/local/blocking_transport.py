@@ -1,4 +1,4 @@
-"""The link that blocks: every request on the caller's own thread. Used by `client`, and by the SDK without asyncio."""
+"""The blocking link: every request runs on the caller's thread."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -8,21 +8,21 @@ from ganger.client.local.http import Request, exchange
 
 
 class Finder(Protocol):
-    """Who knows where the server listens."""
+    """Knows where the server listens."""
 
     @property
     def socket(self) -> Path:
-        """Where it did when it was looked for last."""
+        """The socket of the server when it was last looked up."""
 
     def connect(self) -> object:
-        """Find the server; start one if there is none."""
+        """Find the server, and start one if there is none."""
 
     def came_back(self) -> bool:
-        """Wait for a server that restarts; False when there is none any more."""
+        """Wait for a server that restarts; return False if there is none any more."""
 
 
 class BlockingLink:
-    """A way to the server that a finder found (`talk.Link`)."""
+    """A blocking link to the server that a finder found."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder

@@ -1,8 +1,8 @@
-"""What takes more than one request: a repeat after a restart of the server, lines and events that are followed across
-it, the wait for a job's end. Written once, as coroutines over a `Link`, for the command line and both kinds of SDK.
+"""Operations of several requests: retries across a restart, followed lines and events, waits for a job's end.
 
-Over a link that blocks nothing ever suspends: `at_once` and `each_at_once` run a coroutine to its end with no event
-loop, so they work in a thread that has one too, as in a notebook.
+They are coroutines over a `Link`, written once for the command line and both SDK clients. Over a blocking link nothing
+suspends: `at_once` and `each_at_once` run a coroutine to its end without an event loop, so they also work in a thread
+that runs one, such as a notebook.
 """
 
 import json
@@ -17,30 +17,30 @@ from ganger.client.local.log_position import LogPosition, Query
 from ganger.model.job import ENDED
 
 Record = dict[str, Any]
-"""One JSON object; `model.views.service_views` has its class."""
+"""A JSON object; `model.views.service_views` has its class."""
 _MAYBE_DONE: Final = ("timeout", "internal_error", "no_problem")
-"""Codes of answers, or of none, after which a request may have been carried out."""
+"""Codes of errors after which the request may have been carried out."""
 T = TypeVar("T")
 
 
 class Link(Protocol):
-    """A way to the server. It blocks, or it suspends whoever awaits it."""
+    """A link to the server, which blocks or suspends its caller."""
 
     async def connect(self) -> None:
-        """Find the server; start one if there is none."""
+        """Find the server, and start one if there is none."""
 
     async def came_back(self) -> bool:
-        """Wait for a server that restarts; False when there is none any more."""
+        """Wait for a server that restarts; return False if there is none any more."""
 
     async def ask(self, request: Request) -> bytes:
-        """The body of the answer."""
+        """Return the body of the response."""
 
     def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
-        """Lines of the answer as they come, without their ends. TimedOut at `deadline`, of time.monotonic."""
+        """Yield lines of the response as they arrive, without their ends; raise TimedOut at `deadline`."""
 
 
 async def ask(link: Link, request: Request) -> Any:
-    """The JSON of an answer. What may be asked twice outlives a restart of the server."""
+    """Return the JSON of a response; repeatable requests are retried across a restart of the server."""
     try:
         content = await link.ask(request)
     except Unreachable:
@@ -51,27 +51,30 @@ async def ask(link: Link, request: Request) -> Any:
 
 
 async def made(link: Link, request: Request) -> Any:
-    """The JSON of an answer to what makes a job, under its key: asked again of a server that is found or started when
-    the first went away. The error says so where nobody knows whether it was heard."""
-    sent, found = False, True
+    """Return the JSON of the response to a request that creates a job, under its idempotency key.
+
+    It is sent again to a server that is found or started if the first one went away. The error says so if it is unknown
+    whether the request was carried out.
+    """
+    was_sent, is_reachable = False, True
     try:
         try:
             return json.loads(await link.ask(request))
         except Unreachable as lost:
             if lost.code != "unreachable" or lost.is_final:
                 raise
-            sent, found = lost.sent, False
+            was_sent, is_reachable = lost.sent, False
             await link.connect()
-            found = True
+            is_reachable = True
             return json.loads(await link.ask(request))
     except (Unreachable, TimedOut) as error:
-        if sent or error.code in _MAYBE_DONE or (isinstance(error, Unreachable) and error.sent):
-            raise maybe_made(error, "ganger ls" if found else "") from None
+        if was_sent or error.code in _MAYBE_DONE or (isinstance(error, Unreachable) and error.sent):
+            raise maybe_made(error, "ganger ls" if is_reachable else "") from None
         raise
 
 
 async def job_of(link: Link, id: str) -> Record:
-    """A job in full, by id or name."""
+    """Return a job with all its details, by id or name."""
     job: Record = await ask(link, Request("GET", f"/jobs/{quoted(id)}"))
     return job
 
@@ -79,7 +82,7 @@ async def job_of(link: Link, id: str) -> Record:
 async def events(
     link: Link, after: int, gang: str | None = None, deadline: float | None = None
 ) -> AsyncGenerator[Record, None]:
-    """Every event after `after` as it comes, over restarts of the server; only those of one job, if its id is given."""
+    """Yield every event after `after` as it happens, across restarts of the server; `gang`: only those of that job."""
     while True:
         request = Request("GET", "/stream" + query_of({"after": after, "gang": gang}))
         try:
@@ -96,43 +99,45 @@ async def events(
 
 
 async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> AsyncGenerator[Record, None]:
-    """Lines that ranks wrote. A follower ends with the job and outlives a restart of the server; it waits for an
-    attempt that may still come."""
-    logs, seen, rest = f"/jobs/{quoted(id)}/logs", LogPosition(), query
+    """Yield lines that ranks wrote.
+
+    A follower ends with the job, survives a restart of the server, and waits for an attempt that has not started yet.
+    """
+    logs, position, next_query = f"/jobs/{quoted(id)}/logs", LogPosition(), query
     while True:
         request = Request(
-            "GET", logs + query_of({"follow": follow or None, **rest}), timeout_s=None if follow else ANSWER_S
+            "GET", logs + query_of({"follow": follow or None, **next_query}), timeout_s=None if follow else ANSWER_S
         )
         try:
             async with aclosing(link.lines(request)) as lines:
                 async for line in lines:
                     # Decoded before: json.loads would look for the encoding of each line.
-                    if line and seen.is_new(record := json.loads(line.decode())):
+                    if line and position.is_new(record := json.loads(line.decode())):
                         yield record
             if not follow:
                 return
             if (await job_of(link, id))["row"]["state"] in ENDED:
-                if rest.get("attempt") is not None:  # the job may have ended before that one came
-                    await ask(link, Request("GET", logs + query_of({"attempt": rest["attempt"], "tail": 0})))
+                if next_query.get("attempt") is not None:  # the job may have ended before that one came
+                    await ask(link, Request("GET", logs + query_of({"attempt": next_query["attempt"], "tail": 0})))
                 return
             # The job lives: it was the server that ended, and the stream with it.
         except Unreachable:
             if not follow or not await link.came_back():
                 raise
-        rest = seen.resumed(rest)
+        next_query = position.resumed(next_query)
 
 
 async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record | None:
-    """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
+    """Return the job as soon as it has ended, None if that takes longer than `timeout_s`."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     seq = (await ask(link, Request("GET", "/server")))["seq"]
     job = await job_of(link, id)
-    found = job["row"]["id"]
+    job_id = job["row"]["id"]
     try:
-        async with aclosing(events(link, seq, deadline=deadline)) as news:
+        async with aclosing(events(link, seq, deadline=deadline)) as event_stream:
             while job["row"]["state"] not in ENDED:
-                if _may_end(await anext(news), found):
-                    job = await job_of(link, found)
+                if _may_end(await anext(event_stream), job_id):
+                    job = await job_of(link, job_id)
     except TimedOut:
         if deadline is None:  # it was the server that said nothing
             raise
@@ -141,8 +146,11 @@ async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record |
 
 
 def _may_end(event: Record, id: str) -> bool:
-    """Whether a job may have come to its end by an event: one of its own, of its elements or, an element, of its array;
-    or one of a node. Each round of the scheduler names the gangs that it decided on."""
+    """Return whether an event may have ended a job.
+
+    That is one of the job, of its elements or of its array; of a node; or a scheduling cycle that decided on one of
+    these.
+    """
     if event["kind"] == "decided":
         decisions = event["data"].get("plan", {}).get("decisions", ())
         return any(_belongs(decision.get("gang"), id) for decision in decisions)
@@ -154,7 +162,7 @@ def _belongs(gang: str | None, id: str) -> bool:
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine over a blocking link gives."""
+    """Return the result of a coroutine over a blocking link."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -165,7 +173,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def each_at_once(items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """What an asynchronous generator over a blocking link gives, one by one."""
+    """Yield the items of an asynchronous generator over a blocking link."""
     try:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: one request a connection, problems as `ClientError`. Called by `client` and `spawn`.
+"""HTTP over a unix socket: one request for each connection, problem details as `ClientError`.
 
 http.client is imported with the first request, because it costs more than the rest of a short command.
 """
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "/api/v1"
 ANSWER_S: Final = 60.0
-"""How long a plain request may take."""
+"""The timeout of a plain request."""
 SUBMIT_S: Final = 600.0
-"""How long a submission may take: the code directory is copied first."""
+"""The timeout of a submission: the code directory is copied first."""
 _READ_BYTES: Final = 64 << 10
 _EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
 _OF_THE_STATE: Final = frozenset(
     ("already_ended", "conflict", "not_running", "queue_in_use", "request_id_reused", "still_live", "token_exists")
 )
-"""Codes with status 409 that speak of how things are. The others speak of what was asked for: usage, to a person."""
+"""Codes with status 409 that concern the current state; the others are errors of usage."""
 
 
 class Answer:
-    """A response that came: read it whole, or line by line."""
+    """A response: read as a whole, or line by line."""
 
     def __init__(self, response: "HTTPResponse", link: socket.socket) -> None:
-        """Over `link`, whose time-out `lines` sets."""
+        """Wrap a response that arrives over `link`, whose timeout `lines` sets."""
         self._response = response
         self._link = link
 
     def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return self._response.read()
 
     def lines(self, deadline: float | None = None) -> Iterator[bytes]:
-        """Lines as they come, without their ends, empty ones too. TimeoutError at `deadline` (time.monotonic)."""
+        """Yield lines as they arrive, without their ends; raise TimeoutError at `deadline` (time.monotonic)."""
         parts: list[bytes] = []  # of a line whose end has not come
         while block := self._some(deadline):
             first, *others = block.split(b"\n")
@@ -67,7 +67,7 @@ class Answer:
             yield last
 
     def _some(self, deadline: float | None) -> bytes:
-        """Read what is there, at least a byte; b"" at the end."""
+        """Read at least a byte; return b"" at the end."""
         if deadline is not None:
             self._link.settimeout(max(0.001, deadline - time.monotonic()))
         return self._response.read1(_READ_BYTES)
@@ -75,8 +75,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, below /api/v1. `timeout_s` bounds every wait for bytes; None waits. A repeat under the same `key`
-    changes nothing once more."""
+    """A request below /api/v1.
+
+    Attributes:
+        timeout_s: The limit of every wait for bytes; None: no limit.
+        key: Idempotency key: a repetition under the same key changes nothing.
+    """
 
     method: str
     target: str
@@ -86,7 +90,7 @@ class Request:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again when nobody knows if it was heard."""
+        """Whether it may be sent again if it is unknown whether the server received it."""
         return self.method != "POST" or self.key is not None
 
     @property
@@ -96,14 +100,14 @@ class Request:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that are not HTTP's own."""
-        given = {"Content-Type": "application/json"} if self.body is not None else {}
-        return given | ({"Idempotency-Key": self.key} if self.key else {})
+        """The headers besides those of HTTP itself."""
+        headers = {"Content-Type": "application/json"} if self.body is not None else {}
+        return headers | ({"Idempotency-Key": self.key} if self.key else {})
 
 
 @contextmanager
 def exchange(path: Path, request: Request) -> Iterator[Answer]:
-    """Send one request and give its answer, good ones only."""
+    """Send one request and yield its response; raise ClientError for an unsuccessful one."""
     from http.client import HTTPConnection, HTTPException
 
     connection = HTTPConnection("localhost")
@@ -123,19 +127,19 @@ def exchange(path: Path, request: Request) -> Iterator[Answer]:
 
 
 def not_in_time(request: Request) -> ClientError:
-    """The error of an answer that does not come."""
+    """Return the error of a response that did not arrive in time."""
     return timed_out(f"no answer in time to {request.method} {request.target}")
 
 
 def went_away(path: Path, error: Exception) -> Unreachable:
-    """The error of a connection that broke."""
+    """Return the error of a connection that broke."""
     lost = unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}")
     lost.sent = True
     return lost
 
 
 def listens(path: Path) -> bool:
-    """Whether anybody accepts connections there."""
+    """Return whether a process accepts connections at a socket."""
     try:
         connected(path, 1).close()
     except (ClientError, OSError):
@@ -144,7 +148,7 @@ def listens(path: Path) -> bool:
 
 
 def listener(path: Path) -> int | None:
-    """Pid of the process that listens there (SO_PEERCRED of unix(7)), or None."""
+    """Return the pid of the process that listens at a socket (SO_PEERCRED of unix(7)), or None."""
     try:
         with connected(path, 1) as link:
             return _peer(link)[0]
@@ -153,7 +157,7 @@ def listener(path: Path) -> int | None:
 
 
 def connected(path: Path, timeout_s: float | None) -> socket.socket:
-    """A connection to this user's own server."""
+    """Return a connection to this user's own server."""
     link = socket.socket(socket.AF_UNIX)
     try:
         link.settimeout(timeout_s)
@@ -174,25 +178,25 @@ def connected(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def _peer(link: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process that listens at the other end."""
+    """Return (pid, uid) of the process at the other end."""
     pid, uid, _gid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(pid), int(uid)
 
 
 def problem_of(status: int, body: bytes) -> ClientError:
-    """The error that an answer with this status tells of."""
+    """Return the error of a response with this status."""
     try:
         problem = json.loads(body)
-        said = (problem["code"], problem["detail"], problem.get("next", ""))
+        parts = (problem["code"], problem["detail"], problem.get("next", ""))
     except (ValueError, KeyError, TypeError):
-        said = ("no_problem", f"status {status} without a reason: {body[:200]!r}", "ganger server status")
-    if status == 409 and said[0] not in _OF_THE_STATE:
-        return client_error(*said, exit_code=USAGE)
-    return client_error(*said, exit_code=_EXIT_CODES.get(status, USAGE if status < 500 else UNREACHABLE))
+        parts = ("no_problem", f"status {status} without a reason: {body[:200]!r}", "ganger server status")
+    if status == 409 and parts[0] not in _OF_THE_STATE:
+        return client_error(*parts, exit_code=USAGE)
+    return client_error(*parts, exit_code=_EXIT_CODES.get(status, USAGE if status < 500 else UNREACHABLE))
 
 
 def quoted(name: str) -> str:
-    """A name as a part of a path. NotFound for what would be none, or several."""
+    """Return a name as a path segment; raise NotFound for an empty one, or one with a slash."""
     from urllib.parse import quote
 
     if not name or "/" in name:
@@ -203,10 +207,10 @@ def quoted(name: str) -> str:
 
 
 def query_of(values: Mapping[str, Any]) -> str:
-    """The query that says what is not None, with its question mark."""
+    """Return the query string of all values that are not None, with its question mark."""
     from urllib.parse import urlencode
 
-    given = {
+    parameters = {
         name: str(value).lower() if value is True else value for name, value in values.items() if value is not None
     }
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(parameters)}" if parameters else ""

@@ -1,7 +1,6 @@
-"""Which lines of a log a follower has given already, so that a new connection neither repeats one nor leaves one out.
+"""The position of a log follower, by which a new connection neither repeats nor skips a line.
 
-Within a rank's stream lines come in order of time, so the last time, and how many lines had it, are enough. Called by
-`client`.
+Lines of a rank's stream are in order of time, so the last time, and the number of lines with it, are sufficient.
 """
 
 import time
@@ -14,17 +13,17 @@ _Source = tuple[int, int, str]
 
 
 class LogPosition:
-    """The lines of one follower."""
+    """The lines that one follower has received."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start before the first line."""
         self._began_ms = time.time_ns() // 1_000_000
         self._first: tuple[int, int] | None = None
         self._last: dict[_Source, tuple[int, int]] = {}
         self._before: dict[_Source, tuple[int, int]] = {}
 
     def is_new(self, line: Record) -> bool:
-        """Whether the line was not given before."""
+        """Return whether the line was not received before, and count it."""
         generation, at_ms = line["generation"], line["t"]
         if self._first is None:
             self._first = generation, at_ms
@@ -34,8 +33,10 @@ class LogPosition:
         return not self._before or mark > self._before.get(source, (0, 0))
 
     def resumed(self, query: Mapping[str, str | int | None]) -> Query:
-        """The query whose lines are those of before, from their beginning, and what came since: also of an attempt that
-        is not the newest any more. Instead of a tail it has the time at which that began."""
+        """Return the query for the previous lines, from their start, and all that followed, also of older attempts.
+
+        A tail is replaced by the time at which it began.
+        """
         for source, mark in self._last.items():
             self._before[source] = max(mark, self._before.get(source, mark))
         self._last = {}

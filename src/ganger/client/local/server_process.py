@@ -1,6 +1,6 @@
-"""The process that holds a state directory: who it is, why it is out of reach, and its end by a signal.
+"""The process that holds a state directory: its pid, why it is unreachable, and how to end it by a signal.
 
-Called by `client` and `spawn` where a server cannot be asked. The lock says that it lives: the kernel frees it.
+The lock shows whether it lives: the kernel releases it when the process ends.
 """
 
 import fcntl
@@ -15,14 +15,14 @@ from ganger.client.client_errors import ClientError, unreachable
 from ganger.settings import Home
 
 GONE_S: Final = 20.0
-"""How long a server that was told to end may take."""
+"""How long a server may take to end."""
 POLL_S: Final = 0.01
 SETTLES_S: Final = 0.5
-"""For less than that a server that begins or ends is announced and has no socket."""
+"""A server that starts or ends may be announced without a socket for less than that."""
 
 
 def lives(home: Home) -> bool:
-    """Whether some server holds the state directory, even if it does not answer."""
+    """Return whether a server holds the state directory, even if it does not respond."""
     try:
         with home.server_lock.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ def lives(home: Home) -> bool:
 
 
 def pid_of(home: Home) -> int | None:
-    """Pid of the server that holds the state directory, as it wrote it into the lock; None if nobody does."""
+    """Return the pid of the server that holds the state directory, from the lock file; None if there is none."""
     try:
         return int(home.server_lock.read_text()) if lives(home) else None
     except (OSError, ValueError):
@@ -42,13 +42,13 @@ def pid_of(home: Home) -> int | None:
 
 
 def url_of(home: Home) -> str | None:
-    """Where the server that lives listens beside its socket, as it said when it started."""
+    """Return the URL of the TCP listener that the running server announced."""
     url = _announced(home).get("url")
     return url if isinstance(url, str) else None
 
 
 def lost_its_socket(home: Home) -> bool:
-    """Whether the server that lives has said where it listens, and nothing is there any more. Looks twice."""
+    """Return whether the socket of a running server is gone; checked twice."""
     if not _without_socket(home):
         return False
     time.sleep(SETTLES_S)
@@ -56,26 +56,28 @@ def lost_its_socket(home: Home) -> bool:
 
 
 def unreached(home: Home) -> ClientError:
-    """The error of a server that lives, and that no connection leads to."""
+    """Return the error of a running server that accepts no connection."""
     what = "has lost its socket" if _without_socket(home) else "does not answer at"
     why = f"the server with pid {pid_of(home)} runs, but {what} {home.socket('server')}; jobs outlive its end"
     return unreachable(why, "ganger server stop")
 
 
 def silent(home: Home, waited_s: float) -> ClientError:
-    """The error of a server that takes connections and does not answer them."""
+    """Return the error of a server that accepts connections and does not respond."""
     pid = pid_of(home)
-    said = f"the server with pid {pid} has not answered for {waited_s:g} s"
+    detail = f"the server with pid {pid} has not answered for {waited_s:g} s"
     if pid is not None and _stat(pid)[:1] == ["T"]:
-        return unreachable(f"{said}: it is suspended", f"kill -CONT {pid}")
-    return unreachable(f"{said}; jobs outlive its end", "ganger server stop")
+        return unreachable(f"{detail}: it is suspended", f"kill -CONT {pid}")
+    return unreachable(f"{detail}; jobs outlive its end", "ganger server stop")
 
 
 def end(home: Home) -> int:
-    """End the server that holds the state directory by SIGTERM; gives its pid once it is gone. ClientError when it is
-    not certain which process that is, or when it stays."""
-    pid, said = pid_of(home), _announced(home)
-    if pid is None or (said.get("pid"), [str(said.get("start_ticks"))]) != (pid, _stat(pid)[19:20]):
+    """End the server of the state directory by SIGTERM, and return its pid once it is gone.
+
+    Raise ClientError if it is not certain which process that is, or if it does not end.
+    """
+    pid, announced = pid_of(home), _announced(home)
+    if pid is None or (announced.get("pid"), [str(announced.get("start_ticks"))]) != (pid, _stat(pid)[19:20]):
         why = f"a server holds {home.path}, and {home.server_file} does not tell which process it is"
         raise unreachable(why, f"see who: lsof {home.server_lock}")
     # One that is suspended would not hear of it otherwise.
@@ -100,7 +102,7 @@ def _without_socket(home: Home) -> bool:
 
 
 def _announced(home: Home) -> dict[str, Any]:
-    """What the server says of itself; empty when it says nothing."""
+    """Return the server file as a mapping; empty if there is none."""
     try:
         record = json.loads(home.server_file.read_text())
     except (OSError, ValueError):
@@ -109,8 +111,10 @@ def _announced(home: Home) -> dict[str, Any]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third on, the state (proc_pid_stat(5)); the twentieth of them is start_ticks.
-    Empty when there is no such process."""
+    """Return the fields of /proc/PID/stat from the third, the state, on; empty if there is no such process.
+
+    The twentieth is start_ticks (proc_pid_stat(5)).
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,6 +1,6 @@
-"""Finds the server of a state directory, and starts one when there is none. Called by `client`.
+"""Discovery of the server of a state directory, and its start if there is none.
 
-However many clients start at once, one server comes up: they take turns by a lock, and the server holds its own.
+However many clients start at once, one server comes up: the clients take turns by a lock, and the server holds another.
 """
 
 import fcntl
@@ -22,16 +22,19 @@ from ganger.client.local.http import listener, listens
 from ganger.settings import Home, HomeError, make_private, server_environment
 
 START_S: Final = 20.0
-"""How long a server may take until it answers."""
+"""How long a server may take until it responds."""
 POLL_S: Final = 0.01
 LAST_WORDS: Final = 8
-"""Lines of the server's log that are shown when it did not start and gave no reason."""
+"""Lines of the server's log that are shown when it did not start and logged no reason."""
 _SAYS, _NEXT = "ganger: ", "next: "
 """How the server's log has the reason for not starting, and what to type."""
 
 _alone: Final = threading.Lock()
-"""One thread of a process looks after a server. To see whether one lives is to hold its lock for a moment, and hundreds
-of threads that look in turn would keep it from the server that is to come."""
+"""Serializes the threads of a process.
+
+To check whether a server lives is to hold its lock for a moment; hundreds of threads that check would keep the lock
+from the server that is starting.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +46,27 @@ class Serving:
 
 
 def serving(home: Home) -> Serving | None:
-    """The server that answers for this state directory, or None."""
+    """Return the responding server of this state directory, or None."""
     try:
         record = json.loads(home.server_file.read_text())
-        found = Serving(Path(record["socket"]), str(record["version"]))
+        candidate = Serving(Path(record["socket"]), str(record["version"]))
     except (OSError, ValueError, KeyError, TypeError):
         # No such file, or one that is half gone: the socket tells, if it is not some other program's.
-        found = Serving(home.socket("server"), __version__)
-        if (pid := server_process.pid_of(home)) is None or pid != listener(found.socket):
+        candidate = Serving(home.socket("server"), __version__)
+        if (pid := server_process.pid_of(home)) is None or pid != listener(candidate.socket):
             return None
-    return found if listens(found.socket) else None
+    return candidate if listens(candidate.socket) else None
 
 
 def running(home: Home) -> Serving:
-    """The server that runs, once it answers if it has just begun to; none is started. ClientError when there is none,
-    or none that can be reached."""
+    """Return the running server once it responds, without starting one.
+
+    Raise ClientError if there is none, or none that can be reached.
+    """
     deadline = time.monotonic() + START_S
     while server_process.lives(home):
-        if found := serving(home):
-            return found
+        if server := serving(home):
+            return server
         if server_process.lost_its_socket(home) or time.monotonic() > deadline:
             raise server_process.unreached(home)
         time.sleep(POLL_S)
@@ -69,19 +74,21 @@ def running(home: Home) -> Serving:
 
 
 def start(home: Home, listen: str | None = None) -> Serving:
-    """Start a server, or wait for one that is being started; gives it when it answers. `listen`: HOST:PORT where it is
-    to answer too. ClientError says why not."""
+    """Start a server, or wait for one that is starting, and return it when it responds; raise ClientError if it fails.
+
+    `listen`: HOST:PORT where it listens in addition to its socket.
+    """
     try:
         make_private(home.path)
     except HomeError as error:
         raise unreachable(str(error), error.next) from None
     deadline = time.monotonic() + START_S
     with _alone, _log(home) as log, _log(home) as turn:
-        said_before = log.tell()
+        log_bytes = log.tell()
         child: int | None = None
         while time.monotonic() < deadline:
-            if found := serving(home):
-                return found
+            if server := serving(home):
+                return server
             if child is None and not server_process.lives(home) and _my_turn(turn):
                 child = _spawn(home, log, listen)
             elif child is None and server_process.lost_its_socket(home):
@@ -89,16 +96,16 @@ def start(home: Home, listen: str | None = None) -> Serving:
             elif child is not None and (code := _exit_code(child)) is not None:
                 if not server_process.lives(home):
                     _see_room(home, log)
-                    raise did_not_start(home, said_before, f"exited with {code}")
+                    raise did_not_start(home, log_bytes, f"exited with {code}")
                 child = None
             time.sleep(POLL_S)
     if child is None and server_process.pid_of(home):
         raise server_process.unreached(home)
-    raise did_not_start(home, said_before, f"did not answer within {START_S:g} s")
+    raise did_not_start(home, log_bytes, f"did not answer within {START_S:g} s")
 
 
 def log_length(home: Home) -> int:
-    """How much the server has said so far, in bytes."""
+    """Return the length of the server's log in bytes."""
     try:
         return home.server_log.stat().st_size
     except OSError:
@@ -106,23 +113,23 @@ def log_length(home: Home) -> int:
 
 
 def did_not_start(home: Home, said_before: int, how: str) -> ClientError:
-    """The error of a server that did not come up: its own words, from what it has said since `said_before`."""
+    """Return the error of a server that did not start, with the reason that it logged after position `said_before`."""
     try:
         with home.server_log.open("rb") as log:
             log.seek(said_before)
-            said = log.read().decode(errors="replace").splitlines()
+            lines = log.read().decode(errors="replace").splitlines()
     except OSError:
-        said = []
-    reasons = [line.removeprefix(_SAYS) for line in said if line.startswith(_SAYS)]
+        lines = []
+    reasons = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
     remedies = [line.removeprefix(_NEXT) for line in reasons if line.startswith(_NEXT)]
     detail = "\n".join(line for line in reasons if not line.startswith(_NEXT))
     if not detail:
-        detail = "\n".join([f"the server {how}; the end of {home.server_log}:", *said[-LAST_WORDS:]])
+        detail = "\n".join([f"the server {how}; the end of {home.server_log}:", *lines[-LAST_WORDS:]])
     return unreachable(detail, remedies[-1] if remedies else "ganger doctor")
 
 
 def _see_room(home: Home, log: IO[bytes]) -> None:
-    """See that the log takes a byte: on a full disk a server cannot even say why it does not start."""
+    """Check that the log can be written: on a full disk a server cannot even log why it does not start."""
     try:
         log.write(b"\n")
     except OSError as error:
@@ -141,7 +148,7 @@ def _log(home: Home) -> Iterator[IO[bytes]]:
 
 
 def _my_turn(turn: IO[bytes]) -> bool:
-    """Whether this client is the one that starts the server. The turn ends when the file is closed."""
+    """Return whether this client is the one that starts the server; its turn ends when the file is closed."""
     try:
         fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -150,8 +157,10 @@ def _my_turn(turn: IO[bytes]) -> bool:
 
 
 def _spawn(home: Home, log: IO[bytes], listen: str | None) -> int:
-    """Pid of a server in a session of its own, so that it outlives the terminal. -P: it imports nothing from where it
-    happens to start."""
+    """Start a server in a session of its own, so that it outlives the terminal, and return its pid.
+
+    -P: it imports nothing from the current directory.
+    """
     argv = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(home.path)]
     argv += ["--listen", listen] if listen is not None else []
     files = [
@@ -163,6 +172,6 @@ def _spawn(home: Home, log: IO[bytes], listen: str | None) -> int:
 
 
 def _exit_code(child: int) -> int | None:
-    """How the child ended, or None while it runs."""
+    """Return the exit code of the child, None while it runs."""
     pid, status = os.waitpid(child, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if pid else None

@@ -22,7 +22,7 @@ from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.pending_index import Crowd, Entry
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
-from ganger.model.job import GangState, typed
+from ganger.model.job import GangState, shell_quoted_id
 from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
 from ganger.model.views.service_views import Explanation, Factor, ReasonView
@@ -120,10 +120,12 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
 
 def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
     """A reason as the faces show it, its remedy filled in."""
-    holder = typed(reason.holders[0]) if reason.holders else "another job"
+    holder = shell_quoted_id(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
     flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(GPU_TYPE_PREFIX)}:N")
-    remedy = REMEDY[reason.why].format(gang=typed(job), queue=reason.scope or queue, resource=flag, holder=holder)
+    remedy = REMEDY[reason.why].format(
+        gang=shell_quoted_id(job), queue=reason.scope or queue, resource=flag, holder=holder
+    )
     return ReasonView(
         code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
     )
@@ -219,7 +221,7 @@ def _predictions(state: State, gang: Gang, opening: EarliestStart | None, now_ms
 
 def _not_waiting(gang: Gang) -> str:
     if gang.state is GangState.SUSPENDED:
-        return f"{gang.id} is suspended: it waits for `ganger resume {typed(gang.id)}`"
+        return f"{gang.id} is suspended: it waits for `ganger resume {shell_quoted_id(gang.id)}`"
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
     return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}{_excluded(gang)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob, element, untouched
 from ganger.core.state.state import State
-from ganger.model.job import GangState, array_of
+from ganger.model.job import GangState, split_element_id
 
 
 def begin(state: State, head: Gang) -> ArrayJob:
@@ -41,7 +41,7 @@ def meant(state: State, name: str) -> list[Gang]:
     the one it gets."""
     if name in state.arrays:
         return [gang for gang in state.gangs.values() if gang.array == name]
-    array, parts = untouched(state.arrays, name), array_of(name)
+    array, parts = untouched(state.arrays, name), split_element_id(name)
     if array is not None and parts is not None:
         return [split_off(state, array, parts[1])]
     return [state.gangs[name]] if name in state.gangs else []

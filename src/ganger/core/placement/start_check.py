@@ -169,8 +169,8 @@ def maintained(state: State, wanted: StartRequest, now_ms: int) -> PendingReason
 
 
 def _place_but(nodes: NodeTable, wanted: StartRequest, closed: tuple[str, ...]) -> Shares | None:
-    typed = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
-    kept_out = [node.name for node, kind in typed if kind in closed]
+    shell_quoted_id = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
+    kept_out = [node.name for node, kind in shell_quoted_id if kind in closed]
     with nodes.without((*wanted.avoids, *kept_out)):
         return place(nodes, wanted.shape)
 

@@ -226,7 +226,7 @@ def _scarce(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) -> str:
         meant = meant & nodes.empty()
     if int(meant.sum()) < part.nodes and (terms := ", ".join(_terms(part.selector, nodes, free=free))):
         return terms
-    typed = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])
+    shell_quoted_id = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])
     has: tuple[Amounts, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
     if free:
         has = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
@@ -234,7 +234,7 @@ def _scarce(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) -> str:
     if picks_devices(part):
         has = (nodes.devices.counts(part, EVERY) if free else nodes.devices.most(part), *has[1:])
         each = (1, *each[1:])
-    masks = (meant & typed, meant, meant)
+    masks = (meant & shell_quoted_id, meant, meant)
     short = [r for r in range(len(each)) if each[r] and (masks[r] & (has[r] >= each[r])).sum() < part.nodes]
     if not short:
         return node_need(part)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ganger.core.state.gang import HEAD, RESTING, Gang
-from ganger.model.job import ENDED, GangState, Job, array_of
+from ganger.model.job import ENDED, GangState, Job, split_element_id
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def element(head: Gang, index: int) -> Gang:
 
 def untouched(arrays: Mapping[str, ArrayJob], name: str) -> ArrayJob | None:
     """The array whose head stands for the element of that id, if one does."""
-    parts = array_of(name)
+    parts = split_element_id(name)
     array = arrays.get(parts[0]) if parts else None
     if parts is None or array is None:
         return None

@@ -26,7 +26,7 @@ from ganger.engine.eventlog.projection import Projection
 from ganger.engine.eventlog.recovery import JobEntry, Recovery, reconcile
 from ganger.errors import RequestError
 from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
-from ganger.model.job import ENDED, GangState, Job, array_of
+from ganger.model.job import ENDED, GangState, Job, split_element_id
 from ganger.model.views.service_views import JobRow, Ledger, Loss
 
 MEMORY: Final = ":memory:"
@@ -353,7 +353,7 @@ class EventLog:
 
         The job has its present labels and notes. An element that has no gang yet is in the state of its array.
         """
-        element = array_of(name)
+        element = split_element_id(name)
         return self._element(*element) if element else self._job(name)
 
     def state_of(self, name: str) -> GangState | None:
@@ -415,7 +415,7 @@ class EventLog:
 
     def find(self, text: str) -> str | None:
         """Return the job with that id, else the newest job of that name; `NAME[7]` is an element, if it exists."""
-        element = array_of(text)
+        element = split_element_id(text)
         if element is not None:
             array = self.find(element[0])
             name = f"{array}[{element[1]}]"

@@ -24,7 +24,7 @@ from ganger.model.event import (
     Stamped,
     Submitted,
 )
-from ganger.model.job import array_of
+from ganger.model.job import split_element_id
 
 MAX_REASON_CHARACTERS: Final = 300
 LATEST_MS: Final = 7_258_118_400_000
@@ -94,5 +94,5 @@ def subjects(event: Event) -> list[str]:
 
 def _gang_subjects(gang: str) -> list[str]:
     """Return a gang, and the array it is an element of."""
-    element = array_of(gang)
+    element = split_element_id(gang)
     return [gang, element[0]] if element else [gang]

@@ -10,7 +10,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.engine.query.event_text import checkpoint_text, failure_text, killed_text
 from ganger.model.decision import Cause
-from ganger.model.job import GangState, Job, typed
+from ganger.model.job import GangState, Job, shell_quoted_id
 from ganger.model.views.service_views import JobRow, Ledger
 
 ENDED_BY = {
@@ -101,7 +101,7 @@ def _sentence(gang: Gang) -> str:
         case GangState.FAILING:
             return f"{attempt}{failure}; the rest of it is being stopped"
         case GangState.SUSPENDED:
-            return f"suspended: continue it with `ganger resume {typed(gang.id)}`"
+            return f"suspended: continue it with `ganger resume {shell_quoted_id(gang.id)}`"
         case GangState.SUSPENDING:
             return f"attempt {gang.generation}: it is being suspended"
         case GangState.FINISHING:

@@ -21,7 +21,7 @@ from ganger.errors import RequestError
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.views.service_views import PolicyTrial, PolicyVersion, PolicyView, PolicyWarning, StrandedJob
+from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView, PolicyWarning, StrandedJob
 
 SUBJECT: Final = "policy/policy"
 """The subject of events about the policy in the log."""

@@ -19,11 +19,11 @@ from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_
 from ganger.errors import RequestError
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.views.service_views import PolicyChange
-from ganger.spec.schema import build, by_key, model_of, written
-from ganger.spec.spec_document import Document, Loc, SpecProblem, dotted, read_mapping, shown
+from ganger.model.views.policy_views import PolicyChange
+from ganger.spec.schema import build, by_key, model_of, to_mapping
+from ganger.spec.spec_document import Document, Loc, SpecProblem, format_location, quote, read_mapping
 from ganger.spec.text_fields import did_you_mean
-from ganger.spec.validation import validated
+from ganger.spec.validation import validate_mapping
 from ganger.spec.yaml_text import read_text
 
 NEXT: Final = "correct it, then see what it would change: ganger policy diff FILE"
@@ -66,13 +66,13 @@ def check_fits(draft: Draft, state: State) -> PolicyDocument:
     """
     gpu_types = {gpu_type for gpu_type in state.nodes.gpu_types if gpu_type}
     if problems := [*_missing_types(draft.document, state, gpu_types), *_missing_labels(draft.document, state)]:
-        raise _bad_policy(draft.source.refusal(problems))
+        raise _bad_policy(draft.source.error_for(problems))
     return draft.document
 
 
 def policy_to_dict(document: PolicyDocument) -> dict[str, Any]:
     """Return the mapping that a user would write, including the defaults, so that all keys are visible."""
-    data = written(PolicyDocument, document, whole=True)
+    data = to_mapping(PolicyDocument, document, whole=True)
     data.get("queues", {}).get(ROOT, {}).pop("parent", None)
     return data
 
@@ -89,7 +89,7 @@ def changes(before: PolicyDocument, after: PolicyDocument) -> tuple[PolicyChange
     old_values, new_values = (dict(_leaves(policy_to_dict(document), ())) for document in (before, after))
     paths = sorted({**old_values, **new_values}, key=_sort_key)
     return tuple(
-        PolicyChange(path=dotted(path), before=old_values.get(path), after=new_values.get(path))
+        PolicyChange(path=format_location(path), before=old_values.get(path), after=new_values.get(path))
         for path in paths
         if old_values.get(path) != new_values.get(path)
     )
@@ -124,17 +124,17 @@ def _bad_policy(error: RequestError) -> RequestError:
 def _draft(source: Document) -> Draft:
     data = source.data
     if not isinstance(data, dict):
-        message = f"a policy is a mapping of keys such as `half_life: 7d`, not {shown(data)}"
-        raise source.refusal([SpecProblem((), message)])
-    model, wrong = validated(PolicyDocument, data)
+        message = f"a policy is a mapping of keys such as `half_life: 7d`, not {quote(data)}"
+        raise source.error_for([SpecProblem((), message)])
+    model, wrong = validate_mapping(PolicyDocument, data)
     unreadable = {path[:end] for path in source.unreadable for end in range(1, len(path) + 1)}
-    wrong = [problem for problem in wrong if problem.at not in unreadable]
+    wrong = [problem for problem in wrong if problem.path not in unreadable]
     if model is None or wrong or source.unreadable:
         # The valid queues are checked against each other all the same, so that all errors are reported at once.
-        raise source.refusal([*wrong, *_valid_queue_problems(data)])
+        raise source.error_for([*wrong, *_valid_queue_problems(data)])
     document = _completed(build(PolicyDocument, model))
     if problems := list(_contradictions(document, data)):
-        raise source.refusal(problems)
+        raise source.error_for(problems)
     return Draft(document, source)
 
 
@@ -152,7 +152,7 @@ def _valid_queue_problems(data: dict[str, Any]) -> Iterator[SpecProblem]:
         return
     valid: dict[str, Any] = {}
     for name, queue in queues.items():
-        model, problems = validated(PolicyDocument, {"queues": {name: queue}})
+        model, problems = validate_mapping(PolicyDocument, {"queues": {name: queue}})
         if model is not None and not problems:
             valid[name] = queue
     document = _completed(build(PolicyDocument, model_of(PolicyDocument).model_validate({"queues": valid})))
@@ -160,7 +160,7 @@ def _valid_queue_problems(data: dict[str, Any]) -> Iterator[SpecProblem]:
     faulty = [name for name in queues if name not in valid]
     for problem in _contradictions(document, {"queues": valid}):
         # Nothing is certain below a queue that has errors itself.
-        if problem.at[-1] != "parent" or parents.get(str(problem.at[1])) not in faulty:
+        if problem.path[-1] != "parent" or parents.get(str(problem.path[1])) not in faulty:
             yield problem
 
 
@@ -180,12 +180,12 @@ def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[
         if queue.nominal.gpus is not None and sum(types.values()) > queue.nominal.gpus:
             path: Loc = ("queues", name, "nominal", "gpu_types")
             message = f"the types add up to {sum(types.values())}, and nominal.gpus is {queue.nominal.gpus}"
-            yield SpecProblem(path, f"{dotted(path)}: {message}")
+            yield SpecProblem(path, f"{format_location(path)}: {message}")
     names = [pool.name for pool in document.pools]
     for index, name in enumerate(names):
         if name in names[:index]:
             path = ("pools", index, "name")
-            yield SpecProblem(path, f"{dotted(path)}: {shown(name)} is used twice: choose another name")
+            yield SpecProblem(path, f"{format_location(path)}: {quote(name)} is used twice: choose another name")
     yield from _duplicate_levels(document)
 
 
@@ -196,12 +196,12 @@ def _duplicate_levels(document: PolicyDocument) -> Iterator[SpecProblem]:
     for index, level in enumerate(document.topology):
         if level.name in names:
             path: Loc = ("topology", index, "level")
-            yield SpecProblem(path, f"{dotted(path)}: {shown(level.name)} is used twice: choose another name")
+            yield SpecProblem(path, f"{format_location(path)}: {quote(level.name)} is used twice: choose another name")
         for label_index, key in enumerate(level.labels):
             if key in level_of:
                 path = ("topology", index, "labels", label_index)
-                message = f"{shown(key)} already belongs to the level {level_of[key]}: a label is one level"
-                yield SpecProblem(path, f"{dotted(path)}: {message}")
+                message = f"{quote(key)} already belongs to the level {level_of[key]}: a label is one level"
+                yield SpecProblem(path, f"{format_location(path)}: {message}")
             else:
                 level_of[key] = level.name
         names[level.name] = None
@@ -214,13 +214,13 @@ def _misplaced_queues(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
         path = ("queues", name, "parent")
         if queue.parent is not None and queue.parent not in queues:
             hint = did_you_mean(queue.parent, queues)
-            yield SpecProblem(path, f"{dotted(path)}: there is no queue {queue.parent} in the document{hint}")
+            yield SpecProblem(path, f"{format_location(path)}: there is no queue {queue.parent} in the document{hint}")
         elif name not in reported and (cycle := circle_of(queues, name)):
             reported |= dict.fromkeys(cycle)
             chain = " is above ".join((*reversed(cycle), cycle[-1]))
-            yield SpecProblem(path, f"{dotted(path)}: {chain}: put one of them below {ROOT}")
+            yield SpecProblem(path, f"{format_location(path)}: {chain}: put one of them below {ROOT}")
         elif name not in reported and levels_below_root(queues, name) == MAX_LEVELS + 1:
-            yield SpecProblem(path, f"{dotted(path)}: {TOO_DEEP}")
+            yield SpecProblem(path, f"{format_location(path)}: {TOO_DEEP}")
 
 
 def _overcommitted(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
@@ -235,7 +235,7 @@ def _overcommitted(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
                 listed = ", ".join(f"{name} {amount}" for name, amount in children.items() if amount)
                 path = ("queues", queue.name, "nominal", *_amount_path(resource))
                 message = f"it is guaranteed {guaranteed}, and the queues below it {sum(children.values())}: {listed}"
-                yield SpecProblem(path, f"{dotted(path)}: {message}")
+                yield SpecProblem(path, f"{format_location(path)}: {message}")
 
 
 def _amount_path(resource: str) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProb
         if level not in state.rules.topology and not any(key in keys for key in level.labels):
             path = ("topology", index, "labels")
             hint = next(filter(None, (did_you_mean(key, keys) for key in level.labels)), "")
-            yield SpecProblem(path, f"{dotted(path)}: no node has a label {' or '.join(level.labels)}{hint}")
+            yield SpecProblem(path, f"{format_location(path)}: no node has a label {' or '.join(level.labels)}{hint}")
 
 
 def _missing_types(document: PolicyDocument, state: State, gpu_types: Iterable[str]) -> Iterator[SpecProblem]:
@@ -269,5 +269,7 @@ def _missing_types(document: PolicyDocument, state: State, gpu_types: Iterable[s
                 if gpu_type not in types and not (before and gpu_type in getattr(before, part).gpu_types):
                     path = ("queues", name, part, "gpu_types", gpu_type)
                     known = f"types here: {', '.join(types) or 'none'}"
-                    message = f"{dotted(path)}: no node has {gpu_type} GPUs; {known}{did_you_mean(gpu_type, types)}"
+                    message = (
+                        f"{format_location(path)}: no node has {gpu_type} GPUs; {known}{did_you_mean(gpu_type, types)}"
+                    )
                     yield SpecProblem(path, message, key=True)

@@ -10,7 +10,7 @@ from ganger.core.state.state import State
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 from ganger.model.units import format_bytes, format_cpu
-from ganger.model.views.service_views import PolicyWarning
+from ganger.model.views.policy_views import PolicyWarning
 
 
 def warnings(state: State, document: PolicyDocument) -> tuple[PolicyWarning, ...]:

@@ -20,7 +20,7 @@ from ganger.engine.submit.quota_check import over_quota, refused_for
 from ganger.model.decision import Start
 from ganger.model.event import PolicySet, Stamped
 from ganger.model.policy import PolicyDocument
-from ganger.model.views.service_views import Place, PolicyTrial, StrandedJob
+from ganger.model.views.policy_views import Place, PolicyTrial, StrandedJob
 
 MAX_PLACES: Final = 100
 

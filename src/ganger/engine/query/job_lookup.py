@@ -5,7 +5,7 @@ from typing import Final
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.submit.quota_check import nearest
 from ganger.errors import RequestError
-from ganger.model.job import Job, array_of
+from ganger.model.job import Job, split_element_id
 from ganger.model.views.service_views import JobRow, Ledger
 
 _LIST_COMMAND: Final = "ganger ls"
@@ -15,7 +15,7 @@ def find_job(log: EventLog, text: str) -> str:
     """Return the id of a job by id, or of the newest of that name. Raise RequestError (no_such_job, 404)."""
     job = log.find(text)
     if job is None:
-        element = array_of(text)
+        element = split_element_id(text)
         array = log.find(element[0]) if element else None
         if element is not None and array is not None:
             raise RequestError("no_such_job", f"{array} has no element {element[1]}", f"ganger ls {array}", 404)

@@ -11,7 +11,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.errors import RequestError
 from ganger.model.decision import NodeShare
-from ganger.model.job import GangState, array_of, typed
+from ganger.model.job import GangState, shell_quoted_id, split_element_id
 from ganger.model.views.service_views import Entrance, GpuSample, RankSample, Samples
 from ganger.ports import Backend, RankUsage
 
@@ -37,14 +37,14 @@ class LiveUsage:
         name = self._live_id(text)
         with self._view() as state:
             gang = state.gangs.get(name)
-            if gang.is_head if gang else array_of(name) is None:
+            if gang.is_head if gang else split_element_id(name) is None:
                 message = f"{name} is an array: a command runs beside a rank of one element"
                 raise RequestError("is_array", message, f"see which run: ganger ls {name}", 409)
             if gang is None or gang.start is None or gang.state not in RUNS:
                 message = (
                     f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
                 )
-                raise RequestError("not_running", message, f"ganger explain {typed(name)}", 409)
+                raise RequestError("not_running", message, f"ganger explain {shell_quoted_id(name)}", 409)
             share = _share(gang, rank, node)
             return Entrance(
                 job=name,
@@ -78,7 +78,9 @@ def _share(gang: Gang, rank: int | None, node: str | None) -> NodeShare:
             return share
     last_rank = max(rank for share in shares for rank in share.ranks)
     detail = f" on {node}" if node else f"; its last is {last_rank}"
-    raise RequestError("no_such_rank", f"{gang.id} has no rank {rank}{detail}", f"ganger get {typed(gang.id)}", 404)
+    raise RequestError(
+        "no_such_rank", f"{gang.id} has no rank {rank}{detail}", f"ganger get {shell_quoted_id(gang.id)}", 404
+    )
 
 
 def _sample(state: State, usage: RankUsage) -> RankSample | None:

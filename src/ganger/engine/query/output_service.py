@@ -10,7 +10,7 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.query.job_lookup import find_job, stored_job
 from ganger.errors import RequestError
-from ganger.model.job import ENDED, JobSpec, typed
+from ganger.model.job import ENDED, JobSpec, shell_quoted_id
 from ganger.model.views.service_views import JobRow, Stacks
 from ganger.patterns import PatternError, pattern
 from ganger.ports import Backend, LogLine, LogQuery
@@ -56,7 +56,7 @@ class OutputService:
                 return stacks
         subject = f"attempt {attempt} of {row.id}" if attempt else row.id
         detail = f"no hang of {subject} was detected: stacks are recorded only then"
-        raise RequestError("no_stacks", detail, f"ganger get {typed(row.id)}", 404)
+        raise RequestError("no_stacks", detail, f"ganger get {shell_quoted_id(row.id)}", 404)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -97,11 +97,11 @@ def check_log_query(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collecti
     missing = [rank for rank in query.ranks or () if rank > last]
     if missing:
         has = f"ranks 0 to {last}" if last else "rank 0 alone"
-        remedy = f"ganger logs {typed(row.id)} --rank all"
+        remedy = f"ganger logs {shell_quoted_id(row.id)} --rank all"
         raise RequestError("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
     if query.role is not None and query.role not in spec.order:
         has = " and ".join(spec.order)
-        remedy = f"ganger logs {typed(row.id)} --role {spec.order[0]}"
+        remedy = f"ganger logs {shell_quoted_id(row.id)} --role {spec.order[0]}"
         raise RequestError("no_such_role", f"{row.id} has the roles {has}, and no role {query.role}", remedy, 404)
     if query.node is not None and query.node not in (*nodes, *row.nodes):
         raise RequestError("no_such_node", f"there is no node {query.node}", "ganger node", 404)
@@ -118,4 +118,4 @@ def check_attempt(attempt: int, row: JobRow, *, may_come: bool = False) -> None:
     if attempt > row.generation and not (may_come and row.state not in ENDED):
         had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
         detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
-        raise RequestError("no_such_attempt", detail, f"ganger get {typed(row.id)}", 404)
+        raise RequestError("no_such_attempt", detail, f"ganger get {shell_quoted_id(row.id)}", 404)

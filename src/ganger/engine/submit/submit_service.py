@@ -37,7 +37,7 @@ from ganger.engine.submit.submit_order import pending_dependencies, submission_o
 from ganger.errors import RequestError
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
-from ganger.model.job import After, Job, JobSpec, Origin, array_of
+from ganger.model.job import After, Job, JobSpec, Origin, split_element_id
 from ganger.model.views.service_views import DryRun
 from ganger.settings import Home
 from ganger.spec import spec_to_dict
@@ -273,7 +273,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 def _starting_dry_run(job: Job, start: Start, state: State) -> DryRun:
     """Return the dry run of a job that would start now, or of its first element."""
-    element = array_of(start.gang)
+    element = split_element_id(start.gang)
     job = job.element(element[1]) if element else job
     nodes = {node.name: node for node in state.nodes.nodes}
     first = launch_plans(start, job, nodes, job.origin.directory)[0]

@@ -1,1 +1,1 @@
-"""Answers of the service: the classes that the command line, REST, the SDK and the portal show."""
+"""Answers of the services, and the figures of simulations."""

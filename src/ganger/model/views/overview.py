@@ -1,7 +1,6 @@
-"""The cluster at one glance, and how large a job may be to start now: answers of the service, as
-`model.views.service_views` has them.
+"""Overview of the cluster, and the largest job that could start now: further answers of the services.
 
-Made by `engine.query.cluster_overview` and `core.explain.max_fit`; serialised by REST as it stands.
+Serialised by REST as they are, like those of `model.views.service_views`.
 """
 
 from dataclasses import dataclass
@@ -11,15 +10,22 @@ from ganger.model.views.service_views import QueueRow, ReasonView
 
 Order = Literal["turn", "wait", "gpus", "priority", "user", "queue"]
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
-"""Who of those that wait is told of first: whose turn is next; who has waited for longest; who asks for the most GPUs;
-who has the highest priority; by user, by queue. Ties: the older first."""
+"""Orders of the pending jobs in an overview, each descending in urgency; ties: the oldest first.
+
+turn: queue order; wait: longest wait; gpus: most GPUs requested; priority: highest priority; user, queue: by name.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The largest gang of one form that would start now: `nodes` nodes with that much of each, in one domain of `level`
-    (empty: anywhere). domain: the one that has room for it. flags: what to type for it. reason: why not even one node
-    would, where there are none."""
+    """The largest gang of one form that would start now: `nodes` nodes of these resources in one domain of `level`.
+
+    Attributes:
+        level: Empty: in any domains.
+        domain: The domain that has room for it.
+        flags: The options to submit it with.
+        reason: Why not even one node would start; only without nodes.
+    """
 
     gpu_type: str
     gpus: int
@@ -33,9 +39,13 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What a user's job in a queue may be at most to start now, for each type of GPU, number of them on each node, and
-    level of the network; tried by the scheduler itself. available_gpus: what the queue may use more of (None: no
-    limit)."""
+    """The largest jobs that a user could start in a queue now, computed by the scheduler.
+
+    There is one for each GPU type, number of GPUs on each node, and topology level.
+
+    Attributes:
+        available_gpus: How many more GPUs the queue may use; None: no limit.
+    """
 
     at_ms: int
     queue: str
@@ -47,9 +57,14 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A node, or a domain where there are too many: its GPUs (CPUs where no node has a GPU), how many of them are held,
-    and how many nobody can have: others use them, or they are free on nodes that take nothing new. `state` is a
-    node's."""
+    """A node, or a domain where there are too many nodes to show.
+
+    Attributes:
+        whole: Its GPUs; CPUs if no node has GPUs.
+        used: Those that are allocated.
+        out: Those that no job can use: in use outside ganger, or free on nodes where nothing new starts.
+        state: That of a node.
+    """
 
     name: str
     nodes: int
@@ -69,7 +84,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """A waiting job, and the latest start that it is promised; gpu_milli: all that it asks for, in thousandths."""
+    """A pending job.
+
+    Attributes:
+        gpu_milli: All that it requests, in thousandths of a GPU.
+        promised_ms: Its reserved start.
+    """
 
     job: str
     user: str
@@ -84,9 +104,15 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The cluster and the queue at one glance. cell: what a cell is, a node or a level; nodes: how many are in each
-    state; unit: what is counted, GPUs or else CPUs; out: those that nobody can have; order: of `next`, in
-    that of turns the promised ones first, by their moment."""
+    """The cluster and its queues at a glance.
+
+    Attributes:
+        cell: What a cell is: a node or a level.
+        nodes: The number of nodes in each state.
+        unit: What is counted: GPUs, or else CPUs.
+        out: Those that no job can use.
+        order: That of `next`; in the order `turn`, jobs with a reserved start come first, by that start.
+    """
 
     at_ms: int
     policy: str

@@ -1,6 +1,6 @@
-"""What faces show: one class for each answer of the service, so that CLI, REST, SDK and portal print the same figures.
+"""Answers of the services: one class for each, so that CLI, REST, SDK and portal show the same figures.
 
-Made by `engine.service`; serialised by REST as it stands (durations in ms, sizes in bytes, times in Unix ms).
+Serialised by REST as they are: durations in ms, sizes in bytes, times in Unix ms.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ganger.model.job import JobSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonView:
-    """Why a job waits. `sentence` is the same on every face; `remedy` is what to type or expect."""
+    """The pending reason of a job. `sentence` is the same in all clients; `remedy` is what to type or to expect."""
 
     code: str
     sentence: str
@@ -22,8 +22,13 @@ class ReasonView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What one cause of ends of attempts has cost a job, or jobs: `cause` as events name it. Attempts that gave way, to
-    a preemption say, are restarts without failures. held_ms: of the recovery, how long nodes were held."""
+    """What one cause of attempts' ends has cost a job, or several jobs; `cause` is named as in events.
+
+    Attributes:
+        failures, restarts: Attempts that failed, and attempts that were restarted; preempted attempts are restarts
+            only.
+        held_ms: The part of the recovery time during which nodes were held.
+    """
 
     cause: str
     failures: int = 0
@@ -36,13 +41,18 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Where a job's time went, in ms; the parts add up to `total_ms` (wall time since submission, until it ended).
+    """Where a job's time went, in ms. The parts add up to `total_ms`: wall time from submission to the end.
 
-    queued: before the first start was decided, and while suspended; starting: from there to the first step (or to
-    running, where no steps are reported); productive: steps that were kept; checkpoint: saving them; detect: from when
-    something went wrong until that was known; recovery: from there to the first step of the next attempt, waiting
-    included; lost: work after the newest checkpoint, to be done again, and the end of an attempt that was the last.
-    held_ms: of all that, how long nodes were held; losses: detect, recovery and lost by cause.
+    Attributes:
+        queued_ms: Before the first start was decided, and while suspended.
+        starting_ms: From there to the first step, or to running if no steps are reported.
+        productive_ms: Steps that were kept.
+        checkpoint_ms: Saving checkpoints.
+        detect_ms: From a failure until it was detected.
+        recovery_ms: From there to the first step of the next attempt, including the wait for nodes.
+        lost_ms: Work after the newest checkpoint, which is repeated, and the end of the last attempt.
+        held_ms: The part of the total during which nodes were held.
+        losses: Detect, recovery and lost by cause.
     """
 
     queued_ms: int = 0
@@ -58,17 +68,21 @@ class Ledger:
 
 
 PARTS: Final = ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost")
-"""Of a ledger: together they are its total."""
+"""The parts of a ledger, which add up to its total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Where the time of jobs went until `at_ms`: of all that live, and of those that ended at `since_ms` or later, each
-    with its whole life. Elements of an array are jobs.
+    """Where the time of jobs went until `at_ms`: of all live jobs, and of those that ended at `since_ms` or later.
 
-    jobs: how many are in each state; time: their ledgers added up; gpu_time: the same for each GPU that a job held, as
-    long as it held it, so without waiting; goodput: the productive share of the GPU time held, of the jobs' own time
-    held where there were no GPUs, None where nothing was held.
+    Each job counts with its whole lifetime; elements of an array are jobs.
+
+    Attributes:
+        jobs: The number of jobs in each state.
+        time: The sum of their ledgers.
+        gpu_time: The same multiplied by the GPUs that a job held while it held them, so without queue time.
+        goodput: The productive share of the GPU time held; of the wall time held where there were no GPUs; None if
+            nothing was held.
     """
 
     at_ms: int
@@ -83,8 +97,16 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One generation: when, where, how it ended. `outcome` is running, finished, failed or stopped; `blame` of one that
-    failed user, infrastructure or unknown."""
+    """An attempt: when and where it ran, how it ended.
+
+    Attributes:
+        outcome: Running, finished, failed or stopped.
+        resumed_step: The step of the checkpoint that it started from.
+        passed: A sentence for each newer checkpoint that was incomplete.
+        blame: Of a failed one: user, infrastructure or unknown.
+        killed: Ranks that did not exit within the grace period and were killed.
+        time_ms: The job's time limit over all attempts while it ran, where it was granted less than requested.
+    """
 
     generation: int
     started_ms: int | None
@@ -93,19 +115,21 @@ class AttemptView:
     nodes: tuple[str, ...]
     sentence: str = ""
     resumed_step: int | None = None
-    """Of the checkpoint that it began from."""
     passed: tuple[str, ...] = ()
-    """A sentence for each newer one, which was not whole."""
     blame: str = ""
     killed: tuple[int, ...] = ()
-    """Ranks that did not end in the time that a stop gave them, so that they were killed."""
     time_ms: int | None = None
-    """The job's time limit while it ran, over all attempts, where it was granted less than the job asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job in a listing."""
+    """A job in a listing.
+
+    Attributes:
+        sentence: Why it is pending, or how it ended, on one line.
+        elements: Of an array: the number of its elements in each state.
+        array, index: Of an element: the id of its array, and its index.
+    """
 
     id: str
     name: str
@@ -120,19 +144,24 @@ class JobRow:
     generation: int = 0
     exit_code: int | None = None
     sentence: str = ""
-    """Why it waits, or how it ended: one line."""
     nodes: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     elements: dict[str, int] | None = None
-    """Of an array: how many of its elements are in each state."""
     array: str | None = None
     index: int | None = None
-    """Of an element: the id of its array, and which one it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job in full."""
+    """A job with all its details.
+
+    Attributes:
+        ledger: Of an array: the sum over its elements, each from its submission on, also while pending.
+        git_diff_hash: Hash of the changes to the commit, which are stored as git.diff.
+        code_hash: Content hash of the copied code; None for a job that runs in its directory.
+        progress: The newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}.
+        ends_by_ms: While it runs: when its time limit, or the time granted at its start, expires; None: no limit.
+    """
 
     row: JobRow
     spec: JobSpec
@@ -141,23 +170,21 @@ class JobView:
     git_dirty: bool
     attempts: tuple[AttemptView, ...]
     ledger: Ledger
-    """Of an array: those of all its elements added up, of each from its submission on, also while it waits."""
     git_diff_hash: str | None = None
-    """Tells the changes to the commit, kept as git.diff, from those of another job."""
     code_hash: str | None = None
-    """Of the copy of the code, by content; None for a job that runs in its directory."""
     checkpoint_step: int | None = None
     progress: dict[str, Any] | None = None
-    """Newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}."""
     reason: ReasonView | None = None
     ends_by_ms: int | None = None
-    """While it runs: when its time limit, or what its start was granted of it, is over. None: it has no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something that would let a waiting job start now, checked by the scheduler itself. flags: what to type with it;
-    for processes of a role a line of its file: roles.ps.count=2."""
+    """A changed request with which a pending job would start now, checked by the scheduler.
+
+    Attributes:
+        flags: The options to type for it; for processes of a role a line of its file: roles.ps.count=2.
+    """
 
     say: str
     flags: str
@@ -165,9 +192,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """One of the things that decide a job's place in the order: its raw value in `unit` (points, minutes, ppm of the
-    cluster), and what it is worth: `weight` points for each, of a share all of them for nothing used. `points` is None
-    where jobs are compared by one factor after the other, in this order."""
+    """A factor of a job's place in the queue order.
+
+    Attributes:
+        value: Its raw value in `unit`: points, minutes, ppm of the cluster.
+        weight: Points for each unit; for a share, the points for nothing used.
+        points: Its contribution; None where jobs are compared by one factor after the other, in this order.
+    """
 
     name: str
     value: int
@@ -179,12 +210,21 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about a job's wait, or one sentence about its state when it does not wait.
+    """Everything about a job's wait, or one sentence about its state if it is not pending.
 
-    position is 1-based among `waiting` jobs of its queue, in the order they are tried. It is expected between
-    earliest_ms and promised_ms: earliest_ms is when there is room for it by the limits of what runs, or by what is
-    predicted of it, if nobody before it takes that (None: nothing tells when somebody in the way ends); promised_ms is
-    by when it starts at the latest (None: that is not promised yet).
+    Attributes:
+        position: Its place, from 1, among the `waiting` pending jobs of its queue, in queue order.
+        earliest_ms: When there is room for it by the time limits and predicted run times of running jobs, if no job
+            before it takes that room; None if that cannot be forecast.
+        promised_ms: Its reserved start: it starts then at the latest; None without a reservation.
+        where: One line for each domain of the lowest level, or of the level it must stay in: which jobs hold what
+            there.
+        predicted: A sentence for each job without a time limit that the forecast depends on, this one included: how
+            long it is expected to run, and from what that is predicted.
+        changes: Changed requests with which it would start now.
+        proof: If there are none: the smallest form of it that was tried, and why not even that starts.
+        policy: The queue order in force.
+        factors: What decides its place in that order.
     """
 
     job: str
@@ -197,23 +237,21 @@ class Explanation:
     earliest_ms: int | None = None
     promised_ms: int | None = None
     where: tuple[str, ...] = ()
-    """One line for each domain, of the lowest level or the one it must stay in: who holds what there."""
     predicted: tuple[str, ...] = ()
-    """A sentence for each job without a limit that this counts on, itself too: how long it is expected to run, and from
-    what that is predicted."""
     quota: str = ""
     changes: tuple[Change, ...] = ()
     proof: str = ""
-    """Where none would help: the smallest form of it that was tried, and why not even that starts."""
     policy: str = ""
-    """The order in force."""
     factors: tuple[Factor, ...] = ()
-    """What decides its place in that order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What would happen if the job were submitted now: placed on `nodes`, or waiting for `reason`."""
+    """What would happen if the job were submitted now: a start on `nodes`, or a wait for `reason`.
+
+    Attributes:
+        environment: The variables that ganger adds for rank 0.
+    """
 
     spec: JobSpec
     shape: str
@@ -225,13 +263,16 @@ class DryRun:
     proof: str = ""
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
-    """What ganger adds to rank 0's environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackGroup:
-    """Threads of several ranks that were at the same place: `frames` are `function (file:line)`, the innermost first,
-    none where a process showed no Python; `states` what their processes did."""
+    """Threads of several ranks with the same stack.
+
+    Attributes:
+        states: The states of their processes.
+        frames: `function (file:line)`, the innermost first; empty for a process without Python frames.
+    """
 
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -242,7 +283,7 @@ class StackGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
-    """Where every rank was when the gang was found standing still. Main threads first, of those the rarest."""
+    """The stacks of all ranks when a hang was detected: main threads first, and the rarest stacks first."""
 
     job: str
     attempt: int
@@ -252,9 +293,15 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """A queue with what it may use and what is used in it and below it. None is no limit; amounts are {"gpus",
-    "cpu_milli", "memory_bytes"}: figures with "gpu_types", an amount by type, what is used and available with
-    "gpus.TYPE" for each type that some queue has a figure for."""
+    """A queue with what it and its descendants may use, and use. None: no limit.
+
+    Attributes:
+        nominal, borrowing, lending: Amounts {"gpus", "cpu_milli", "memory_bytes", "gpu_types"}, the last by type.
+        used, available: Amounts with "gpus.TYPE" for each type that some queue has a quota for.
+        fair_gpus: Its fair share of the GPUs of the cluster, by nominal quota, weight and demand.
+        pending: Pending jobs in it and its descendants.
+        running: Jobs there that are neither pending nor suspended.
+    """
 
     name: str
     parent: str | None
@@ -267,104 +314,21 @@ class QueueRow:
     user_limits: dict[str, int | None]
     default_time_ms: int | None
     fair_gpus: int
-    """What is fair to it of the GPUs there are, by guarantee, weight and what its jobs hold and wait for."""
     pending: int
-    """Jobs that wait in it and below it."""
     running: int
-    """Jobs there that neither wait nor are suspended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyChange:
-    """What one key of the policy document was and is, as it is written there; None: not written, "" a mapping."""
-
-    path: str
-    before: str | int | None
-    after: str | int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrandedJob:
-    """A live job that would be in a queue that is gone, or could not start again, under another policy."""
-
-    job: str
-    state: str
-    queue: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyWarning:
-    """A guarantee of a policy document beyond what all nodes have together. It holds all the same: nodes come and go.
-    resource: as in a queue's figures, gpus.TYPE for a type; guaranteed, there: in its unit."""
-
-    queue: str
-    resource: str
-    guaranteed: int
-    there: int
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyView:
-    """A version of the policy document: the one in force, or an earlier one. Version 0 is what nobody set; `document`
-    is as it is written, without what is as it is anyway; `text` the same as YAML; warnings: what of it the nodes that
-    there are now are too few for."""
-
-    version: int
-    at_ms: int | None
-    by: str
-    note: str
-    document: dict[str, Any]
-    text: str
-    warnings: tuple[PolicyWarning, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyVersion:
-    """One row of the policy's history. changes: None where the version before is not kept any more."""
-
-    version: int
-    at_ms: int
-    by: str
-    note: str
-    what: str
-    changes: tuple[PolicyChange, ...] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The place of a waiting job in the order of its queue, under the policy in force and under another; from 1."""
-
-    job: str
-    queue: str
-    before: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyTrial:
-    """What another policy would change. `against`: the version that it is compared with; stranded: why it would be
-    refused unless it is forced; warnings: what of it the nodes that there are now are too few for. The rest is of the
-    next round, and empty where only the documents were compared: starts: jobs that it would start and that now would
-    wait; waits: the other way round; moved: how many waiting jobs would have another place, and places: the first of
-    them."""
-
-    against: int
-    changes: tuple[PolicyChange, ...]
-    stranded: tuple[StrandedJob, ...]
-    warnings: tuple[PolicyWarning, ...] = ()
-    starts: tuple[str, ...] = ()
-    waits: tuple[str, ...] = ()
-    moved: int = 0
-    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in;
-    gpus_foreign: how many others use, whom ganger does not place; maintenance: ids of those that it is in, or will
-    be; unready: one sentence on a node that is not ready, with what becomes of its jobs."""
+    """A node with its total and free resources.
+
+    Attributes:
+        domains: The domain of each level, outermost first.
+        pool: Its pool in the policy.
+        maintenance: Ids of the maintenances that it is, or will be, in.
+        gpus_foreign: GPUs in use outside ganger.
+        unready: One sentence on a node that is not ready, with the consequences for its jobs.
+    """
 
     name: str
     domains: dict[str, str]
@@ -378,7 +342,6 @@ class NodeRow:
     memory_free_bytes: int
     gangs: tuple[str, ...] = ()
     pool: str = ""
-    """That of the policy which it is in."""
     maintenance: tuple[str, ...] = ()
     gpus_foreign: int = 0
     unready: str = ""
@@ -386,7 +349,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRow:
-    """Maintenance that is not over: these nodes are not there from a moment until another, in Unix ms."""
+    """A maintenance that is not over: the nodes are unavailable from `from_ms` until `until_ms`, in Unix ms."""
 
     id: str
     nodes: tuple[str, ...]
@@ -398,7 +361,7 @@ class MaintenanceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRow:
-    """A secret that is kept, and when it was set. Its value is shown nowhere."""
+    """A stored secret, and when it was set. Its value is never shown."""
 
     name: str
     set_ms: int
@@ -406,7 +369,7 @@ class SecretRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """One row of the log with a sentence a person reads. `data` is the event as the log has it."""
+    """An entry of the log with a sentence for users. `data` is the event as stored."""
 
     seq: int
     at_ms: int
@@ -418,7 +381,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerView:
-    """The server itself. `health` is ok, or a sentence that says what is wrong (a full disk, a clock that jumped)."""
+    """The server. `health` is ok, or a sentence on what is wrong: a full disk, a clock that jumped."""
 
     version: str
     pid: int
@@ -434,8 +397,11 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """How a command is run beside a rank, on the server's machine: `argv`, then the generation, the rank, flags and the
-    command itself."""
+    """The command that runs another command beside a rank, on the server's machine.
+
+    Attributes:
+        argv: To be followed by the generation, the rank, flags and the command itself.
+    """
 
     job: str
     generation: int
@@ -446,8 +412,14 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSample:
-    """What a rank uses at the moment: thousandths of a processor, resident memory of all its processes. `devices` are
-    those that it has of its node; `rank` is None for processes that have none, as mpirun has."""
+    """The current resource usage of a rank.
+
+    Attributes:
+        rank: None for processes without a rank, such as mpirun.
+        devices: Its devices of the node.
+        cpu_milli: Thousandths of a CPU in use.
+        memory_bytes: Resident memory of all its processes.
+    """
 
     job: str
     queue: str
@@ -461,7 +433,7 @@ class RankSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """What is used of one device of a node at the moment, by whomever."""
+    """The current usage of one device of a node, by all processes."""
 
     node: str
     device: int
@@ -472,7 +444,7 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What is used at `at_ms`; `gpus` has those that the driver tells about. It is kept nowhere."""
+    """Resource usage at `at_ms`, which is not stored; `gpus` has the devices that the driver reports."""
 
     at_ms: int
     ranks: tuple[RankSample, ...]

@@ -1,8 +1,7 @@
-"""The figures by which simulated runs are compared: what each is called, where it is found, how it is written.
+"""Figures by which simulated runs are compared: title, path in the JSON of a run, format, and which value is best.
 
-`ganger sim compare` prints them (`cli.sim.sim_compare`), and its report shows the same
-(`simulation.report.html_report`). What they mean is said where each is worked out (`simulation.metrics.scorecard`,
-`simulation.json_output`)."""
+`ganger sim compare` prints them and its report shows the same; `simulation.metrics.scorecard` and
+`simulation.json_output` define and compute them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,64 +9,72 @@ from typing import Any, Final
 
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 
-OF: Final = ("mean", "p50", "p95", "p99")
-Told = Mapping[str, Any]
-"""As JSON has it: the answer of `sim compare`, or one of its runs."""
+STATISTICS: Final = ("mean", "p50", "p95", "p99")
+JsonObject = Mapping[str, Any]
+"""The JSON answer of `sim compare`, or one of its runs."""
 Best = Callable[[Iterable[float]], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """title: of its column; way: to it, from a run; text: how it is written; best: `min` or `max`, None where none is
-    better; begins: whether it is the first of some that belong together."""
+    """A figure of a run.
+
+    Attributes:
+        title: The heading of its column.
+        path: Its keys in the JSON of a run, joined by dots.
+        text: Formats its value.
+        best: `min` or `max`; None if no value is better than another.
+        starts_group: Whether it is the first of several related figures.
+    """
 
     title: str
-    way: str
+    path: str
     text: Callable[[float], str]
     best: Best | None = None
-    begins: bool = False
+    starts_group: bool = False
 
-    def of(self, run: Told) -> float | None:
-        """None where a run has none; figures of figures are added up."""
-        found: Any = run
-        for name in self.way.split("."):
-            found = found.get(name) if found else None
-        return sum(found.values()) if isinstance(found, dict) else found
+    def of(self, run: JsonObject) -> float | None:
+        """Return the figure of a run, None if it has none; the sum of a mapping of figures."""
+        value: Any = run
+        for key in self.path.split("."):
+            value = value.get(key) if value else None
+        return sum(value.values()) if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run, or what several came to; `counts`: its figures are compared with those of others."""
+    """A run, or a statistic of several runs; `counts`: whether its figures are compared with those of other rows."""
 
     name: str
-    run: Told
+    run: JsonObject
     counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Figures beside each other; `needs`: the one without which it says nothing."""
+    """Figures that are shown side by side; `needs`: the one without which the table is empty."""
 
     figures: tuple[Figure, ...]
     needs: Figure | None = None
 
 
-def rows_of(told: Told) -> Iterator[Row]:
-    """Each run, in order; in place of those of a policy with several seeds their mean and standard deviation."""
-    spread = {each["policy"]: each for each in told["spread"]}
-    seen: dict[str, None] = {}
-    for run in told["runs"]:
+def iter_rows(answer: JsonObject) -> Iterator[Row]:
+    """Yield each run in order; for a policy with several seeds, the mean and standard deviation of its runs instead."""
+    spreads = {spread["policy"]: spread for spread in answer["spread"]}
+    yielded: set[str] = set()
+    for run in answer["runs"]:
         policy = run["policy"]
-        if policy not in spread:
+        if policy not in spreads:
             yield Row(run["name"], run)
-        elif policy not in seen:
-            seen[policy] = None
-            yield Row(f"{policy}, mean of {spread[policy]['runs']}", spread[policy]["mean"])
-            yield Row(f"{policy}, \N{PLUS-MINUS SIGN}", spread[policy]["std"], counts=False)
+        elif policy not in yielded:
+            yielded.add(policy)
+            spread = spreads[policy]
+            yield Row(f"{policy}, mean of {spread['runs']}", spread["mean"])
+            yield Row(f"{policy}, \N{PLUS-MINUS SIGN}", spread["std"], counts=False)
 
 
-def tables_of(rows: Iterable[Row]) -> Iterator[Table]:
-    """Those that have something to say of these rows."""
+def iter_tables(rows: Iterable[Row]) -> Iterator[Table]:
+    """Yield the tables that are not empty for these rows."""
     runs = [row.run for row in rows]
     for table in TABLES:
         if table.needs is None or any(map(table.needs.of, runs)):
@@ -94,11 +101,13 @@ def _hours(gpu_time: float) -> str:
     return f"{gpu_time / DEVICE_MILLI / HOUR_MS:,.1f}"
 
 
-def _of(title: str, way: str, text: Callable[[float], str]) -> tuple[Figure, ...]:
-    """Mean and percentiles of something of which less is better; the first has the title."""
-    first, *rest = OF
-    later = (Figure(of, f"{way}.{of}", text, min) for of in rest)
-    return (Figure(f"{title} {first}", f"{way}.{first}", text, min, begins=True), *later)
+def _statistics(title: str, path: str, text: Callable[[float], str]) -> tuple[Figure, ...]:
+    """Return mean and percentiles of a figure of which less is better; the title is that of the first."""
+    first, *others = STATISTICS
+    return (
+        Figure(f"{title} {first}", f"{path}.{first}", text, min, starts_group=True),
+        *(Figure(statistic, f"{path}.{statistic}", text, min) for statistic in others),
+    )
 
 
 _N: Final = Figure("n", "scorecard.jct_ms.n", _count)
@@ -106,12 +115,12 @@ _LOST: Final = Figure("lost GPU-h", "goodput.lost", _hours, min)
 _DEADLINES: Final = Figure("deadlines", "goodput.deadlines", _count)
 _COST: Final = Figure("cost", "cost.total", _number, min)
 TABLES: Final = (
-    Table((_N, *_of("JCT", "scorecard.jct_ms", _time), *_of("wait", "scorecard.queueing_ms", _time))),
+    Table((_N, *_statistics("JCT", "scorecard.jct_ms", _time), *_statistics("wait", "scorecard.queueing_ms", _time))),
     Table(
         (
             _N,
-            *_of("slowdown 10s", "scorecard.slowdown_10s", _number),
-            *_of("slowdown 10m", "scorecard.slowdown_600s", _number),
+            *_statistics("slowdown 10s", "scorecard.slowdown_10s", _number),
+            *_statistics("slowdown 10m", "scorecard.slowdown_600s", _number),
         )
     ),
     Table(
@@ -129,7 +138,7 @@ TABLES: Final = (
     ),
     Table(
         (
-            *_of("fairness", "scorecard.finish_time_fairness", _number),
+            *_statistics("fairness", "scorecard.finish_time_fairness", _number),
             Figure("worst", "scorecard.worst_fairness", _number, min),
             Figure("over 1.05", "scorecard.unfair", _share, min),
             Figure("debt GPU-h", "scorecard.quota_debt.mean", _hours, min),
@@ -138,7 +147,7 @@ TABLES: Final = (
     ),
     Table(
         (
-            *_of("longest wait", "scorecard.starvation_ms", _time),
+            *_statistics("longest wait", "scorecard.starvation_ms", _time),
             Figure("of all", "scorecard.longest_starvation_ms", _time, min),
         )
     ),
@@ -152,7 +161,7 @@ TABLES: Final = (
             Figure("preempted/job", "scorecard.preemptions_per_job.mean", _number, min),
             Figure("migrated/job", "scorecard.migrations_per_job.mean", _number, min),
             Figure("GPU-h moved", "scorecard.moved", _hours, min),
-            Figure("cycle ms p50", "self_cost.cycle_ms.p50", _number, min, begins=True),
+            Figure("cycle ms p50", "self_cost.cycle_ms.p50", _number, min, starts_group=True),
             Figure("p99", "self_cost.cycle_ms.p99", _number, min),
         )
     ),
@@ -164,7 +173,7 @@ TABLES: Final = (
             Figure("MTTI", "goodput.mtti_ms", _time, max),
             Figure("MTTR", "goodput.recovery_ms.mean", _time, min),
             _LOST,
-            Figure("start", "goodput.lost.start", _hours, min, begins=True),
+            Figure("start", "goodput.lost.start", _hours, min, starts_group=True),
             Figure("restart", "goodput.lost.restart", _hours, min),
             Figure("checkpoint", "goodput.lost.checkpoint", _hours, min),
             Figure("rollback", "goodput.lost.rollback", _hours, min),

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from ganger.engine.service import Proposal
 from ganger.model.queue import MAX_FIGURE
-from ganger.model.views.service_views import PolicyTrial, PolicyVersion, PolicyView
+from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView
 from ganger.rest.body_types import StrictBool, StrictNumber
 from ganger.rest.etags import VersionParam
 from ganger.rest.responses import (

@@ -19,7 +19,7 @@ from ganger.engine.submit import quota_check
 from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.job import Job, array_of
+from ganger.model.job import Job, split_element_id
 from ganger.model.policy import PolicyDocument
 from ganger.simulation.from_log.recorded_days import RecordedDays, log_job_history
 from ganger.simulation.history_recorder import JobRecord
@@ -173,7 +173,7 @@ def _obstacle(days: RecordedDays, state: State, job: Job) -> str | None:
 def _submitted_id(event: e.Event) -> str | None:
     """Return the id under which the gang of an event was submitted: for an element, that of its array."""
     gang = getattr(event, "gang", None)
-    element = array_of(gang) if gang else None
+    element = split_element_id(gang) if gang else None
     return element[0] if element else gang
 
 

@@ -20,7 +20,7 @@ from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import Cause, Start, Stop
-from ganger.model.job import GangState, Job, Origin, array_of
+from ganger.model.job import GangState, Job, Origin, split_element_id
 from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.units import format_duration
 from ganger.simulation.from_log.recorded_work import RecordedWork
@@ -320,7 +320,7 @@ class _LogReader:
         for name, completed_ms in work_ms.items():
             if completed_ms is not None:
                 continue
-            element = array_of(name)
+            element = split_element_id(name)
             at_ms, gang = self._ends.get(name, (end_ms, None))
             text = f"{name} {gang.state if gang else 'had not ended'}"
             self._findings.add(Flaw.NOT_ENDED, self._submission_seqs[name], text)

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ganger import __version__
 from ganger.model.units import format_duration
-from ganger.model.views.simulation_figures import OF, Figure, Row, rows_of, tables_of
+from ganger.model.views.simulation_figures import STATISTICS, Figure, Row, iter_rows, iter_tables
 from ganger.simulation.json_output import Record
 from ganger.simulation.report import svg_charts
 from ganger.simulation.report.stylesheet import STYLE
@@ -97,8 +97,8 @@ def _cluster_text(answer: Record) -> str:
 def _add_figures(body: Element, answer: Record) -> None:
     section = _add_section(body, "Figures", FIGURES_TEXT)
     _add_range_charts(section, answer["runs"])
-    rows = list(rows_of(answer))
-    for table in tables_of(rows):
+    rows = list(iter_rows(answer))
+    for table in iter_tables(rows):
         _add_table(section, rows, table.figures)
     for run in answer["runs"]:
         for reason, count in run["unended"].items():
@@ -111,7 +111,7 @@ def _add_table(section: Element, rows: Sequence[Row], figures: Sequence[Figure])
     head = SubElement(SubElement(table, "thead"), "tr")
     SubElement(head, "th").text = "policy"
     for figure in figures:
-        SubElement(head, "th", {"class": "group"} if figure.begins else {}).text = figure.title
+        SubElement(head, "th", {"class": "group"} if figure.starts_group else {}).text = figure.title
     body = SubElement(table, "tbody")
     best_values = [_best_value(rows, figure) for figure in figures]
     for row in rows:
@@ -120,7 +120,7 @@ def _add_table(section: Element, rows: Sequence[Row], figures: Sequence[Figure])
         for figure, best_value in zip(figures, best_values, strict=True):
             value = figure.of(row.run)
             is_best = row.counts and value is not None and value == best_value
-            classes = " ".join([*["group"] * figure.begins, *["best"] * is_best])
+            classes = " ".join([*["group"] * figure.starts_group, *["best"] * is_best])
             cell = SubElement(line, "td", {"data-value": str(value), **({"class": classes} if classes else {})})
             cell.text = "-" if value is None else figure.text(value)
 
@@ -135,7 +135,7 @@ def _add_range_charts(section: Element, runs: Sequence[Record]) -> None:
         SubElement(section, "h3").text = f"{label.capitalize()} of jobs, n = {runs[0]['scorecard'][name]['n']:,}"
         legend = "From the median (bar) by p95 (square) to p99 (arrow); the mean is a diamond."
         _add_paragraph(section, legend, "soft")
-        rows = [(run["name"], {of: run["scorecard"][name][of] for of in OF}) for run in runs]
+        rows = [(run["name"], {of: run["scorecard"][name][of] for of in STATISTICS}) for run in runs]
         section.append(svg_charts.range_chart(label, rows))
 
 

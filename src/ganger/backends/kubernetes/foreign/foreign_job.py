@@ -15,7 +15,8 @@ from ganger.backends.kubernetes.foreign.node_affinity import UnsupportedAffinity
 from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.pod_requests import CPU, GPU_RESOURCES, MEMORY, PodResources, pod_request
 from ganger.kubeapi.objects import Key, Pod, Toleration
-from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resources, Retry, Role
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry, Role
+from ganger.model.placement_spec import Placement
 from ganger.model.queue import DEFAULT
 from ganger.model.terms import REQUIRED
 

@@ -15,7 +15,7 @@ from ganger.backends.kubernetes.nodes.topology_labels import Labels, domains
 from ganger.kubeapi.objects import Condition, Node
 from ganger.kubeapi.quantity import available_amount
 from ganger.model import cluster
-from ganger.model.gpu_type import gpu_type
+from ganger.model.cluster import gpu_type
 from ganger.model.policy import Level
 from ganger.model.units import MIB_BYTES
 

@@ -1,0 +1,105 @@
+"""Answers of the services about the policy document: its versions, and the effects of another one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChange:
+    """The old and the new value of one key of the policy document, as written; None: not written, "": a mapping."""
+
+    path: str
+    before: str | int | None
+    after: str | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrandedJob:
+    """A live job whose queue another policy lacks, or that could not start again under it."""
+
+    job: str
+    state: str
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyWarning:
+    """A nominal quota beyond the capacity of all nodes. It applies nevertheless: nodes come and go.
+
+    Attributes:
+        resource: As in the amounts of a queue, gpus.TYPE for a type.
+        guaranteed, there: The quota and the capacity in its unit.
+    """
+
+    queue: str
+    resource: str
+    guaranteed: int
+    there: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """A version of the policy document: the current or an earlier one. Version 0 is the default.
+
+    Attributes:
+        document: As written, without default values.
+        text: The same as YAML.
+        warnings: Quotas that the current nodes cannot satisfy.
+    """
+
+    version: int
+    at_ms: int | None
+    by: str
+    note: str
+    document: dict[str, Any]
+    text: str
+    warnings: tuple[PolicyWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """A version in the history of the policy. changes: None where the version before is no longer stored."""
+
+    version: int
+    at_ms: int
+    by: str
+    note: str
+    what: str
+    changes: tuple[PolicyChange, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The place of a pending job in the order of its queue, from 1, under the policy in force and under another."""
+
+    job: str
+    queue: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTrial:
+    """The effects of another policy. All after `warnings` concern the next cycle.
+
+    Attributes:
+        against: The version that it is compared with.
+        stranded: Jobs for which it would be refused unless forced.
+        warnings: Quotas that the current nodes cannot satisfy.
+        starts: Jobs that it would start and that otherwise stay pending; like the following, empty if only documents
+            were compared.
+        waits: Jobs that would stay pending under it and otherwise start.
+        moved: The number of pending jobs whose place changes.
+        places: The first of these places.
+    """
+
+    against: int
+    changes: tuple[PolicyChange, ...]
+    stranded: tuple[StrandedJob, ...]
+    warnings: tuple[PolicyWarning, ...] = ()
+    starts: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    moved: int = 0
+    places: tuple[Place, ...] = ()
