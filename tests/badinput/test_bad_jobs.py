@@ -1,5 +1,7 @@
-"""Jobs that can never run, as a person writes them: refused before anything starts, with what is wrong, where, and what
-to type. Every one goes through the real command line and leaves nothing behind."""
+"""Job files that can never run: rejected before anything starts, with error, position and what to type next.
+
+Each goes through the real command line and leaves nothing behind.
+"""
 
 import subprocess
 import sys
@@ -80,27 +82,27 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("repository")
     (path / "ok.py").write_text("print('ok')\n")
-    as_somebody = ("-c", "user.name=a", "-c", "user.email=a@b")
-    for words in (("init", "-q", "-b", "main"), ("add", "."), (*as_somebody, "commit", "-q", "-m", "x")):
-        subprocess.run(["git", *words], cwd=path, check=True)
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for args in (("init", "-q", "-b", "main"), ("add", "."), (*author, "commit", "-q", "-m", "x")):
+        subprocess.run(["git", *args], cwd=path, check=True)
     return path
 
 
-@pytest.mark.parametrize(("text", "says", "next"), BAD.values(), ids=BAD)
-def test_refused_before_anything_starts(yard: Yard, repository: Path, text: str, says: str, next: str) -> None:
+@pytest.mark.parametrize(("text", "expected", "next"), BAD.values(), ids=BAD)
+def test_refused_before_anything_starts(yard: Yard, repository: Path, text: str, expected: str, next: str) -> None:
     yard.put("job.yaml", text.replace("REPOSITORY", str(repository)) + "\n")
     for command in ("submit", "run"):
         if text.count("---") and command == "run":
             continue  # takes one job
-        yard.ganger(command, "-f", "job.yaml").refuses(2, says, next)
+        yard.ganger(command, "-f", "job.yaml").refuses(2, expected, next)
     if not text.count("---"):
-        yard.ganger("run", "-f", "job.yaml", "--dry-run").refuses(2, says, next)
+        yard.ganger("run", "-f", "job.yaml", "--dry-run").refuses(2, expected, next)
     assert yard.states() == {}
     assert not list(yard.home.jobs.iterdir())
 
 
-def test_what_was_right_of_them_runs(yard: Yard, repository: Path) -> None:
-    """The same files with what the errors say to type."""
+def test_the_corrected_job_runs(yard: Yard, repository: Path) -> None:
+    """The same job files with the corrections that the errors suggest."""
     text = f"""\
 run: python ok.py
 nodes: 1

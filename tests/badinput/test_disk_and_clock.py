@@ -1,4 +1,4 @@
-"""What the machine does to a server: its disk fills up, its clock is put back. Jobs run on, and nothing is lost."""
+"""A full disk and a clock that jumps: jobs keep running and nothing is lost."""
 
 import json
 import os
@@ -25,7 +25,7 @@ time.time = lambda: time.time_ns() / 1e9
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A yard whose state directory is on a small disk, and how that gets full and free again."""
+    """A yard whose state directory is on a small disk, and functions to fill and free it."""
 
     yard: Yard
     fill: Callable[[], None]
@@ -34,7 +34,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A file system of its own where this user may mount one; else a limit on the size of files, which fails alike."""
+    """Mount a small file system if permitted, otherwise limit file sizes, which fails in the same way."""
     small = tmp_path / "small"
     small.mkdir(mode=0o700)
     yard = Yard(tmp_path, small)
@@ -61,29 +61,29 @@ def _fill(path: Path) -> None:
 
 
 def _limit(yard: Yard, limits: tuple[int, int]) -> None:
-    """For the server that runs, if one does, and for what this process starts."""
+    """Limit the file size of the running server, if there is one, and of child processes."""
     for pid in [os.getpid(), *([yard.pid] if yard.home.server_file.exists() else [])]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_fills_up_and_has_room_again(disk: Disk) -> None:
+def test_full_disk_with_space_freed_later(disk: Disk) -> None:
     with worked(disk.yard) as jobs:
         disk.fill()
-        for words in (("submit", "ok.py"), ("queue", "set", "q")):
-            said = disk.yard.ganger(*words)
-            assert (said.code, said.out) == (4, ""), said
-            assert "running jobs go on" in said.err
-            assert said.err.splitlines()[-1].startswith("  next: free some space on that disk: df -h ")
+        for args in (("submit", "ok.py"), ("queue", "set", "q")):
+            result = disk.yard.ganger(*args)
+            assert (result.code, result.out) == (4, ""), result
+            assert "running jobs go on" in result.err
+            assert result.err.splitlines()[-1].startswith("  next: free some space on that disk: df -h ")
         jobs.are_safe()
         assert disk.yard.ganger("doctor").code == 1
         disk.free()
-        wait_for(lambda: disk.yard.ganger("submit", "ok.py").code == 0, "the server sees that there is room")
-        (again,) = disk.yard.states().keys() - {jobs.ended, jobs.runs}
-        disk.yard.until(again, "succeeded")
+        wait_for(lambda: disk.yard.ganger("submit", "ok.py").code == 0, "the server notices the free space")
+        (new_job,) = disk.yard.states().keys() - {jobs.ended, jobs.runs}
+        disk.yard.until(new_job, "succeeded")
     assert json.loads(disk.yard.fine("server", "status", "-o", "json"))["health"] == "ok"
 
 
-def test_a_server_on_a_full_disk_does_not_start_and_says_so(disk: Disk) -> None:
+def test_server_does_not_start_on_a_full_disk(disk: Disk) -> None:
     disk.fill()
     disk.yard.ganger("submit", "ok.py").refuses(5, "cannot ", "df -h ")
     disk.free()
@@ -96,7 +96,7 @@ def test_a_server_on_a_full_disk_does_not_start_and_says_so(disk: Disk) -> None:
 
 
 class Wall:
-    """The wall clock of everything that runs in a yard: servers, launchers, jobs, commands."""
+    """The wall clock of all processes in a yard: servers, launchers, jobs, commands."""
 
     def __init__(self, yard: Yard) -> None:
         self._file = yard.put("clock", "0")
@@ -104,13 +104,13 @@ class Wall:
         yard.environment["PYTHONPATH"] = str(yard.folder / "injected")
 
     def put(self, ms: int) -> None:
-        """So far from the true time, at once."""
+        """Set the offset from the true time, immediately."""
         draft = self._file.with_suffix(".draft")
         draft.write_text(str(ms))
         draft.replace(self._file)
 
 
-def test_a_clock_that_jumps_holds_nothing_up_and_strikes_nothing_early(tmp_path: Path) -> None:
+def test_clock_jumps_delay_nothing_and_end_nothing_early(tmp_path: Path) -> None:
     with Yard(tmp_path) as yard:
         wall = Wall(yard)
         wall.put(HOUR_MS)
@@ -126,7 +126,7 @@ def test_a_clock_that_jumps_holds_nothing_up_and_strikes_nothing_early(tmp_path:
             yard.until(meanwhile, "succeeded")
             doctor = yard.ganger("doctor")
             assert doctor.code == 1
-            assert "behind the newest event: it was put back" in doctor.out
+            assert "behind the newest event: it was set back" in doctor.out
             yard.fine("server", "stop")
             wall.put(-HOUR_MS)
             yard.fine("ls")
@@ -139,4 +139,4 @@ def test_a_clock_that_jumps_holds_nothing_up_and_strikes_nothing_early(tmp_path:
         events = json.loads(yard.fine("events", "-o", "json"))
         times = [event["at_ms"] for event in events]
         assert times == sorted(times)
-        assert times[-1] - times[0] < HOUR_MS, "time went on, and did not follow the jumps"
+        assert times[-1] - times[0] < HOUR_MS, "time continued without the jumps"

@@ -1,6 +1,6 @@
-"""A rank that speaks in the name of its launcher, and a row of the log that was forged: the server and other jobs live.
+"""A rank that impersonates its launcher, and a forged row of the log: the server and other jobs are unaffected.
 
-A rank runs under the same user as its launcher, so that it can read the token and write every file of its task.
+A rank runs as the same user as its launcher, so that it can read the token and write every file of its task.
 """
 
 import json
@@ -28,7 +28,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 
 class Forger:
-    """Somebody who has the token of a job's launcher."""
+    """A client that has the token of a job's launcher."""
 
     def __init__(self, yard: Yard, job: str) -> None:
         (self._task,) = (yard.home.jobs / job / "nodes").iterdir()
@@ -36,7 +36,7 @@ class Forger:
         self.head: dict[str, Any] = {"v": 1, "gang": job, "node": self._task.name, "generation": 1}
 
     def is_dropped_after(self, line: bytes) -> bool:
-        """Whether the server closes the connection, without an acknowledgement, after this line."""
+        """Tell if the server closes the connection after this line, without an acknowledgement."""
         with socket.socket(socket.AF_UNIX) as connection, suppress(ConnectionError):
             connection.settimeout(DEADLINE_S)
             connection.connect(str(self._socket))
@@ -48,12 +48,12 @@ class Forger:
         return True
 
 
-def test_a_forged_launcher_harms_its_own_job_alone(yard: Yard) -> None:
+def test_a_forged_launcher_only_harms_its_own_job(yard: Yard) -> None:
     with worked(yard) as jobs:
         victim = yard.fine("submit", "wait.py", "go-victim")
         yard.until(victim, "running")
         pid, forger, random = yard.pid, Forger(yard, victim), Random(SEED)
-        # First of all, since an attempt that is over takes a message about any rank, and does nothing about it.
+        # First, since an ended attempt accepts a message about any rank and ignores it.
         for wrong in ({"rank": 1}, {"at_ms": "x"}, {"exit_code": "x"}):
             line = {**forger.head, "type": "exited", "n": 1, **MESSAGES["exited"], **wrong}
             assert forger.is_dropped_after(json.dumps(line).encode()), wrong
@@ -66,13 +66,13 @@ def test_a_forged_launcher_harms_its_own_job_alone(yard: Yard) -> None:
             assert forger.is_dropped_after(line), line
         wait_for(lambda: "broke the protocol" in yard.fine("events", victim), "the attempt of the forger fails")
         assert yard.pid == pid
-        assert f"is sound: {last_event(yard)} events" in yard.ganger("doctor").out
+        assert f"is intact: {last_event(yard)} events" in yard.ganger("doctor").out
         assert yard.fine("stop", victim)
         yard.ganger("wait", victim)
     assert yard.home.server_log.read_text().count("dropped a launcher's connection") <= 3
 
 
-def test_a_forged_row_is_set_aside_and_doctor_goes_back_before_it(yard: Yard) -> None:
+def test_a_forged_row_is_skipped_and_doctor_restores_before_it(yard: Yard) -> None:
     with worked(yard):
         last = yard.fine("submit", "ok.py")  # after the job that runs, which must be there when the log goes back
         yard.until(last, "succeeded")
@@ -91,13 +91,13 @@ def test_a_forged_row_is_set_aside_and_doctor_goes_back_before_it(yard: Yard) ->
         assert f"events of the log were set aside, from event {seq}" in yard.fine("server", "status")
         assert f"{seq}" in yard.fine("events", last)
         refused = yard.ganger("doctor", "--restore-to", str(seq - 1))
-        assert (refused.code, "another server runs" in refused.err) == (5, True), refused
+        assert (refused.code, "another server is running" in refused.err) == (5, True), refused
         yard.fine("server", "stop")
         restored = yard.ganger("doctor", "--restore-to", str(seq - 1))
-        assert f"the log ends with event {seq - 1} now" in restored.err, restored
-        assert f"is sound: {seq - 1} events" in restored.out
-        (kept,) = yard.home.path.glob("ganger.db.before-restore-*")
-        assert last_event_of(kept) > seq
+        assert f"restored the log to event {seq - 1}" in restored.err, restored
+        assert f"is intact: {seq - 1} events" in restored.out
+        (backup,) = yard.home.path.glob("ganger.db.before-restore-*")
+        assert last_event_of(backup) > seq
         yard.fine("ls")
         yard.until(last, "succeeded")
 

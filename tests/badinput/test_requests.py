@@ -1,6 +1,6 @@
-"""Requests that must be refused: what is wrong, why, and what to type, with the exit code of docs/reference/cli.md.
+"""Requests that must be refused: error, reason, what to type next, and the exit code of docs/reference/cli.md.
 
-One server for all of them. After each there is no job more and none less, and the one that runs has not noticed.
+One server for all of them. After each the jobs are the same, and the running one has not noticed.
 """
 
 import shlex
@@ -15,17 +15,17 @@ from tests.badinput.yard import Worked, Yard, worked
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A command, and how it is refused. `job` is the text of the file job.yaml."""
+    """A command, and how it is refused. `job` is the content of job.yaml."""
 
-    words: str
-    says: str
+    command: str
+    expected: str
     next: str
     code: int = 2
     job: str = ""
 
 
 RUN = "\nrun: [python, ok.py]\n"
-CHAIN = "queues:\n  q0: {}\n" + "".join(f"  q{at + 1}: {{parent: q{at}}}\n" for at in range(3_000))
+CHAIN = "queues:\n  q0: {}\n" + "".join(f"  q{index + 1}: {{parent: q{index}}}\n" for index in range(3_000))
 FROM_FILE = "submit -f job.yaml"
 ROWS = {
     "unknown field": Row(FROM_FILE, "job.yaml:2:1: node is not a key", "--dry-run", job=f"name: a\nnode: 2{RUN}"),
@@ -58,7 +58,7 @@ ROWS = {
     "directory is a file": Row("submit --code ok.py ok.py", "ok.py is not a directory", "ls -ld "),
     "unreadable directory": Row("submit --code secret ok.py", "secret cannot be read: Permission denied", "ls -ld "),
     "unreadable file in it": Row("submit --code half -- python -V", "half.py: Permission denied", ".gangerignore"),
-    "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is not a directory", "ls -ld "),
+    "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is something else", "ls -ld "),
     "checkpoints where nobody writes": Row("submit --checkpoint secret/a ok.py", "permission denied", "ls -ld "),
     "no such job": Row("get none", "there is no job none", "ganger ls", 3),
     "no such attempt": Row("logs wait --attempt 99", "has had one attempt, and no attempt 99", "ganger get wait-", 3),
@@ -68,14 +68,20 @@ ROWS = {
     "quota below 0": Row("queue set zero --gpus=-1", "-1", "ganger queue set --help"),
     "queue under itself": Row("queue set zero --parent zero", "zero", "ganger queue"),
     "queue that all need": Row("queue delete default", "default is always there", "ganger queue set default --help", 4),
-    "topology for a server that runs": Row("server start --topology topology.yaml", "runs already", "server stop", 4),
+    "topology for a server that runs": Row(
+        "server start --topology topology.yaml", "is already running", "server stop", 4
+    ),
     "root below another": Row("queue set root --parent one", "root is above all queues", "ganger queue"),
     "no digit": Row("queue set zero --gpus \N{SUPERSCRIPT TWO}", "is not a whole number", "ganger queue set --help"),
     "more node-hours than there are": Row("queue set one --max-node-hours 1e308", "no", "ganger queue set --help"),
-    "maintenance without end": Row("node maintain n1 --from now --for 99999999d", "at most", "node maintain --help"),
+    "maintenance without end": Row(
+        "node maintain n1 --from now --for 99999999d", "must end within", "node maintain --help"
+    ),
     "empty name": Row("explain ''", "'' is nothing's name", "ganger ls", 3),
     "path for a name": Row("explain ../../etc", "'../../etc' is nothing's name", "ganger ls", 3),
-    "job file without end": Row("submit -f /dev/zero", "/dev/zero is longer than 1 MiB: is it a job", "ganger init"),
+    "job file without end": Row(
+        "submit -f /dev/zero", "/dev/zero is longer than 1 MiB, which is too long for a job", "ganger init"
+    ),
     "policy without end": Row("policy diff /dev/zero", "/dev/zero is longer than 1 MiB", "ganger policy > "),
     "empty policy": Row("policy apply job.yaml", "job.yaml:1:1: the file is empty: what holds", "ganger policy diff"),
     "chain of queues": Row("policy apply job.yaml", "at most 32 levels below root", "ganger policy diff", job=CHAIN),
@@ -85,7 +91,7 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
-    """A server with jobs, queues that allow little, and files that nobody may read."""
+    """Start a server with jobs, queues with low limits, and unreadable files."""
     with Yard(tmp_path_factory.mktemp("requests")) as yard:
         yard.fine("server", "start", "--topology", "topology.yaml")
         yard.fine("queue", "set", "zero", "--gpus", "0", "--borrow-gpus", "0")
@@ -101,29 +107,29 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
-def test_a_bad_request_is_refused_and_nothing_is_lost(row: Row, jobs: Worked) -> None:
+def test_bad_requests_are_refused_and_lose_nothing(row: Row, jobs: Worked) -> None:
     jobs.yard.put("job.yaml", row.job)
-    jobs.yard.ganger(*shlex.split(row.words)).refuses(row.code, row.says, row.next)
+    jobs.yard.ganger(*shlex.split(row.command)).refuses(row.code, row.expected, row.next)
     jobs.are_safe()
 
 
 def test_a_stopped_job_is_not_stopped_again(jobs: Worked) -> None:
-    said = jobs.yard.ganger("stop", jobs.ended)
-    assert said.code == 4
-    assert "has ended" in said.err or "succeeded" in said.err
+    result = jobs.yard.ganger("stop", jobs.ended)
+    assert result.code == 4
+    assert "has ended" in result.err or "succeeded" in result.err
     jobs.are_safe()
 
 
 def test_a_job_that_runs_is_not_deleted(jobs: Worked) -> None:
-    said = jobs.yard.ganger("delete", jobs.runs)
-    assert said.code == 4
-    assert f"ganger stop {jobs.runs}" in said.err
+    result = jobs.yard.ganger("delete", jobs.runs)
+    assert result.code == 4
+    assert f"ganger stop {jobs.runs}" in result.err
     jobs.are_safe()
 
 
-def test_a_shell_in_a_directory_that_is_gone(jobs: Worked) -> None:
-    gone = Path(jobs.yard.folder / "gone")
-    gone.mkdir()
-    line = f"cd {gone} && rmdir {gone} && ganger submit -- true"
-    jobs.yard.type("/bin/sh", "-c", line).refuses(2, "this shell stands in a directory that is not there", "cd")
+def test_deleted_working_directory(jobs: Worked) -> None:
+    directory = Path(jobs.yard.folder / "gone")
+    directory.mkdir()
+    line = f"cd {directory} && rmdir {directory} && ganger submit -- true"
+    jobs.yard.type("/bin/sh", "-c", line).refuses(2, "the working directory of this shell does not exist", "cd")
     jobs.are_safe()

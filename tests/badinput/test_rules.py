@@ -1,5 +1,4 @@
-"""A job whose node breaks: its rule moves it away, and everybody is told which rule it was; through the real command
-line."""
+"""A job on a broken node: its rule moves it away, and all commands show which rule; through the command line."""
 
 import json
 from collections.abc import Iterator
@@ -37,19 +36,19 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
         yield yard
 
 
-def test_it_moves_away_from_a_node_that_breaks(yard: Yard) -> None:
+def test_job_moves_away_from_a_broken_node(yard: Yard) -> None:
     job = yard.fine("submit", "-f", "job.yaml")
     wait_for(lambda: "all is well" in yard.fine("logs", job), "the second attempt writes")
     row = json.loads(yard.fine("get", job, "-o", "json"))
     assert [attempt["nodes"] for attempt in row["attempts"]] == [["n1"], ["n2"]]
-    said = (
+    sentence = (
         f"rank 0 on n1 exited with code 1 after it {WROTE}; a fault of the machine, not of the program; retry.rules[0] "
     )
-    said += f"says exclude_node: rank 0 on n1 {WROTE}"
-    assert row["attempts"][0]["sentence"] == said
-    assert said in yard.fine("events", job)
+    sentence += f"says exclude_node: rank 0 on n1 {WROTE}"
+    assert row["attempts"][0]["sentence"] == sentence
+    assert sentence in yard.fine("events", job)
     assert "n1 is excluded by retry.rules[0]" in yard.fine("explain", job)
-    # What was found is in the log of events: without a line of the job's own log the server comes to the same.
+    # The match is in the event log: the server decides the same without the job's own log.
     for log in yard.home.jobs.glob(f"{job}/nodes/*/1/*.log"):
         log.unlink()
     yard.fine("server", "stop")
@@ -59,20 +58,20 @@ def test_it_moves_away_from_a_node_that_breaks(yard: Yard) -> None:
     assert yard.ganger("wait", job).code == 0
 
 
-def test_it_waits_when_no_other_node_can_hold_it(yard: Yard) -> None:
+def test_job_is_pending_without_another_node(yard: Yard) -> None:
     yard.fine("node", "cordon", "n2")
     job = yard.fine("submit", "-f", "job.yaml")
     wait_for(lambda: "retry.rules exclude n1" in yard.fine("explain", job), "it waits without n1")
-    told = json.loads(yard.fine("explain", job, "-o", "json"))
-    assert told["reason"]["code"] == "excluded"
-    assert f"ganger clone {job}" in told["reason"]["remedy"]
+    explanation = json.loads(yard.fine("explain", job, "-o", "json"))
+    assert explanation["reason"]["code"] == "excluded"
+    assert f"ganger clone {job}" in explanation["reason"]["remedy"]
     yard.fine("node", "uncordon", "n2")
     yard.put("go", "")
     assert yard.ganger("wait", job).code == 0
 
 
 @pytest.mark.parametrize(
-    ("rule", "says"),
+    ("rule", "expected"),
     [
         ('{log: "(?=ECC)", do: fail}', "no look-around"),
         ('{log: "ECC(", do: fail}', "is not a regular expression"),
@@ -81,7 +80,7 @@ def test_it_waits_when_no_other_node_can_hold_it(yard: Yard) -> None:
         ("{do: fail}", "it fits everything: write log, cause or both"),
     ],
 )
-def test_what_is_no_rule(yard: Yard, rule: str, says: str) -> None:
+def test_invalid_rule(yard: Yard, rule: str, expected: str) -> None:
     yard.put("bad.yaml", f"run: 'true'\nretry:\n  rules: [{rule}]\n")
-    yard.ganger("submit", "-f", "bad.yaml").refuses(2, says, "")
+    yard.ganger("submit", "-f", "bad.yaml").refuses(2, expected, "")
     assert "bad.yaml:3:" in yard.ganger("submit", "-f", "bad.yaml").err

@@ -1,5 +1,4 @@
-"""Values of secrets are where they belong and nowhere else: not in the database, the logs, the answers or the process
-list, whatever a job does with them."""
+"""Secret values are only where they belong: not in the database, logs, answers or the process list."""
 
 import http.client
 import json
@@ -83,7 +82,7 @@ def keep(yard: Yard, name: str, value: str) -> subprocess.CompletedProcess[str]:
 
 
 def files_with(folder: Path, secrets: tuple[str, ...]) -> set[str]:
-    """Every file under a folder that has one of the values in it, whole or but for its beginning."""
+    """Return every file under a folder that contains one of the values, whole or without its beginning."""
     parts = [part.encode() for secret in secrets for part in (secret, secret[6:])]
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return {str(path.relative_to(folder)) for path in files if any(part in path.read_bytes() for part in parts)}
@@ -94,24 +93,24 @@ def command_lines() -> str:
 
 
 @contextmanager
-def sampled() -> Iterator[list[str]]:
-    """The command line of every process there is, again and again."""
-    seen: list[str] = []
-    over = threading.Event()
+def sample_command_lines() -> Iterator[list[str]]:
+    """Sample the command lines of all processes repeatedly."""
+    samples: list[str] = []
+    is_over = threading.Event()
 
-    def look() -> None:
-        while not over.wait(0.05):
-            seen.append(command_lines())
+    def sample() -> None:
+        while not is_over.wait(0.05):
+            samples.append(command_lines())
 
-    looking = threading.Thread(target=look)
-    looking.start()
-    yield seen
-    over.set()
-    looking.join()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    yield samples
+    is_over.set()
+    sampler.join()
 
 
 class OverSocket(http.client.HTTPConnection):
-    """HTTP to the server's own socket, as curl would speak it."""
+    """HTTP on the server's own socket, as curl would speak it."""
 
     def __init__(self, yard: Yard) -> None:
         super().__init__("ganger", timeout=DEADLINE_S)
@@ -123,7 +122,7 @@ class OverSocket(http.client.HTTPConnection):
 
 
 def answers(yard: Yard, job: str) -> dict[str, str]:
-    """What every address that can be read answers, but for the stream that has no end, of a job and of none."""
+    """Return the answers of every readable address except endless streams, for an existing and an unknown job."""
 
     def get(path: str) -> str:
         connection = OverSocket(yard)
@@ -134,19 +133,19 @@ def answers(yard: Yard, job: str) -> dict[str, str]:
 
     paths = json.loads(get("/api/v1/openapi.json"))["paths"]
     readable = [path for path, verbs in paths.items() if "get" in verbs and not path.endswith("/stream")]
-    asked = [path.replace("{id}", name).replace("{name}", "none") for path in readable for name in (job, "none")]
-    return {path: get(path) for path in asked}
+    targets = [path.replace("{id}", name).replace("{name}", "none") for path in readable for name in (job, "none")]
+    return {path: get(path) for path in targets}
 
 
-def test_no_value_is_where_it_does_not_belong(yard: Yard) -> None:
-    said = [str(keep(yard, "KEPT", KEPT))]
+def test_secret_values_do_not_leak(yard: Yard) -> None:
+    outputs = [str(keep(yard, "KEPT", KEPT))]
     yard.environment |= {"SENT": SENT, "ROLES": SENT_TO_ROLE}
-    said += [str(yard.ganger("run", "-f", "job.yaml", "--dry-run", *more)) for more in ((), ("-o", "json"))]
+    outputs += [str(yard.ganger("run", "-f", "job.yaml", "--dry-run", *options)) for options in ((), ("-o", "json"))]
     job = yard.fine("submit", "-f", "job.yaml")
     yard.until(job, "running")
-    listed = ""
+    command_list = ""
     while not (yard.folder / "told").exists():
-        listed += command_lines()
+        command_list += command_lines()
     assert json.loads((yard.folder / "told").read_text()) == [len(secret) for secret in SECRETS]
     yard.put("go", "")
     yard.ganger("wait", job)
@@ -154,69 +153,71 @@ def test_no_value_is_where_it_does_not_belong(yard: Yard) -> None:
     assert yard.attempt(job) == 2
     logs = yard.fine("logs", job, "--all") if "--all" in yard.fine("logs", "--help") else yard.fine("logs", job)
     assert "a line with *** in it" in logs
-    words = (("get", job), ("get", job, "-o", "json"), ("ls", "-o", "json"), ("events", job), ("explain", job))
-    said += [logs, listed, *(str(yard.ganger(*each)) for each in words), str(yard.ganger("secret"))]
+    commands = (("get", job), ("get", job, "-o", "json"), ("ls", "-o", "json"), ("events", job), ("explain", job))
+    outputs += [logs, command_list, *(str(yard.ganger(*command)) for command in commands), str(yard.ganger("secret"))]
     (yard.folder / "told").unlink()
-    assert [secret for secret in SECRETS for text in said if secret in text] == []
-    own = {"home/secrets/KEPT", f"home/jobs/{job}/secrets.json"}
-    assert files_with(yard.folder, SECRETS) == own
-    assert {oct((yard.folder / path).stat().st_mode & 0o777) for path in own} == {"0o600"}
+    assert [secret for secret in SECRETS for text in outputs if secret in text] == []
+    secret_files = {"home/secrets/KEPT", f"home/jobs/{job}/secrets.json"}
+    assert files_with(yard.folder, SECRETS) == secret_files
+    assert {oct((yard.folder / path).stat().st_mode & 0o777) for path in secret_files} == {"0o600"}
 
 
-def test_an_error_beside_a_secret_does_not_tell_it(yard: Yard) -> None:
+def test_errors_do_not_leak_secret_values(yard: Yard) -> None:
     yard.environment |= {"SENT": SENT, "ROLES": SENT_TO_ROLE}
     yard.ganger("submit", "-f", "job.yaml").refuses(2, "the secret KEPT is not set", "ganger secret set KEPT")
     keep(yard, "KEPT", KEPT)
-    said = [str(yard.ganger("submit", "-f", "job.yaml", *more)) for more in (("--queue", "none"), ("--gpu", "99"))]
-    said += [str(keep(yard, name, KEPT)) for name in ("a-b", "GANGER_X")]
+    outputs = [
+        str(yard.ganger("submit", "-f", "job.yaml", *options)) for options in (("--queue", "none"), ("--gpu", "99"))
+    ]
+    outputs += [str(keep(yard, name, KEPT)) for name in ("a-b", "GANGER_X")]
     yard.environment["SENT"] = SENT * 5_000
-    said.append(str(yard.ganger("submit", "-f", "job.yaml")))
-    assert [secret for secret in SECRETS for text in said if secret in text] == []
+    outputs.append(str(yard.ganger("submit", "-f", "job.yaml")))
+    assert [secret for secret in SECRETS for text in outputs if secret in text] == []
     assert files_with(yard.folder, SECRETS) == {"home/secrets/KEPT"}
 
 
-def test_a_value_of_the_shell_goes_before_one_that_is_kept_and_is_gone_with_the_job(yard: Yard) -> None:
+def test_a_shell_value_overrides_a_stored_one_and_is_deleted_with_the_job(yard: Yard) -> None:
     keep(yard, "TOKEN", KEPT)
-    look = f"import os; raise SystemExit(os.environ['TOKEN'] != {SENT[:4]!r} + {SENT[4:]!r})"
-    assert yard.ganger("run", "--secret", "TOKEN", "--", "python", "-c", look).code == 1
+    code = f"import os; raise SystemExit(os.environ['TOKEN'] != {SENT[:4]!r} + {SENT[4:]!r})"
+    assert yard.ganger("run", "--secret", "TOKEN", "--", "python", "-c", code).code == 1
     yard.environment["TOKEN"] = SENT
-    job = yard.fine("submit", "--secret", "TOKEN", "--", "python", "-c", look)
+    job = yard.fine("submit", "--secret", "TOKEN", "--", "python", "-c", code)
     assert yard.ganger("wait", job).code == 0
     yard.fine("delete", job)
-    # Files go behind the answer, as soon as the last process of the job has written its last words.
+    # Files are deleted after the answer, as soon as the last process of the job has ended.
     wait_for(lambda: not (yard.home.jobs / job).exists(), "the job's files are gone")
-    assert yard.fine("secret", "delete", "TOKEN") == "TOKEN is forgotten"
+    assert yard.fine("secret", "delete", "TOKEN") == "deleted TOKEN"
     assert list((yard.home.path / "secrets").iterdir()) == []
 
 
-def test_a_gang_of_mpi_that_fails_and_outlives_its_server_tells_none(yard: Yard) -> None:
+def test_a_failing_mpi_gang_does_not_leak_secret_values(yard: Yard) -> None:
     python = python_with("mpi")
     yard.fine("server", "start", "--topology", "topology.yaml")
     keep(yard, "KEPT", KEPT)
     yard.environment |= {"SENT": SENT}
     yard.put("tell.py", TELL_ALL)
     yard.put("job.yaml", JOB_OF_ALL.format(python=python))
-    with sampled() as listed:
+    with sample_command_lines() as command_list:
         job = yard.fine("submit", "-f", "job.yaml")
         wait_for(
             lambda: yard.attempt(job) == 2 and yard.fine("logs", job).count(" has ") == 4, "all of attempt 2 write"
         )
         yard.fine("server", "stop")
         yard.fine("server", "start")
-        said = answers(yard, job)
-        words = (
+        outputs = answers(yard, job)
+        commands = (
             *(("get", job), ("explain", job), ("events", job), ("events",), ("ls", "--all"), ("top", "-o", "json")),
             *(("logs", job, "--rank", "all", "--attempt", "1"), ("logs", job, "--rank", "all"), ("secret",)),
             *(("get", job, "-o", "json"), ("events", job, "-o", "json"), ("clone", job, "--dry-run")),
             ("exec", job, "--", "sh", "-c", "env; set -x; : $KEPT $SENT; exit 3"),
         )
-        said |= {" ".join(each): str(yard.ganger(*each)) for each in words}
+        outputs |= {" ".join(command): str(yard.ganger(*command)) for command in commands}
         yard.put("go", "")
         assert yard.ganger("wait", job).code == 0
-    said["/proc/*/cmdline"] = "\n".join(listed)
-    assert "prte" in said["/proc/*/cmdline"]
-    assert "tell.py" in said["/proc/*/cmdline"]
-    assert "cannot use *** ***" in said[f"get {job}"]
-    assert [(where, secret) for secret in (KEPT, SENT) for where, text in said.items() if secret in text] == []
-    own = {"home/secrets/KEPT", f"home/jobs/{job}/secrets.json"}
-    assert files_with(yard.folder, (KEPT, SENT)) == own
+    outputs["/proc/*/cmdline"] = "\n".join(command_list)
+    assert "prte" in outputs["/proc/*/cmdline"]
+    assert "tell.py" in outputs["/proc/*/cmdline"]
+    assert "cannot use *** ***" in outputs[f"get {job}"]
+    assert [(source, secret) for secret in (KEPT, SENT) for source, text in outputs.items() if secret in text] == []
+    secret_files = {"home/secrets/KEPT", f"home/jobs/{job}/secrets.json"}
+    assert files_with(yard.folder, (KEPT, SENT)) == secret_files

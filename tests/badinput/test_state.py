@@ -1,6 +1,6 @@
-"""A state directory that cannot be used, or that something is wrong with: the server does not start and says why.
+"""Unusable or damaged state directories: the server does not start and reports why.
 
-Beside it a job runs that an earlier server started. After what `next` says was done, it is found again, and finishes.
+Meanwhile a job runs that an earlier server started. After the suggested repair it is adopted, and finishes.
 """
 
 import json
@@ -20,10 +20,10 @@ LS = (GANGER, "ls")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that is wrong while `happens` is open, and repaired afterwards; what a command then says."""
+    """A fault that is present while `happens` is open, and the error of a command."""
 
     happens: Callable[[Yard], AbstractContextManager[None]]
-    says: str
+    expected: str
     next: str
     command: tuple[str, ...] = LS
     code: int = 5
@@ -31,7 +31,7 @@ class Trouble:
 
 @contextmanager
 def another_listens(yard: Yard, name: str) -> Iterator[None]:
-    """Some other program has the socket, and never answers."""
+    """Let another program have the socket, which never answers."""
     path = yard.home.path / name
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -42,7 +42,7 @@ def another_listens(yard: Yard, name: str) -> Iterator[None]:
 
 @contextmanager
 def file_in_the_way(yard: Yard) -> Iterator[None]:
-    """A file where the socket belongs."""
+    """Put a file at the path of the socket."""
     path = yard.home.path / "server.sock"
     path.write_text("mine")
     yield
@@ -52,7 +52,7 @@ def file_in_the_way(yard: Yard) -> Iterator[None]:
 
 @contextmanager
 def overwritten(yard: Yard, content: bytes) -> Iterator[None]:
-    """The database's beginning is something else. It is left as it is, byte for byte."""
+    """Overwrite the beginning of the database. The server must leave it as it is, byte for byte."""
     database = yard.home.database
     good = database.read_bytes()
     broken = content + good[len(content) :]
@@ -64,7 +64,7 @@ def overwritten(yard: Yard, content: bytes) -> Iterator[None]:
 
 @contextmanager
 def topology(yard: Yard, text: str) -> Iterator[None]:
-    """A file for --topology; the one that was in use stays in use."""
+    """Write a file for --topology; the one in use must stay in use."""
     yard.put("bad.yaml", text)
     before = yard.home.topology.read_bytes()
     yield
@@ -73,7 +73,7 @@ def topology(yard: Yard, text: str) -> Iterator[None]:
 
 @contextmanager
 def closed(yard: Yard, mode: int) -> Iterator[None]:
-    """The state directory has another mode."""
+    """Give the state directory another mode."""
     yard.home.path.chmod(mode)
     yield
     yard.home.path.chmod(0o700)
@@ -104,7 +104,7 @@ TROUBLES = {
         START,
     ),
     "topology of a wrong type": Trouble(
-        lambda yard: topology(yard, "nodes: [{name: n1, gpus: many}]\n"), "gpus must be a whole number", "4", START
+        lambda yard: topology(yard, "nodes: [{name: n1, gpus: many}]\n"), "gpus must be an integer", "4", START
     ),
     "no such topology": Trouble(
         lambda yard: topology(yard, ""), "does not exist", "--help", (*START[:-1], "none.yaml"), code=2
@@ -119,7 +119,7 @@ TROUBLES = {
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
-    """Jobs in a yard with a topology."""
+    """Run jobs in a yard with a topology."""
     with Yard(tmp_path_factory.mktemp("state")) as yard:
         yard.fine("server", "start", "--topology", "topology.yaml")
         with worked(yard) as jobs:
@@ -127,27 +127,27 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES.keys())
-def test_a_server_that_cannot_start_says_why_and_nothing_is_lost(trouble: Trouble, jobs: Worked) -> None:
+def test_a_server_that_cannot_start_reports_why_and_loses_nothing(trouble: Trouble, jobs: Worked) -> None:
     yard = jobs.yard
     yard.fine("server", "stop")
     with trouble.happens(yard):
-        yard.type(*trouble.command).refuses(trouble.code, trouble.says, trouble.next)
+        yard.type(*trouble.command).refuses(trouble.code, trouble.expected, trouble.next)
     assert [node["name"] for node in json.loads(yard.fine("node", "-o", "json"))] == ["n1", "n2"]
     jobs.are_safe()
 
 
-def test_a_second_server_names_the_first_and_leaves(jobs: Worked) -> None:
+def test_a_second_server_names_the_first_and_exits(jobs: Worked) -> None:
     jobs.yard.fine("ls")
     first = jobs.yard.pid
-    said = jobs.yard.type(*SERVE, "--home", str(jobs.yard.home.path))
-    assert said.code == 5
-    assert f"another server runs for {jobs.yard.home.path}: pid {first}" in said.err
-    assert "next: ganger server status" in said.err
+    result = jobs.yard.type(*SERVE, "--home", str(jobs.yard.home.path))
+    assert result.code == 5
+    assert f"another server is running for {jobs.yard.home.path}: pid {first}" in result.err
+    assert "next: ganger server status" in result.err
     assert jobs.yard.pid == first
     jobs.are_safe()
 
 
-def test_many_who_start_one_at_once_get_the_same(jobs: Worked) -> None:
+def test_concurrent_starts_yield_one_server(jobs: Worked) -> None:
     yard = jobs.yard
     yard.fine("ls")
     yard.fine("server", "stop")
@@ -157,7 +157,7 @@ def test_many_who_start_one_at_once_get_the_same(jobs: Worked) -> None:
     jobs.are_safe()
 
 
-def test_a_topology_without_end(tmp_path: Path) -> None:
+def test_endless_topology_file(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
     yard.ganger("server", "start", "--topology", "/dev/zero").refuses(2, "longer than 16 MiB", "another file")
     assert not yard.home.topology.exists()
@@ -171,15 +171,15 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("home", "says"), UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_a_state_directory_that_cannot_be(home: str, says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("home", "expected"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_unusable_state_directory(home: str, expected: str, tmp_path: Path) -> None:
     yard = Yard(tmp_path, tmp_path / home)
     (tmp_path / "locked").mkdir(mode=0o500)
-    for words in (("ls",), ("submit", "ok.py"), ("server", "start", "--topology", "topology.yaml")):
-        yard.ganger(*words).refuses(5, says, "set GANGER_HOME to a directory of yours")
+    for args in (("ls",), ("submit", "ok.py"), ("server", "start", "--topology", "topology.yaml")):
+        yard.ganger(*args).refuses(5, expected, "set GANGER_HOME to a directory of yours")
     doctor = yard.ganger("doctor")
     assert doctor.code == 1
-    assert f"FAULT  home      {yard.home.path} is not " in doctor.out
+    assert f"FAULT  home      {yard.home.path} " in doctor.out
     assert "next: set GANGER_HOME to a directory of yours" in doctor.out
     (tmp_path / "locked").rmdir()
     assert (tmp_path / "ok.py").read_text() == "print('ok')\n"

@@ -1,7 +1,6 @@
-"""A state directory, a directory to work in, and the command line as a person types it: `ganger` in a process of its
-own, and the server that it starts.
+"""A state directory, a working directory, and the command line of a user: `ganger` and its server as processes.
 
-Nobody here may read what its mode forbids, root neither: it gives that right up, as an ordinary user has never had it.
+No process may read what file modes forbid, not even as root: it drops that capability, as an ordinary user would be.
 """
 
 import ctypes
@@ -36,22 +35,22 @@ print("went", flush=True)
 
 _LIBC = ctypes.CDLL(None)
 _DROP_FROM_BOUNDING_SET = 24  # PR_CAPBSET_DROP of prctl(2)
-_PASS_OVER_MODES = (1, 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of capabilities(7)
+_MODE_OVERRIDES = (1, 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of capabilities(7)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """How a command ended, and what it wrote."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
     def refuses(self, code: int, says: str, next: str) -> None:
-        """Check that it says what and why, and what to type next, and ends as documented."""
+        """Check that the error has the message and the next command, and the documented exit code."""
         assert (self.code, self.out) == (code, ""), self
-        what, *_, remedy = self.err.splitlines()
-        assert what.startswith("error: "), self
+        error, *_, remedy = self.err.splitlines()
+        assert error.startswith("error: "), self
         assert says in self.err, self
         assert remedy.startswith("  next: "), self
         assert next in remedy, self
@@ -59,7 +58,7 @@ class Said:
 
 
 class Yard:
-    """Where one user works. `folder` must be there; the state directory is in it, or elsewhere."""
+    """The working directory of one user. `folder` must exist; the state directory is inside it, or elsewhere."""
 
     def __init__(self, folder: Path, home: Path | None = None) -> None:
         self.folder = folder
@@ -76,39 +75,39 @@ class Yard:
         self.put("topology.yaml", TOPOLOGY)
 
     def put(self, name: str, text: str) -> Path:
-        """A file in the folder."""
+        """Write a file in the folder."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         return path
 
-    def type(self, *words: str) -> Said:
+    def type(self, *argv: str) -> CommandResult:
         """Run a command in the folder."""
-        done = subprocess.run(
-            words,
+        process = subprocess.run(
+            argv,
             env=self.environment,
             cwd=self.folder,
-            preexec_fn=_be_nobody_special,
+            preexec_fn=_drop_capabilities,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
             check=False,
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(process.returncode, process.stdout, process.stderr)
 
-    def ganger(self, *words: str) -> Said:
-        """Type `ganger` and these words."""
-        return self.type(GANGER, *words)
+    def ganger(self, *args: str) -> CommandResult:
+        """Run `ganger` with these arguments."""
+        return self.type(GANGER, *args)
 
-    def fine(self, *words: str) -> str:
-        """Type `ganger` and these words, which work; gives what they print."""
-        said = self.ganger(*words)
-        assert said.code == 0, said
-        return said.out.strip()
+    def fine(self, *args: str) -> str:
+        """Run `ganger` with these arguments successfully, and return its output."""
+        result = self.ganger(*args)
+        assert result.code == 0, result
+        return result.out.strip()
 
     def states(self) -> dict[str, str]:
-        """State of every job that is listed."""
+        """Return the state of every listed job."""
         return {row["id"]: row["state"] for row in self.client.connect(start=False).jobs(all=True, limit=100)["items"]}
 
     def until(self, job: str, state: str) -> None:
@@ -116,19 +115,19 @@ class Yard:
         wait_for(lambda: self.client.connect(start=False).job(job)["row"]["state"] == state, f"{job} is {state}")
 
     def attempt(self, job: str) -> int:
-        """Which attempt a job is at, or ended at."""
+        """Return the current or last attempt of a job."""
         return int(self.client.connect(start=False).job(job)["row"]["generation"])
 
     @property
     def pid(self) -> int:
-        """Of the server that runs."""
+        """The pid of the running server."""
         return int(json.loads(self.home.server_file.read_text())["pid"])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop what runs, and the server, however a test has ended."""
+        """Stop running jobs and the server, however the test ended."""
         self.fine("ls")
         for job, state in self.states().items():
             if state not in ("succeeded", "failed", "stopped"):
@@ -141,7 +140,7 @@ class Yard:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """Two jobs that must not be lost: one has ended, one runs until it is let go."""
+    """Two jobs that must not be lost: one has ended, one runs until it is released."""
 
     yard: Yard
     ended: str
@@ -149,14 +148,14 @@ class Worked:
     attempt: int
 
     def are_safe(self) -> None:
-        """Both are listed as they were, and nothing else is."""
+        """Check that both jobs are listed with their states, and no other job."""
         assert self.yard.states() == {self.ended: "succeeded", self.runs: "running"}
 
     def finish(self) -> None:
-        """Let the one that runs go: it finishes at the attempt it was at, with all that it wrote."""
+        """Release the running job: it finishes in the same attempt, with all its output."""
         self.yard.put(f"go-{self.ended}", "")
-        said = self.yard.ganger("wait", self.runs)
-        assert said.code == 0, said
+        result = self.yard.ganger("wait", self.runs)
+        assert result.code == 0, result
         assert self.yard.fine("logs", self.runs).split() == ["waits", "went"]
         assert self.yard.attempt(self.runs) == self.attempt, self.yard.fine("events", self.runs)
         assert self.yard.states()[self.ended] == "succeeded"
@@ -164,7 +163,7 @@ class Worked:
 
 @contextmanager
 def worked(yard: Yard) -> Iterator[Worked]:
-    """Jobs in the yard while something bad happens. Afterwards the running one finishes as if nothing had."""
+    """Run two jobs while something bad happens; afterwards the running one finishes as if nothing had happened."""
     ended = yard.fine("submit", "ok.py")
     runs = yard.fine("submit", "wait.py", f"go-{ended}")
     yard.until(ended, "succeeded")
@@ -175,17 +174,17 @@ def worked(yard: Yard) -> Iterator[Worked]:
     jobs.finish()
 
 
-def wait_for(holds: Callable[[], object], what: str) -> None:
-    """Wait for a condition; fail with its name if it does not come."""
+def wait_for(condition: Callable[[], object], description: str) -> None:
+    """Wait for a condition; fail with its description on time-out."""
     until_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < until_s, f"never: {what}"
+    while not condition():
+        assert time.monotonic() < until_s, f"never: {description}"
         time.sleep(0.05)
 
 
-def _be_nobody_special() -> None:
-    """In the child, before the command: no right to pass over the modes of files. Only root has it to give up."""
+def _drop_capabilities() -> None:
+    """Drop the capabilities that override file modes, in the child before exec; only root has them."""
     if os.geteuid() == 0:
-        for right in _PASS_OVER_MODES:
-            if _LIBC.prctl(_DROP_FROM_BOUNDING_SET, right, 0, 0, 0):
+        for capability in _MODE_OVERRIDES:
+            if _LIBC.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0):
                 raise OSError("cannot give up a capability")

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a world to talk to, and two ways to type a command."""
+"""Fixtures of the command-line tests: a fake server, and a shell that runs commands."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ PROGRAM = [sys.executable, "-c", "from ganger.cli import main; main()"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """How a command ended, and what it wrote."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -26,24 +26,24 @@ class Said:
 
 
 class Shell:
-    """Types commands in this process; `start` in a process of its own."""
+    """Runs commands in this process, or with `start` in a process of its own."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *words: str) -> Said:
+    def __call__(self, *args: str) -> CommandResult:
         self._capsys.readouterr()
-        code = call(words)
+        code = call(args)
         captured = self._capsys.readouterr()
-        return Said(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
-    def start(self, *words: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*PROGRAM, *words], stdout=stdout, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    def start(self, *args: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*PROGRAM, *args], stdout=stdout, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    """A shell in an empty directory, with an empty state directory."""
+    """Return a shell in an empty directory, with an empty state directory."""
     monkeypatch.setenv("GANGER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -57,11 +57,11 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 
 @pytest.fixture
 def world(shell: Shell) -> Iterator[World]:
-    """A server behind the state directory."""
-    made, server = serve(Path(os.environ["GANGER_HOME"]))
-    yield made
-    with made.changed:
-        made.closing = True
-        made.changed.notify_all()
+    """Run a fake server behind the state directory."""
+    world_state, server = serve(Path(os.environ["GANGER_HOME"]))
+    yield world_state
+    with world_state.changed:
+        world_state.closing = True
+        world_state.changed.notify_all()
     server.shutdown()
     server.server_close()

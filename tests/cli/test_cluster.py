@@ -1,4 +1,4 @@
-"""Queues, nodes, explanations, events, logs, and the server itself."""
+"""Queues, nodes, explanations, events, logs, and the server."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, node, queue
 
 TREE = {"root": None, "ai": "root", "default": "root", "nlp": "ai", "cv": "ai"}
-"""As the server lists them: parents first."""
+"""Queue -> parent, in the order of the server: parents first."""
 
 
 def put(world: World) -> Any:
-    return [body for method, _, body in world.asked if method == "PUT"][-1]
+    return [body for method, _, body in world.requests if method == "PUT"][-1]
 
 
 def test_queues(shell: Shell, world: World) -> None:
@@ -31,7 +31,7 @@ def test_queues(shell: Shell, world: World) -> None:
     assert [row["name"] for row in json.loads(shell("queue", "-o", "json").out)] == ["default", "nlp"]
 
 
-def test_setting_a_queue_says_everything_in_the_server_s_units(shell: Shell, world: World) -> None:
+def test_queue_set_sends_values_in_the_server_s_units(shell: Shell, world: World) -> None:
     flags = (
         "--parent root --weight 3 --gpus 8 --gpus H100:4 --gpus a100:2 --cpu 0.5 --memory 1Gi --borrow-gpus 2 "
         "--borrow-gpus h100:0 --borrow-cpu 2 --borrow-memory 0 --lend-gpus 3 --lend-cpu 1 --lend-memory 1Ki "
@@ -56,7 +56,7 @@ def test_setting_a_queue_says_everything_in_the_server_s_units(shell: Shell, wor
     }
 
 
-def test_setting_one_figure_keeps_the_others_and_none_takes_one_away(shell: Shell, world: World) -> None:
+def test_queue_set_keeps_other_values_and_none_removes_one(shell: Shell, world: World) -> None:
     nominal = Amount(gpus=8, cpu_milli=1000, gpu_types={"h100": 4, "a100": 2})
     world.queues["nlp"] = queue("nlp", parent="ai", weight=5, nominal=asdict(nominal))
     shell("queue", "set", "nlp", "--cpu", "none", "--lend-gpus", "0", "--gpus", "h100:none")
@@ -66,18 +66,18 @@ def test_setting_one_figure_keeps_the_others_and_none_takes_one_away(shell: Shel
     assert body["lending"]["gpus"] == 0
 
 
-def test_a_bad_figure_names_its_flag(shell: Shell, world: World) -> None:
-    said = shell("queue", "set", "nlp", "--gpus", "many")
-    assert said.code == 2
-    assert "'--gpus': 'many' is not a whole number" in said.err
-    assert "next: ganger queue set --help" in said.err
-    for flag, text, word in (("--weight", "0", "from 1 to 1000"), ("--gpus", ":4", "names no type")):
-        said = shell("queue", "set", "nlp", flag, text)
-        assert (said.code, word in said.err) == (2, True)
+def test_an_invalid_value_names_its_flag(shell: Shell, world: World) -> None:
+    result = shell("queue", "set", "nlp", "--gpus", "many")
+    assert result.code == 2
+    assert "'--gpus': 'many' is not a whole number" in result.err
+    assert "next: ganger queue set --help" in result.err
+    for flag, text, expected in (("--weight", "0", "from 1 to 1000"), ("--gpus", ":4", "has no GPU type")):
+        result = shell("queue", "set", "nlp", flag, text)
+        assert (result.code, expected in result.err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "flag"),
+    ("args", "flag"),
     [
         *[(f"queue set nlp {flag} 0", flag) for flag in ("--max-time", "--max-queue-time", "--default-time")],
         *[(f"submit {flag} 0s true", flag) for flag in ("--time", "--time-min", "--queue-time", "--checkpoint-every")],
@@ -86,20 +86,20 @@ def test_a_bad_figure_names_its_flag(shell: Shell, world: World) -> None:
         ("node maintain n1 --from now --for 0.0001s", "--for"),
     ],
 )
-def test_no_time_at_all_is_refused_where_it_makes_no_sense(shell: Shell, world: World, words: str, flag: str) -> None:
-    said = shell(*words.split())
-    assert said.code == USAGE
-    assert re.search(rf"'{flag}': '[0.s1]+' is no time at all: write more than 0, as 90s", said.err)
-    assert not world.asked
+def test_zero_durations_are_rejected(shell: Shell, world: World, args: str, flag: str) -> None:
+    result = shell(*args.split())
+    assert result.code == USAGE
+    assert re.search(rf"'{flag}': '[0.s1]+' is not a positive duration: write 90s", result.err)
+    assert not world.requests
 
 
-def test_a_tree_of_queues_is_read_from_above(shell: Shell, world: World) -> None:
-    world.queues = {name: queue(name, parent=above) for name, above in TREE.items()}
+def test_queues_are_listed_as_a_tree(shell: Shell, world: World) -> None:
+    world.queues = {name: queue(name, parent=parent) for name, parent in TREE.items()}
     rows = shell("queue").out.splitlines()[1:]
     assert [row.partition(" 1 ")[0].rstrip() for row in rows] == ["root", "  ai", "    nlp", "    cv", "  default"]
     rows = shell("top", "queues", "--once").out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["root", "ai", "nlp", "cv", "default"]
-    assert shell("queue", "set", "nlp", "--weight", "2").out.startswith("set nlp, below ai\n")
+    assert shell("queue", "set", "nlp", "--weight", "2").out.startswith("set nlp, child of ai\n")
 
 
 def test_delete_queue(shell: Shell, world: World) -> None:
@@ -108,15 +108,15 @@ def test_delete_queue(shell: Shell, world: World) -> None:
     assert "nlp" not in world.queues
 
 
-def test_nodes_end_in_what_is_used(shell: Shell, world: World) -> None:
-    said = shell("node")
-    assert said.out.endswith("\n2 of 4 GPUs used (50%)\n")
-    n2 = next(each for each in said.out.splitlines() if each.startswith("n2"))
+def test_node_list_ends_with_the_usage(shell: Shell, world: World) -> None:
+    result = shell("node")
+    assert result.out.endswith("\n2 of 4 GPUs used (50%)\n")
+    n2 = next(line for line in result.out.splitlines() if line.startswith("n2"))
     assert n2.split() == ["n2", "r1", "ready", "h100", "2/2", "0.5/8", "0/64Gi", "cv-11"]
     assert len(json.loads(shell("node", "-o", "json").out)) == 2
 
 
-def test_nodes_have_a_column_for_each_level(shell: Shell, world: World) -> None:
+def test_nodes_have_a_column_per_topology_level(shell: Shell, world: World) -> None:
     for name in world.nodes:
         world.nodes[name] = node(name, domains={"spine": "s1", "nvlink_domain": ""})
     head, *rows = shell("node").out.splitlines()
@@ -125,38 +125,38 @@ def test_nodes_have_a_column_for_each_level(shell: Shell, world: World) -> None:
     assert rows[0].split()[1:4] == ["s1", "-", "ready"]
 
 
-def test_what_others_use_of_nodes_is_told(world: World, shell: Shell) -> None:
+def test_usage_by_foreign_pods_is_shown(world: World, shell: Shell) -> None:
     world.nodes["n1"] = node("n1", gpus=8, gpus_free=5, gpus_foreign=3)
     world.nodes["n2"] = node("n2", gpus=8, gpus_free=6, gpus_foreign=1, gangs=("cv-11",))
     _, first, second, _, last = shell("node").out.splitlines()
-    assert first.endswith("others (3 GPUs)")
-    assert second.endswith("cv-11, others (1 GPU)")
-    assert last == "5 of 16 GPUs used (31%), 4 of them by others"
+    assert first.endswith("foreign pods (3 GPUs)")
+    assert second.endswith("cv-11, foreign pods (1 GPU)")
+    assert last == "5 of 16 GPUs used (31%), 4 of them by foreign pods"
 
 
-def test_of_a_node_that_is_not_ready_it_is_said_what_becomes_of_its_jobs(world: World, shell: Shell) -> None:
+def test_reason_of_an_unready_node_is_shown(world: World, shell: Shell) -> None:
     world.nodes["n1"] = node("n1", state="unready", unready="not ready since 10:02:11 UTC (Kubelet stopped)")
-    said = shell("node").out
-    assert "unready" in said
-    assert "n1: not ready since 10:02:11 UTC (Kubelet stopped)" in said.splitlines()
+    result = shell("node").out
+    assert "unready" in result
+    assert "n1: not ready since 10:02:11 UTC (Kubelet stopped)" in result.splitlines()
 
 
-def test_nodes_that_are_made_to_go_and_come_back(shell: Shell, world: World) -> None:
+def test_fail_return_and_preempt_nodes(shell: Shell, world: World) -> None:
     assert shell("node", "fail", "n2").out == "n2 is lost\n"
     assert shell("node", "return", "n2").out == "n2 is ready\n"
-    assert shell("node", "preempt", "n2", "--in", "90s").out == "n2 is gone in 1m 30s and empty\n"
-    assert world.asked[-1][2] == {"notice_ms": 90_000}
+    assert shell("node", "preempt", "n2", "--in", "90s").out == "n2 is preempted in 1m 30s and empty\n"
+    assert world.requests[-1][2] == {"notice_ms": 90_000}
 
 
 def test_cordon(shell: Shell, world: World) -> None:
     assert shell("node", "cordon", "n2", "--why", "fan").out == "n2 is cordoned; it still runs cv-11\n"
-    assert world.asked[-1][2] == {"cordoned": True, "why": "fan"}
+    assert world.requests[-1][2] == {"cordoned": True, "why": "fan"}
     assert shell("node", "uncordon", "n2").out == "n2 is ready\n"
 
 
 def test_drain(shell: Shell, world: World) -> None:
     assert shell("node", "drain", "n2", "--reason", "fan").out == "n2 is cordoned and still runs cv-11\n"
-    assert world.asked[-1][2] == {"why": "fan"}
+    assert world.requests[-1][2] == {"why": "fan"}
     assert shell("node", "drain", "n2", "--wait").out == "n2 is cordoned and empty\n"
     assert json.loads(shell("node", "drain", "n1", "-o", "json").out)[0]["gangs"] == []
 
@@ -176,17 +176,17 @@ def test_explain(shell: Shell, world: World) -> None:
     assert json.loads(shell("explain", "bert", "-o", "json").out)["position"] == 2
 
 
-def test_events_of_all_and_of_one(shell: Shell, world: World) -> None:
+def test_events_of_all_jobs_and_of_one(shell: Shell, world: World) -> None:
     world.add(job())
     for i in range(5):
         world.happen("progressed", "bert-7f3" if i % 2 else "other-1", f"step {i}")
     lines = shell("events").out.splitlines()
-    assert [each.split("  ")[-1].strip() for each in lines[1:]] == [f"step {i}" for i in range(5)]
+    assert [line.split("  ")[-1].strip() for line in lines[1:]] == [f"step {i}" for i in range(5)]
     assert [row["seq"] for row in json.loads(shell("events", "bert", "-o", "json").out)] == [2, 4]
     assert [row["seq"] for row in json.loads(shell("events", "--after", "3", "-o", "json").out)] == [4, 5]
 
 
-def test_following_events_gives_one_object_a_line(shell: Shell, world: World) -> None:
+def test_following_events_prints_one_object_per_line(shell: Shell, world: World) -> None:
     world.add(job())
     world.happen("started", "other-1", "other-1 runs")
     world.happen("started", "bert-7f3", "bert-7f3 runs")
@@ -202,15 +202,15 @@ def test_following_events_gives_one_object_a_line(shell: Shell, world: World) ->
 def test_logs_of_an_ended_job(shell: Shell, world: World) -> None:
     world.add(ended(job(spec=WIDE)))
     world.say("bert-7f3", *(line("ready", rank=r) for r in range(4)), line("oops", rank=2, stream="e", t=T0 + 1))
-    said = shell("logs", "bert")
-    assert said.out == "r0 | ready  (x4)\nr2 | oops\n"
-    assert said.err == ""
+    result = shell("logs", "bert")
+    assert result.out == "r0 | ready  (x4)\nr2 | oops\n"
+    assert result.err == ""
     rows = json.loads(shell("logs", "bert", "-o", "json").out)
     assert [row["rank"] for row in rows] == [0, 1, 2, 3, 2]
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("args", "expected"),
     [
         ("--rank 0,3-5,last --attempt 2 --tail 7", {"rank": "0,3-5,last", "attempt": "2", "tail": "7"}),
         ("--all --grep lo[sg]s --role ps --node n1", {"rank": "all", "grep": "lo[sg]s", "role": "ps", "node": "n1"}),
@@ -220,40 +220,40 @@ def test_logs_of_an_ended_job(shell: Shell, world: World) -> None:
         ),
     ],
 )
-def test_what_of_the_log_is_asked_for(shell: Shell, world: World, words: str, asked: dict[str, str]) -> None:
+def test_log_options_become_query_parameters(shell: Shell, world: World, args: str, expected: dict[str, str]) -> None:
     world.add(ended(job()))
-    assert shell("logs", "bert", *words.split()).code == 0
-    path, _, query = world.asked[-1][1].partition("?")
-    assert (path, dict(parse_qsl(query))) == ("/jobs/bert/logs", asked)
+    assert shell("logs", "bert", *args.split()).code == 0
+    path, _, query = world.requests[-1][1].partition("?")
+    assert (path, dict(parse_qsl(query))) == ("/jobs/bert/logs", expected)
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("args", "message"),
     [
-        ("--rank 0,first", "are not ranks: write 0, 0,3-5, last or all"),
-        ("--rank 3 --all", "--all and --rank 3 do not go together"),
+        ("--rank 0,first", "is not a list of ranks: write 0, 0,3-5, last or all"),
+        ("--rank 3 --all", "--all and --rank 3 are mutually exclusive"),
         ("--grep (", "is not a regular expression"),
-        ("--since yesterdayish", "is no time: write 2026-11-21"),
+        ("--since yesterdayish", "is not a time: write 2026-11-21"),
     ],
 )
-def test_what_cannot_be_asked_of_the_log(shell: Shell, words: str, why: str) -> None:
-    said = shell("logs", "bert", *words.split())
-    assert said.code == 2
-    assert why in said.err
+def test_invalid_log_options(shell: Shell, args: str, message: str) -> None:
+    result = shell("logs", "bert", *args.split())
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_timestamps(shell: Shell, world: World) -> None:
     world.add(ended(job()))
     world.say("bert-7f3", line("hello"))
-    at, text = shell("logs", "bert", "--timestamps").out.split()
-    assert (at[:4], at[10], text) == ("2026", "T", "hello")
+    timestamp, text = shell("logs", "bert", "--timestamps").out.split()
+    assert (timestamp[:4], timestamp[10], text) == ("2026", "T", "hello")
 
 
-def test_following_an_ended_job_prints_it_and_ends(shell: Shell, world: World) -> None:
+def test_following_an_ended_job_prints_its_output_and_exits(shell: Shell, world: World) -> None:
     world.add(ended(job()))
     world.say("bert-7f3", line("hello"))
-    said = shell("logs", "bert", "-f")
-    assert (said.code, said.out, said.err) == (0, "hello\n", "")
+    result = shell("logs", "bert", "-f")
+    assert (result.code, result.out, result.err) == (0, "hello\n", "")
 
 
 def test_server_status(shell: Shell, world: World) -> None:
@@ -263,29 +263,29 @@ def test_server_status(shell: Shell, world: World) -> None:
     assert json.loads(shell("server", "status", "-o", "json").out)["pid"] == 4242
 
 
-def test_status_starts_no_server(shell: Shell) -> None:
-    said = shell("server", "status")
-    assert said.code == 5
-    assert "next: ganger server start" in said.err
-    assert shell("server", "stop").out.startswith("no server runs for ")
+def test_status_does_not_start_a_server(shell: Shell) -> None:
+    result = shell("server", "status")
+    assert result.code == 5
+    assert "next: ganger server start" in result.err
+    assert shell("server", "stop").out.startswith("no server is running for ")
     assert shell("server", "logs").code == 3
 
 
-def test_a_running_server_does_not_read_a_topology(shell: Shell, world: World) -> None:
+def test_a_running_server_rejects_a_topology(shell: Shell, world: World) -> None:
     Path("two nodes.yaml").write_text("nodes: []\n")
-    said = shell("server", "start", "--topology", "two nodes.yaml")
-    assert said.code == 4
-    assert "next: ganger server stop && ganger server start --topology 'two nodes.yaml'" in said.err
+    result = shell("server", "start", "--topology", "two nodes.yaml")
+    assert result.code == 4
+    assert "next: ganger server stop && ganger server start --topology 'two nodes.yaml'" in result.err
     assert not (Path(os.environ["GANGER_HOME"]) / "topology.yaml").exists()
 
 
-@pytest.mark.parametrize("words", [["ls"], ["get", "x"], ["logs", "x"], ["run", "true"], ["node"], ["wait", "x"]])
+@pytest.mark.parametrize("args", [["ls"], ["get", "x"], ["logs", "x"], ["run", "true"], ["node"], ["wait", "x"]])
 def test_a_server_that_cannot_start_is_5(
-    shell: Shell, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GANGER_HOME", str(tmp_path / "file" / "home"))
-    said = shell(*words)
-    assert said.code == 5
-    assert said.err.startswith("error: ")
-    assert "next: " in said.err
+    result = shell(*args)
+    assert result.code == 5
+    assert result.err.startswith("error: ")
+    assert "next: " in result.err

@@ -1,4 +1,4 @@
-"""Tab: commands without a server, jobs and queues with one, and nothing at all rather than an error or a wait."""
+"""Shell completion: of commands without a server, of names with one, and never an error or a delay."""
 
 import os
 import subprocess
@@ -14,62 +14,62 @@ from tests.cli.world import World, ended, job, queue
 BIN = Path(sys.executable).parent
 
 
-def offered(*words: str) -> list[str]:
-    """What bash is offered for the last of these words."""
-    typed = {"COMP_WORDS": " ".join(["ganger", *words]), "COMP_CWORD": str(len(words))}
-    environment = os.environ | typed | {"_GANGER_COMPLETE": "bash_complete"}
+def completions(*args: str) -> list[str]:
+    """Return what bash is offered for the last argument."""
+    bash_variables = {"COMP_WORDS": " ".join(["ganger", *args]), "COMP_CWORD": str(len(args))}
+    environment = os.environ | bash_variables | {"_GANGER_COMPLETE": "bash_complete"}
     run = subprocess.run([BIN / "ganger"], env=environment, capture_output=True, check=False)
     assert run.stderr == b""
     return [line.partition(",")[2] for line in run.stdout.decode().split("\n") if line]
 
 
 def test_commands_and_options_need_no_server(shell: Shell) -> None:
-    assert offered("su") == ["submit", "suspend"]
-    assert set(offered("")) == {name for section in COMMANDS.values() for name in section}
-    assert offered("token", "re") == ["revoke"]
-    assert "--follow" in offered("logs", "x", "--fo")
-    assert offered("ls", "--state", "run") == ["running"]
-    assert offered("ls", "--state", "R,suc") == ["R,succeeded"]
-    assert offered("events", "-o", "") == ["table", "json"]
-    assert offered("explain-spec", "checkpoint.d") == ["checkpoint.dir"]
+    assert completions("su") == ["submit", "suspend"]
+    assert set(completions("")) == {name for section in COMMANDS.values() for name in section}
+    assert completions("token", "re") == ["revoke"]
+    assert "--follow" in completions("logs", "x", "--fo")
+    assert completions("ls", "--state", "run") == ["running"]
+    assert completions("ls", "--state", "R,suc") == ["R,succeeded"]
+    assert completions("events", "-o", "") == ["table", "json"]
+    assert completions("explain-spec", "checkpoint.d") == ["checkpoint.dir"]
     assert not Path(os.environ["GANGER_HOME"]).exists()
 
 
-def test_what_the_server_knows(shell: Shell, world: World) -> None:
+def test_completion_of_names_from_the_server(shell: Shell, world: World) -> None:
     world.add(job("bert-7f3"))
     world.add(ended(job("bert-2ab")))
     world.queues["nlp"] = queue("nlp")
-    assert offered("get", "be") == ["bert-2ab", "bert-7f3", "bert"]
-    assert offered("get", "bert-7") == ["bert-7f3"]
-    assert offered("stop", "bert-") == ["bert-7f3"]
-    assert offered("stop", "bert-7f3", "bert-") == []
-    assert offered("priority", "bert-") == ["bert-7f3"]
-    assert offered("run", "--queue", "") == ["default", "nlp"]
-    assert offered("node", "cordon", "n1", "n") == ["n2"]
+    assert completions("get", "be") == ["bert-2ab", "bert-7f3", "bert"]
+    assert completions("get", "bert-7") == ["bert-7f3"]
+    assert completions("stop", "bert-") == ["bert-7f3"]
+    assert completions("stop", "bert-7f3", "bert-") == []
+    assert completions("priority", "bert-") == ["bert-7f3"]
+    assert completions("run", "--queue", "") == ["default", "nlp"]
+    assert completions("node", "cordon", "n1", "n") == ["n2"]
 
 
-@pytest.mark.parametrize("words", [["get", "b"], ["ls", "--queue", "d"], ["nosuch", "x"], ["token", "revoke", "x"]])
-def test_without_a_server_there_is_nothing_to_offer(shell: Shell, words: list[str]) -> None:
-    assert offered(*words) == []
+@pytest.mark.parametrize("args", [["get", "b"], ["ls", "--queue", "d"], ["nosuch", "x"], ["token", "revoke", "x"]])
+def test_without_a_server_completion_is_empty(shell: Shell, args: list[str]) -> None:
+    assert completions(*args) == []
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for(shell: Shell, world: World) -> None:
+def test_completion_does_not_retry_a_server_that_hangs_up(shell: Shell, world: World) -> None:
     world.hang_ups["GET /jobs"] = 5
-    assert offered("get", "b") == []
-    assert sum(target.startswith("/jobs") for _, target, _ in world.asked) == 1
+    assert completions("get", "b") == []
+    assert sum(target.startswith("/jobs") for _, target, _ in world.requests) == 1
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_the_script_asks_the_program(shell: Shell, name: str) -> None:
-    said = shell("completion", name)
-    assert said.code == 0
-    assert f"_GANGER_COMPLETE={name}_complete" in said.out
+def test_the_completion_script_calls_ganger(shell: Shell, name: str) -> None:
+    result = shell("completion", name)
+    assert result.code == 0
+    assert f"_GANGER_COMPLETE={name}_complete" in result.out
 
 
-def test_another_shell(shell: Shell) -> None:
-    said = shell("completion", "tcsh")
-    assert said.code == 2
-    assert "'bash', 'zsh', 'fish'" in said.err
+def test_unsupported_shell(shell: Shell) -> None:
+    result = shell("completion", "tcsh")
+    assert result.code == 2
+    assert "'bash', 'zsh', 'fish'" in result.err
 
 
 def test_bash_itself_completes(shell: Shell, world: World) -> None:

@@ -1,4 +1,4 @@
-"""`ganger explain-spec` says of every key what is so."""
+"""`ganger explain-spec` agrees with the parser on every key."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ganger.spec.field_types import TABLES, forms
 from tests.cli.conftest import Shell
 
 KEYS = keys()
-BESIDE = {
+CONTEXT = {
     "array": "",
     "after.job": "after: [{job: X}]",
     "after.when": "after: [{job: a, when: X}]",
@@ -44,15 +44,15 @@ def test_every_form_is_described() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path, key in KEYS.items() if key.form])
-def test_every_example_is_right(path: str) -> None:
+def test_every_example_is_valid(path: str) -> None:
     example = FORMS[KEYS[path].form][1]
-    text = BESIDE.get(path) or _nested(path)
+    text = CONTEXT.get(path) or _nested(path)
     run = "" if path == "run" else "run: x\n"
     parse_spec(run + text.replace("X", example), "job.yaml")
 
 
 def _nested(path: str) -> str:
-    """A file with X at a path."""
+    """Return a job file with X at a path."""
     parts = path.replace("roles.", "roles.ps.").split(".")
     return "\n".join(f"{'  ' * depth}{part}:" for depth, part in enumerate(parts)) + " X"
 
@@ -62,22 +62,22 @@ def test_the_keys_are_those_of_the_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "result"),
     [
         ("gpu", "resources.gpu  GPUs per node"),
         ("backoff", "default   1s..5m"),
         ("grace", "default   30s"),
         ("priority", "default   normal"),
         ("roles", "roles.count"),
-        ("after.job", "default   none: it must be written"),
+        ("after.job", "default   none: required"),
     ],
 )
-def test_a_key_or_its_end_is_enough(shell: Shell, field: str, said: str) -> None:
+def test_a_key_or_its_last_part_is_enough(shell: Shell, field: str, result: str) -> None:
     answer = shell("explain-spec", field)
-    assert (answer.code, said in answer.out) == (0, True), answer.out
+    assert (answer.code, result in answer.out) == (0, True), answer.out
 
 
-def test_a_key_that_is_none(shell: Shell) -> None:
+def test_unknown_key(shell: Shell) -> None:
     answer = shell("explain-spec", "resource")
     assert answer.code == 2
     assert "next: ganger explain-spec resources" in answer.err

@@ -1,4 +1,4 @@
-"""The buffer between the threads of a follower that read and the one that prints."""
+"""The buffer between the reading threads of a follower and the printing one."""
 
 import threading
 
@@ -12,22 +12,22 @@ DEADLINE_S = 60.0
 RECORDS = 40
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MOST_AHEAD", 4), ("MOST_AHEAD_CHARACTERS", 4 * 100)])
-def test_records_come_in_order_and_few_are_read_ahead(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+@pytest.mark.parametrize(("limit", "value"), [("MAX_BUFFERED_RECORDS", 4), ("MAX_BUFFERED_CHARACTERS", 4 * 100)])
+def test_the_buffer_keeps_order_and_is_bounded(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     monkeypatch.setattr(follower, limit, value)
-    buffer, handed_over = _RecordBuffer(), []
+    buffer, read_numbers = _RecordBuffer(), []
 
     def read() -> None:
         for number in range(RECORDS):
-            handed_over.append(number)
+            read_numbers.append(number)
             buffer.put("line", line("x" * 100, t=number))
 
-    reading = threading.Thread(target=read, daemon=True)
-    reading.start()
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     for number in range(RECORDS):
         assert buffer.get(DEADLINE_S) == ("line", line("x" * 100, t=number))
-        # As many as fit may wait and have been taken each, and one is in the reader's hand.
-        assert len(handed_over) <= number + 2 * 4 + 1
-    reading.join(DEADLINE_S)
+        # Up to 4 records are buffered, up to 4 were taken at once, and one is held by the reader.
+        assert len(read_numbers) <= number + 2 * 4 + 1
+    reader.join(DEADLINE_S)
     assert buffer.is_drained
     assert buffer.get(0) is None

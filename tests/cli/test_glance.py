@@ -1,8 +1,8 @@
-"""The picture of `ganger top`: cells by GPU, by node and by domain, within 80 columns, with and without colours."""
+"""The picture of `ganger top`: cells by GPU, node and domain, within 80 columns, with and without colours."""
 
 from dataclasses import asdict
 
-from ganger.cli.output.top_view import NARROW, drawn, spoken
+from ganger.cli.output.top_view import NARROW, picture_lines, plain_text
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
@@ -14,11 +14,11 @@ from ganger.policies import dynamic
 from tests.pictures.film import Film
 
 
-def text(seen: Overview, width: int = NARROW) -> list[str]:
-    return ["".join(piece for piece, _ in line).rstrip() for line in drawn(asdict(seen), width)]
+def text(view: Overview, width: int = NARROW) -> list[str]:
+    return ["".join(piece for piece, _ in line).rstrip() for line in picture_lines(asdict(view), width)]
 
 
-def seen(film: Film) -> Overview:
+def overview_of(film: Film) -> Overview:
     return overview(film.state, film.now_ms, film.policy)
 
 
@@ -27,9 +27,9 @@ def test_few_nodes_are_drawn_gpu_by_gpu() -> None:
     film.do("cordon n2")
     film.do("C:1x4,q=q")
     film.round()
-    lines = text(seen(film))
+    lines = text(overview_of(film))
     assert lines[0].endswith(" 6 of 12 GPUs used (50%), 2 free, 4 out of service")
-    assert lines[1] == "3 nodes: 1 cordoned, 2 ready; jobs: 2 running, 1 waiting"
+    assert lines[1] == "3 nodes: 1 cordoned, 2 ready; jobs: 2 running, 1 pending"
     assert lines[3:5] == ["s1/r1  n1 ██░░   n2 xxxx", "s2/r2  n3 ████"]
     root, default, q = (line.split() for line in lines[7:10])
     assert (root[:2], default[:4], q[:6]) == (
@@ -38,29 +38,32 @@ def test_few_nodes_are_drawn_gpu_by_gpu() -> None:
         ["q", "8", "0", "4", "0", "1"],
     )
     assert lines[-1].split()[:5] == ["C", "q", "ann", "1x4", "gpu"]
-    assert lines[-1].split()[6] == "by", "it is promised when A has ended"
+    assert lines[-1].split()[6] == "by", "its start is reserved at the end of A"
 
 
-def test_more_nodes_are_a_character_each() -> None:
-    row = " ".join(f"r{at // 20}/n{at:02}:{'AAAA' if at < 10 else 'B...' if at < 15 else '....'}" for at in range(40))
-    lines = text(seen(Film(dynamic, row, "")))
+def test_more_nodes_are_drawn_as_one_character_each() -> None:
+    row = " ".join(
+        f"r{index // 20}/n{index:02}:{'AAAA' if index < 10 else 'B...' if index < 15 else '....'}"
+        for index in range(40)
+    )
+    lines = text(overview_of(Film(dynamic, row, "")))
     assert lines[3] == "r0  ██████████▂▂▂▂▂·····  45/80"
     assert lines[4] == "r1  ····················  0/80"
-    assert spoken([("▂█·x░", "")]) in ("▂█·x░", "2#.x.")
+    assert plain_text([("▂█·x░", "")]) in ("▂█·x░", "2#.x.")
 
 
 def test_thousands_of_nodes_are_folded_by_domain() -> None:
     state = State()
-    nodes = tuple(Node(name=f"n{at}", domains=(f"r{at // 32:03}",), gpus=8) for at in range(3 * MAX_CELLS))
+    nodes = tuple(Node(name=f"n{index}", domains=(f"r{index // 32:03}",), gpus=8) for index in range(3 * MAX_CELLS))
     fold(state, e.Stamped(1, 0, e.NodesListed(nodes=nodes)))
     plan(state, 0, dynamic)
-    found = overview(state, 0, dynamic)
-    assert (found.cell, sum(len(block.cells) for block in found.blocks)) == ("rack", 3 * MAX_CELLS // 32)
-    assert sum(cell.nodes for block in found.blocks for cell in block.cells) == len(nodes)
-    assert max(map(len, text(found))) <= NARROW
+    view = overview(state, 0, dynamic)
+    assert (view.cell, sum(len(block.cells) for block in view.blocks)) == ("rack", 3 * MAX_CELLS // 32)
+    assert sum(cell.nodes for block in view.blocks for cell in block.cells) == len(nodes)
+    assert max(map(len, text(view))) <= NARROW
 
 
-def test_who_waits_comes_in_the_order_that_is_asked_for() -> None:
+def test_pending_jobs_are_sorted_by_the_given_key() -> None:
     film = Film(dynamic, "n1:AAAAAAAA", "p= q=")
     film.do("C:1x4,q=q,user=cat,prio=low D:1x8,q=p,user=bob")
     film.do("+1h")
@@ -74,32 +77,32 @@ def test_who_waits_comes_in_the_order_that_is_asked_for() -> None:
         "queue": ["D", "F", "C", "E"],
     }
     for order, names in orders.items():
-        found = overview(film.state, film.now_ms, film.policy, order)
-        assert (found.order, [each.job for each in found.next]) == (order, names)
-        lines = text(found)
-        assert any(line.startswith(f"WAITING, BY {order.upper()}") for line in lines)
+        view = overview(film.state, film.now_ms, film.policy, order)
+        assert (view.order, [job.job for job in view.next]) == (order, names)
+        lines = text(view)
+        assert any(line.startswith(f"PENDING, BY {order.upper()}") for line in lines)
         assert max(map(len, lines)) <= NARROW
 
 
-def test_nodes_in_maintenance_take_nothing_new() -> None:
+def test_nodes_in_maintenance_are_out_of_service() -> None:
     film = Film(dynamic, "n1:AA.. n2:....", "")
     film.do("maintain n2 0s 1h")
     film.do("maintain n1 1h 1h")
     film.round()
-    assert text(seen(film))[0].endswith(" 2 of 8 GPUs used (25%), 2 free, 4 out of service")
+    assert text(overview_of(film))[0].endswith(" 2 of 8 GPUs used (25%), 2 free, 4 out of service")
 
 
-def test_thousands_wait_and_a_dozen_is_named() -> None:
+def test_only_a_dozen_of_thousands_of_pending_jobs_is_listed() -> None:
     film = Film(dynamic, "n1:A", "")
-    film.state.validate = lambda: None  # type: ignore[method-assign] - of ten thousand, after each
-    film.do(" ".join(f"J{at}:1x1" for at in range(2_000)))
+    film.state.validate = lambda: None  # type: ignore[method-assign] - slow with thousands of jobs
+    film.do(" ".join(f"J{index}:1x1" for index in range(2_000)))
     film.round()
-    assert text(seen(film))[-1] == "and 1,988 more: ganger ls --state pending"
+    assert text(overview_of(film))[-1] == "and 1,988 more: ganger ls --state pending"
 
 
 def test_every_line_fits_in_80_columns() -> None:
-    row = " ".join(f"spine-one/rack-{at // 5}/node-{at:02}:AAAAAAAA" for at in range(20))
-    film = Film(dynamic, row, " ".join(f"a-rather-long-name-{at}=4" for at in range(6)))
-    film.do(" ".join(f"J{at}:{at + 1}x8,q=a-rather-long-name-{at}" for at in range(6)))
+    row = " ".join(f"spine-one/rack-{index // 5}/node-{index:02}:AAAAAAAA" for index in range(20))
+    film = Film(dynamic, row, " ".join(f"a-rather-long-name-{index}=4" for index in range(6)))
+    film.do(" ".join(f"J{index}:{index + 1}x8,q=a-rather-long-name-{index}" for index in range(6)))
     film.round()
-    assert max(map(len, text(seen(film)))) <= NARROW
+    assert max(map(len, text(overview_of(film)))) <= NARROW

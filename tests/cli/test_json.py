@@ -1,4 +1,4 @@
-"""Every command answers in JSON, and in nothing else, when it is asked to."""
+"""Every command with -o json prints JSON and nothing else."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,11 @@ NO_ANSWER = {
     "exec": "its output is the command's",
     "completion": "it prints a script for a shell",
     "install": "it prints objects for kubectl",
-    "controller": "it serves until it is told to end",
+    "controller": "it runs in the foreground until it is stopped",
 }
-"""Commands without -o json, and why."""
+"""Commands without -o json, with the reason."""
 
-WORDS = {
+ARGUMENTS = {
     "run": "--dry-run -- true",
     "ls": "--all",
     "logs": "{ended} --all",
@@ -81,7 +81,7 @@ WORDS = {
     "server restart": "",
     "server stop": "",
 }
-"""Every other command, and a way to type it that succeeds after those before it."""
+"""Every other command, with arguments for which it succeeds after those before it."""
 
 COMMANDS = {
     path: command
@@ -90,54 +90,54 @@ COMMANDS = {
 }
 
 
-def filled(live: Live, word: str) -> str:
-    """The word, or the id of a job in that state."""
-    if not word.startswith("{"):
-        return word
-    job = live.submit("--", *(["true"] if word == "{ended}" else ["sleep", "600"]))
-    live.until(job, "succeeded" if word == "{ended}" else "running")
-    if word == "{suspended}":
+def fill_in(live: Live, argument: str) -> str:
+    """Return the argument, or the id of a new job in that state."""
+    if not argument.startswith("{"):
+        return argument
+    job = live.submit("--", *(["true"] if argument == "{ended}" else ["sleep", "600"]))
+    live.until(job, "succeeded" if argument == "{ended}" else "running")
+    if argument == "{suspended}":
         live("suspend", job)
         live.until(job, "suspended")
     return job
 
 
 def test_every_command_is_in_one_of_the_tables() -> None:
-    assert sorted(COMMANDS) == sorted([*WORDS, *NO_ANSWER])
+    assert sorted(COMMANDS) == sorted([*ARGUMENTS, *NO_ANSWER])
 
 
-def test_those_that_answer_take_the_option() -> None:
+def test_commands_with_output_have_the_json_option() -> None:
     for path, command in COMMANDS.items():
         takes = any(parameter.name == "output" for parameter in command.params)
         assert takes is (path not in NO_ANSWER), path
 
 
-@pytest.mark.parametrize("path", WORDS)
-def test_json_and_nothing_else(live: Live, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ARGUMENTS)
+def test_output_is_json_only(live: Live, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value = Path("value")
     value.write_text("a secret\n")
     Path("trace.csv").write_text("name,submitted_ms,duration_ms,gpus\na,0,1000,8\nb,500,1000,1\n")
-    words = [*path.split(), "-o", "json", *(filled(live, word) for word in WORDS[path].split())]
-    if path == "replay":  # which leaves its answer to a process of its own
-        out = live.place.ganger(*words).stdout
+    args = [*path.split(), "-o", "json", *(fill_in(live, argument) for argument in ARGUMENTS[path].split())]
+    if path == "replay":  # a subprocess prints its output
+        out = live.place.ganger(*args).stdout
     else:
-        with value.open() as typed:
-            monkeypatch.setattr("sys.stdin", typed)
-            said = live(*words)
-        assert said.code == OK, said.err
-        out = said.out
+        with value.open() as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            result = live(*args)
+        assert result.code == OK, result.err
+        out = result.out
     assert isinstance(json.loads(out), dict | list)
     assert "\x1b" not in out
 
 
-def test_an_empty_list_is_one(live: Live) -> None:
-    for words in (("ls", "--user", "nobody"), ("secret",), ("events", "--after", "999999"), ("token",)):
-        assert live.told(*words) == [], words
+def test_an_empty_list_is_an_empty_array(live: Live) -> None:
+    for args in (("ls", "--user", "nobody"), ("secret",), ("events", "--after", "999999"), ("token",)):
+        assert live.json(*args) == [], args
 
 
-def test_exit_codes_are_told_in_one_place(live: Live) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-    shown = live("--help").out.replace("\n", " ")
-    for code, (word, meaning) in EXIT_CODES.items():
+def test_exit_codes_in_help_and_docs_come_from_one_table(live: Live) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    help_text = live("--help").out.replace("\n", " ")
+    for code, (name, meaning) in EXIT_CODES.items():
         assert f"| {code} | {meaning.replace('|', chr(92) + '|')} |" in page
-        assert f"{code} {word}" in " ".join(shown.split())
+        assert f"{code} {name}" in " ".join(help_text.split())

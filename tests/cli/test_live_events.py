@@ -1,4 +1,4 @@
-"""The event stream, watched from the command line over a restart of the server."""
+"""The event stream across a restart of the server."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ __all__ = ["live", "place"]
 
 
 class Watcher:
-    """`ganger events --watch -o json`, in a process of its own, and what it has said."""
+    """`ganger events --watch -o json` in a process of its own."""
 
-    def __init__(self, live: Live, *words: str) -> None:
-        self.process = live.shell.start("events", "--watch", "-o", "json", *words)
+    def __init__(self, live: Live, *args: str) -> None:
+        self.process = live.shell.start("events", "--watch", "-o", "json", *args)
 
     def until(self, seq: int) -> list[dict[str, Any]]:
-        """Rows up to that one."""
+        """Return the rows up to sequence number `seq`."""
         assert self.process.stdout is not None
         rows: list[dict[str, Any]] = []
         while not rows or rows[-1]["seq"] < seq:
@@ -30,18 +30,18 @@ class Watcher:
         self.process.communicate(timeout=DEADLINE_S)
 
 
-def of_log(live: Live, after: int = 0) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = live.told("events", "--after", str(after))
+def log_events(live: Live, after: int = 0) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = live.json("events", "--after", str(after))
     return rows
 
 
-def quiet(live: Live) -> int:
-    """The seq of the newest event, once nothing more comes of jobs that have ended."""
-    wait_until(lambda: of_log(live)[-1]["kind"] == "cleared", "nothing is left of the job")
-    return int(of_log(live)[-1]["seq"])
+def last_seq(live: Live) -> int:
+    """Return the newest sequence number, once nothing more is reported about ended jobs."""
+    wait_until(lambda: log_events(live)[-1]["kind"] == "cleared", "nothing is left of the job")
+    return int(log_events(live)[-1]["seq"])
 
 
-def test_every_event_comes_once_over_a_restart(live: Live) -> None:
+def test_every_event_is_streamed_once_across_a_restart(live: Live) -> None:
     live("queue", "set", "nlp")
     watchers = [Watcher(live), Watcher(live, "--queue", "nlp")]
     jobs = [live.submit("--queue", "nlp", "--name", "before", "--", "sleep", "600")]
@@ -53,30 +53,30 @@ def test_every_event_comes_once_over_a_restart(live: Live) -> None:
     live.until(jobs[2], "succeeded")
     live("stop", jobs[0])
     live.until(jobs[0], "stopped")
-    quiet(live)
+    last_seq(live)
     live("queue", "set", "nlp", "--gpus", "1")
-    log = of_log(live)
-    everything, of_queue = watchers[0].until(log[-1]["seq"]), watchers[1].until(log[-1]["seq"])
-    about = [row["seq"] for row in log if row["job"] == jobs[0]]
-    of_job = watchers[2].until(about[-1])
+    log = log_events(live)
+    everything, queue_rows = watchers[0].until(log[-1]["seq"]), watchers[1].until(log[-1]["seq"])
+    job_seqs = [row["seq"] for row in log if row["job"] == jobs[0]]
+    job_rows = watchers[2].until(job_seqs[-1])
     for watcher in watchers:
         watcher.end()
 
     assert everything == log
-    assert [row["seq"] for row in of_job] == about
+    assert [row["seq"] for row in job_rows] == job_seqs
     queues = [row for row in log if row["kind"] == "queue_set" and row["data"]["queue"]["name"] == "nlp"]
-    mine = {row["seq"] for row in [*queues, *(row for row in log if row["job"] in (jobs[0], jobs[2]))]}
-    told = [row["seq"] for row in of_queue]
-    assert told == sorted(set(told))
-    assert mine <= set(told)
-    assert all(row["job"] is None for row in of_queue if row["seq"] not in mine)
-    assert not any(row["job"] == jobs[1] for row in of_queue)
-    assert of_queue == live.told("events", "--queue", "nlp")
+    expected_seqs = {row["seq"] for row in [*queues, *(row for row in log if row["job"] in (jobs[0], jobs[2]))]}
+    seqs = [row["seq"] for row in queue_rows]
+    assert seqs == sorted(set(seqs))
+    assert expected_seqs <= set(seqs)
+    assert all(row["job"] is None for row in queue_rows if row["seq"] not in expected_seqs)
+    assert not any(row["job"] == jobs[1] for row in queue_rows)
+    assert queue_rows == live.json("events", "--queue", "nlp")
 
 
-def test_a_watcher_of_a_server_that_was_stopped_says_so(live: Live) -> None:
+def test_watching_ends_when_the_server_stops(live: Live) -> None:
     watcher = Watcher(live)
-    watcher.until(of_log(live)[-1]["seq"])
+    watcher.until(log_events(live)[-1]["seq"])
     assert live("server", "stop").code == 0
     _, err = watcher.process.communicate(timeout=DEADLINE_S)
     assert watcher.process.returncode == 5
@@ -84,14 +84,14 @@ def test_a_watcher_of_a_server_that_was_stopped_says_so(live: Live) -> None:
     assert live("ls").code == 0  # which starts it again
 
 
-@pytest.mark.parametrize("words", [["nope"], ["--queue", "nope"], ["--watch", "nope"], ["--watch", "--queue", "nope"]])
-def test_events_of_what_is_not_there(live: Live, words: list[str]) -> None:
-    said = live("events", *words)
-    assert said.code == 3
-    assert "nope" in said.err
-    assert "next: " in said.err
+@pytest.mark.parametrize("args", [["nope"], ["--queue", "nope"], ["--watch", "nope"], ["--watch", "--queue", "nope"]])
+def test_events_of_unknown_jobs_and_queues(live: Live, args: list[str]) -> None:
+    result = live("events", *args)
+    assert result.code == 3
+    assert "nope" in result.err
+    assert "next: " in result.err
 
 
 def test_nothing_happened_yet(live: Live) -> None:
-    newest = of_log(live)[-1]["seq"]
+    newest = log_events(live)[-1]["seq"]
     assert live("events", "--after", str(newest)).out == "no events\n"

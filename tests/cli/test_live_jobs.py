@@ -1,4 +1,4 @@
-"""Jobs suspended, resumed, run again, cloned and compared, at a real server."""
+"""Jobs suspended, resumed, retried, cloned and compared at a real server."""
 
 import subprocess
 import sys
@@ -17,47 +17,47 @@ FOREVER = ("sh", "-c", "echo up; exec sleep 600")
 def test_suspend_and_resume(live: Live) -> None:
     job = live.submit("--name", "bert", "--", *FOREVER)
     live.until_written(job, "up")
-    said = live("suspend", "bert")
-    assert said.code == 0
-    assert said.out.startswith(f"suspending {job}; ganger resume {job}")
+    result = live("suspend", "bert")
+    assert result.code == 0
+    assert result.out.startswith(f"suspending {job}; resume it: ganger resume {job}")
     live.until(job, "suspended")
     again = live("suspend", job)
     assert (again.code, again.out) == (4, "")
-    assert again.err == f"error: {job} is suspended already\n  next: ganger resume {job}\n"
+    assert again.err == f"error: {job} is already suspended\n  next: ganger resume {job}\n"
     assert f"ganger resume {job}" in live("explain", job).out
     assert live("ls", "--state", "S").out.splitlines()[1].split()[:2] == [job, "suspended"]
 
-    said = live("resume", job)
-    assert (said.code, said.out.split(":")[0]) == (0, f"resumed {job}")
+    result = live("resume", job)
+    assert (result.code, result.out.split(":")[0]) == (0, f"resumed {job}")
     live.until(job, "running")
     assert f"{job} is running: wait for its end, or stop it" in live("retry", job).err
     again = live("resume", job)
     assert again.code == 4
     assert f"{job} is not suspended: it is running\n  next: ganger logs {job} -f" in again.err
-    assert live.told("get", job)["row"]["generation"] == 2
+    assert live.json("get", job)["row"]["generation"] == 2
 
     assert live("stop", job).out == f"stopping {job}\n"
     live.until(job, "stopped")
     for verb in ("suspend", "resume", "stop"):
-        said = live(verb, job)
-        assert (said.code, said.err) == (4, f"error: {job} has been stopped already\n  next: ganger get {job}\n")
+        result = live(verb, job)
+        assert (result.code, result.err) == (4, f"error: {job} has been stopped already\n  next: ganger get {job}\n")
     assert live("priority", job, "high").code == 4
 
 
-def test_what_cannot_be_done_to_one_job_is_done_to_the_others(live: Live) -> None:
+def test_a_failure_for_one_job_does_not_affect_the_others(live: Live) -> None:
     first, second = (live.submit("--name", name, "--", *FOREVER) for name in ("first", "second"))
-    said = live("suspend", first, "frist", second)
-    assert said.code == 3
-    assert [line.split()[1].rstrip(";") for line in said.out.splitlines()] == [first, second]
-    assert "error: there is no job frist\n  next: did you mean first?" in said.err
+    result = live("suspend", first, "frist", second)
+    assert result.code == 3
+    assert [line.split()[1].rstrip(";") for line in result.out.splitlines()] == [first, second]
+    assert "error: there is no job frist\n  next: did you mean first?" in result.err
     for job in (first, second):
         live.until(job, "suspended")
-    said = live("resume", "-o", "json", first, "frist", second)
-    assert said.code == 3
-    assert [row["id"] for row in live.told("stop", first, second)] == [first, second]
+    result = live("resume", "-o", "json", first, "frist", second)
+    assert result.code == 3
+    assert [row["id"] for row in live.json("stop", first, second)] == [first, second]
 
 
-def test_who_follows_a_job_learns_that_it_is_suspended(live: Live) -> None:
+def test_a_follower_shows_that_the_job_is_suspended(live: Live) -> None:
     process = live.shell.start("run", "--name", "watched", "--", *FOREVER)
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
@@ -68,8 +68,8 @@ def test_who_follows_a_job_learns_that_it_is_suspended(live: Live) -> None:
     live("stop", job)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
-    assert f"suspended {job}; ganger resume {job} lets it go on\n" in err.decode()
-    assert f"{job} (attempt 2) runs on " in err.decode()
+    assert f"suspended {job}; resume it: ganger resume {job}\n" in err.decode()
+    assert f"{job} (attempt 2) is running on " in err.decode()
 
 
 def test_priority(live: Live) -> None:
@@ -77,30 +77,30 @@ def test_priority(live: Live) -> None:
     assert live("priority", job, "high").out == f"{job} has priority high; it had normal\n"
     assert live("priority", job, "-50").out == f"{job} has priority -50; it had high\n"
     assert live("priority", job, "-50").out == f"{job} has priority -50\n"
-    assert [row["priority"] for row in live.told("priority", job, "7")] == [7]
-    assert live.told("get", job)["row"]["priority"] == 7
+    assert [row["priority"] for row in live.json("priority", job, "7")] == [7]
+    assert live.json("get", job)["row"]["priority"] == 7
     live("stop", job)
 
 
 @pytest.mark.parametrize(
-    ("words", "why", "remedy"),
+    ("args", "message", "remedy"),
     [
         (["x", "y"], "'y' is not a priority", "ganger priority x high"),
         (["high", "x"], "the value comes last", "ganger priority x high"),
         (["x", "1001"], "from -1000 to 1000", "ganger priority x high"),
-        (["x"], "x is to have which priority?", "ganger priority x high"),
-        ([], "which job, and which priority?", "ganger priority JOB high"),
+        (["x"], "the priority of x is missing", "ganger priority x high"),
+        ([], "the job and the priority are missing", "ganger priority JOB high"),
         (["x", "--hihg", "5"], "No such option '--hihg'", "ganger priority --help"),
     ],
 )
-def test_no_priority(live: Live, words: list[str], why: str, remedy: str) -> None:
-    said = live("priority", *words)
-    assert said.code == 2
-    assert why in said.err
-    assert said.err.endswith(f"next: {remedy}\n")
+def test_invalid_priority(live: Live, args: list[str], message: str, remedy: str) -> None:
+    result = live("priority", *args)
+    assert result.code == 2
+    assert message in result.err
+    assert result.err.endswith(f"next: {remedy}\n")
 
 
-def test_retry_and_clone_run_the_very_code(live: Live) -> None:
+def test_retry_and_clone_run_the_same_copy_of_the_code(live: Live) -> None:
     Path("say.sh").write_text("echo old $1\n")
     job = live.submit("--name", "say", "--code", ".", "--", "sh", "say.sh", "one")
     live.until(job, "succeeded")
@@ -118,16 +118,16 @@ def test_retry_and_clone_run_the_very_code(live: Live) -> None:
     assert (changed.code, changed.out) == (0, "new two\n")
     assert live("clone", job, "--follow", "--", "sh", "-c", "exit 3").code == 1
 
-    made = live.told("clone", job, "--nodes", "2", "--env", "LR=1")
-    assert (made["spec"]["nodes"], made["spec"]["env"], made["row"]["name"]) == (2, {"LR": "1"}, "say")
-    for words, code in (
+    clone = live.json("clone", job, "--nodes", "2", "--env", "LR=1")
+    assert (clone["spec"]["nodes"], clone["spec"]["env"], clone["row"]["name"]) == (2, {"LR": "1"}, "say")
+    for args, code in (
         ([job, "--follow", "-o", "json"], 2),
         ([job, "--gpu", "99"], 2),
         ([job, "--param", "lr=1"], 2),
         ([job, "--queue", "nlp"], 2),
         (["sya"], 3),
     ):
-        assert live("clone", *words).code == code, words
+        assert live("clone", *args).code == code, args
 
 
 def test_a_clone_has_the_secrets_of_both(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +136,9 @@ def test_a_clone_has_the_secrets_of_both(live: Live, monkeypatch: pytest.MonkeyP
     live.until(job, "succeeded")
     monkeypatch.delenv("FIRST")
     monkeypatch.setenv("SECOND", "second-value")
-    words = ("--name", "more", "--secret", "SECOND", "--follow", "--", "sh", "-c", "echo ${#FIRST} ${#SECOND}")
-    said = live("clone", job, *words)
-    assert (said.code, said.out) == (0, "11 12\n")
+    args = ("--name", "more", "--secret", "SECOND", "--follow", "--", "sh", "-c", "echo ${#FIRST} ${#SECOND}")
+    result = live("clone", job, *args)
+    assert (result.code, result.out) == (0, "11 12\n")
     compared = live("diff", job, "more").out
     assert next(line for line in compared.splitlines() if line.startswith("secrets")).split()[1:] == [
         "FIRST", "FIRST", "SECOND",
@@ -152,35 +152,35 @@ def test_diff(live: Live) -> None:
     live.until(first, "succeeded")
     second = live("retry", first).out.strip()
     live.until(second, "succeeded")
-    said = live("diff", first, second)
-    assert (said.code, said.out) == (0, "same\n")
-    assert live.told("diff", first, second) == {"jobs": [first, second], "same": True, "differences": []}
+    result = live("diff", first, second)
+    assert (result.code, result.out) == (0, "same\n")
+    assert live.json("diff", first, second) == {"jobs": [first, second], "same": True, "differences": []}
 
     Path("b.sh").write_text("")
     third = live("clone", first, "--code", ".", "--env", "LR=2", "--time", "90m", "--", "sh", "a.sh", "3").out.strip()
     live.until(third, "failed")
-    said = live("diff", first, third)
-    assert said.code == 0
-    rows = {line.split("  ")[0]: line for line in said.out.splitlines()}
-    for what, ends in (
+    result = live("diff", first, third)
+    assert result.code == 0
+    rows = {line.split("  ")[0]: line for line in result.out.splitlines()}
+    for key, ending in (
         ("env.LR", "2"),
         ("run", "sh a.sh 3"),
         ("limits.time_ms", "1h 30m"),
         ("state", "failed"),
         ("exit_code", "3"),
     ):
-        assert rows[what].endswith(ends), rows
+        assert rows[key].endswith(ending), rows
     assert "code.hash" in rows
-    assert f"diff -r {live.place.home.path}/jobs/{first}/code" in said.out
-    told = live.told("diff", first, third)
-    assert not told["same"]
-    assert {"what": "exit_code", "first": 0, "second": 3} in told["differences"]
+    assert f"diff -r {live.place.home.path}/jobs/{first}/code" in result.out
+    diff = live.json("diff", first, third)
+    assert not diff["same"]
+    assert {"what": "exit_code", "first": 0, "second": 3} in diff["differences"]
     assert live("diff", first, "nope").code == 3
 
 
-def test_diff_tells_commits_and_changes_to_them(live: Live) -> None:
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y.z", *words], check=True, capture_output=True)
+def test_diff_shows_commits_and_uncommitted_changes(live: Live) -> None:
+    def git(*args: str) -> None:
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y.z", *args], check=True, capture_output=True)
 
     def ran() -> str:
         job = live.submit("--name", "run", "--", "true")
@@ -193,26 +193,26 @@ def test_diff_tells_commits_and_changes_to_them(live: Live) -> None:
     git("commit", "-m", "one")
     clean = ran()
     Path("lr.txt").write_text("2\n")
-    changed, same = ran(), ran()
+    changed, unchanged = ran(), ran()
     Path("lr.txt").write_text("3\n")
-    other = ran()
+    modified = ran()
     git("commit", "-a", "-m", "two")
-    later = ran()
+    committed = ran()
 
-    assert live("diff", changed, same).out == "same\n"
-    assert [each["what"] for each in live.told("diff", clean, changed)["differences"]] == ["git.changes"]
-    assert "+2" in typed(live, "changes", changed, other)
-    assert "+3" in typed(live, "commits", clean, later)
+    assert live("diff", changed, unchanged).out == "same\n"
+    assert [difference["what"] for difference in live.json("diff", clean, changed)["differences"]] == ["git.changes"]
+    assert "+2" in output_of_hint(live, "changes", changed, modified)
+    assert "+3" in output_of_hint(live, "commits", clean, committed)
 
 
-def typed(live: Live, what: str, *jobs: str) -> str:
-    """What the command says that `diff` advises to type."""
+def output_of_hint(live: Live, label: str, *jobs: str) -> str:
+    """Return the output of the command that `diff` suggests."""
     out = live("diff", *jobs).out
-    advised = next(line.partition(": ")[2] for line in out.splitlines() if line.startswith(f"  {what}: "))
-    return subprocess.run(["sh", "-c", advised], capture_output=True, text=True, check=False).stdout
+    command = next(line.partition(": ")[2] for line in out.splitlines() if line.startswith(f"  {label}: "))
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False).stdout
 
 
-def test_history_by_what_sacct_users_type(live: Live) -> None:
+def test_history_with_options_of_sacct(live: Live) -> None:
     live("queue", "set", "hist")
     jobs = {
         "CD": live.submit("--queue", "hist", "--", "true"),
@@ -224,8 +224,8 @@ def test_history_by_what_sacct_users_type(live: Live) -> None:
     for code, state in (("CD", "succeeded"), ("F", "failed"), ("TO", "stopped"), ("R", "running"), ("PD", "pending")):
         live.until(jobs[code], state)
 
-    def listed(*words: str) -> list[str]:
-        return [row["id"] for row in live.told("ls", "--queue", "hist", *words)]
+    def listed(*args: str) -> list[str]:
+        return [row["id"] for row in live.json("ls", "--queue", "hist", *args)]
 
     for code, job in jobs.items():
         assert listed("--state", code) == [job]
@@ -234,40 +234,40 @@ def test_history_by_what_sacct_users_type(live: Live) -> None:
     assert listed("--since", "1h") == [*reversed(jobs.values())]
     assert listed("--until", "now-1hour") == listed("--since", "now+1day", "--state", "CD,F,CA") == []
     assert listed("--user", "nobody-of-that-name") == []
-    assert live("ls", "--queue", "hist", "--user", "nobody").out == "no job fits\n"
-    for words, why in (
+    assert live("ls", "--queue", "hist", "--user", "nobody").out == "no matching jobs\n"
+    for args, message in (
         (["--state", "runing"], "there is no state 'runing'; did you mean 'running'?"),
-        (["--since", "2 moons"], "is no time: write 2026-11-21"),
+        (["--since", "2 moons"], "is not a time: write 2026-11-21"),
     ):
-        said = live("ls", *words)
-        assert said.code == 2
-        assert why in said.err
+        result = live("ls", *args)
+        assert result.code == 2
+        assert message in result.err
     live("stop", jobs["R"], jobs["PD"])
 
 
 def test_whoami(live: Live) -> None:
-    told = live.told("whoami")
-    assert told["user"] == live.told("ls", "--all")[0]["user"]
-    assert (told["socket"], told["url"]) == (str(live.place.home.socket("server")), None)
-    assert "default" in [queue["name"] for queue in told["queues"]]
+    identity = live.json("whoami")
+    assert identity["user"] == live.json("ls", "--all")[0]["user"]
+    assert (identity["socket"], identity["url"]) == (str(live.place.home.socket("server")), None)
+    assert "default" in [queue["name"] for queue in identity["queues"]]
     out = live("whoami").out
-    assert told["socket"] in out
+    assert identity["socket"] in out
     assert "default" in out
 
 
-def test_an_error_of_the_program_is_shown_first_and_tried_once(live: Live) -> None:
+def test_an_error_of_the_program_is_shown_and_not_retried(live: Live) -> None:
     Path("train.py").write_text("import sys\nconfig = {}\nprint(config['lr'])\n")
-    said = live("run", "--name", "broken", "-j", "2x1", "--", sys.executable, "train.py")
+    result = live("run", "--name", "broken", "-j", "2x1", "--", sys.executable, "train.py")
     error = "train.py:3: KeyError: 'lr'; all 2 ranks exited with code 1; an error of the program"
-    assert said.code == 1
-    summary = next(line for line in said.err.splitlines() if line.startswith("✗"))
+    assert result.code == 1
+    summary = next(line for line in result.err.splitlines() if line.startswith("✗"))
     assert summary.partition(": ")[2] == error
-    (row,) = (row for row in live.told("ls") if row["name"] == "broken")
-    job = live.told("get", row["id"])
+    (row,) = (row for row in live.json("ls") if row["name"] == "broken")
+    job = live.json("get", row["id"])
     assert (row["sentence"], row["generation"], job["row"]["sentence"]) == (error, 1, error)
     assert [(attempt["blame"], attempt["sentence"]) for attempt in job["attempts"]] == [("user", error)]
     assert live("get", row["id"]).out.splitlines()[0].endswith(error)
     assert error in live("wait", row["id"]).out
-    failed = next(event for event in live.told("events", row["id"]) if event["kind"] == "failed")
+    failed = next(event for event in live.json("events", row["id"]) if event["kind"] == "failed")
     assert failed["sentence"].endswith(error)
     assert failed["data"]["ends"][0]["error"]["file"] == "train.py"

@@ -1,4 +1,4 @@
-"""`ganger policy` at a real server: shown, compared, tried, applied, refused, and gone back to."""
+"""`ganger policy` at a real server: show, diff, dry-run, apply, reject and roll back."""
 
 from pathlib import Path
 
@@ -11,75 +11,75 @@ __all__ = ["live", "place"]
 
 @pytest.fixture
 def version(live: Live) -> int:
-    """The version in force before the test: what nobody set, again."""
+    """Restore the default policy and return its version."""
     live("policy", "apply", "--version", "0")
-    found: int = live.told("policy")["version"]
-    return found
+    current: int = live.json("policy")["version"]
+    return current
 
 
-def test_what_it_prints_is_a_document_that_changes_nothing(live: Live, version: int) -> None:
+def test_the_printed_policy_applied_again_changes_nothing(live: Live, version: int) -> None:
     shown = live("policy")
     assert "half_life: 7d" in shown.out
     Path("policy.yaml").write_text(shown.out)
-    assert "nothing changes" in live("policy", "diff", "policy.yaml").out
-    assert f"nothing to change: version {version}" in live("policy", "apply", "policy.yaml").out
-    assert live.told("policy")["version"] == version
+    assert "no changes" in live("policy", "diff", "policy.yaml").out
+    assert f"no changes: version {version}" in live("policy", "apply", "policy.yaml").out
+    assert live.json("policy")["version"] == version
 
 
-def test_a_document_is_compared_tried_applied_and_taken_back(live: Live, version: int) -> None:
+def test_policy_diff_dry_run_apply_and_rollback(live: Live, version: int) -> None:
     Path("policy.yaml").write_text("half_life: 3d\nqueues: {research: {weight: 3}}\n")
     for command in ("diff", "dry-run"):
-        told = live.told("policy", command, "policy.yaml")
-        assert {"path": "half_life", "before": "7d", "after": "3d"} in told["changes"]
-        assert live.told("policy")["version"] == version, "nothing changed"
-    assert "every waiting job keeps its place" in live("policy", "dry-run", "policy.yaml").out
-    said = live("policy", "apply", "policy.yaml", "--note", "for the deadline")
-    assert said.code == 0, said.err
-    assert f"version {version + 1} is in force" in said.out
-    assert "half_life" in said.out
+        answer = live.json("policy", command, "policy.yaml")
+        assert {"path": "half_life", "before": "7d", "after": "3d"} in answer["changes"]
+        assert live.json("policy")["version"] == version, "nothing changed"
+    assert "no pending job changes its position" in live("policy", "dry-run", "policy.yaml").out
+    result = live("policy", "apply", "policy.yaml", "--note", "for the deadline")
+    assert result.code == 0, result.err
+    assert f"version {version + 1} is in force" in result.out
+    assert "half_life" in result.out
     assert "research" in live("queue").out
     live("queue", "set", "research", "--weight", "5")
-    rows = live.told("policy", "history")
+    rows = live.json("policy", "history")
     assert [row["version"] for row in rows[:2]] == [version + 2, version + 1]
     assert rows[0]["changes"] == [{"path": "queues.research.weight", "before": 3, "after": 5}]
     assert "for the deadline" in live("policy", "history").out
     live("policy", "apply", "--version", str(version + 1))
-    assert live.told("queue")[-1]["weight"] == 3
+    assert live.json("queue")[-1]["weight"] == 3
     assert "weight: 5" in live("policy", "--version", str(version + 2)).out
 
 
-def test_a_guarantee_beyond_the_cluster_is_told_and_holds(live: Live, version: int) -> None:
+def test_a_guarantee_beyond_the_cluster_is_a_warning(live: Live, version: int) -> None:
     Path("policy.yaml").write_text("queues: {a: {nominal: {gpus: 64}}}\n")
-    says = "warning: queue a is guaranteed 64 GPUs, and all nodes have 8; it holds all the same\n"
+    expected = "warning: queue a is guaranteed 64 GPUs, and all nodes have 8; the document is valid nevertheless\n"
     for command in ("diff", "dry-run", "apply", "apply"):
-        said = live("policy", command, "policy.yaml")
-        assert (said.code, said.err) == (0, says), command
-    assert live("policy").err == says
-    assert live.told("policy")["warnings"][0]["there"] == 8
+        result = live("policy", command, "policy.yaml")
+        assert (result.code, result.err) == (0, expected), command
+    assert live("policy").err == expected
+    assert live.json("policy")["warnings"][0]["there"] == 8
     Path("policy.yaml").write_text("queues: {a: {nominal: {gpus: 8}}}\n")
     assert live("policy", "apply", "policy.yaml").err == ""
 
 
-def test_what_is_wrong_is_told_with_its_place(live: Live, version: int) -> None:
+def test_errors_of_a_document_have_their_position(live: Live, version: int) -> None:
     Path("policy.yaml").write_text("half_life: 3x\nqueues:\n  a: {parent: b}\n")
-    said = live("policy", "apply", "policy.yaml")
-    assert said.code != 0
-    assert "policy.yaml:1:12: half_life: '3x'" in said.err
-    assert "policy.yaml:3:15: queues.a.parent: there is no queue b" in said.err
-    assert "ganger policy diff FILE" in said.err
-    assert live.told("policy")["version"] == version
+    result = live("policy", "apply", "policy.yaml")
+    assert result.code != 0
+    assert "policy.yaml:1:12: half_life: '3x'" in result.err
+    assert "policy.yaml:3:15: queues.a.parent: there is no queue b" in result.err
+    assert "ganger policy diff FILE" in result.err
+    assert live.json("policy")["version"] == version
 
 
-def test_jobs_that_it_would_strand_are_named(live: Live, version: int) -> None:
+def test_stranded_jobs_are_listed(live: Live, version: int) -> None:
     live("queue", "set", "old")
     job = live.submit("--queue", "old", "--", "sleep", "600")
     live.until(job, "running")
     Path("policy.yaml").write_text("half_life: 3d\n")
     assert f"{job} (running): queue old is gone" in live("policy", "diff", "policy.yaml").err
-    said = live("policy", "apply", "policy.yaml")
-    assert said.code != 0
-    assert f"{job} (running, queue old): queue old is gone" in said.err
-    assert "--force" in said.err
+    result = live("policy", "apply", "policy.yaml")
+    assert result.code != 0
+    assert f"{job} (running, queue old): queue old is gone" in result.err
+    assert "--force" in result.err
     assert live("policy", "apply", "policy.yaml", "--force").code == 0
     assert live.place.client.job(job)["row"]["queue"] == "root"
     live("stop", job)
@@ -87,8 +87,8 @@ def test_jobs_that_it_would_strand_are_named(live: Live, version: int) -> None:
 
 
 WRONG = {
-    "no file and no version": (("diff",), "name a FILE"),
-    "a file and a version": (("diff", "policy.yaml", "--version", "0"), "name a FILE"),
+    "no file and no version": (("diff",), "give either a FILE"),
+    "a file and a version": (("diff", "policy.yaml", "--version", "0"), "give either a FILE"),
     "a file that is not there": (("apply", "nothing.yaml"), "cannot read nothing.yaml: No such file"),
     "a directory": (("apply", "."), "cannot read .: Is a directory"),
     "no text": (("apply", "bytes.yaml"), "bytes.yaml is not UTF-8"),
@@ -99,11 +99,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_refused(live: Live, version: int, name: str) -> None:
-    words, says = WRONG[name]
+def test_invalid_documents_and_options(live: Live, version: int, name: str) -> None:
+    args, expected = WRONG[name]
     Path("bytes.yaml").write_bytes(b"\xff\xfe")
     Path("empty.yaml").write_text("")
-    said = live("policy", *words)
-    assert said.code != 0
-    assert says in said.err, said.err
-    assert live.told("policy")["version"] == version
+    result = live("policy", *args)
+    assert result.code != 0
+    assert expected in result.err, result.err
+    assert live.json("policy")["version"] == version

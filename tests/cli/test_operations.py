@@ -1,4 +1,4 @@
-"""`ganger top`, `exec`, `attach` and `prune`: what is asked of the server, what is shown, how they exit."""
+"""`ganger top`, `exec`, `attach` and `prune`: requests, output and exit codes."""
 
 import json
 import os
@@ -32,35 +32,35 @@ def rank(number: int | None, node: str, *devices: int, job: str = "bert-7f3") ->
 
 @pytest.fixture
 def measured(world: World) -> World:
-    """Two ranks of one job on n2, one of another on n1, which has no GPU that can be asked."""
+    """Two ranks of one job on n2 with GPUs, and one of another job on n1 without."""
     world.samples = Samples(
         at_ms=T0,
         ranks=(rank(0, "n2", 0), rank(1, "n2", 1), rank(None, "n1", job="cv-11")),
         gpus=tuple(
-            GpuSample(node="n2", device=at, busy_percent=busy, memory_used_bytes=10 << 30, memory_bytes=80 << 30)
-            for at, busy in ((0, 90), (1, 70))
+            GpuSample(node="n2", device=index, busy_percent=busy, memory_used_bytes=10 << 30, memory_bytes=80 << 30)
+            for index, busy in ((0, 90), (1, 70))
         ),
     )
     return world
 
 
 def test_top_shows_every_rank(shell: Shell, measured: World) -> None:
-    titles, *rows, _, below = shell("top", "jobs").out.splitlines()
+    titles, *rows, _, footer = shell("top", "jobs").out.splitlines()
     assert titles.split() == ["JOB", "RANK", "NODE", "DEVICES", "CPU", "MEM", "GPU", "GPU", "MEM"]
     assert [row.split() for row in rows] == [
         ["bert-7f3", "0", "n2", "0", "1.5", "2Gi", "90%", "10Gi/80Gi"],
         ["bert-7f3", "1", "n2", "1", "1.5", "2Gi", "70%", "10Gi/80Gi"],
         ["cv-11", "-", "n1", "-", "1.5", "2Gi", "-", "-"],
     ]
-    assert below == "2 jobs use 4.5 CPUs and 6Gi"
+    assert footer == "2 jobs use 4.5 CPUs and 6Gi"
 
 
-def test_top_shows_nodes_with_what_is_allocated(shell: Shell, measured: World) -> None:
-    titles, n1, n2, _, below = shell("top", "nodes", "--once").out.splitlines()
+def test_top_shows_allocated_gpus_of_nodes(shell: Shell, measured: World) -> None:
+    titles, n1, n2, _, footer = shell("top", "nodes", "--once").out.splitlines()
     assert titles.split()[:4] == ["NAME", "STATUS", "GPU(Total)", "GPU(Allocated)"]
     assert n1.split() == ["n1", "ready", "2", "0", "1.5/8", "2Gi/64Gi", "-", "-"]
     assert n2.split() == ["n2", "ready", "2", "2", "3.0/8", "4Gi/64Gi", "80%", "20Gi/160Gi"]
-    assert below == "Allocated/Total GPUs of nodes: 2/4 (50%)"
+    assert footer == "Allocated/Total GPUs of nodes: 2/4 (50%)"
 
 
 def test_top_shows_queues(shell: Shell, measured: World) -> None:
@@ -69,7 +69,7 @@ def test_top_shows_queues(shell: Shell, measured: World) -> None:
     assert row.split()[-4:] == ["4.5", "6Gi", "80%", "20Gi/160Gi"]
 
 
-def test_top_is_sorted_by_what_is_asked(shell: Shell, measured: World) -> None:
+def test_top_sorts_by_the_given_key(shell: Shell, measured: World) -> None:
     *rows, _, _ = shell("top", "jobs", "--sort", "gpu").out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["bert-7f3", "bert-7f3", "cv-11"]
     *rows, _, _ = shell("top", "jobs", "--sort", "node").out.splitlines()[1:]
@@ -78,107 +78,110 @@ def test_top_is_sorted_by_what_is_asked(shell: Shell, measured: World) -> None:
     assert [row.split()[0] for row in rows] == ["n2", "n1"]
 
 
-def test_top_names_what_it_may_be_sorted_by(shell: Shell, measured: World) -> None:
+def test_top_lists_its_sort_keys(shell: Shell, measured: World) -> None:
     for view, keys in SORTS.items():
-        said = shell("top", view, "--sort", "colour")
-        assert (said.code, said.out) == (USAGE, "")
-        assert f"`ganger top {view}` is not sorted by 'colour': {', '.join(keys)}\n" in said.err
+        result = shell("top", view, "--sort", "colour")
+        assert (result.code, result.out) == (USAGE, "")
+        assert f"`ganger top {view}` cannot sort by 'colour', only by {', '.join(keys)}\n" in result.err
 
 
-def test_top_as_json_looks_once(shell: Shell, measured: World) -> None:
-    said = json.loads(shell("top", "jobs", "-o", "json").out)
-    assert said == json.loads(json.dumps(asdict(measured.samples)))
+def test_top_prints_json_once(shell: Shell, measured: World) -> None:
+    result = json.loads(shell("top", "jobs", "-o", "json").out)
+    assert result == json.loads(json.dumps(asdict(measured.samples)))
     assert [node["name"] for node in json.loads(shell("top", "nodes", "-o", "json").out)["nodes"]] == ["n1", "n2"]
 
 
-def test_top_says_that_nothing_runs(shell: Shell, world: World) -> None:
+def test_top_without_running_jobs(shell: Shell, world: World) -> None:
     assert shell("top", "jobs").out == "nothing runs: ganger ls\n"
 
 
-def in_its_place(shell: Shell, *words: str) -> tuple[int, str]:
-    """Exit code and output of an exec in a process of its own, which becomes the command."""
-    process = shell.start("exec", "bert-7f3", *words)
+def run_exec(shell: Shell, *args: str) -> tuple[int, str]:
+    """Run `exec` in a process of its own; return the exit code and the output."""
+    process = shell.start("exec", "bert-7f3", *args)
     out, _ = process.communicate(timeout=60)
     return process.returncode, out.decode()
 
 
-def test_exec_runs_what_the_server_says(shell: Shell, world: World, tmp_path: Path) -> None:
+def test_exec_runs_the_command_line_from_the_server(shell: Shell, world: World, tmp_path: Path) -> None:
     world.add(job())
     script = f"import sys; open({str(tmp_path / 'words')!r}, 'a').write(f'{{sys.argv[1:]}}\\n'); sys.exit(9)"
     world.entrance = Entrance(job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script))
-    assert in_its_place(shell, "--rank", "3", "-i", "--", "ls", "-l", "--rank") == (9, "")
-    assert world.asked[-1][1] == "/jobs/bert-7f3/entrance?rank=3"
-    assert in_its_place(shell, "--node", "n2", "--", "ls") == (9, "")
-    assert world.asked[-1][1] == "/jobs/bert-7f3/entrance?node=n2"
+    assert run_exec(shell, "--rank", "3", "-i", "--", "ls", "-l", "--rank") == (9, "")
+    assert world.requests[-1][1] == "/jobs/bert-7f3/entrance?rank=3"
+    assert run_exec(shell, "--node", "n2", "--", "ls") == (9, "")
+    assert world.requests[-1][1] == "/jobs/bert-7f3/entrance?node=n2"
     assert (tmp_path / "words").read_text().splitlines() == [
         "['2', '3', 'i', 'ls', '-l', '--rank']",
         "['2', '3', '-', 'ls']",
     ]
 
 
-def test_nothing_is_between_a_command_and_whoever_ends_it(shell: Shell, world: World) -> None:
+def test_exec_replaces_the_process(shell: Shell, world: World) -> None:
     world.add(job())
     script = "import os; print(os.getppid())"
     world.entrance = Entrance(job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script))
-    assert in_its_place(shell, "--", "ls") == (0, f"{os.getpid()}\n")
+    assert run_exec(shell, "--", "ls") == (0, f"{os.getpid()}\n")
 
 
-def test_exec_at_no_terminal(shell: Shell, world: World) -> None:
+def test_exec_without_a_terminal(shell: Shell, world: World) -> None:
     world.add(job())
-    said = shell("exec", "bert-7f3", "-it", "--", "bash")
-    assert (said.code, said.err) == (2, "error: -t needs a terminal, and this is none\n  next: leave -t out\n")
+    result = shell("exec", "bert-7f3", "-it", "--", "bash")
+    assert (result.code, result.err) == (
+        2,
+        "error: -t needs a terminal, and stdin or stdout is not one\n  next: leave -t out\n",
+    )
     assert shell("exec", "bert-7f3").code == 2
 
 
-def test_attach_begins_with_the_last_lines_and_exits_as_the_job_does(shell: Shell, world: World) -> None:
+def test_attach_starts_with_the_last_lines_and_exits_with_the_job_s_code(shell: Shell, world: World) -> None:
     world.add(job())
     world.say("bert-7f3", line("step 1"), line("step 2"))
     world.add(ended(job(), "failed", 3, "rank 0 exited with code 3"))
-    said = shell("attach", "bert-7f3", "--tail", "1", "--exit-code")
-    assert (said.code, said.out) == (3, "step 1\nstep 2\n")
-    assert any("tail=1" in target for _, target, _ in world.asked)
-    assert "failed after 1m 01s" in said.err
+    result = shell("attach", "bert-7f3", "--tail", "1", "--exit-code")
+    assert (result.code, result.out) == (3, "step 1\nstep 2\n")
+    assert any("tail=1" in target for _, target, _ in world.requests)
+    assert "failed after 1m 01s" in result.err
 
 
-def test_attach_says_how_it_is_and_leaves_it_so(shell: Shell, world: World) -> None:
+def test_attach_detaches_on_ctrl_c(shell: Shell, world: World) -> None:
     world.add(job())
     world.say("bert-7f3", line("step 1"))
     with shell.start("attach", "bert") as attached:
         assert attached.stdout is not None
         assert attached.stdout.readline() == b"step 1\n"
         attached.send_signal(signal.SIGINT)
-        _, told = attached.communicate(timeout=60)
+        _, stderr = attached.communicate(timeout=60)
     assert attached.returncode == 130
-    assert told.decode().splitlines()[0] == "bert-7f3 is running on n1; Ctrl-C leaves it so"
-    assert "  come back:      ganger attach bert-7f3" in told.decode().splitlines()
+    assert stderr.decode().splitlines()[0] == "bert-7f3 is running on n1; Ctrl-C detaches"
+    assert "  reattach:       ganger attach bert-7f3" in stderr.decode().splitlines()
 
 
-def old(id: str, ended_ms: int, state: str = "succeeded") -> JobView:
+def ended_at(id: str, ended_ms: int, state: str = "succeeded") -> JobView:
     view = ended(job(id), state)
     return replace(view, row=replace(view.row, ended_ms=ended_ms))
 
 
-def test_prune_deletes_what_ended_long_ago(shell: Shell, world: World) -> None:
-    now = time.time_ns() // 1_000_000
+def test_prune_deletes_old_ended_jobs(shell: Shell, world: World) -> None:
+    now_ms = time.time_ns() // 1_000_000
     hour = 3_600_000
-    world.add(old("a-1", now - 300 * hour))
-    world.add(old("b-2", now - 200 * hour, "failed"))
-    world.add(old("c-3", now - 1 * hour))
+    world.add(ended_at("a-1", now_ms - 300 * hour))
+    world.add(ended_at("b-2", now_ms - 200 * hour, "failed"))
+    world.add(ended_at("c-3", now_ms - 1 * hour))
     world.add(job("d-4"))
-    told = shell("prune", "--dry-run").out.splitlines()
-    assert [row.split()[0] for row in told[1:]] == ["a-1", "b-2"]
+    lines = shell("prune", "--dry-run").out.splitlines()
+    assert [row.split()[0] for row in lines[1:]] == ["a-1", "b-2"]
     assert [*world.jobs] == ["a-1", "b-2", "c-3", "d-4"]
     assert [row["id"] for row in json.loads(shell("prune", "--state", "F", "-o", "json").out)] == ["b-2"]
-    said = shell("prune", "--older-than", "30m")
-    assert said.out == "deleted a-1\ndeleted c-3\n"
-    assert said.err == "2 jobs that ended longer than 30m ago\n"
+    result = shell("prune", "--older-than", "30m")
+    assert result.out == "deleted a-1\ndeleted c-3\n"
+    assert result.err == "2 jobs that ended longer than 30m ago\n"
     assert [*world.jobs] == ["d-4"]
-    assert shell("prune", "--dry-run").out == "nothing ended longer than 7d ago\n"
+    assert shell("prune", "--dry-run").out == "no job ended longer than 7d ago\n"
 
 
-def test_prune_leaves_what_lives(shell: Shell, world: World) -> None:
-    said = shell("prune", "--state", "running")
-    assert (said.code, "has not ended" in said.err) == (2, True)
-    world.add(old("a-1", T0))
+def test_prune_keeps_live_jobs(shell: Shell, world: World) -> None:
+    result = shell("prune", "--state", "running")
+    assert (result.code, "has not ended" in result.err) == (2, True)
+    world.add(ended_at("a-1", T0))
     world.refusals["DELETE /jobs/a-1"] = (409, "still_live", "a-1 is running", "ganger stop a-1")
-    assert shell("prune", "-o", "json").out == "[]\n", "somebody was faster"
+    assert shell("prune", "-o", "json").out == "[]\n", "the server refused to delete it"

@@ -1,4 +1,4 @@
-"""`ganger report`: where the time went, and what each cause has cost."""
+"""`ganger report`: time breakdown and cost of each cause."""
 
 import json
 from dataclasses import replace
@@ -37,8 +37,8 @@ TOTALS = Totals(
 
 def test_parts_and_causes(shell: Shell, world: World) -> None:
     world.totals = TOTALS
-    said = shell("report", "--since", "2026-09-21T14:13:20Z")
-    heading, _, *parts = said.out.splitlines()
+    result = shell("report", "--since", "2026-09-21T14:13:20Z")
+    heading, _, *parts = result.out.splitlines()
     assert heading == "3 jobs since 2026-09-21 14:13:20: 1 failed, 2 running"
     assert (
         "\n".join(parts)
@@ -53,7 +53,7 @@ recovery     2h 00m   16.7%
 lost         1h 00m    8.3%
 total       12h 00m  100.0%
 
-goodput: 60.0% of the time that nodes were held
+goodput: 60.0% of the node time allocated
 
 CAUSE    FAILURES  RESTARTS   DETECT  RECOVERY    LOST
 hung            2         1  30m 00s    1h 00m  1h 00m
@@ -62,18 +62,18 @@ all             2         2  30m 00s    2h 00m  1h 00m"""
     )
 
 
-def test_time_of_gpus(shell: Shell, world: World) -> None:
-    held = replace(
+def test_gpu_time(shell: Shell, world: World) -> None:
+    gpu_time = replace(
         TIME, queued_ms=0, total_ms=8 * 10 * HOUR_MS, held_ms=8 * 10 * HOUR_MS, productive_ms=8 * 6 * HOUR_MS
     )
-    world.totals = replace(TOTALS, gpu_time=held)
+    world.totals = replace(TOTALS, gpu_time=gpu_time)
     lines = shell("report").out.splitlines()
     assert lines[2].split() == ["PART", "TIME", "SHARE", "GPU", "TIME", "SHARE"]
     assert (
         lines[5].split() == ["productive", "6h", "00m", "50.0%", "48h", "00m", "60.0%"]
         or lines[5].split()[-1] == "60.0%"
     )
-    assert "goodput: 60.0% of the GPU time held" in lines
+    assert "goodput: 60.0% of the GPU time allocated" in lines
     assert lines[-1].split()[-2:] == ["3h", "30m"]
 
 
@@ -83,4 +83,4 @@ def test_nothing_yet(shell: Shell, world: World) -> None:
     )
     assert shell("report", "--user", "ada", "--queue", "nlp").out == "0 jobs of ada in queue nlp\n"
     assert json.loads(shell("report", "-o", "json").out)["goodput"] is None
-    assert next(target for _, target, _ in world.asked if "report" in target) == "/report?user=ada&queue=nlp"
+    assert next(target for _, target, _ in world.requests if "report" in target) == "/report?user=ada&queue=nlp"

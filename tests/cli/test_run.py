@@ -1,4 +1,4 @@
-"""Following a job: what is printed where, how it ends, and what a person is told when they leave."""
+"""Following a job: output, exit codes, and detaching."""
 
 import os
 import signal
@@ -26,13 +26,13 @@ def attempt(generation: int, outcome: str, **fields: int) -> AttemptView:
 
 
 @contextmanager
-def meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """Do `act` beside the command, and let the test see what it raised."""
+def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Run `action` next to the command, and fail the test if it failed."""
     failures: list[Exception] = []
 
     def run() -> None:
         try:
-            act()
+            action()
         except (AssertionError, OSError) as error:
             failures.append(error)
 
@@ -46,17 +46,17 @@ def meanwhile(act: Callable[[], None]) -> Iterator[None]:
 def test_a_job_that_succeeds(shell: Shell, world: World) -> None:
     world.submitted = ended(job())
     world.say("bert-7f3", line("step 1"), line("careful", stream="e"), line("step 2"))
-    said = shell("run", "train.py")
-    assert said.code == 0
-    assert said.out == "step 1\nstep 2\n"
-    first, *_, last = said.err.splitlines()
+    result = shell("run", "train.py")
+    assert result.code == 0
+    assert result.out == "step 1\nstep 2\n"
+    first, *_, last = result.err.splitlines()
     assert first == "Plan   bert-7f3  queue default  1 node  1 process, plain"
-    assert "careful" in said.err.splitlines()
-    assert "✓ bert-7f3 succeeded after 1m 01s" in said.err
-    assert "queued 1.0s · starting 2.0s · productive 50.0s · recovery 5.0s · lost 3.0s" in said.err
+    assert "careful" in result.err.splitlines()
+    assert "✓ bert-7f3 succeeded after 1m 01s" in result.err
+    assert "queued 1.0s · starting 2.0s · productive 50.0s · recovery 5.0s · lost 3.0s" in result.err
     assert last == "  next: ganger get bert-7f3"
-    assert "\x1b" not in said.err
-    assert "\r" not in said.err
+    assert "\x1b" not in result.err
+    assert "\r" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -75,49 +75,49 @@ def test_exit_codes(
     shell: Shell, world: World, *, state: str, exit_code: int | None, flags: list[str], code: int
 ) -> None:
     world.submitted = ended(job(), state, exit_code, "attempt 1: rank 1 on n2 exited with 3")
-    said = shell("run", *flags, "train.py")
-    assert said.code == code
-    assert f"bert-7f3 {state}" in said.err
+    result = shell("run", *flags, "train.py")
+    assert result.code == code
+    assert f"bert-7f3 {state}" in result.err
     assert shell("wait", *flags, "bert").code == code
 
 
-def test_lines_of_many_ranks_are_told_apart_and_said_once(shell: Shell, world: World) -> None:
+def test_lines_of_many_ranks_are_prefixed_and_joined(shell: Shell, world: World) -> None:
     world.submitted = ended(job(spec=WIDE))
     world.say("bert-7f3", *(line("ready", rank=r) for r in range(4)), line("oops", rank=3, stream="e"))
-    said = shell("run", "-j", "2x2", "train.py")
-    assert said.out == "r0 | ready  (x4)\n"
-    assert "r3 | oops" in said.err
+    result = shell("run", "-j", "2x2", "train.py")
+    assert result.out == "r0 | ready  (x4)\n"
+    assert "r3 | oops" in result.err
 
 
-def test_a_lost_worker_is_told_in_one_line(shell: Shell, world: World) -> None:
+def test_a_failed_attempt_is_one_line(shell: Shell, world: World) -> None:
     world.submitted = job(spec=WIDE, nodes=("n1", "n2"))
 
-    def story() -> None:
-        world.await_asked("GET", "/stream")
-        world.await_asked("GET", "/logs")
+    def events() -> None:
+        world.wait_for_request("GET", "/stream")
+        world.wait_for_request("GET", "/logs")
         world.say("bert-7f3", line("step 41"))
-        told = "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL"
-        world.happen("failed", "bert-7f3", told, generation=1, rank=2, node="n2")
+        sentence = "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL"
+        world.happen("failed", "bert-7f3", sentence, generation=1, rank=2, node="n2")
         world.happen("failed", "bert-7f3", "bert-7f3 (attempt 1): rank 0 on n1 was ended by SIGTERM", generation=1)
         for node in ("n1", "n2"):
             world.happen("started", "bert-7f3", f"bert-7f3 (attempt 2) runs on {node}", generation=2, nodes=[node])
         world.happen("started", "other-1", "other-1 (attempt 9) runs on n1", generation=9)
-        tries = (attempt(1, "failed"), attempt(2, "finished", resumed_step=40))
-        world.add(ended(replace(world.submitted, checkpoint_step=60, attempts=tries)))
+        attempts = (attempt(1, "failed"), attempt(2, "finished", resumed_step=40))
+        world.add(ended(replace(world.submitted, checkpoint_step=60, attempts=attempts)))
 
-    with meanwhile(story):
-        said = shell("run", "-j", "2x2", "train.py")
-    assert "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL; restarting from step 40\n" in said.err
-    assert "SIGTERM" not in said.err
-    assert said.err.count("bert-7f3 (attempt 2) runs on n1, n2\n") == 1
-    assert "other-1" not in said.err
-    assert said.code == 0
+    with meanwhile(events):
+        result = shell("run", "-j", "2x2", "train.py")
+    assert "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL; restarting from step 40\n" in result.err
+    assert "SIGTERM" not in result.err
+    assert result.err.count("bert-7f3 (attempt 2) is running on n1, n2\n") == 1
+    assert "other-1" not in result.err
+    assert result.code == 0
 
 
 def test_an_attempt_without_a_checkpoint_starts_from_the_beginning(shell: Shell, world: World) -> None:
     world.submitted = job()
     process = shell.start("run", "train.py")
-    world.await_asked("GET", "/stream")
+    world.wait_for_request("GET", "/stream")
     world.happen("failed", "bert-7f3", "rank 0 on n1 exited with 1", generation=1)
     assert read_until(process.stderr, "exited with 1").endswith("exited with 1; restarting from the beginning")
     world.add(ended(world.submitted))
@@ -126,31 +126,31 @@ def test_an_attempt_without_a_checkpoint_starts_from_the_beginning(shell: Shell,
     assert process.returncode == 0
 
 
-def test_the_last_failure_is_told_by_the_summary_alone(shell: Shell, world: World) -> None:
+def test_the_last_failure_is_only_in_the_summary(shell: Shell, world: World) -> None:
     world.submitted = job()
 
-    def story() -> None:
-        world.await_asked("GET", "/stream")
+    def events() -> None:
+        world.wait_for_request("GET", "/stream")
         world.happen("failed", "bert-7f3", "bert-7f3 (attempt 1): rank 0 on n1 exited with 3", generation=1)
         world.add(ended(world.submitted, "failed", 3, "attempt 1: rank 0 on n1 exited with 3"))
 
-    with meanwhile(story):
-        said = shell("run", "train.py")
-    assert said.err.count("exited with 3") == 1
-    assert "✗ bert-7f3 failed after 1m 01s: attempt 1: rank 0 on n1 exited with 3\n" in said.err
+    with meanwhile(events):
+        result = shell("run", "train.py")
+    assert result.err.count("exited with 3") == 1
+    assert "✗ bert-7f3 failed after 1m 01s: attempt 1: rank 0 on n1 exited with 3\n" in result.err
 
 
-def test_a_waiting_job_says_why_and_says_it_again_only_when_it_changes(shell: Shell, world: World) -> None:
-    world.submitted = waits = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
+def test_the_pending_reason_is_printed_when_it_changes(shell: Shell, world: World) -> None:
+    world.submitted = pending_job = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
     process = shell.start("run", "train.py")
     assert read_until(process.stderr, "start: ").startswith(f"       start: {REASON.sentence}; expected at ")
-    world.await_asked("GET", "/stream")
+    world.wait_for_request("GET", "/stream")
     world.happen("submitted", "other-1", "somebody submitted other-1")
     world.happen("decided", None, "jobs like x wait")
-    world.add(replace(waits, reason=LATER))
+    world.add(replace(pending_job, reason=LATER))
     world.happen("decided", None, "jobs like x wait")
     assert read_until(process.stderr, "waiting") == LATER.sentence
-    world.add(ended(waits))
+    world.add(ended(pending_job))
     _, rest = process.communicate()
     assert "waiting" not in rest.decode()
 
@@ -159,54 +159,54 @@ def test_the_stream_is_open_from_before_the_submission(shell: Shell, world: Worl
     world.happen("server_started", None, "a server took over")
     world.submitted = job()
 
-    def story() -> None:
-        world.await_asked("GET", "/stream")
+    def events() -> None:
+        world.wait_for_request("GET", "/stream")
         world.add(ended(world.jobs["bert-7f3"]))
 
-    with meanwhile(story):
+    with meanwhile(events):
         shell("run", "train.py")
-    asked = [target for _, target, _ in world.asked]
-    assert asked.index("/server") < asked.index("/jobs")
-    assert "/stream?after=1" in asked
+    targets = [target for _, target, _ in world.requests]
+    assert targets.index("/server") < targets.index("/jobs")
+    assert "/stream?after=1" in targets
 
 
 def read_until(stream: IO[bytes] | None, text: str) -> str:
-    """The next line with `text` in it."""
+    """Return the next line that contains `text`."""
     assert stream is not None
-    for each in stream:
-        if text in each.decode():
-            return each.decode().rstrip("\n")
+    for line_bytes in stream:
+        if text in line_bytes.decode():
+            return line_bytes.decode().rstrip("\n")
     raise AssertionError(f"it ended without {text!r}")
 
 
-def interrupted(shell: Shell, world: World, *words: str) -> tuple[int, str]:
-    """Type a command, wait until it follows, press Ctrl-C."""
-    process = shell.start(*words)
-    world.await_asked("GET", r"/logs\?follow")
+def interrupted(shell: Shell, world: World, *args: str) -> tuple[int, str]:
+    """Run a command, wait until it follows, and send Ctrl-C."""
+    process = shell.start(*args)
+    world.wait_for_request("GET", r"/logs\?follow")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     return process.returncode, err.decode()
 
 
-def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(shell: Shell, world: World) -> None:
+def test_ctrl_c_detaches_and_prints_how_to_reattach(shell: Shell, world: World) -> None:
     world.submitted = job("my job-7f3")
     code, err = interrupted(shell, world, "run", "train.py")
     assert code == 130
-    assert "detached: my job-7f3 runs on" in err
+    assert "detached: my job-7f3 keeps running" in err
     assert "ganger logs 'my job-7f3' -f" in err
     assert "ganger stop 'my job-7f3'" in err
     assert "ganger get 'my job-7f3'" in err
     assert "ganger explain" not in err
     assert "Traceback" not in err
-    assert not any("/stop" in target for _, target, _ in world.asked)
+    assert not any("/stop" in target for _, target, _ in world.requests)
 
 
-def test_ctrl_c_while_a_job_waits_says_how_to_learn_why(shell: Shell, world: World) -> None:
+def test_ctrl_c_on_a_pending_job_points_to_explain(shell: Shell, world: World) -> None:
     world.submitted = job("bert-7f3", state="pending", nodes=(), started_ms=None, reason=REASON)
     code, err = interrupted(shell, world, "run", "train.py")
     assert code == 130
-    assert "detached: bert-7f3 still waits" in err
-    assert "why it waits:   ganger explain bert-7f3" in err
+    assert "detached: bert-7f3 is still pending" in err
+    assert "why pending:    ganger explain bert-7f3" in err
 
 
 def test_ctrl_c_is_quiet_in_logs(shell: Shell, world: World) -> None:
@@ -215,28 +215,28 @@ def test_ctrl_c_is_quiet_in_logs(shell: Shell, world: World) -> None:
     assert (code, err.strip()) == (130, "")
 
 
-def test_a_server_that_goes_away_ends_the_following_and_says_so(shell: Shell, world: World) -> None:
+def test_following_ends_with_an_error_when_the_server_is_gone(shell: Shell, world: World) -> None:
     world.submitted = job()
 
-    def story() -> None:
-        world.await_asked("GET", "/logs")
+    def events() -> None:
+        world.wait_for_request("GET", "/logs")
         for name in ("server.json", "server.sock"):
             (Path(os.environ["GANGER_HOME"]) / name).unlink()
         with world.changed:
             world.closing = True
             world.changed.notify_all()
 
-    with meanwhile(story):
-        said = shell("run", "train.py")
-    assert said.code == 5
-    assert "error: " in said.err
+    with meanwhile(events):
+        result = shell("run", "train.py")
+    assert result.code == 5
+    assert "error: " in result.err
 
 
-def test_wait_has_an_end_of_its_own(shell: Shell, world: World) -> None:
+def test_wait_times_out(shell: Shell, world: World) -> None:
     world.add(job())
-    said = shell("wait", "bert", "--timeout", "50ms")
-    assert said.code == 124
-    assert "has not ended within 50ms" in said.err
+    result = shell("wait", "bert", "--timeout", "50ms")
+    assert result.code == 124
+    assert "has not ended within 50ms" in result.err
 
 
 def test_wait_prints_the_job(shell: Shell, world: World) -> None:
@@ -245,10 +245,10 @@ def test_wait_prints_the_job(shell: Shell, world: World) -> None:
     assert "✓ bert-7f3 succeeded" in shell("wait", "bert").out
 
 
-def test_a_reader_that_leaves_is_no_error(shell: Shell, world: World) -> None:
+def test_a_closed_pipe_is_no_error(shell: Shell, world: World) -> None:
     world.add(job())
     process = shell.start("logs", "bert", "-f")
-    world.await_asked("GET", r"/logs\?follow")
+    world.wait_for_request("GET", r"/logs\?follow")
     assert process.stdout is not None
     world.say("bert-7f3", line("first"))
     assert process.stdout.readline() == b"first\n"
@@ -265,16 +265,16 @@ def test_a_reader_that_leaves_is_no_error(shell: Shell, world: World) -> None:
     process.stderr.close()
 
 
-def test_a_stream_that_ends_before_its_job_is_taken_up_again(shell: Shell, world: World) -> None:
+def test_a_stream_that_ends_early_is_reopened(shell: Shell, world: World) -> None:
     world.submitted = job()
     world.streams_end_early = 1
     world.say("bert-7f3", line("one", t=T0), line("two", t=T0 + 1))
 
-    def story() -> None:
-        world.await_asked("GET", r"/logs\?follow", times=2)
+    def events() -> None:
+        world.wait_for_request("GET", r"/logs\?follow", times=2)
         world.say("bert-7f3", line("three", t=T0 + 2))
         world.add(ended(world.submitted))
 
-    with meanwhile(story):
-        said = shell("run", "train.py")
-    assert said.out == "one\ntwo\nthree\n"
+    with meanwhile(events):
+        result = shell("run", "train.py")
+    assert result.out == "one\ntwo\nthree\n"

@@ -1,4 +1,4 @@
-"""The sentences around a job's output."""
+"""The messages around a job's output."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 
 from ganger.cli.output.job_detail_text import job_lines
-from ganger.cli.output.messages import Progress, attempt_failed, cost_lines, plan_lines, size, start_of_job, waiting
-from ganger.cli.output.tables import ago, clock, quoted, when
+from ganger.cli.output.messages import (
+    Progress,
+    cost_lines,
+    failed_attempt_message,
+    plan_lines,
+    size,
+    start_text,
+    waiting_message,
+)
+from ganger.cli.output.tables import format_age, format_clock, format_time, shell_quote
 from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
 from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
@@ -19,7 +27,7 @@ def reported(step: int, t: int = T0, **metrics: Any) -> dict[str, Any]:
     return asdict(job(progress={"step": step, "metrics": metrics, "t": t, "phase": None}))
 
 
-def test_progress_says_what_is_reported_and_no_more() -> None:
+def test_progress_shows_only_what_is_reported() -> None:
     assert Progress().text(asdict(job())) == "running on n1"
     assert Progress().text(reported(7)) == "step 7"
     assert Progress().text(reported(7, loss=2.34567)) == "step 7  loss 2.346"
@@ -27,21 +35,21 @@ def test_progress_says_what_is_reported_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("name", ["total_steps", "steps"])
-def test_eta_comes_of_the_total_and_the_reports_own_times(name: str) -> None:
+def test_eta_is_computed_from_the_reported_total_and_times(name: str) -> None:
     progress = Progress()
     progress.text(reported(0, **{name: 100}))
     assert progress.text(reported(40, t=T0 + 10_000, **{name: 100})) == "step 40/100  4 steps/s  ETA 15.0s"
     assert progress.text(reported(100, t=T0 + 25_000, **{name: 100})) == "step 100/100  4 steps/s"
 
 
-def test_a_report_seen_twice_changes_nothing() -> None:
+def test_a_repeated_report_changes_nothing() -> None:
     progress = Progress()
     progress.text(reported(0))
     first = progress.text(reported(10, t=T0 + 1000))
     assert progress.text(reported(10, t=T0 + 1000)) == first == "step 10  10 steps/s"
 
 
-def test_a_restart_begins_the_rate_anew() -> None:
+def test_a_restart_resets_the_rate() -> None:
     progress = Progress()
     progress.text(reported(0))
     progress.text(reported(100, t=T0 + 1000))
@@ -60,18 +68,18 @@ def test_a_restart_begins_the_rate_anew() -> None:
         ({"state": "stopping"}, None),
     ],
 )
-def test_what_comes_of_a_failure(fields: dict[str, Any], expected: str | None) -> None:
-    assert attempt_failed(FAILED, asdict(job(**fields))) == (expected and f"{FAILED['sentence']}; {expected}")
+def test_message_about_a_failed_attempt(fields: dict[str, Any], expected: str | None) -> None:
+    assert failed_attempt_message(FAILED, asdict(job(**fields))) == (expected and f"{FAILED['sentence']}; {expected}")
 
 
-def test_a_job_that_resumes_no_other_one_goes_on_from_its_own_checkpoint() -> None:
+def test_resume_never_still_restarts_from_the_own_checkpoint() -> None:
     spec = replace(SPEC, checkpoint=Checkpoint(resume="never"))
-    said = attempt_failed(FAILED, asdict(job(spec=spec, state="requeueing", checkpoint_step=40)))
-    assert said is not None
-    assert said.endswith("restarting from step 40")
+    result = failed_attempt_message(FAILED, asdict(job(spec=spec, state="requeueing", checkpoint_step=40)))
+    assert result is not None
+    assert result.endswith("restarting from step 40")
 
 
-def test_what_each_cause_has_cost() -> None:
+def test_cost_of_each_cause() -> None:
     losses = (
         Loss(cause="hung", failures=2, restarts=1, detect_ms=3_000, lost_ms=40_200),
         Loss(cause="preempted", restarts=1, recovery_ms=900),
@@ -84,17 +92,17 @@ def test_what_each_cause_has_cost() -> None:
     ]
 
 
-def test_a_broken_checkpoint_is_named_below_the_attempts() -> None:
-    said = "the checkpoint of step 40 is passed over: model.pt has 3 bytes instead of 10"
-    tries = tuple(
-        AttemptView(generation=n, started_ms=T0, ended_ms=T0, outcome="failed", nodes=("n1",), passed=passed)
-        for n, passed in ((1, ()), (2, (said,)))
+def test_a_broken_checkpoint_is_shown_below_the_attempts() -> None:
+    result = "the checkpoint of step 40 is passed over: model.pt has 3 bytes instead of 10"
+    attempts = tuple(
+        AttemptView(generation=n, started_ms=T0, ended_ms=T0, outcome="failed", nodes=("n1",), passed=skipped)
+        for n, skipped in ((1, ()), (2, (result,)))
     )
-    lines = list(job_lines(asdict(job(attempts=tries)), T0))
-    assert lines[lines.index("") + 4] == f"  attempt 2: {said}"
+    lines = list(job_lines(asdict(job(attempts=attempts)), T0))
+    assert lines[lines.index("") + 4] == f"  attempt 2: {result}"
 
 
-def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:
+def test_the_plan_hints_at_torch_only_for_plain_python_jobs() -> None:
     plain = replace(WIDE, framework="plain")
     assert "--framework torch" in plan_lines("x", asdict(plain), "now")[-1]
     assert len(plan_lines("x", asdict(WIDE), "now")) == 2
@@ -103,15 +111,15 @@ def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:
 
 
 @pytest.mark.parametrize("run", ["torchrun --nnodes=1:2 t.py", ("torchrun", "--nnodes", "1:2", "t.py")])
-def test_the_plan_says_which_of_a_range_of_nodes_it_takes(run: str | tuple[str, ...]) -> None:
-    asked = replace(WIDE, framework="torchrun", run=run, nodes=2)
-    said = plan_lines("x", asdict(asked), "now")[-1].strip()
-    assert said in [f"--nnodes{sign}1:2: it starts with 2, never with fewer; for fewer: --nodes N" for sign in " ="]
-    for other in (replace(asked, nodes=1), replace(asked, framework="plain"), replace(asked, run="torchrun t.py")):
-        assert "--nnodes" not in "".join(plan_lines("x", asdict(other), "now"))
+def test_the_plan_shows_the_nodes_taken_from_a_range(run: str | tuple[str, ...]) -> None:
+    spec = replace(WIDE, framework="torchrun", run=run, nodes=2)
+    result = plan_lines("x", asdict(spec), "now")[-1].strip()
+    assert result in [f"--nnodes{sign}1:2: starts with exactly 2 nodes; for fewer: --nodes N" for sign in " ="]
+    for other_spec in (replace(spec, nodes=1), replace(spec, framework="plain"), replace(spec, run="torchrun t.py")):
+        assert "--nnodes" not in "".join(plan_lines("x", asdict(other_spec), "now"))
 
 
-def test_the_size_of_roles_is_that_of_each() -> None:
+def test_the_size_lists_each_role() -> None:
     roles = {
         "ps": Role(count=2, resources=Resources(cpu_milli=1000), run="serve"),
         "chief": Role(resources=Resources(gpu=GpuRequest(count=8, type="H100")), run="lead"),
@@ -125,31 +133,31 @@ def test_the_size_of_roles_is_that_of_each() -> None:
     )
 
 
-def test_an_array_of_which_some_run_does_not_only_wait() -> None:
+def test_start_of_a_partly_running_array() -> None:
     def start(**elements: int) -> str:
-        return start_of_job(asdict(job(state="pending", nodes=(), elements=elements, reason=REASON)))
+        return start_text(asdict(job(state="pending", nodes=(), elements=elements, reason=REASON)))
 
     assert start(pending=4).startswith("waiting for 2 nodes")
     assert start(pending=2, running=1, starting=1).startswith("now, 2 of 4 elements; waiting for 2 nodes")
     assert start(running=3) == "now, 3 of 3 elements"
 
 
-def test_a_reason_that_is_no_wait_is_called_one() -> None:
+def test_other_reasons_are_prefixed_with_pending() -> None:
     assert (
-        waiting(asdict(replace(REASON, sentence="queue nlp is full", until_ms=None)), T0)
-        == "waiting: queue nlp is full"
+        waiting_message(asdict(replace(REASON, sentence="queue nlp is full", until_ms=None)), T0)
+        == "pending: queue nlp is full"
     )
 
 
 def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [ago(T0 - passed, T0) for passed in (0, 999, 1000, 59_999, 60_000, 7_200_000, 172_800_000)] == [
+    assert [format_age(T0 - age_ms, T0) for age_ms in (0, 999, 1000, 59_999, 60_000, 7_200_000, 172_800_000)] == [
         "now", "now", "1s ago", "59s ago", "1m ago", "2h ago", "2d ago",
     ]  # fmt: skip
-    assert when(T0, T0 + 180_000) == f"{clock(T0, T0)} (3m ago)"
-    assert when(T0 + 180_000, T0) == f"{clock(T0 + 180_000, T0)} (in 3m 00s)"
-    assert clock(T0, T0 + 172_800_000).count("-") == 2
+    assert format_time(T0, T0 + 180_000) == f"{format_clock(T0, T0)} (3m ago)"
+    assert format_time(T0 + 180_000, T0) == f"{format_clock(T0 + 180_000, T0)} (in 3m 00s)"
+    assert format_clock(T0, T0 + 172_800_000).count("-") == 2
 
 
-def test_what_is_copied_survives_a_shell() -> None:
-    assert quoted("bert-7f3") == "bert-7f3"
-    assert quoted("my job; rm -rf ~") == "'my job; rm -rf ~'"
+def test_shell_quoting() -> None:
+    assert shell_quote("bert-7f3") == "bert-7f3"
+    assert shell_quote("my job; rm -rf ~") == "'my job; rm -rf ~'"

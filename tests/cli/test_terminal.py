@@ -1,4 +1,4 @@
-"""Colours, tables and the moving line: on a terminal, and nowhere else."""
+"""Colours, tables and the status line: on a terminal, and only there."""
 
 import fcntl
 import os
@@ -17,41 +17,41 @@ from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, queue
 
 
-def on_terminal(*words: str, columns: int = 100, until: Callable[[str], None] = lambda shown: None) -> str:
-    """What a terminal of that width is sent. `until` sees all that came so far, each time something comes."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    # With env: readline, where pytest loads it, puts COLUMNS where only a process without env would find it.
+def on_terminal(*args: str, columns: int = 100, on_output: Callable[[str], None] = lambda output: None) -> str:
+    """Return what a terminal of that width receives; `on_output` gets all output so far whenever more arrives."""
+    screen, tty = pty.openpty()
+    fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    # With env: readline, if pytest loads it, sets COLUMNS where only a process without env would find it.
     environment = dict(os.environ)
-    process = subprocess.Popen([*PROGRAM, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    shown = b""
+    process = subprocess.Popen([*PROGRAM, *args], stdin=tty, stdout=tty, stderr=tty, env=environment)
+    os.close(tty)
+    output = b""
     while True:
         try:
-            part = os.read(ours, 65536)
+            chunk = os.read(screen, 65536)
         except OSError:  # EIO: the other end is closed
-            part = b""
-        if not part:
+            chunk = b""
+        if not chunk:
             break
-        shown += part
-        until(shown.decode(errors="replace"))
-    os.close(ours)
+        output += chunk
+        on_output(output.decode(errors="replace"))
+    os.close(screen)
     assert process.wait(60) == 0
-    return shown.decode()
+    return output.decode()
 
 
-def test_a_table_has_colours_and_keeps_to_the_width(shell: Shell, world: World) -> None:
+def test_a_table_has_colours_and_fits_the_width(shell: Shell, world: World) -> None:
     world.add(job("a-1"))
     world.add(job("bert-7f3", spec=WIDE, state="pending", nodes=(), started_ms=None, sentence=REASON.sentence))
     for columns in (100, 60, 30, 12):
         shown = on_terminal("ls", columns=columns)
         assert "\x1b[" in shown
-        assert max(len(each) for each in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= columns
+        assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= columns
     assert "\x1b[33mpending" in on_terminal("ls")
     assert f"\n  {REASON.sentence}" in re.sub(r" *\r", "", on_terminal("ls", columns=80))
 
 
-def test_no_figure_of_a_queue_is_lost_in_80_columns(shell: Shell, world: World) -> None:
+def test_every_value_of_a_queue_is_shown_in_80_columns(shell: Shell, world: World) -> None:
     none, user = asdict(Amount()), asdict(UserLimits(jobs=4, time_ms=86_400_000))
     world.queues["language"] = queue(
         "language",
@@ -63,12 +63,12 @@ def test_no_figure_of_a_queue_is_lost_in_80_columns(shell: Shell, world: World) 
     shown = re.sub(r"\x1b\[[0-9;]*m| *\r", "", on_terminal("queue", columns=80))
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= 80
-    *_, row, below = shown.splitlines()
+    *_, row, note = shown.splitlines()
     assert row.split() == ["language", "1", "3/h100:24", "1.5/400", "5", "-", "2", "1"]
-    assert below == "  MEMORY 0/2Ti  BORROWS 32  LENDS 16  4 jobs, 1d 00h a job"
+    assert note == "  MEMORY 0/2Ti  BORROWS 32  LENDS 16  4 jobs, 1d 00h per job"
 
 
-def test_an_explanation_breaks_no_word(shell: Shell, world: World) -> None:
+def test_an_explanation_is_wrapped_at_words(shell: Shell, world: World) -> None:
     world.add(job("bert-7f3", spec=WIDE, state="pending", nodes=(), started_ms=None, sentence=REASON.sentence))
     narrow, wide = (
         re.sub(r"\x1b\[[0-9;]*m| *\r", "", on_terminal("explain", "bert-7f3", columns=columns))
@@ -79,40 +79,40 @@ def test_an_explanation_breaks_no_word(shell: Shell, world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])
-def test_no_colours_where_they_are_not_wanted(
+def test_no_colours_with_no_color_or_a_dumb_terminal(
     shell: Shell, world: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "dumb")
     world.add(job("a-1"))
     world.submitted = ended(job())
     world.say("bert-7f3", line("hello"), line("careful", stream="e"))
-    for words in (["ls"], ["get", "a-1"], ["explain", "a-1"], ["run", "train.py"], ["doctor"]):
-        shown = on_terminal(*words)
+    for args in (["ls"], ["get", "a-1"], ["explain", "a-1"], ["run", "train.py"], ["doctor"]):
+        shown = on_terminal(*args)
         assert "\x1b" not in shown
         assert "\r" not in shown.replace("\r\n", "\n")
 
 
 def test_json_is_the_same_on_a_terminal(shell: Shell, world: World) -> None:
     world.add(job("a-1"))
-    for words in (["ls"], ["get", "a-1"], ["node"], ["queue"], ["explain", "a-1"]):
-        assert on_terminal(*words, "-o", "json").replace("\r\n", "\n") == shell(*words, "-o", "json").out
+    for args in (["ls"], ["get", "a-1"], ["node"], ["queue"], ["explain", "a-1"]):
+        assert on_terminal(*args, "-o", "json").replace("\r\n", "\n") == shell(*args, "-o", "json").out
 
 
-def test_the_line_at_the_bottom_follows_the_job_and_leaves_no_trace(shell: Shell, world: World) -> None:
-    waits = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
-    runs = job(progress={"step": 7, "metrics": {"loss": 2.5, "total_steps": 10}, "t": T0, "phase": None})
-    world.submitted = waits
+def test_the_status_line_follows_the_job_and_is_removed(shell: Shell, world: World) -> None:
+    pending_job = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
+    running_job = job(progress={"step": 7, "metrics": {"loss": 2.5, "total_steps": 10}, "t": T0, "phase": None})
+    world.submitted = pending_job
     shown_first = f"\x1b[36m{REASON.sentence}"
 
     def act(shown: str) -> None:
-        if shown_first in shown and world.jobs["bert-7f3"] is waits:
-            world.add(runs)
+        if shown_first in shown and world.jobs["bert-7f3"] is pending_job:
+            world.add(running_job)
             world.happen("started", "bert-7f3", "it runs", generation=1)
-        elif "step 7/10  loss 2.5" in shown and world.jobs["bert-7f3"] is runs:
+        elif "step 7/10  loss 2.5" in shown and world.jobs["bert-7f3"] is running_job:
             world.say("bert-7f3", line("a line of the job"))
-            world.add(ended(runs))
+            world.add(ended(running_job))
 
-    shown = on_terminal("run", "train.py", until=act)
+    shown = on_terminal("run", "train.py", on_output=act)
     assert shown_first in shown
     before, after = shown.split("a line of the job")
     assert before.endswith("\r\x1b[K")
@@ -121,15 +121,15 @@ def test_the_line_at_the_bottom_follows_the_job_and_leaves_no_trace(shell: Shell
     assert "\x1b[2mPlan   bert-7f3" in before
 
 
-def test_the_line_is_cut_to_the_terminal(shell: Shell, world: World) -> None:
-    waits = job(state="pending", nodes=(), started_ms=None, reason=replace(REASON, sentence="waiting " * 30))
-    world.submitted = waits
+def test_the_status_line_is_cut_to_the_terminal(shell: Shell, world: World) -> None:
+    pending_job = job(state="pending", nodes=(), started_ms=None, reason=replace(REASON, sentence="waiting " * 30))
+    world.submitted = pending_job
 
     def act(shown: str) -> None:
-        if "…" in shown and world.jobs["bert-7f3"] is waits:
-            world.add(ended(waits))
+        if "…" in shown and world.jobs["bert-7f3"] is pending_job:
+            world.add(ended(pending_job))
 
-    shown = on_terminal("run", "train.py", columns=40, until=act)
+    shown = on_terminal("run", "train.py", columns=40, on_output=act)
     drawn = re.search(r"\x1b\[36m(.*?)\x1b\[0m", shown)
     assert drawn is not None
     assert len(drawn[1]) == 39

@@ -1,17 +1,17 @@
-"""Points in time and states as users of sacct write them."""
+"""Points in time and job states in the notation of sacct."""
 
 from datetime import datetime, timedelta
 
 import pytest
 
-from ganger.cli.times import parse_ahead, parse_states, parse_time
+from ganger.cli.times import parse_future_time, parse_states, parse_time
 
 NOW = datetime(2026, 11, 21, 14, 30, 20).astimezone()
 NOW_MS = int(NOW.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
-    ("text", "then"),
+    ("text", "expected"),
     [
         ("now", NOW),
         ("now-2days", NOW - timedelta(days=2)),
@@ -41,14 +41,14 @@ NOW_MS = int(NOW.timestamp() * 1000)
         ("yesterday", datetime(2026, 11, 20).astimezone()),
     ],
 )
-def test_time(text: str, then: datetime) -> None:
-    assert parse_time(text, NOW_MS) == int(then.timestamp() * 1000)
+def test_time(text: str, expected: datetime) -> None:
+    assert parse_time(text, NOW_MS) == int(expected.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "25:00", "2026-13-01", "now-2fortnights", "13/45", "ago", "3 ago ago", "2x", "d"]
 )
-def test_no_time(text: str) -> None:
+def test_invalid_time(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - what the standard library says of 25:00 is as good
         parse_time(text, NOW_MS)
 
@@ -68,13 +68,13 @@ def test_states(text: str, states: list[str]) -> None:
     assert list(parse_states(text)) == states
 
 
-def test_no_state_names_the_nearest() -> None:
+def test_an_unknown_state_suggests_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'completed'"):
         parse_states("compleeted")
 
 
 @pytest.mark.parametrize(
-    ("text", "then"),
+    ("text", "expected"),
     [
         ("2h", NOW + timedelta(hours=2)),
         ("now", NOW),
@@ -90,11 +90,11 @@ def test_no_state_names_the_nearest() -> None:
         ("2026-11-20T22:00", datetime(2026, 11, 20, 22).astimezone()),
     ],
 )
-def test_a_time_to_come(text: str, then: datetime) -> None:
-    assert parse_ahead(text, NOW_MS) == int(then.timestamp() * 1000)
+def test_future_time(text: str, expected: datetime) -> None:
+    assert parse_future_time(text, NOW_MS) == int(expected.timestamp() * 1000)
 
 
 @pytest.mark.parametrize("text", ["soon", "in", "in an hour", "25:00", "2x", "", "2026-13-01"])
-def test_no_time_to_come_says_what_is(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time to come: write now, 2h \\(from now\\), 22:00, tomorrow or 2026"):
-        parse_ahead(text, NOW_MS)
+def test_an_invalid_future_time_lists_the_legal_forms(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a future time: write now, 2h \\(from now\\), 22:00, tomorrow or 2026"):
+        parse_future_time(text, NOW_MS)

@@ -1,6 +1,6 @@
-"""A server that speaks the REST interface of docs/reference/rest.md over a unix socket, told by a test what to say.
+"""A fake server with the REST interface of docs/reference/rest.md on a unix socket, scripted by a test.
 
-It decides nothing: jobs, lines and events are what the test put there. The real server is tested elsewhere; here it
+It makes no decisions: jobs, lines and events are what the test adds. The real server is tested elsewhere; here it
 would hide the states that are rare and matter: a lost attempt, a server that goes away, a problem of each kind.
 """
 
@@ -39,7 +39,7 @@ from ganger.model.views.service_views import (
 from ganger.settings import Home
 
 T0 = 1_790_000_000_000
-"""Unix ms at which everything in these tests begins."""
+"""Unix ms of the start of every job in these tests."""
 
 SPEC = JobSpec(name="bert", run=("python", "train.py"))
 WIDE = JobSpec(
@@ -60,11 +60,11 @@ REASON = ReasonView(
 
 
 def job(id: str = "bert-7f3", *, spec: JobSpec = SPEC, **row: Any) -> JobView:
-    """A job that runs on n1, or as `row` says."""
+    """Return a job that runs on n1, or as `row` says."""
     fields: dict[str, Any] = {"state": "running", "nodes": ("n1",), "generation": 1, "started_ms": T0 + 1000} | row
     reason = fields.pop("reason", None)
-    of_view = ("attempts", "ledger", "checkpoint_step", "progress", "ends_by_ms")
-    rest = {key: fields.pop(key) for key in of_view if key in fields}
+    view_fields = ("attempts", "ledger", "checkpoint_step", "progress", "ends_by_ms")
+    rest = {key: fields.pop(key) for key in view_fields if key in fields}
     return JobView(
         row=JobRow(
             id=id,
@@ -86,19 +86,19 @@ def job(id: str = "bert-7f3", *, spec: JobSpec = SPEC, **row: Any) -> JobView:
 
 
 def ended(view: JobView, state: str = "succeeded", exit_code: int | None = 0, sentence: str = "finished") -> JobView:
-    """The job, over."""
+    """Return the job after its end."""
     row = replace(view.row, state=state, exit_code=exit_code, sentence=sentence, ended_ms=T0 + 61_000)
     ledger = Ledger(queued_ms=1000, starting_ms=2000, productive_ms=50_000, lost_ms=3000, recovery_ms=5000)
     return replace(view, row=row, ledger=replace(ledger, total_ms=61_000))
 
 
 def line(text: str, rank: int = 0, stream: str = "o", t: int = T0, generation: int = 1) -> dict[str, Any]:
-    """A log line as the server sends it."""
+    """Return a log line as the server sends it."""
     return {"t": t, "rank": rank, "generation": generation, "stream": stream, "text": text}
 
 
 class World:
-    """What the server knows. Tests change it under `changed`, or through the methods."""
+    """The state of the server. Tests change it under `changed`, or through the methods."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -107,7 +107,7 @@ class World:
         self.events: list[EventRow] = []
         self.queues: dict[str, QueueRow] = {"default": queue("default")}
         self.nodes: dict[str, NodeRow] = {"n1": node("n1"), "n2": node("n2", gpus_free=0, gangs=("cv-11",))}
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         """Every request: method, target without /api/v1, body."""
         self.refusals: dict[str, tuple[int, str, str, str]] = {}
         """`METHOD /path` -> status, code, detail, next."""
@@ -138,32 +138,32 @@ class World:
             self.changed.notify_all()
 
     def find(self, text: str) -> JobView | None:
-        """By id, else the newest of that name."""
-        named = [view for view in self.jobs.values() if view.row.name == text]
-        return self.jobs.get(text) or (named[-1] if named else None)
+        """Return the job with that id, or the newest with that name."""
+        matches = [view for view in self.jobs.values() if view.row.name == text]
+        return self.jobs.get(text) or (matches[-1] if matches else None)
 
-    def await_asked(self, method: str, pattern: str, times: int = 1) -> None:
-        """Wait until somebody asked for that so many times."""
+    def wait_for_request(self, method: str, pattern: str, times: int = 1) -> None:
+        """Wait until a request was made so many times."""
 
-        def asked_for() -> bool:
-            return sum(m == method and bool(re.search(pattern, target)) for m, target, _ in self.asked) >= times
+        def is_requested() -> bool:
+            return sum(m == method and bool(re.search(pattern, target)) for m, target, _ in self.requests) >= times
 
         with self.changed:
-            asked = self.changed.wait_for(asked_for, timeout=60)
-        assert asked, f"nobody asked for {method} {pattern}"
+            was_requested = self.changed.wait_for(is_requested, timeout=60)
+        assert was_requested, f"never requested: {method} {pattern}"
 
     def tail(self, items: Callable[[], list[Any]], done: Callable[[], bool], start: int = 0) -> Iterator[Any]:
-        """Items as they come, until it is done."""
-        at = start
+        """Yield items as they are added, until `done`."""
+        position = start
         while True:
             with self.changed:
-                while not (len(items()) > at or done() or self.closing):
+                while not (len(items()) > position or done() or self.closing):
                     self.changed.wait(60)
-                new = items()[at:]
-                over = done() or self.closing
+                new = items()[position:]
+                is_over = done() or self.closing
             yield from new
-            at += len(new)
-            if over and not new:
+            position += len(new)
+            if is_over and not new:
                 return
 
     def is_over(self, id: str) -> bool:
@@ -172,7 +172,7 @@ class World:
 
 def queue(name: str, **fields: Any) -> QueueRow:
     none = asdict(Amount())
-    given = {
+    defaults = {
         "parent": "root",
         "weight": 1,
         "nominal": none,
@@ -186,11 +186,11 @@ def queue(name: str, **fields: Any) -> QueueRow:
         "pending": 1,
         "running": 2,
     }
-    return QueueRow(name=name, **given | fields)
+    return QueueRow(name=name, **defaults | fields)
 
 
 def node(name: str, **fields: Any) -> NodeRow:
-    given = {
+    defaults = {
         "domains": {"rack": "r1"},
         "state": "ready",
         "gpu_type": "h100",
@@ -201,7 +201,7 @@ def node(name: str, **fields: Any) -> NodeRow:
         "memory_bytes": 64 << 30,
         "memory_free_bytes": 64 << 30,
     }
-    return NodeRow(name=name, **given | fields)
+    return NodeRow(name=name, **defaults | fields)
 
 
 def explanation(view: JobView) -> Explanation:
@@ -226,7 +226,7 @@ def explanation(view: JobView) -> Explanation:
 
 
 class Problem(Exception):
-    """An answer that is a problem."""
+    """An answer with an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         with world.changed:
-            world.asked.append((self.command, self.path.removeprefix("/api/v1"), body))
+            world.requests.append((self.command, self.path.removeprefix("/api/v1"), body))
             world.changed.notify_all()
         key = f"{self.command} {target}"
         self.close_connection = True
@@ -255,8 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
             world.hang_ups[key] -= 1
             return
         if key in world.refusals:
-            status, *said = world.refusals[key]
-            self._send(status, {"status": status, **dict(zip(("code", "detail", "next"), said, strict=True))})
+            status, *result = world.refusals[key]
+            self._send(status, {"status": status, **dict(zip(("code", "detail", "next"), result, strict=True))})
             return
         self._answer(target, query, body)
 
@@ -321,20 +321,20 @@ def _jobs(world: World, match: re.Match[str], query: dict[str, str], body: Any) 
     rows = [asdict(view.row) for view in reversed(world.jobs.values())]
     rows = [row for row in rows if row["state"] in query.get("state", row["state"]).split(",")]
     start, limit = int(query.get("cursor", 0)), min(int(query["limit"]), 3)
-    more = start + limit < len(rows)
-    return {"items": rows[start : start + limit], "next": str(start + limit) if more else None}
+    has_more = start + limit < len(rows)
+    return {"items": rows[start : start + limit], "next": str(start + limit) if has_more else None}
 
 
 def _logs(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Iterator[bytes]:
-    found = _job(world, match, query, body).row.id
+    job_id = _job(world, match, query, body).row.id
 
     def lines() -> list[dict[str, Any]]:
-        return world.lines.get(found, [])
+        return world.lines.get(job_id, [])
 
     if "follow" in query and world.streams_end_early == 0:
-        return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, lambda: world.is_over(found)))
+        return (json.dumps(record).encode() + b"\n" for record in world.tail(lines, lambda: world.is_over(job_id)))
     world.streams_end_early -= "follow" in query
-    return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, lambda: True))
+    return (json.dumps(record).encode() + b"\n" for record in world.tail(lines, lambda: True))
 
 
 def _stop(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
@@ -379,7 +379,7 @@ def _cordon(world: World, match: re.Match[str], query: dict[str, str], body: Any
 
 
 def _drain(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
-    """What runs there is gone when somebody looks again."""
+    """Drain a node: its jobs are gone at the next request."""
     node = replace(world.nodes[match["id"]], state="cordoned")
     world.nodes[match["id"]] = replace(node, gangs=())
     return asdict(node)
@@ -418,11 +418,11 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("GET", "/server", _server),
     ("GET", "/jobs", _jobs),
     ("POST", "/jobs", _submit),
-    ("GET", f"/jobs/{ID}", lambda *given: asdict(_job(*given))),
+    ("GET", f"/jobs/{ID}", lambda *arguments: asdict(_job(*arguments))),
     ("DELETE", f"/jobs/{ID}", _delete),
     ("POST", f"/jobs/{ID}/stop", _stop),
     ("GET", f"/jobs/{ID}/logs", _logs),
-    ("GET", f"/jobs/{ID}/explain", lambda *given: asdict(explanation(_job(*given)))),
+    ("GET", f"/jobs/{ID}/explain", lambda *arguments: asdict(explanation(_job(*arguments)))),
     ("GET", "/events", _events),
     ("GET", "/stream", _stream),
     ("GET", "/queues", lambda world, *_: {"items": [asdict(row) for row in world.queues.values()], "next": None}),
@@ -460,7 +460,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def serve(home: Path) -> tuple[World, Server]:
-    """A world that answers for the state directory `home`, on a thread of its own."""
+    """Serve a fake server for the state directory `home`, on a thread of its own."""
     home.mkdir(mode=0o700)
     world = World()
     server = Server(Home(home), world)

@@ -1,5 +1,4 @@
-"""Both worlds, started once for each file, since whoever holds the controller keeps others waiting; the nodes of the
-one are what the cluster has."""
+"""Both worlds, with the same nodes, started once per file, since the controller is exclusive."""
 
 import subprocess
 import sys
@@ -20,13 +19,13 @@ __all__ = ["real_cluster"]
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all ranks see, wherever they run."""
+    """Return a folder that all ranks can access, wherever they run."""
     return tmp_path_factory.mktemp("shared")
 
 
 @pytest.fixture(scope="session")
 def volumes(shared: Path) -> list[dict[str, str]]:
-    """What jobs mount: that folder, the checkout with its environments, and the Python that these link to."""
+    """Return the volumes of jobs: that folder, the checkout with its environments, and the Python they link to."""
     paths = {"shared": shared, "checkout": ROOT, "python": Path(sys.base_prefix)}
     return [{"name": name, "path": str(path)} for name, path in paths.items()]
 
@@ -35,10 +34,10 @@ def volumes(shared: Path) -> list[dict[str, str]]:
 def in_pods(
     real_cluster: Cluster, volumes: list[dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InPods]:
-    with controlled(real_cluster, tmp_path_factory.mktemp("pods")) as its:
+    with controlled(real_cluster, tmp_path_factory.mktemp("pods")) as cluster:
         for volume in volumes:
-            its.lend(volume["name"], Path(volume["path"]))
-        yield InPods(its)
+            cluster.lend(volume["name"], Path(volume["path"]))
+        yield InPods(cluster)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,8 @@ def on_machine(in_pods: InPods, tmp_path_factory: pytest.TempPathFactory) -> Ite
     cluster = Embedded(tmp_path_factory.mktemp("embedded"))
     topology = cluster.folder / "nodes.yaml"
     entries = [
-        f"{{name: {each['name']}, cpu: {each['cpu_milli']}m, memory: {each['memory_bytes']}}}"
-        for each in in_pods.client.nodes()
+        f"{{name: {node['name']}, cpu: {node['cpu_milli']}m, memory: {node['memory_bytes']}}}"
+        for node in in_pods.client.nodes()
     ]
     topology.write_text(f"nodes: [{', '.join(entries)}]\n")
     ganger = str(Path(sys.executable).with_name("ganger"))

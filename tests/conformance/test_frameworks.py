@@ -1,6 +1,6 @@
-"""Every example on the embedded engine and on a real cluster, with processes of two nodes that find each other.
+"""Every example on the local backend and on a real cluster, with communicating processes on two nodes.
 
-What the examples print and report is the same in both: ranks, sums and losses to the last digit that is printed.
+What the examples print and report is the same in both: ranks, sums and losses to the last printed digit.
 """
 
 import re
@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.conformance.worlds import InPods, OnMachine, Told, World, told
+from tests.conformance.worlds import InPods, OnMachine, Outcome, World, observe
 from tests.real.cluster import ROOT
 from tests.real.environments import python_with
 
 EXAMPLES = ROOT / "examples"
-SAID = re.compile(r"ranks sum to|weights on|^step \d+ loss|^resumed from")
-"""What is looked at: frameworks have much to say of themselves, with times and numbers of processes in it."""
+COMPARED = re.compile(r"ranks sum to|weights on|^step \d+ loss|^resumed from")
+"""The lines that are compared: frameworks print much else, with times and process numbers."""
 SHAPE = {"nodes": 2, "nproc_per_node": 2, "resources": {"cpu": "500m"}}
 
 
 def parameter_server() -> dict[str, Any]:
-    """As its file has it, but for the command."""
+    """Return the spec of its file, without the command."""
     spec: dict[str, Any] = YAML(typ="safe", pure=True).load(EXAMPLES / "parameter_server.yaml")
     small = {"cpu": "100m"}
     roles = {name: {**role, "resources": small} for name, role in spec["roles"].items()}
@@ -39,15 +39,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def said(world: World, id: str) -> tuple[Told, list[str]]:
-    found = told(world, id)
-    lines = [line for each in found.logs.values() for line in each]
-    assert (found.state, len(found.attempts)) == ("succeeded", 1), (found.attempts, lines[-40:])
-    return found, sorted(line for line in lines if SAID.search(line))
+def compared_output(world: World, id: str) -> tuple[Outcome, list[str]]:
+    outcome = observe(world, id)
+    lines = [line for text in outcome.logs.values() for line in text]
+    assert (outcome.state, len(outcome.attempts)) == ("succeeded", 1), (outcome.attempts, lines[-40:])
+    return outcome, sorted(line for line in lines if COMPARED.search(line))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_example_says_the_same(
+def test_examples_behave_the_same(
     name: str, on_machine: OnMachine, in_pods: InPods, volumes: list[dict[str, str]], shared: Path
 ) -> None:
     environment, script, spec = CASES[name]
@@ -60,7 +60,7 @@ def test_an_example_says_the_same(
         "env": {"HOME": str(home)},
         "run": [python_with(environment), str(EXAMPLES / script)],
     }
-    here, there = (said(world, world.submit(f"example-{name}", spec)) for world in (on_machine, in_pods))
-    assert here[1], "it says nothing of what was looked for"
-    assert there[1] == here[1]
-    assert (there[0].events, there[0].explained) == (here[0].events, here[0].explained)
+    local, remote = (compared_output(world, world.submit(f"example-{name}", spec)) for world in (on_machine, in_pods))
+    assert local[1], "it says nothing of what was looked for"
+    assert remote[1] == local[1]
+    assert (remote[0].events, remote[0].explained) == (local[0].events, local[0].explained)

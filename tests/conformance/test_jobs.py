@@ -1,4 +1,4 @@
-"""The same jobs on the embedded engine and on a real cluster: people learn the same of them."""
+"""The same jobs on the local backend and on a real cluster behave the same."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.worlds import SHOWN, InPods, OnMachine, World, told
+from tests.conformance.worlds import SHOWN, InPods, OnMachine, World, observe
 from tests.real.cluster import until
 
 SHOW = f"import json, os; print({SHOWN!r} + json.dumps(dict(os.environ)))"
@@ -53,13 +53,13 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_same_is_told_of_it(name: str, on_machine: OnMachine, in_pods: InPods) -> None:
+def test_jobs_behave_the_same(name: str, on_machine: OnMachine, in_pods: InPods) -> None:
     spec = {"resources": {"cpu": "100m"}, "retry": {"max": 1, "backoff": "1s"}, "env": {"SHOW": SHOW}, **CASES[name]}
-    here, there = [world.submit(name, spec) for world in (on_machine, in_pods)]
-    assert told(in_pods, there) == told(on_machine, here)
+    local, remote = [world.submit(name, spec) for world in (on_machine, in_pods)]
+    assert observe(in_pods, remote) == observe(on_machine, local)
 
 
-def test_a_job_that_comes_back_begins_at_its_checkpoint(
+def test_a_restarted_job_resumes_at_its_checkpoint(
     on_machine: OnMachine, in_pods: InPods, shared: Path, volumes: list[dict[str, str]]
 ) -> None:
     spec = {"nodes": 2, "resources": {"cpu": "100m"}, "volumes": volumes, "run": ["python3", "-c", STEPS]}
@@ -67,46 +67,44 @@ def test_a_job_that_comes_back_begins_at_its_checkpoint(
         world.submit("back", {**spec, "checkpoint": {"dir": str(shared / name)}})
         for name, world in (("here", on_machine), ("there", in_pods))
     ]
-    found = told(on_machine, ids[0])
-    assert told(in_pods, ids[1]) == found
-    assert [each["resumed_step"] for each in found.attempts] == [None, 4]
-    uid = in_pods.its.kubectl("get", "gangjob", "back", "-o", "jsonpath={.metadata.uid}")
-    left = [[path.name for path in (shared / name).glob(".attempt~*")] for name in ("here", "there")]
-    assert left == [[f".attempt~000001~000002~{ids[0]}~{ids[0]}"], [f".attempt~000001~000002~{ids[1]}~{uid}"]]
+    local = observe(on_machine, ids[0])
+    assert observe(in_pods, ids[1]) == local
+    assert [attempt["resumed_step"] for attempt in local.attempts] == [None, 4]
+    uid = in_pods.cluster.kubectl("get", "gangjob", "back", "-o", "jsonpath={.metadata.uid}")
+    leftovers = [[path.name for path in (shared / name).glob(".attempt~*")] for name in ("here", "there")]
+    assert leftovers == [[f".attempt~000001~000002~{ids[0]}~{ids[0]}"], [f".attempt~000001~000002~{ids[1]}~{uid}"]]
 
 
-def test_a_secret_reaches_its_ranks_and_is_shown_by_none(on_machine: OnMachine, in_pods: InPods) -> None:
+def test_a_secret_reaches_the_ranks_and_is_masked(on_machine: OnMachine, in_pods: InPods) -> None:
     value = "correct horse battery staple"
     on_machine.client.set_secret("PASSPHRASE", value)
-    in_pods.its.kubectl("create", "secret", "generic", "ganger-secrets", f"--from-literal=PASSPHRASE={value}")
+    in_pods.cluster.kubectl("create", "secret", "generic", "ganger-secrets", f"--from-literal=PASSPHRASE={value}")
     run = 'echo "says $PASSPHRASE of $(printf %s "$PASSPHRASE" | wc -c)"'
     spec = {"nodes": 2, "resources": {"cpu": "100m"}, "secrets": ["PASSPHRASE"], "run": run}
-    here, there = (told(world, world.submit("secret", spec)) for world in (on_machine, in_pods))
-    assert there == here
-    assert there.logs == {(1, rank, "o"): [f"says *** of {len(value)}"] for rank in range(2)}
-    assert value not in in_pods.its.kubectl("get", "gangjobs,pods,configmaps", "-o", "json")
+    local, remote = (observe(world, world.submit("secret", spec)) for world in (on_machine, in_pods))
+    assert remote == local
+    assert remote.logs == {(1, rank, "o"): [f"says *** of {len(value)}"] for rank in range(2)}
+    assert value not in in_pods.cluster.kubectl("get", "gangjobs,pods,configmaps", "-o", "json")
 
 
-def test_code_out_of_a_repository_is_where_its_ranks_run(
-    on_machine: OnMachine, in_pods: InPods, tmp_path: Path
-) -> None:
+def test_ranks_run_in_code_from_a_repository(on_machine: OnMachine, in_pods: InPods, tmp_path: Path) -> None:
     repository = tmp_path / "served" / "tool"
     (repository / "parts").mkdir(parents=True)
     (repository / "parts" / "word.txt").write_text("from the repository\n")
     (repository / "say").write_text("#!/bin/sh\ncat parts/word.txt\n")
     (repository / "say").chmod(0o755)
-    for words in (["init", "--quiet"], ["add", "."], [*AUTHOR, "commit", "--quiet", "-m", "all of it"]):
-        subprocess.run(["git", *words], cwd=repository, check=True)
-    with served(repository.parent, in_pods.its.on.address) as url:
+    for args in (["init", "--quiet"], ["add", "."], [*AUTHOR, "commit", "--quiet", "-m", "all of it"]):
+        subprocess.run(["git", *args], cwd=repository, check=True)
+    with served(repository.parent, in_pods.cluster.on.address) as url:
         spec = {"nodes": 2, "resources": {"cpu": "100m"}, "code": {"git": f"{url}/tool"}, "run": "./say"}
-        here, there = (told(world, world.submit("code", spec)) for world in (on_machine, in_pods))
-    assert there == here
-    assert there.logs == {(1, rank, "o"): ["from the repository"] for rank in range(2)}
+        local, remote = (observe(world, world.submit("code", spec)) for world in (on_machine, in_pods))
+    assert remote == local
+    assert remote.logs == {(1, rank, "o"): ["from the repository"] for rank in range(2)}
 
 
 @contextmanager
 def served(folder: Path, address: str) -> Iterator[str]:
-    """The URL of the repositories in a folder, for whoever reaches this machine."""
+    """Serve the repositories in a folder over the network, and yield the URL."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         port = probe.getsockname()[1]
@@ -125,31 +123,31 @@ def answers(address: str, port: int) -> bool:
         return probe.connect_ex((address, port)) == 0
 
 
-def test_a_directory_that_the_controller_cannot_see_is_refused(in_pods: InPods) -> None:
+def test_a_code_directory_is_refused_by_the_controller(in_pods: InPods) -> None:
     in_pods.submit("directory", {"code": "./src", "run": "true"})
-    status = in_pods.its.wait("directory", "Refused")
-    assert "./src is a directory of the user's machine" in status["message"]
+    status = in_pods.cluster.wait("directory", "Refused")
+    assert "./src is a directory of the machine that the job was written on" in status["message"]
 
 
-def test_a_secret_that_nobody_has_set_is_said(in_pods: InPods) -> None:
+def test_a_missing_secret_is_reported(in_pods: InPods) -> None:
     job = in_pods.submit("unknown", {"secrets": ["NOBODY_HAS_SET"], "run": "true", "retry": {"max": 0}})
-    (attempt,) = told(in_pods, job).attempts
+    (attempt,) = observe(in_pods, job).attempts
     assert "couldn't find key NOBODY_HAS_SET in Secret" in attempt["sentence"]
 
 
-def test_the_same_is_said_of_a_job_that_waits(on_machine: OnMachine, in_pods: InPods) -> None:
-    assert said_while_waiting(in_pods) == said_while_waiting(on_machine)
+def test_pending_reasons_are_the_same(on_machine: OnMachine, in_pods: InPods) -> None:
+    assert pending_reason(in_pods) == pending_reason(on_machine)
 
 
-def said_while_waiting(world: World) -> tuple[str, Any]:
+def pending_reason(world: World) -> tuple[str, Any]:
     holder = world.submit("holder", {"nodes": 2, "resources": {"cpu": "1200m"}, "run": WAITS})
     reach(world, holder, "running")
-    waits = world.submit("waits", {"nodes": 2, "resources": {"cpu": "1500m"}, "run": "true"})
-    until(lambda: world.client.explain(waits)["reason"] is not None, "a reason")
-    found = world.client.explain(waits)
+    pending_job = world.submit("waits", {"nodes": 2, "resources": {"cpu": "1500m"}, "run": "true"})
+    until(lambda: world.client.explain(pending_job)["reason"] is not None, "a reason")
+    explanation = world.client.explain(pending_job)
     world.client.stop(holder)
-    reach(world, waits, "succeeded")
-    return found["sentence"].replace(waits, "JOB").replace(holder, "HOLDER"), found["reason"]["code"]
+    reach(world, pending_job, "succeeded")
+    return explanation["sentence"].replace(pending_job, "JOB").replace(holder, "HOLDER"), explanation["reason"]["code"]
 
 
 def reach(world: World, id: str, state: str) -> None:

@@ -1,7 +1,7 @@
-"""The two worlds that a job is run in, and what people learn of it there: the embedded engine and a real cluster.
+"""The two worlds in which a job runs, the local backend and a real cluster, and what users see of it there.
 
-Both are asked through the same client, for a controller serves what a server does. What must differ, because machines,
-ids and addresses do, is put into the same words; everything else is compared as it is.
+Both are queried through the same client, since a controller serves the same API as a server. What must differ,
+because machines, ids and addresses do, is normalized; everything else is compared as it is.
 """
 
 import json
@@ -17,30 +17,30 @@ from tools.controlled import Controlled
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHOWN: Final = "environment "
-"""What a rank prints before its variables, as JSON."""
+"""Printed by a rank before its environment, as JSON."""
 OF_CONTAINERS: Final = ("HOME", "HOSTNAME", "KUBERNETES_")
-"""Beginnings of the variables that a container has of itself."""
+"""Prefixes of variables that a container has itself."""
 OF_THE_DISK: Final = ("GANGER_HOME", "GANGER_OUTPUT_DIR")
-"""Where the embedded engine keeps things on the machine, which a pod shares with nobody."""
+"""Paths of the local backend on the machine, which a pod does not have."""
 OFTEN: Final = ("progressed", "checkpointed")
-"""Kinds of events of which the newest may stand for several, and come when it suits."""
+"""Kinds of events of which the newest may stand for several, at any time."""
 SOMETIME: Final = "sometime"
 Record = Mapping[str, Any]
 
 
 class World(Protocol):
-    """Where jobs run."""
+    """A place where jobs run."""
 
     @property
     def client(self) -> Client:
-        """Asks whoever answers for them."""
+        """The client of the server or controller."""
 
     def submit(self, name: str, spec: Record) -> str:
-        """The id of a job of that name."""
+        """Submit a job with that name and return its id."""
 
 
 class OnMachine:
-    """The embedded engine, with virtual nodes."""
+    """The local backend, with virtual nodes."""
 
     def __init__(self, cluster: Embedded) -> None:
         self._cluster = cluster
@@ -59,20 +59,24 @@ class OnMachine:
 class InPods:
     """A controller and two real kubelets."""
 
-    def __init__(self, its: Controlled) -> None:
-        self.its = its
-        self.client = its.client
+    def __init__(self, cluster: Controlled) -> None:
+        self.cluster = cluster
+        self.client = cluster.client
 
     def submit(self, name: str, spec: Record) -> str:
-        self.its.submit(name, **spec)
-        until(lambda: bool(self.its.status(name)), f"{name} to be taken up")
-        return f"{name}.{self.its.namespace}"
+        self.cluster.submit(name, **spec)
+        until(lambda: bool(self.cluster.status(name)), f"{name} to be taken up")
+        return f"{name}.{self.cluster.namespace}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What people learn of a job that has ended. events: kinds in their order, by the node they are about ("": none),
-    since nodes do not wait for each other; logs: lines by attempt, rank and stream; environment: by rank."""
+class Outcome:
+    """What users see of an ended job.
+
+    events: kinds in order, by node ("": none), since nodes do not wait for each other.
+    logs: lines by attempt, rank and stream.
+    environment: by rank.
+    """
 
     state: str
     exit_code: int | None
@@ -83,26 +87,28 @@ class Told:
     environment: dict[int, dict[str, str]]
 
 
-def told(world: World, id: str) -> Told:
-    """What is told of a job, once it has ended."""
+def observe(world: World, id: str) -> Outcome:
+    """Wait for the end of a job and return what users see of it."""
     until(lambda: world.client.job(id)["row"]["state"] in ENDED, f"the end of {id}")
     view = world.client.job(id)
     row, lines = view["row"], []
     for attempt in range(1, row["generation"] + 1):
         lines += list(world.client.logs(id, rank="all", attempt=attempt))
-    shown = {line["rank"]: json.loads(line["text"][len(SHOWN) :]) for line in lines if line["text"].startswith(SHOWN)}
+    environments = {
+        line["rank"]: json.loads(line["text"][len(SHOWN) :]) for line in lines if line["text"].startswith(SHOWN)
+    }
     logs: dict[tuple[int, int, str], list[str]] = {}
     for line in lines:
         if not line["text"].startswith(SHOWN):
             logs.setdefault((line["generation"], line["rank"], line["stream"]), []).append(line["text"])
-    return Told(
+    return Outcome(
         state=row["state"],
         exit_code=row["exit_code"],
-        attempts=[_without_times(each) for each in view["attempts"]],
+        attempts=[_without_times(attempt) for attempt in view["attempts"]],
         explained=world.client.explain(id)["sentence"].replace(id, "JOB"),
         events=_events(world.client.events(gang=id)["items"]),
         logs=logs,
-        environment={rank: _in_same_words(each) for rank, each in shown.items()},
+        environment={rank: _normalized(variables) for rank, variables in environments.items()},
     )
 
 
@@ -111,28 +117,28 @@ def _without_times(attempt: Record) -> Record:
 
 
 def _events(rows: Iterable[Record]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    kinds_by_node: dict[str, list[str]] = {}
     for row in rows:
         data, kind = row["data"], row["kind"]
         if kind == "decided":
-            # Whether something was left to be stopped when all but one had ended is chance.
-            starts = [each for each in data["plan"]["decisions"] if each["kind"] == "start"]
+            # It depends on timing if something was left to stop when all but one had ended.
+            starts = [decision for decision in data["plan"]["decisions"] if decision["kind"] == "start"]
             kind = f"starts {len(starts)}"
-        places = [] if kind.startswith("starts") else data.get("nodes") or [data.get("node") or ""]
-        for place in [SOMETIME] if kind in OFTEN else places or [""]:
-            kinds = found.setdefault(place, [])
+        nodes = [] if kind.startswith("starts") else data.get("nodes") or [data.get("node") or ""]
+        for node in [SOMETIME] if kind in OFTEN else nodes or [""]:
+            kinds = kinds_by_node.setdefault(node, [])
             if kind != "starts 0" and not (kind in OFTEN and kind in kinds):
                 kinds.append(kind)
-    if "done" in found.get("", ()):
-        # A job that ends with its chief is stopped then, whatever else was about to finish.
-        found = {place: [kind for kind in kinds if kind != "finished"] for place, kinds in found.items()}
-    return found | {SOMETIME: sorted(found.get(SOMETIME, ()))}
+    if "done" in kinds_by_node.get("", ()):
+        # A job that ends with its chief is stopped, whatever else was about to finish.
+        kinds_by_node = {node: [kind for kind in kinds if kind != "finished"] for node, kinds in kinds_by_node.items()}
+    return kinds_by_node | {SOMETIME: sorted(kinds_by_node.get(SOMETIME, ()))}
 
 
-def _in_same_words(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a rank, where it ran and what its job is called put into words that are the same everywhere."""
+def _normalized(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a rank, with its paths, addresses and names replaced by placeholders."""
     addresses = environment["GANGER_NODE_HOSTS"].split("\n")
-    words = {
+    placeholders = {
         environment["GANGER_TASK_DIR"]: "TASK",
         environment["PYTHONPATH"]: "LAUNCHER",
         environment["GANGER_JOB_ID"]: "JOB",
@@ -141,11 +147,11 @@ def _in_same_words(environment: Mapping[str, str]) -> dict[str, str]:
         environment.get("PWD", "/ganger/work"): "DIRECTORY",
         **dict.fromkeys(addresses, "ADDRESS"),
     }
-    same = {}
+    result = {}
     for name, value in environment.items():
         if name.startswith(OF_CONTAINERS) or name in OF_THE_DISK:
             continue
-        for found, word in words.items():
-            value = value.replace(found, word)  # noqa: PLW2901 - one word after the other
-        same[name] = value
-    return same
+        for actual, placeholder in placeholders.items():
+            value = value.replace(actual, placeholder)  # noqa: PLW2901 - one placeholder after the other
+        result[name] = value
+    return result

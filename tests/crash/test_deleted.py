@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ganger.server.state_directory import lost_files
+from ganger.server.state_directory import missing_file
 from ganger.settings import Home
 from tests.badinput.yard import Worked, Yard, wait_for, worked
 
@@ -40,9 +40,9 @@ def test_each_missing_file_is_detected(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     for file in FILES:
         (tmp_path / file).touch()
-    assert lost_files(home) is None
+    assert missing_file(home) is None
     (tmp_path / name).unlink()
-    assert lost_files(home) == tmp_path / name
+    assert missing_file(home) == tmp_path / name
 
 
 def test_read_only_directory_refuses_new_jobs(jobs: Worked) -> None:

@@ -69,7 +69,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", written(), ids=name)
 def test_keys_of_a_job_file_exist(page: Path) -> None:
     known = keys()
-    tops = {path for path, key in known.items() if "." not in path and key.inside}
+    tops = {path for path, key in known.items() if "." not in path and key.nested}
     named = [re.fullmatch(r"([a-z_]+)\.([a-z_.]+)", span) for span in passing(page)]
     dotted = [found[0] for found in named if found and found[1] in tops]
     assert [path for path in dotted if path not in known and not path.startswith("roles.")] == []

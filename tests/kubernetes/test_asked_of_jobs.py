@@ -56,7 +56,7 @@ def test_attempts_are_told_to_whoever_it_is_of(its: Served, array: str) -> None:
         assert (found["row"]["user"], "attempts" in found, why in found["untold"]["detail"]) == ("ada", False, True)
         ran = its.ganger("get", array, who=who)
         assert ran.returncode == 0, ran
-        assert "attempts are not shown" in ran.stdout
+        assert "attempts are not available" in ran.stdout
     assert "untold" not in record(its.ganger("get", array, "-o", "json"))
 
 
@@ -85,7 +85,7 @@ def test_elements(its: Served, array: str) -> None:
         (["suspend", f"{array}[0]"], 4, "cannot be suspended by itself"),
         (["wait", f"{array}[0]"], 4, "cannot be waited for by itself"),
         (["priority", f"{array}[0]", "high"], 4, "by itself"),
-        (["logs", array, "--all", "--rank", "1"], 2, "do not go together"),
+        (["logs", array, "--all", "--rank", "1"], 2, "are mutually exclusive"),
         (["logs", array, "--stacks"], 2, "stacks are not brought from pods"),
     ):
         ran = its.ganger(*words)

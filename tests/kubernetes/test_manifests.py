@@ -80,7 +80,7 @@ def _texts(value: Any) -> Iterator[str]:
 REFUSED = {
     (): "--dry-run | kubectl apply -f -",
     ("--dry-run", "--namespace", "Not_A_Label"): "'Not_A_Label' is not a namespace",
-    ("--dry-run", "--image", "a b"): "'a b' is not an image",
+    ("--dry-run", "--image", "a b"): "'a b' is not a valid image",
 }
 
 

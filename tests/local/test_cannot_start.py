@@ -1,4 +1,4 @@
-"""Generations that cannot begin: told in one sentence, cleared on every node, never an exception."""
+"""Generations that cannot start: reported in one sentence and cleared on every node, without an exception."""
 
 import socket
 from collections.abc import Callable
@@ -20,12 +20,12 @@ def failure(server: Server, job: Job, cleared: tuple[str, ...] = ("n1", "n2")) -
     server.wait("cleared", len(cleared))
     assert tuple(sorted(server.nodes_of("cleared"))) == cleared
     assert not server.of("started")
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
     assert server.timers() == []
     return failed
 
 
-def test_port_that_somebody_listens_on(serve: Serve, tmp_path: Path) -> None:
+def test_port_in_use(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     job = make_job(tmp_path, "true")
     start = make_start(job)
@@ -37,61 +37,61 @@ def test_port_that_somebody_listens_on(serve: Serve, tmp_path: Path) -> None:
     assert server.launchers() == {}
 
 
-@pytest.mark.parametrize(("name", "trouble"), [("missing", "does not exist"), ("file", "is not a directory")])
-def test_directory_of_no_use(serve: Serve, tmp_path: Path, name: str, trouble: str) -> None:
+@pytest.mark.parametrize(("name", "problem"), [("missing", "does not exist"), ("file", "is not a directory")])
+def test_unusable_directory(serve: Serve, tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "file").touch()
     server = serve().open()
     job = make_job(tmp_path / name, "true")
     server.backend.start(make_start(job), job)
     failed = failure(server, job)
     assert failed.cause == Cause.START_FAILED
-    assert failed.detail == f"the directory {tmp_path / name} {trouble}"
+    assert failed.detail == f"the directory {tmp_path / name} {problem}"
 
 
-def test_code_that_is_gone(serve: Serve, tmp_path: Path) -> None:
+def test_missing_code(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     job = make_job(tmp_path, "true", code=".")
     server.backend.start(make_start(job), job)
-    code = server.layout.job(job.id) / "code"
+    code = server.files.job(job.id) / "code"
     assert failure(server, job).detail == f"the directory {code} does not exist"
 
 
 def test_code_is_where_the_ranks_run(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, "cat here", code=".")
-    code = server.layout.job(job.id) / "code"
+    code = server.files.job(job.id) / "code"
     code.mkdir(parents=True)
     (code / "here").touch()
     server.backend.start(make_start(job, nodes=1), job)
     server.wait("finished")
 
 
-def test_task_directory_that_cannot_be_made(serve: Serve, tmp_path: Path) -> None:
+def test_task_directory_that_cannot_be_created(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     job = make_job(tmp_path, "true")
-    nodes = server.layout.job(job.id) / "nodes"
+    nodes = server.files.job(job.id) / "nodes"
     nodes.mkdir(parents=True)
     (nodes / "n2").write_text("in the way")
     server.backend.start(make_start(job), job)
     failed = failure(server, job)
     assert (failed.cause, failed.node) == (Cause.START_FAILED, "n2")
-    assert failed.detail == f"the task directory {nodes / 'n2'} cannot be written: File exists"
-    assert server.launchers() == {}, "no node begins when one cannot"
+    assert failed.detail == f"cannot write the task directory {nodes / 'n2'}: File exists"
+    assert server.launchers() == {}, "no node starts when one cannot"
 
 
-def test_disk_that_is_full(serve: Serve, tmp_path: Path) -> None:
+def test_full_disk(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, "true")
-    task = server.layout.task(job.id, "n1")
+    task = server.files.task(job.id, "n1")
     task.make()
     (task.path / ".plan-1.json.draft").symlink_to("/dev/full")
     server.backend.start(make_start(job, nodes=1), job)
     failed = failure(server, job, ("n1",))
     assert failed.cause == Cause.START_FAILED
-    assert failed.detail == f"the task directory {task.path} cannot be written: No space left on device"
+    assert failed.detail == f"cannot write the task directory {task.path}: No space left on device"
 
 
-def test_program_that_is_not_there(serve: Serve, tmp_path: Path) -> None:
+def test_missing_program(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, ("no-such-program", "--flag"))
     server.backend.start(make_start(job, nodes=1), job)
@@ -100,14 +100,14 @@ def test_program_that_is_not_there(serve: Serve, tmp_path: Path) -> None:
     assert "no-such-program" in failed.detail
 
 
-def test_path_that_is_long_and_no_text(serve: Serve, tmp_path: Path) -> None:
+def test_long_path_with_invalid_utf_8(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, ("no-such-program", "--flag"), env={"PATH": "/caf\udce9:" * 5_000})
     server.backend.start(make_start(job, nodes=1), job)
     failed = failure(server, job, ("n1",))
     assert (failed.cause, failed.exit_code) == (Cause.START_FAILED, 127)
     assert "no-such-program" in failed.detail
-    task = server.layout.task(job.id, "n1")
+    task = server.files.task(job.id, "n1")
     (record,) = task.exits(1)
     assert (record["exit_code"], len(record["tail"][0])) == (127, 10_000)
     assert task.planned_ranks(1) == (0, 1)
@@ -123,7 +123,7 @@ def test_setup_line_that_fails(serve: Serve, tmp_path: Path) -> None:
 
 def test_launcher_that_does_not_start(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1)
-    server.backend._supervisor._launchers._layout = replace(server.layout, launcher=tmp_path / "gone.pyz")
+    server.backend._runtime._launchers._files = replace(server.files, launcher=tmp_path / "gone.pyz")
     server.open()
     job = make_job(tmp_path, "true")
     server.backend.start(make_start(job, nodes=1), job)
@@ -133,14 +133,14 @@ def test_launcher_that_does_not_start(serve: Serve, tmp_path: Path) -> None:
     assert "gone.pyz" in failed.detail
 
 
-def test_interpreter_that_is_gone(serve: Serve, tmp_path: Path, monkeypatch) -> None:
+def test_missing_interpreter(serve: Serve, tmp_path: Path, monkeypatch) -> None:
     server = serve().open()
     job = make_job(tmp_path, "true")
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     server.backend.start(make_start(job), job)
     failed = failure(server, job)
     assert failed.cause == Cause.START_FAILED
-    assert failed.detail == "the launcher of n1 cannot be started: No such file or directory"
+    assert failed.detail == "cannot start the launcher of n1: No such file or directory"
 
 
 def test_framework_that_breaks(serve: Serve, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_framework_that_breaks(serve: Serve, tmp_path: Path) -> None:
     assert "gone" in failed.detail
 
 
-def test_node_that_is_not_there_any_more(serve: Serve, tmp_path: Path) -> None:
+def test_node_that_no_longer_exists(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, "true")
     start = make_start(job)
@@ -170,13 +170,13 @@ def test_one_gang_that_cannot_start_leaves_others_alone(serve: Serve, tmp_path: 
     assert [event.gang for event in server.of("failed")] == [broken.id]
 
 
-def test_name_that_is_no_path_is_refused(serve: Serve, tmp_path: Path) -> None:
+def test_invalid_name_is_refused(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     for name in ("../../escape", "", ".", "a/b"):
-        with pytest.raises(ValueError, match="no name of a job"):
-            server.layout.job(name)
-        with pytest.raises(ValueError, match="no name of a job"):
-            server.layout.task("job", name)
+        with pytest.raises(ValueError, match="not a name of a job"):
+            server.files.job(name)
+        with pytest.raises(ValueError, match="not a name of a job"):
+            server.files.task("job", name)
     job = make_job(tmp_path, "true")
     start = replace(make_start(job, nodes=1), shares=(NodeShare("../n1", (0, 1)),))
     server.backend.start(start, job)

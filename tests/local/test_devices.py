@@ -1,11 +1,11 @@
-"""What a machine offers: names of GPUs, and those that are not on offer."""
+"""The available GPUs of a machine and their type names."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.machine import Gpu, machine, offer, read_gpus
+from ganger.backends.local.machine import Gpu, available_gpus, machine, read_gpus
 from ganger.model.cluster import gpu_type
 
 H100, T4 = "NVIDIA H100 80GB HBM3", "Tesla T4"
@@ -40,41 +40,43 @@ def gpu(index: int, name: str = H100, *, mig: bool = False, pids: tuple[int, ...
     return Gpu(index=index, name=name, mig=mig, pids=pids)
 
 
-def test_free_gpus_are_on_offer() -> None:
-    assert offer((gpu(0), gpu(1)), ()) == ((0, 1), "h100", {})
-    assert offer((), ()) == ((), "", {})
+def test_free_gpus_are_available() -> None:
+    assert available_gpus((gpu(0), gpu(1)), ()) == ((0, 1), "h100", {})
+    assert available_gpus((), ()) == ((), "", {})
 
 
-def test_what_is_not_on_offer_says_why() -> None:
-    me = os.getpid()
-    offered, name, unavailable = offer((gpu(0), gpu(1, T4), gpu(2, mig=True), gpu(3, pids=(me,)), gpu(4)), ())
+def test_unavailable_gpus_have_a_reason() -> None:
+    own_pid = os.getpid()
+    offered, name, unavailable = available_gpus(
+        (gpu(0), gpu(1, T4), gpu(2, mig=True), gpu(3, pids=(own_pid,)), gpu(4)), ()
+    )
     assert (offered, name) == ((0, 4), "h100")
     assert unavailable == {
-        1: "is a Tesla T4, and this node offers its h100s",
-        2: "is split by MIG, which ganger does not use yet",
-        3: f"is used by process {me}, which is not ganger's",
+        1: "is a Tesla T4, and this node uses its h100s",
+        2: "is partitioned by MIG, which ganger does not support yet",
+        3: f"is used by process {own_pid}, which is not ganger's",
     }
 
 
-def test_gpu_that_does_not_answer_hides_no_other() -> None:
+def test_a_broken_gpu_does_not_hide_others() -> None:
     broken = Gpu(index=0, error="GPU is lost")
-    assert offer((broken, gpu(1)), ()) == ((1,), "h100", {0: "does not answer: GPU is lost"})
-    assert offer((broken,), ()) == ((), "", {0: "does not answer: GPU is lost"})
+    assert available_gpus((broken, gpu(1)), ()) == ((1,), "h100", {0: "does not respond: GPU is lost"})
+    assert available_gpus((broken,), ()) == ((), "", {0: "does not respond: GPU is lost"})
 
 
-def test_own_ranks_are_no_strangers() -> None:
-    me = os.getpid()
-    assert offer((gpu(0, pids=(me,)),), (me,)) == ((0,), "h100", {})
+def test_own_ranks_may_use_gpus() -> None:
+    own_pid = os.getpid()
+    assert available_gpus((gpu(0, pids=(own_pid,)),), (own_pid,)) == ((0,), "h100", {})
 
 
-def test_process_of_another_namespace_is_a_stranger_unless_it_may_be_ours() -> None:
-    nobody = 2**22 + 1  # above the largest process number of Linux
-    assert offer((gpu(0, pids=(nobody,)),), ())[0] == ()
-    assert offer((gpu(0, pids=(nobody,)),), (os.getpid(),))[0] == (0,)
+def test_process_of_another_pid_namespace_is_foreign_unless_own_jobs_run() -> None:
+    unknown_pid = 2**22 + 1  # above the largest process number of Linux
+    assert available_gpus((gpu(0, pids=(unknown_pid,)),), ())[0] == ()
+    assert available_gpus((gpu(0, pids=(unknown_pid,)),), (os.getpid(),))[0] == (0,)
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    here = machine(tmp_path)
-    assert here.cpu_milli == 1000 * len(os.sched_getaffinity(0))
-    assert here.memory_bytes > 0
-    assert len(here.gpus) + len(here.unavailable) == len(read_gpus())
+    this_machine = machine(tmp_path)
+    assert this_machine.cpu_milli == 1000 * len(os.sched_getaffinity(0))
+    assert this_machine.memory_bytes > 0
+    assert len(this_machine.gpus) + len(this_machine.unavailable) == len(read_gpus())

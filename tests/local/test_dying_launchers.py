@@ -1,7 +1,7 @@
-"""A launcher is killed at each moment of its start: before its lock and after it, before its ranks and after them.
+"""A launcher is killed at each moment of its start: before and after its lock, before and after its ranks.
 
-Moments are lines of its own code, of which it executes some thousands until all its ranks run. Whatever it had done by
-then, the server hears once that it is lost, nothing of it is left, and the next attempt runs, once.
+Moments are lines of its own code, of which it executes some thousands until all its ranks run. Whatever it had done
+by then, the server reports once that it is lost, no process is left, and the next attempt runs, once.
 """
 
 from collections.abc import Callable
@@ -40,20 +40,20 @@ if left:
 sys.argv[0] = real
 runpy.run_path(real, run_name="__main__")
 """
-"""In place of the launcher: the same, killed after so many lines, the first time that it is started for a gang."""
+"""A replacement of the launcher: the same, killed after a number of lines, at its first start for a gang."""
 
 MOMENTS = range(1, 2_000, 100)
 RANK = "echo $GANGER_ATTEMPT $GANGER_RANK >> {0}; until [ -e {0}.go ]; do sleep 0.02; done"
 
 
 @pytest.fixture
-def layout(layout: JobFiles, tmp_path: Path) -> JobFiles:
+def files(files: JobFiles, tmp_path: Path) -> JobFiles:
     """With launchers that die once."""
     moments = tmp_path / "moments"
     moments.mkdir()
     mortal = tmp_path / "mortal.pyz"
-    mortal.write_text(LAUNCHER.format(real=str(layout.launcher), moments=str(moments)))
-    return replace(layout, launcher=mortal)
+    mortal.write_text(LAUNCHER.format(real=str(files.launcher), moments=str(moments)))
+    return replace(files, launcher=mortal)
 
 
 def test_killed_at_each_moment_of_its_start(serve: Callable[..., Server], tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_killed_at_each_moment_of_its_start(serve: Callable[..., Server], tmp_pa
         server.wait("failed", gang=job.id, cause=Cause.LAUNCHER_LOST)
         server.backend.stop(make_stop(start, Cause.LAUNCHER_LOST), job)
         server.wait("cleared", gang=job.id)
-    assert not server.pids(server.layout.jobs)
+    assert not server.pids(server.files.jobs)
 
     for moment, (job, _) in jobs.items():
         server.backend.start(make_start(job, nodes=1, generation=2), job)
@@ -77,11 +77,11 @@ def test_killed_at_each_moment_of_its_start(serve: Callable[..., Server], tmp_pa
     for job, _ in jobs.values():
         server.wait("cleared", gang=job.id, generation=2)
     assert len(server.of("failed")) == len(server.nodes_of("finished", generation=2)) == len(jobs)
-    begun = 0
+    started_count = 0
     for moment in jobs:
         ranks = (tmp_path / f"at-{moment}").read_text().splitlines()
         assert sorted(line for line in ranks if line[0] == "2") == ["2 0", "2 1"]
         first = [line for line in ranks if line[0] == "1"]
         assert len(first) == len({*first}), f"killed after {moment} lines"
-        begun += bool(first)
-    assert 0 < begun < len(jobs), "some were killed before a rank ran, some after"
+        started_count += bool(first)
+    assert 0 < started_count < len(jobs), "some were killed before a rank ran, some after"

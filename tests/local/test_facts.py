@@ -1,4 +1,4 @@
-"""Messages and exit records as events."""
+"""Messages and exit records of launchers as events."""
 
 import json
 import os
@@ -19,12 +19,12 @@ from ganger.model.event import Failed, Finished
 from tests.launcher.forged import EXIT_RECORD, MANY, SEEDS, forged, written
 
 
-def records(tmp_path: Path, *found: dict) -> TaskDirectory:
-    """A task whose generation 1 had ranks 4 and 5 here."""
+def records(tmp_path: Path, *exits: dict) -> TaskDirectory:
+    """Return a task whose generation 1 had ranks 4 and 5."""
     task = TaskDirectory(tmp_path)
     task.generation(1).mkdir()
     (tmp_path / "plan-1.json").write_text(json.dumps({"ranks": [{"rank": 4}, {"rank": 5}]}))
-    for record in found:
+    for record in exits:
         (task.generation(1) / f"rank-{record['rank']}.exit").write_text(json.dumps({"pid": 9, "tail": []} | record))
     return task
 
@@ -38,7 +38,7 @@ def test_one_rank_did_not_end(tmp_path: Path) -> None:
     assert ending(records(tmp_path, {"rank": 4, "exit_code": 0, "at_ms": 1}), "job", 1, "n1") is None
 
 
-def test_nothing_is_on_disk(tmp_path: Path) -> None:
+def test_no_records_on_disk(tmp_path: Path) -> None:
     assert ending(TaskDirectory(tmp_path), "job", 1, "n1") is None
 
 
@@ -73,7 +73,7 @@ def test_rank_that_may_fail_counts_as_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "found", "done"),
+    ("ends", "exits", "is_job_done"),
     [
         ([], [], False),
         ([4], [], False),
@@ -85,26 +85,26 @@ def test_rank_that_may_fail_counts_as_ended(tmp_path: Path) -> None:
         ([4, 5], [{"rank": 4, "exit_code": 0}, {"rank": 5, "exit_code": 0}], True),
     ],
 )
-def test_job_is_done_when_all_that_count_ended_well(tmp_path: Path, ends: list, found: list, done: bool) -> None:
-    task = records(tmp_path, *found)
+def test_job_is_done_when_all_that_count_ended_well(tmp_path: Path, ends: list, exits: list, is_job_done: bool) -> None:
+    task = records(tmp_path, *exits)
     (tmp_path / "plan-1.json").write_text(
         json.dumps({"ranks": [{"rank": rank, "ends": rank in ends} for rank in (4, 5)]})
     )
-    assert is_done([task, TaskDirectory(tmp_path / "begun-by-nobody")], 1) is done
+    assert is_done([task, TaskDirectory(tmp_path / "never-begun")], 1) is is_job_done
 
 
-@pytest.mark.parametrize(("number", "words"), [(9, "signal 9 (SIGKILL)"), (35, "signal 35")])
-def test_signal_in_words(number: int, words: str) -> None:
+@pytest.mark.parametrize(("number", "name"), [(9, "signal 9 (SIGKILL)"), (35, "signal 35")])
+def test_signal_names(number: int, name: str) -> None:
     sent = {"v": 1, "type": "exited", "gang": "job", "node": "n1", "generation": 1, "rank": 0, "signal": number}
     failed = event(message_schema.message(json.dumps({**sent, "tail": ["x"] * 50}).encode()), "job", "n1")
     assert isinstance(failed, Failed)
-    assert words in failed.detail
+    assert name in failed.detail
     assert len(failed.tail) == 20
 
 
-def test_a_step_without_a_time_gets_that_of_its_hearing() -> None:
-    told = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": False}
-    assert newest_report(told, 1_000) == {"step": 7, "metrics": {"loss": 2.5}, "t": 1_000, "phase": None}
+def test_a_step_without_a_time_gets_the_time_of_arrival() -> None:
+    message = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": False}
+    assert newest_report(message, 1_000) == {"step": 7, "metrics": {"loss": 2.5}, "t": 1_000, "phase": None}
 
 
 def test_record_that_is_a_pipe_or_of_another_rank_is_ignored(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_record_that_is_a_pipe_or_of_another_rank_is_ignored(tmp_path: Path) -> 
 
 
 class Forged:
-    """Records of one node, of which the plan and the exit record are any JSON."""
+    """Records of one node whose plan and exit record are arbitrary JSON."""
 
     node = "n1"
 
@@ -142,6 +142,6 @@ class Forged:
 @given(seed=SEEDS)
 def test_forged_records_and_plans_end_nothing(seed: int) -> None:
     task = Forged(Random(seed))
-    found = ending(task, "job", 1, "n1")
-    assert found is None or codec.encode_checked(found) != b""
+    end_event = ending(task, "job", 1, "n1")
+    assert end_event is None or codec.encode_checked(end_event) != b""
     assert is_done([task], 1) in (True, False)

@@ -1,4 +1,4 @@
-"""Gangs on real processes: they start whole, say how they end, and leave nothing behind."""
+"""Gangs of real processes: they start as a whole, report how they end, and leave nothing behind."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ganger.model.decision import Cause
-from tests.local.world import Server, alone, make_job, make_start, make_stop, python, wait_until
+from tests.local.world import Server, guards_and_launcher, make_job, make_start, make_stop, python, wait_until
 
 Serve = Callable[..., Server]
 WAIT = "exec sleep 60"
@@ -28,8 +28,8 @@ def test_gang_runs_whole_and_leaves_nothing(serve: Serve, tmp_path: Path) -> Non
         "3 of 4 on 1",
     ]
     for node in ("n1", "n2"):
-        mine = [event.kind for event in server.events if node in getattr(event, "nodes", ())]
-        assert mine == ["started", "finished", "cleared"]
+        kinds = [event.kind for event in server.events if node in getattr(event, "nodes", ())]
+        assert kinds == ["started", "finished", "cleared"]
     assert not server.of("failed")
     assert len(server.launchers()) == 2, "launchers wait for the next generation"
 
@@ -54,7 +54,7 @@ def test_killed_rank_fails_the_gang_with_rank_and_signal(serve: Serve, tmp_path:
     server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
     server.wait("cleared", 2)
     assert len(server.of("failed")) == 1
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
     assert server.timers() == []
 
 
@@ -83,12 +83,12 @@ def test_next_generation_runs_under_the_same_launchers(serve: Serve, tmp_path: P
     assert server.launchers() == before
 
 
-def test_stop_gives_notice_first(serve: Serve, tmp_path: Path) -> None:
+def test_stop_sends_a_notice_first(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
-    seen = (
+    script = (
         'while [ ! -e "$GANGER_TASK_DIR/notice" ]; do sleep 0.02; done; cp "$GANGER_TASK_DIR/notice" seen-$GANGER_RANK'
     )
-    job = make_job(tmp_path, seen)
+    job = make_job(tmp_path, script)
     start = make_start(job, nodes=1)
     server.backend.start(start, job)
     server.wait("started")
@@ -107,15 +107,15 @@ def test_stop_may_come_before_anything_runs_and_again(serve: Serve, tmp_path: Pa
     server.wait("cleared", 2)
     assert sorted(set(server.nodes_of("cleared"))) == ["n1", "n2"]
     assert not server.of("failed")
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
 
 
-def test_stop_of_what_was_never_started_is_nothing(serve: Serve, tmp_path: Path) -> None:
+def test_stopping_an_unknown_generation_has_no_effect(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     job = make_job(tmp_path, WAIT)
     server.backend.stop(make_stop(make_start(job)), job)
     server.backend.forget(job.id)
-    server.turned()
+    server.drain_loop()
     assert [event.kind for event in server.events] == ["nodes_listed"]
 
 
@@ -125,7 +125,7 @@ def test_killed_launcher_takes_its_ranks_along(serve: Serve, tmp_path: Path) -> 
     start = make_start(job)
     server.backend.start(start, job)
     server.wait("started", 2)
-    task = server.layout.task(job.id, "n1")
+    task = server.files.task(job.id, "n1")
     os.kill(server.launchers()[task.path], signal.SIGKILL)
 
     failed = server.wait("failed")
@@ -134,24 +134,24 @@ def test_killed_launcher_takes_its_ranks_along(serve: Serve, tmp_path: Path) -> 
     server.wait("cleared")
     assert server.nodes_of("cleared") == ["n1"]
     assert server.pids(task.path) == []
-    assert len(server.pids(server.layout.task(job.id, "n2").path)) > 0, "the other node is not touched"
+    assert len(server.pids(server.files.task(job.id, "n2").path)) > 0, "the other node is not touched"
 
     server.backend.stop(make_stop(start, Cause.LAUNCHER_LOST), job)
     server.wait("cleared", 2)
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
 
 
-def test_strays_are_killed_when_launcher_and_guard_are_gone(serve: Serve, tmp_path: Path) -> None:
+def test_leftover_ranks_are_killed_without_launcher_and_guard(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, "setsid sleep 60 & wait")
     server.backend.start(make_start(job, nodes=1), job)
     server.wait("started")
     (launcher,) = server.launchers().values()
-    for pid in alone(launcher):
+    for pid in guards_and_launcher(launcher):
         os.kill(pid, signal.SIGKILL)
     assert server.wait("failed").cause == Cause.LAUNCHER_LOST
     server.wait("cleared")
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
 
 
 def test_wedged_launcher_is_killed(serve: Serve, tmp_path: Path, monkeypatch) -> None:
@@ -166,7 +166,7 @@ def test_wedged_launcher_is_killed(serve: Serve, tmp_path: Path, monkeypatch) ->
     server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
     server.wait("cleared")
     assert not server.of("failed"), "it was being stopped"
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
     assert server.timers() == []
 
 
@@ -181,9 +181,9 @@ def test_lost_node_takes_its_gangs_along(serve: Serve, tmp_path: Path) -> None:
     assert server.wait("node_lost").node == "n2"
     server.backend.stop(make_stop(start, Cause.NODE_LOST), job)
     server.wait("cleared")
-    assert server.nodes_of("cleared") == ["n1"], "a lost node says nothing any more"
+    assert server.nodes_of("cleared") == ["n1"], "a lost node reports nothing"
     assert not server.of("failed")
-    wait_until(lambda: not server.pids(server.layout.jobs), "nothing runs on the lost node")
+    wait_until(lambda: not server.pids(server.files.jobs), "nothing runs on the lost node")
 
     server.backend.return_node("n2")
     server.wait("node_returned")
@@ -222,12 +222,12 @@ def test_delete_removes_files_and_follows_no_link(serve: Serve, tmp_path: Path) 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").touch()
-    (server.layout.job(job.id) / "code").symlink_to(elsewhere)
+    (server.files.job(job.id) / "code").symlink_to(elsewhere)
 
     server.backend.forget(job.id)
     wait_until(lambda: not server.launchers(), "the launcher left")
     server.backend.delete(job.id)
-    wait_until(lambda: not server.layout.job(job.id).exists(), "the job's files are gone")
+    wait_until(lambda: not server.files.job(job.id).exists(), "the job's files are gone")
     assert (elsewhere / "file").exists()
     assert server.timers() == []
 
@@ -238,7 +238,7 @@ def test_output_is_kept_with_the_job_over_its_attempts(serve: Serve, tmp_path: P
     for generation in (1, 2):
         server.backend.start(make_start(job, generation=generation), job)
         server.wait("cleared", 2 * generation)
-    output = server.layout.jobs / job.id / "output"
+    output = server.files.jobs / job.id / "output"
     assert {path.name: sorted(path.read_text().split()) for path in output.iterdir()} == {
         "ranks-1": ["0", "1", "2", "3"],
         "ranks-2": ["0", "1", "2", "3"],

@@ -1,4 +1,4 @@
-"""Gangs that stand still: found, named, and told as a failure before anything is killed."""
+"""Hanging gangs: detected, attributed to a rank, and reported as a failure before any process is killed."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ OMPI_COMM_WORLD_RANK=0 sleep 1000 &
 echo $! > {folder}/pid
 read line < {folder}/never
 """
-"""As Open MPI's mpirun does now and then: it does not notice that all it had started is gone."""
+"""As Open MPI's mpirun does occasionally: it does not notice that all its processes are gone."""
 FREEZES = Path(__file__).parents[2] / "bench" / "freezing.py"
 QUIET = """
 import os, sys, time
@@ -45,7 +45,7 @@ def fake_mpirun(folder: Path) -> str:
 
 
 class Gang:
-    """Two ranks on each of two nodes. `line` has the gang's own folder for {folder}."""
+    """Two ranks on each of two nodes; {folder} in `line` is the gang's own folder."""
 
     def __init__(self, server: Server, folder: Path, line: str) -> None:
         self.server, self.folder = server, folder
@@ -60,8 +60,8 @@ class Gang:
         return int(path.read_text())
 
     def steps(self) -> None:
-        """Wait until every rank has made some."""
-        task = self.server.layout.task(self.job.id, "n1").generation(1)
+        """Wait until every rank has done some steps."""
+        task = self.server.files.task(self.job.id, "n1").generation(1)
         report = task / "rank-0.report"
         wait_until(lambda: report.exists() and report.read_text().count('"step"') > 5, "it steps")
 
@@ -73,48 +73,48 @@ class Gang:
         return failed
 
     def main_threads(self) -> dict[int, tuple[str, ...]]:
-        """Where the stacks say that each rank was."""
-        found = self.server.backend.stacks(self.job.id, 1)
-        assert found is not None
-        mains = [group for group in found.groups if group.thread == "MainThread"]
-        return {rank: group.frames for group in mains for rank in group.ranks}
+        """Return the stack of each rank's main thread."""
+        stacks = self.server.backend.stacks(self.job.id, 1)
+        assert stacks is not None
+        main_groups = [group for group in stacks.groups if group.thread == "MainThread"]
+        return {rank: group.frames for group in main_groups for rank in group.ranks}
 
 
-def test_stopped_blocked_and_dead_ranks_are_named_though_the_server_was_away(serve: Serve, tmp_path: Path) -> None:
+def test_stopped_blocked_and_dead_ranks_are_found_after_a_restart(serve: Serve, tmp_path: Path) -> None:
     server, line = serve().open(), f"{{python}} {FREEZES} {{folder}} 0.05"
     lines = {"stop": f"exec {line}", "block": f"exec {line}", "die": f"{line}; sleep 1000"}
-    gangs = {way: Gang(server, tmp_path / way, each) for way, each in lines.items()}
+    gangs = {fault: Gang(server, tmp_path / fault, command) for fault, command in lines.items()}
     for gang in gangs.values():
         gang.steps()
     server.close()
-    for way, gang in gangs.items():
-        (gang.folder / "do-2").write_text(way)
-        wait_until((gang.folder / "did-2").exists, f"it was told to {way}")
+    for fault, gang in gangs.items():
+        (gang.folder / "do-2").write_text(fault)
+        wait_until((gang.folder / "did-2").exists, f"it was told to {fault}")
     server = serve().open(*(LiveGeneration(job=gang.job, start=gang.start) for gang in gangs.values()))
-    said = {"stop": "has been stopped", "block": "has been blocked in the kernel", "die": "is dead"}
-    for way, gang in gangs.items():
+    expected = {"stop": "has been stopped", "block": "has been blocked in the kernel", "die": "is dead"}
+    for fault, gang in gangs.items():
         gang.server = server
         failed = gang.fails()
-        assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2"), way
-        assert failed.detail.startswith(f"rank 2 on n2 {said[way]}")
+        assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2"), fault
+        assert failed.detail.startswith(f"rank 2 on n2 {expected[fault]}")
         assert failed.since_ms is not None
         places = gang.main_threads()
         assert set(places) == {0, 1, 2, 3}
-        if way != "die":  # its peers notice, and end
+        if fault != "die":  # its peers notice and exit
             assert all("freezing.py" in frames[-1] for frames in places.values())
 
 
-def test_machine_that_slept_has_no_rank_that_stands_still(serve: Serve, tmp_path: Path) -> None:
+def test_a_suspended_machine_causes_no_hang(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     gang = Gang(server, tmp_path / "sleeps", f"exec {{python}} {FREEZES} {{folder}} 0.05")
     gang.steps()
-    asleep = [*server.launchers().values(), *server.pids(server.layout.jobs)]
+    asleep = [*server.launchers().values(), *server.pids(server.files.jobs)]
     for pid in asleep:
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(3.0)  # longer than a rank may stand still
+    time.sleep(3.0)  # longer than the hang time-out
     for pid in reversed(asleep):
         os.kill(pid, signal.SIGCONT)
-    report = server.layout.task(gang.job.id, "n1").generation(1) / "rank-0.report"
+    report = server.files.task(gang.job.id, "n1").generation(1) / "rank-0.report"
     before = report.stat().st_size
     wait_until(lambda: report.stat().st_size > before + 1000, "it steps again")
     assert not server.of("failed")
@@ -137,7 +137,7 @@ def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path
     pid = tmp_path / "pid"
     wait_until(lambda: pid.exists() and pid.read_text().strip(), "the process runs")
     server.wait("started")
-    hang = server.backend._supervisor._generations[job.id]
+    hang = server.backend._runtime._generations[job.id]
     wait_until(lambda: any(report.has_run for report in hang.stall_reports.values()), "the process was seen")
     os.kill(int(pid.read_text()), signal.SIGKILL)
     failed = server.wait("failed")

@@ -1,4 +1,4 @@
-"""The launchers' socket: who is let in, and what becomes of those who are not."""
+"""The launchers' socket: authentication, and rejected connections."""
 
 import json
 import os
@@ -19,22 +19,22 @@ Serve = Callable[..., Server]
 
 
 class Peer:
-    """Somebody who connects to the launchers' socket."""
+    """A client of the launchers' socket."""
 
     def __init__(self, server: Server) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(DEADLINE_S)
-        self.socket.connect(str(server.layout.socket))
+        self.socket.connect(str(server.files.socket))
         self.lines = self.socket.makefile("rb")
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def send(self, kind: str, **fields: Any) -> None:
         self.raw(json.dumps({"v": 1, "type": kind, **fields}).encode() + b"\n")
 
     def raw(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def hear(self) -> dict[str, Any] | None:
-        """The next message; None when the connection was dropped."""
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next message, or None if the connection was dropped."""
         try:
             line = self.lines.readline()
         except ConnectionResetError:
@@ -49,7 +49,7 @@ class Peer:
 @pytest.fixture
 def server(serve: Serve) -> Server:
     server = serve().open()
-    server.layout.task("job", "n1").make()
+    server.files.task("job", "n1").make()
     return server
 
 
@@ -61,38 +61,42 @@ def peer(server: Server) -> Iterator[Peer]:
 
 
 def hello(server: Server, **changed: Any) -> dict[str, Any]:
-    """What the launcher of job on n1 would say, if it were this process."""
-    me = machine_processes.identify(os.getpid())
-    assert me is not None
-    token = server.layout.task("job", "n1").token()
-    said = {
+    """Return the hello of the launcher of `job` on n1, with this process as the launcher."""
+    process = machine_processes.identify(os.getpid())
+    assert process is not None
+    token = server.files.task("job", "n1").token()
+    fields = {
         "token": token,
         "gang": "job",
         "node": "n1",
-        "pid": me.pid,
-        "start_ticks": me.start_ticks,
+        "pid": process.pid,
+        "start_ticks": process.start_ticks,
         "generations": [],
     }
-    return said | changed
+    return fields | changed
 
 
 def test_only_its_user_may_connect(server: Server) -> None:
-    assert stat.S_IMODE(server.layout.socket.stat().st_mode) == 0o600
-    assert stat.S_IMODE((server.layout.task("job", "n1").path / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(server.files.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE((server.files.task("job", "n1").path / "token").stat().st_mode) == 0o600
 
 
-def test_who_is_not_let_in_is_said_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_launcher_is_logged_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         peer = Peer(server)
-        peer.say("hello", **hello(server, gang="stranger"))
-        assert peer.hear() is None
+        peer.send("hello", **hello(server, gang="stranger"))
+        assert peer.receive() is None
         peer.close()
     assert caplog.text.count("wrong token for stranger on n1") == 1
 
 
-def test_launcher_of_a_gang_that_is_over_is_told_to_leave(server: Server, peer: Peer) -> None:
-    peer.say("hello", **hello(server, generations=[3]))
-    assert [message["type"] for message in (peer.hear(), peer.hear(), peer.hear())] == ["welcome", "stop", "leave"]
+def test_launcher_of_an_ended_gang_is_dismissed(server: Server, peer: Peer) -> None:
+    peer.send("hello", **hello(server, generations=[3]))
+    assert [message["type"] for message in (peer.receive(), peer.receive(), peer.receive())] == [
+        "welcome",
+        "stop",
+        "leave",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,9 +112,9 @@ def test_launcher_of_a_gang_that_is_over_is_told_to_leave(server: Server, peer: 
         {"start_ticks": 1},
     ],
 )
-def test_who_is_no_launcher_is_not_let_in(server: Server, peer: Peer, changed: dict[str, Any]) -> None:
-    peer.say("hello", **hello(server, **changed))
-    assert peer.hear() is None
+def test_invalid_hellos_are_rejected(server: Server, peer: Peer, changed: dict[str, Any]) -> None:
+    peer.send("hello", **hello(server, **changed))
+    assert peer.receive() is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_who_is_no_launcher_is_not_let_in(server: Server, peer: Peer, changed: d
 )
 def test_noise_is_dropped(server: Server, peer: Peer, data: bytes) -> None:
     peer.raw(data)
-    assert peer.hear() is None
+    assert peer.receive() is None
 
 
 @pytest.mark.parametrize(
@@ -140,41 +144,41 @@ def test_noise_is_dropped(server: Server, peer: Peer, data: bytes) -> None:
         {"generation": 1},
     ],
 )
-def test_launcher_that_talks_nonsense_is_dropped_and_may_come_again(
+def test_launcher_with_an_invalid_message_is_dropped_and_may_reconnect(
     server: Server, peer: Peer, message: dict[str, Any]
 ) -> None:
-    peer.say("hello", **hello(server))
-    assert peer.hear() == {"v": 1, "type": "welcome"}
-    assert peer.hear() == {"v": 1, "type": "leave"}
+    peer.send("hello", **hello(server))
+    assert peer.receive() == {"v": 1, "type": "welcome"}
+    assert peer.receive() == {"v": 1, "type": "leave"}
     peer.raw(json.dumps({"v": 1, "n": 1} | message).encode() + b"\n")
-    assert peer.hear() is None
+    assert peer.receive() is None
     assert [event.kind for event in server.events] == ["nodes_listed"]
     again = Peer(server)
-    again.say("hello", **hello(server))
-    assert again.hear() == {"v": 1, "type": "welcome"}
+    again.send("hello", **hello(server))
+    assert again.receive() == {"v": 1, "type": "welcome"}
     again.close()
 
 
-def test_stale_fact_is_passed_on_and_acknowledged(server: Server, peer: Peer) -> None:
-    peer.say("hello", **hello(server))
-    peer.say("checkpointed", gang="job", node="n1", generation=1, step=7, n=1)
+def test_stale_reports_are_passed_on_and_acknowledged(server: Server, peer: Peer) -> None:
+    peer.send("hello", **hello(server))
+    peer.send("checkpointed", gang="job", node="n1", generation=1, step=7, n=1)
     assert server.wait("checkpointed").step == 7
-    assert [peer.hear() for _ in range(3)][-1] == {"v": 1, "type": "ack", "n": 1}
+    assert [peer.receive() for _ in range(3)][-1] == {"v": 1, "type": "ack", "n": 1}
 
 
-def test_nothing_is_acknowledged_ahead_of_an_earlier_fact(server: Server, peer: Peer) -> None:
+def test_reports_are_acknowledged_in_order(server: Server, peer: Peer) -> None:
     first: Future[int] = Future()
     second: Future[int] = Future()
     futures = [first, second]
     server.durable = lambda: futures.pop(0)
-    peer.say("hello", **hello(server))
-    peer.say("checkpointed", gang="job", node="n1", generation=1, step=1, n=1)
-    peer.say("checkpointed", gang="job", node="n1", generation=1, step=2, n=2)
+    peer.send("hello", **hello(server))
+    peer.send("checkpointed", gang="job", node="n1", generation=1, step=1, n=1)
+    peer.send("checkpointed", gang="job", node="n1", generation=1, step=2, n=2)
     server.wait("checkpointed", 2)
     second.set_result(0)
-    server.turned()
+    server.drain_loop()
     first.set_result(1)
-    assert [peer.hear() for _ in range(3)][-1] == {"v": 1, "type": "ack", "n": 2}
+    assert [peer.receive() for _ in range(3)][-1] == {"v": 1, "type": "ack", "n": 2}
 
 
 def test_noise_does_not_disturb_a_gang(server: Server, peer: Peer, tmp_path: Path) -> None:
@@ -184,7 +188,7 @@ def test_noise_does_not_disturb_a_gang(server: Server, peer: Peer, tmp_path: Pat
     server.wait("finished", 2)
 
 
-def test_dead_servers_socket_is_replaced_and_anything_else_is_not(tmp_path: Path) -> None:
+def test_only_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     listen(path).close()
     listen(path).close()

@@ -1,4 +1,4 @@
-"""Reading what ranks wrote: which lines, in which order, while files grow, without holding them in memory."""
+"""Reading logs of ranks: which lines, in which order, while files grow, and with bounded memory."""
 
 import json
 import random
@@ -18,26 +18,26 @@ from tests.local.world import wait_until
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> JobFiles:
+def files(tmp_path: Path) -> JobFiles:
     return JobFiles(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
 
 
-def write(layout: JobFiles, node: str, generation: int, name: str, text: str) -> Path:
-    path = layout.task("job", node).generation(generation) / name
+def write(files: JobFiles, node: str, generation: int, name: str, text: str) -> Path:
+    path = files.task("job", node).generation(generation) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(text)
     return path
 
 
-def texts(found: Iterator[LogLine | None]) -> list[str]:
-    return [line.text for line in found if line]
+def texts(lines: Iterator[LogLine | None]) -> list[str]:
+    return [line.text for line in lines if line]
 
 
-def two_nodes(layout: JobFiles) -> None:
-    write(layout, "n1", 1, "rank-0.log", "10 o zero out\n40 e zero err\n")
-    write(layout, "n1", 1, "rank-1.log", "20 o one out\n50 e one err\n")
-    write(layout, "n2", 1, "rank-2.log", "30 o two out\n60 e two err\n")
+def two_nodes(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.log", "10 o zero out\n40 e zero err\n")
+    write(files, "n1", 1, "rank-1.log", "20 o one out\n50 e one err\n")
+    write(files, "n2", 1, "rank-2.log", "30 o two out\n60 e two err\n")
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def two_nodes(layout: JobFiles) -> None:
         ({"generation": 2}, []),
     ],
 )
-def test_which_lines(layout: JobFiles, query: dict, expected: list[str]) -> None:
-    two_nodes(layout)
-    assert texts(log_reader.lines(layout, LogQuery(job="job", **query))) == expected
+def test_which_lines(files: JobFiles, query: dict, expected: list[str]) -> None:
+    two_nodes(files)
+    assert texts(log_reader.lines(files, LogQuery(job="job", **query))) == expected
 
 
-def planned(layout: JobFiles, node: str, generation: int, roles: dict[int, str]) -> None:
+def planned(files: JobFiles, node: str, generation: int, roles: dict[int, str]) -> None:
     plan = {
         "environment": {"GANGER_ROLE": "worker"},
         "ranks": [{"rank": rank, "environment": {"GANGER_ROLE": role}} for rank, role in roles.items()],
     }
-    (layout.task("job", node).path / f"plan-{generation}.json").write_text(json.dumps(plan))
+    (files.task("job", node).path / f"plan-{generation}.json").write_text(json.dumps(plan))
 
 
 @pytest.mark.parametrize(
@@ -85,192 +85,190 @@ def planned(layout: JobFiles, node: str, generation: int, roles: dict[int, str])
         ({"until_ms": 9}, []),
     ],
 )
-def test_which_lines_by_role_node_text_and_time(layout: JobFiles, query: dict, expected: list[str]) -> None:
-    two_nodes(layout)
-    planned(layout, "n1", 1, {0: "chief", 1: "ps"})
-    planned(layout, "n2", 1, {2: "ps"})
-    assert texts(log_reader.lines(layout, LogQuery(job="job", **query))) == expected
-    assert texts(log_reader.follow(layout, LogQuery(job="job", **query), lambda: True)) == expected
+def test_which_lines_by_role_node_text_and_time(files: JobFiles, query: dict, expected: list[str]) -> None:
+    two_nodes(files)
+    planned(files, "n1", 1, {0: "chief", 1: "ps"})
+    planned(files, "n2", 1, {2: "ps"})
+    assert texts(log_reader.lines(files, LogQuery(job="job", **query))) == expected
+    assert texts(log_reader.follow(files, LogQuery(job="job", **query), lambda: True)) == expected
 
 
-def test_text_is_searched_in_whole_lines(layout: JobFiles) -> None:
-    write(layout, "n1", 1, "rank-0.log", "1 O the lo\n2 o ss is 3\n3 o other\n4 E never ended, loss\n")
-    assert texts(log_reader.lines(layout, LogQuery(job="job", grep="loss"))) == ["the loss is 3", "never ended, loss"]
+def test_text_is_searched_in_whole_lines(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.log", "1 O the lo\n2 o ss is 3\n3 o other\n4 E never ended, loss\n")
+    assert texts(log_reader.lines(files, LogQuery(job="job", grep="loss"))) == ["the loss is 3", "never ended, loss"]
 
 
-def test_from_one_generation_on(layout: JobFiles) -> None:
+def test_from_one_generation_on(files: JobFiles) -> None:
     for generation in (1, 2, 3):
-        write(layout, "n1", generation, "rank-0.log", f"{generation} o of {generation}\n")
-    assert texts(log_reader.lines(layout, LogQuery(job="job", first=2))) == ["of 2", "of 3"]
-    assert texts(log_reader.follow(layout, LogQuery(job="job", first=2), lambda: True)) == ["of 2", "of 3"]
+        write(files, "n1", generation, "rank-0.log", f"{generation} o of {generation}\n")
+    assert texts(log_reader.lines(files, LogQuery(job="job", first=2))) == ["of 2", "of 3"]
+    assert texts(log_reader.follow(files, LogQuery(job="job", first=2), lambda: True)) == ["of 2", "of 3"]
 
 
-def test_records_longer_than_a_block(layout: JobFiles) -> None:
+def test_records_longer_than_a_block(files: JobFiles) -> None:
     long = "w" * (3 * log_reader.BLOCK_BYTES + 7)
-    write(layout, "n1", 1, "rank-0.log", f"1 o first\n2 o {long}\n3 o last\n4 o torn")
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["first", long, "last"]
+    write(files, "n1", 1, "rank-0.log", f"1 o first\n2 o {long}\n3 o last\n4 o torn")
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["first", long, "last"]
 
 
-def test_line_says_where_it_is_from(layout: JobFiles) -> None:
-    write(layout, "n2", 3, "rank-5.log", "17 e a b  c \n")
-    assert list(log_reader.lines(layout, LogQuery(job="job"))) == [
+def test_line_has_its_generation_and_rank(files: JobFiles) -> None:
+    write(files, "n2", 3, "rank-5.log", "17 e a b  c \n")
+    assert list(log_reader.lines(files, LogQuery(job="job"))) == [
         LogLine(at_ms=17, generation=3, rank=5, stream="e", text="a b  c ")
     ]
 
 
-def test_newest_generation_unless_asked(layout: JobFiles) -> None:
+def test_newest_generation_by_default(files: JobFiles) -> None:
     for generation in (9, 10):
-        write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["of 10"]
-    assert texts(log_reader.lines(layout, LogQuery(job="job", generation=9))) == ["of 9"]
+        write(files, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["of 10"]
+    assert texts(log_reader.lines(files, LogQuery(job="job", generation=9))) == ["of 9"]
 
 
-def test_job_that_wrote_nothing(layout: JobFiles) -> None:
-    assert list(log_reader.lines(layout, LogQuery(job="job"))) == []
-    assert list(log_reader.metrics(layout, "job")) == []
-    assert log_reader.progress(layout, "job") is None
+def test_job_that_wrote_nothing(files: JobFiles) -> None:
+    assert list(log_reader.lines(files, LogQuery(job="job"))) == []
+    assert list(log_reader.metrics(files, "job")) == []
+    assert log_reader.progress(files, "job") is None
 
 
-def test_name_that_is_no_path(layout: JobFiles) -> None:
-    with pytest.raises(ValueError, match="no name of a job"):
-        list(log_reader.lines(layout, LogQuery(job="../job")))
+def test_invalid_job_name(files: JobFiles) -> None:
+    with pytest.raises(ValueError, match="not a name of a job"):
+        list(log_reader.lines(files, LogQuery(job="../job")))
 
 
-def test_pieces_of_a_line_are_one_line(layout: JobFiles) -> None:
-    write(layout, "n1", 1, "rank-0.log", "1 O to\n2 E oh\n3 O ge\n4 o ther\n5 e no\n6 O never ended")
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["together", "ohno"]
-    write(layout, "n1", 1, "rank-0.log", "\n")
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["together", "ohno", "never ended"]
-    assert texts(log_reader.lines(layout, LogQuery(job="job", tail=1))) == ["never ended"]
+def test_pieces_of_a_line_are_one_line(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.log", "1 O to\n2 E oh\n3 O ge\n4 o ther\n5 e no\n6 O never ended")
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["together", "ohno"]
+    write(files, "n1", 1, "rank-0.log", "\n")
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["together", "ohno", "never ended"]
+    assert texts(log_reader.lines(files, LogQuery(job="job", tail=1))) == ["never ended"]
 
 
-def test_endless_line_is_given_in_parts(layout: JobFiles) -> None:
+def test_long_line_is_split(files: JobFiles) -> None:
     piece = "x" * 16_384
-    write(layout, "n1", 1, "rank-0.log", "".join(f"{at} O {piece}\n" for at in range(40)) + "41 o end\n")
-    found = texts(log_reader.lines(layout, LogQuery(job="job")))
-    assert "".join(found) == piece * 40 + "end"
-    assert max(map(len, found)) <= log_reader.LONGEST_LINE + len(piece)
+    write(files, "n1", 1, "rank-0.log", "".join(f"{index} O {piece}\n" for index in range(40)) + "41 o end\n")
+    pieces = texts(log_reader.lines(files, LogQuery(job="job")))
+    assert "".join(pieces) == piece * 40 + "end"
+    assert max(map(len, pieces)) <= log_reader.MAX_LINE + len(piece)
 
 
-def test_torn_and_foreign_records_are_passed_over(layout: JobFiles) -> None:
-    write(layout, "n1", 1, "rank-0.log", "1 o first\n\nhalf a rec\n\0\0\0\n2 x what\n3 o last\n4 o torn")
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["first", "last"]
+def test_torn_and_unknown_records_are_skipped(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.log", "1 o first\n\nhalf a rec\n\0\0\0\n2 x what\n3 o last\n4 o torn")
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["first", "last"]
 
 
-def test_bytes_that_are_no_text_are_shown_somehow(layout: JobFiles) -> None:
-    write(layout, "n1", 1, "rank-0.log", "").write_bytes(b"1 o \xff\xfe ok\n")
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["\ufffd\ufffd ok"]
+def test_invalid_utf_8_is_replaced(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.log", "").write_bytes(b"1 o \xff\xfe ok\n")
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["\ufffd\ufffd ok"]
 
 
-def test_set_up_belongs_to_the_first_rank_of_its_node(layout: JobFiles) -> None:
+def test_setup_output_belongs_to_the_first_rank_of_its_node(files: JobFiles) -> None:
     for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
-        write(layout, node, 1, "setup.log", f"1 o out {node}\n2 e err {node}\n")
+        write(files, node, 1, "setup.log", f"1 o out {node}\n2 e err {node}\n")
         plan = {"ranks": [{"rank": rank} for rank in ranks]}
-        (layout.task("job", node).path / "plan-1.json").write_text(json.dumps(plan))
-    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["out n1", "err n1", "err n2"]
-    assert {line.rank for line in log_reader.lines(layout, LogQuery(job="job", everything=True))} == {0, 2}
+        (files.task("job", node).path / "plan-1.json").write_text(json.dumps(plan))
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["out n1", "err n1", "err n2"]
+    assert {line.rank for line in log_reader.lines(files, LogQuery(job="job", everything=True))} == {0, 2}
 
 
 @given(data=st.data())
 def test_tail_is_the_end_of_the_whole(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    layout = JobFiles(home=tmp_path_factory.mktemp("home"), socket=Path("s"), launcher=Path("l"))
+    files = JobFiles(home=tmp_path_factory.mktemp("home"), socket=Path("s"), launcher=Path("l"))
     lengths = st.sampled_from([0, 1, 5, log_reader.BLOCK_BYTES // 3, log_reader.BLOCK_BYTES])
     records = st.lists(st.tuples(st.sampled_from("oeOE"), lengths), max_size=12)
-    at = 0
+    time = 0
     for rank in range(data.draw(st.integers(1, 3))):
         for stream, length in data.draw(records):
-            at += 1
-            write(layout, "n1", 1, f"rank-{rank}.log", f"{at} {stream} {'y' * length}{at}\n")
+            time += 1
+            write(files, "n1", 1, f"rank-{rank}.log", f"{time} {stream} {'y' * length}{time}\n")
     count = data.draw(st.integers(0, 15))
-    whole = list(log_reader.lines(layout, LogQuery(job="job")))
-    assert list(log_reader.lines(layout, LogQuery(job="job", tail=count))) == (whole[-count:] if count else [])
+    whole = list(log_reader.lines(files, LogQuery(job="job")))
+    assert list(log_reader.lines(files, LogQuery(job="job", tail=count))) == (whole[-count:] if count else [])
 
 
-def test_huge_log_is_never_held_whole(layout: JobFiles) -> None:
-    path = write(layout, "n1", 1, "rank-0.log", "")
+def test_huge_log_is_never_held_whole(files: JobFiles) -> None:
+    path = write(files, "n1", 1, "rank-0.log", "")
     with path.open("w") as file:
-        for at in range(50_000):
-            file.write(f"{at} o {'z' * 100}\n")
+        for time in range(50_000):
+            file.write(f"{time} o {'z' * 100}\n")
     tracemalloc.start()
-    assert sum(1 for _ in log_reader.lines(layout, LogQuery(job="job"))) == 50_000
-    assert len(texts(log_reader.lines(layout, LogQuery(job="job", tail=10)))) == 10
+    assert sum(1 for _ in log_reader.lines(files, LogQuery(job="job"))) == 50_000
+    assert len(texts(log_reader.lines(files, LogQuery(job="job", tail=10)))) == 10
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < path.stat().st_size / 10
 
 
-def test_follower_sees_every_line_once_over_generations(layout: JobFiles) -> None:
-    over = threading.Event()
-    seen: list[LogLine] = []
-    write(layout, "n1", 1, "rank-0.log", "1 o before\n")
+def test_follower_gets_every_line_once_across_generations(files: JobFiles) -> None:
+    is_over = threading.Event()
+    received: list[LogLine] = []
+    write(files, "n1", 1, "rank-0.log", "1 o before\n")
     reader = threading.Thread(
-        target=lambda: seen.extend(line for line in log_reader.follow(layout, LogQuery(job="job"), over.is_set) if line)
+        target=lambda: received.extend(
+            line for line in log_reader.follow(files, LogQuery(job="job"), is_over.is_set) if line
+        )
     )
     reader.start()
-    wait_until(lambda: seen, "the follower began")
+    wait_until(lambda: received, "the follower began")
     chance = random.Random(7)
     for number in range(300):
         generation, node, rank = number // 100 + 1, *chance.choice([("n1", 0), ("n2", 2)])
         record = f"{number + 2} e line {number}\n"
         cut = chance.randrange(len(record))
-        write(layout, node, generation, f"rank-{rank}.log", record[:cut])
-        write(layout, node, generation, f"rank-{rank}.log", record[cut:])
-    over.set()
+        write(files, node, generation, f"rank-{rank}.log", record[:cut])
+        write(files, node, generation, f"rank-{rank}.log", record[cut:])
+    is_over.set()
     reader.join()
-    assert seen[0].text == "before"
-    assert sorted(line.text for line in seen[1:]) == sorted(f"line {number}" for number in range(300))
-    assert {line.generation for line in seen} == {1, 2, 3}
+    assert received[0].text == "before"
+    assert sorted(line.text for line in received[1:]) == sorted(f"line {number}" for number in range(300))
+    assert {line.generation for line in received} == {1, 2, 3}
 
 
-def test_follower_of_one_generation_stays_there(layout: JobFiles) -> None:
+def test_follower_of_one_generation_stays_there(files: JobFiles) -> None:
     for generation in (1, 2):
-        write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
-    assert texts(log_reader.follow(layout, LogQuery(job="job", generation=1), lambda: True)) == ["of 1"]
+        write(files, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
+    assert texts(log_reader.follow(files, LogQuery(job="job", generation=1), lambda: True)) == ["of 1"]
 
 
-def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: JobFiles) -> None:
-    write(layout, "n1", 1, "rank-0.log", "1 o one\n2 o two\n3 O thr\n")
-    over: list[bool] = []
-    following = log_reader.follow(layout, LogQuery(job="job", tail=1), lambda: bool(over))
+def test_follower_starts_with_a_tail_and_yields_none_when_idle(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.log", "1 o one\n2 o two\n3 O thr\n")
+    is_over: list[bool] = []
+    following = log_reader.follow(files, LogQuery(job="job", tail=1), lambda: bool(is_over))
     assert next(following).text == "two"
     assert next(following) is None
-    write(layout, "n1", 1, "rank-0.log", "4 o ee\n")
-    over.append(True)
+    write(files, "n1", 1, "rank-0.log", "4 o ee\n")
+    is_over.append(True)
     assert texts(following) == ["three"]
 
 
-def test_follower_gets_the_start_of_a_line_that_does_not_end(layout: JobFiles, monkeypatch) -> None:
+def test_follower_gets_the_start_of_a_line_that_does_not_end(files: JobFiles, monkeypatch) -> None:
     monkeypatch.setattr(log_reader, "HELD_S", 0.0)
-    write(layout, "n1", 1, "rank-0.log", "1 O 10%...\n")
-    over: list[bool] = []
-    following = log_reader.follow(layout, LogQuery(job="job"), lambda: bool(over))
+    write(files, "n1", 1, "rank-0.log", "1 O 10%...\n")
+    is_over: list[bool] = []
+    following = log_reader.follow(files, LogQuery(job="job"), lambda: bool(is_over))
     assert next(line for line in following if line).text == "10%..."
-    write(layout, "n1", 1, "rank-0.log", "2 o 100%\n")
-    over.append(True)
+    write(files, "n1", 1, "rank-0.log", "2 o 100%\n")
+    is_over.append(True)
     assert texts(following) == ["100%"]
 
 
-def test_metrics_over_generations(layout: JobFiles) -> None:
-    write(
-        layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
-    )
-    write(layout, "n2", 10, "rank-0.report", '{"t": 4, "step": 2}\n{"t": 5, "st')
-    write(layout, "n2", 2, "rank-0.report", 'noise\n{"t": 3, "step": 2, "metrics": {"loss": 2.0}}\n')
-    write(layout, "n2", 2, "rank-1.report", '{"t": 9, "step": 9}\n')
-    assert list(log_reader.metrics(layout, "job")) == [
+def test_metrics_over_generations(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n')
+    write(files, "n2", 10, "rank-0.report", '{"t": 4, "step": 2}\n{"t": 5, "st')
+    write(files, "n2", 2, "rank-0.report", 'noise\n{"t": 3, "step": 2, "metrics": {"loss": 2.0}}\n')
+    write(files, "n2", 2, "rank-1.report", '{"t": 9, "step": 9}\n')
+    assert list(log_reader.metrics(files, "job")) == [
         {"generation": 1, "rank": 0, "t": 1, "step": 1, "metrics": {"loss": 3.0}},
         {"generation": 2, "rank": 0, "t": 3, "step": 2, "metrics": {"loss": 2.0}},
         {"generation": 10, "rank": 0, "t": 4, "step": 2, "metrics": {}},
     ]
 
 
-def test_progress_is_the_newest_report_of_the_newest_generation(layout: JobFiles) -> None:
-    write(
-        layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
-    )
-    assert log_reader.progress(layout, "job") == {"t": 1, "step": 1, "metrics": {"loss": 3.0}, "phase": "eval"}
-    write(layout, "n1", 2, "rank-0.log", "")
-    assert log_reader.progress(layout, "job") is None
+def test_progress_is_the_newest_report_of_the_newest_generation(files: JobFiles) -> None:
+    write(files, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n')
+    assert log_reader.progress(files, "job") == {"t": 1, "step": 1, "metrics": {"loss": 3.0}, "phase": "eval"}
+    write(files, "n1", 2, "rank-0.log", "")
+    assert log_reader.progress(files, "job") is None
     long = "".join(f'{{"t": {step}, "step": {step}, "metrics": {{}}}}\n' for step in range(10_000))
-    write(layout, "n1", 2, "rank-0.report", long)
-    assert log_reader.progress(layout, "job") == {"t": 9999, "step": 9999, "metrics": {}, "phase": None}
+    write(files, "n1", 2, "rank-0.report", long)
+    assert log_reader.progress(files, "job") == {"t": 9999, "step": 9999, "metrics": {}, "phase": None}

@@ -1,4 +1,4 @@
-"""A log that grows beyond its limit: its beginning and its newest lines stay, whoever reads learns what is missing."""
+"""A log beyond its size limit: its start and its newest lines are kept, and readers learn what is missing."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -24,8 +24,8 @@ class Writer:
     """A rank's log with a limit. Line N is written at N ms, in records of several lines."""
 
     def __init__(self, home: Path) -> None:
-        self.layout = JobFiles(home=home, socket=home / "s", launcher=home / "l")
-        self.directory = self.layout.task("job", "n1").generation(1)
+        self.files = JobFiles(home=home, socket=home / "s", launcher=home / "l")
+        self.directory = self.files.task("job", "n1").generation(1)
         self.directory.mkdir(parents=True)
         self.path = self.directory / "rank-0.log"
         self._log = LogFile(str(self.path), LIMIT)
@@ -44,10 +44,10 @@ class Writer:
         self._log.write(text)
 
     def lines(self, **query: int) -> list[LogLine]:
-        return list(log_reader.lines(self.layout, LogQuery(job="job", **query)))
+        return list(log_reader.lines(self.files, LogQuery(job="job", **query)))
 
     def bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.layout.logs("job"))
+        return sum(path.stat().st_size for path in self.files.logs("job"))
 
 
 @pytest.fixture
@@ -60,34 +60,34 @@ def numbers(lines: list[LogLine]) -> list[int]:
     return [0 if line.text.startswith("ganger: ") else int(line.text.split()[0]) for line in lines]
 
 
-def heard(following: Iterator[LogLine | None]) -> list[LogLine]:
-    """What a follower has to tell now."""
+def available(following: Iterator[LogLine | None]) -> list[LogLine]:
+    """Return the lines that a follower yields now."""
     return list(iter(lambda: next(following), None))
 
 
 def test_nothing_is_missing_below_the_limit(writer: Writer) -> None:
     writer.fill(PARTS - 0.5)
     assert numbers(writer.lines()) == list(range(1, writer.written + 1))
-    assert len(list(writer.layout.logs("job"))) == PARTS
+    assert len(list(writer.files.logs("job"))) == PARTS
 
 
-def test_the_beginning_and_the_newest_stay_and_a_line_says_how_much_is_missing(writer: Writer) -> None:
+def test_the_start_and_the_newest_lines_are_kept_with_a_notice(writer: Writer) -> None:
     writer.fill(3 * PARTS)
-    found = numbers(writer.lines())
-    gap = found.index(0)
-    after = found[gap + 1]
-    assert found == [*range(1, gap + 1), 0, *range(after, writer.written + 1)]
+    line_numbers = numbers(writer.lines())
+    gap = line_numbers.index(0)
+    after = line_numbers[gap + 1]
+    assert line_numbers == [*range(1, gap + 1), 0, *range(after, writer.written + 1)]
     assert LIMIT * (PARTS - 2) // PARTS < writer.bytes() < LIMIT + MIN_PART_BYTES
     missing = sum(len(f"{n} o {n} {LINE}\n") for n in range(gap + 1, after))
     first, *_, newest = sorted(int(path.suffix[1:]) for path in writer.directory.glob("rank-0.log.*"))
     assert first - writer.path.stat().st_size == missing
     assert newest > 2 * LIMIT
-    said = writer.lines()[gap]
-    assert said.text.startswith(f"ganger: {format_bytes(missing)} of this log were left out here")
-    assert (said.stream, said.at_ms) == ("e", after - 1)
+    notice = writer.lines()[gap]
+    assert notice.text.startswith(f"ganger: {format_bytes(missing)} of this log are missing here")
+    assert (notice.stream, notice.at_ms) == ("e", after - 1)
 
 
-def test_the_tail_is_the_end_of_the_whole_over_parts_and_what_is_missing(writer: Writer) -> None:
+def test_the_tail_spans_parts_and_missing_data(writer: Writer) -> None:
     writer.fill(2 * PARTS)
     whole = writer.lines()
     gap = numbers(whole).index(0)
@@ -99,54 +99,54 @@ def test_a_line_in_pieces_is_one_over_the_border_of_two_parts(writer: Writer) ->
     for piece in "abcdefgh":
         writer.records(f"1 O {piece * 16_000}\n")
     writer.records("2 o end\n")
-    assert len(list(writer.layout.logs("job"))) > 1
+    assert len(list(writer.files.logs("job"))) > 1
     (line,) = writer.lines()
     assert line.text == "".join(piece * 16_000 for piece in "abcdefgh") + "end"
 
 
-def test_a_follower_that_keeps_up_misses_nothing_and_hears_nothing_twice(writer: Writer) -> None:
-    following = log_reader.follow(writer.layout, QUERY, lambda: False)
-    found: list[LogLine] = []
+def test_a_fast_follower_gets_every_line_once(writer: Writer) -> None:
+    following = log_reader.follow(writer.files, QUERY, lambda: False)
+    lines: list[LogLine] = []
     for _ in range(3 * PARTS):
         writer.fill(0.9)
-        found += heard(following)
-    assert numbers(found) == list(range(1, writer.written + 1))
+        lines += available(following)
+    assert numbers(lines) == list(range(1, writer.written + 1))
 
 
-def test_a_follower_that_falls_behind_is_told_what_it_missed(writer: Writer) -> None:
-    following = log_reader.follow(writer.layout, QUERY, lambda: False)
+def test_a_slow_follower_is_told_how_much_it_missed(writer: Writer) -> None:
+    following = log_reader.follow(writer.files, QUERY, lambda: False)
     writer.fill(2.5)
-    before = heard(following)
+    before = available(following)
     writer.fill(2 * PARTS)
-    found = numbers(before + heard(following))
-    gap = found.index(0)
-    assert found[:gap] == list(range(1, len(before) + 1))
-    assert found[gap + 1 :] == list(range(found[gap + 1], writer.written + 1))
-    assert found[gap + 1] > gap + 1
+    line_numbers = numbers(before + available(following))
+    gap = line_numbers.index(0)
+    assert line_numbers[:gap] == list(range(1, len(before) + 1))
+    assert line_numbers[gap + 1 :] == list(range(line_numbers[gap + 1], writer.written + 1))
+    assert line_numbers[gap + 1] > gap + 1
 
 
-@pytest.mark.parametrize("more", [0.5, 1.5, 2 * PARTS])
-def test_a_follower_that_connects_anew_hears_nothing_twice(writer: Writer, more: float) -> None:
-    def new(seen: LogPosition) -> list[int]:
+@pytest.mark.parametrize("growth", [0.5, 1.5, 2 * PARTS])
+def test_a_reconnecting_follower_gets_no_line_twice(writer: Writer, growth: float) -> None:
+    def new(position: LogPosition) -> list[int]:
         records = [
             {"generation": line.generation, "rank": 0, "stream": line.stream, "t": line.at_ms, "text": line.text}
             for line in writer.lines()
         ]
-        return [int(r["t"]) for r in records if seen.is_new(r) and not str(r["text"]).startswith("ganger")]
+        return [int(r["t"]) for r in records if position.is_new(r) and not str(r["text"]).startswith("ganger")]
 
-    seen = LogPosition()
+    position = LogPosition()
     writer.fill(1.5 * PARTS)
-    new(seen)
+    new(position)
     before = writer.written
-    seen.resumed({})
-    writer.fill(more)
-    again = new(seen)
+    position.resumed({})
+    writer.fill(growth)
+    again = new(position)
     assert again == list(range(again[0], writer.written + 1))
-    assert again[0] == before + 1 or more > PARTS
+    assert again[0] == before + 1 or growth > PARTS
     assert all(first < second for first, second in pairwise(again))
 
 
-def test_what_ended_a_rank_is_found_over_the_border_of_two_parts(writer: Writer) -> None:
+def test_an_error_is_found_across_two_parts(writer: Writer) -> None:
     writer.fill(2 * PARTS)
     parts = len(set(writer.directory.iterdir()))
     trace = ["Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "    step()"]
@@ -156,9 +156,9 @@ def test_what_ended_a_rank_is_found_over_the_border_of_two_parts(writer: Writer)
     for text in [*trace, "ValueError: nan"]:
         writer.records(f"{writer.written} e {text}\n")
     assert (len(set(writer.directory.iterdir())), parts_of(writer.path)[-1] != newest) == (parts, True)
-    found = read_error(str(writer.path), str(writer.directory))
-    assert found is not None
-    assert (found["type"], found["message"], found["line"]) == ("ValueError", "nan", 7)
+    error = read_error(str(writer.path), str(writer.directory))
+    assert error is not None
+    assert (error["type"], error["message"], error["line"]) == ("ValueError", "nan", 7)
     newest = [line.text for line in log_reader.newest_lines(Source(writer.path, 1, 0, "oe"), 1000)]
     assert newest[-1] == "ValueError: nan"
     assert len(newest) < 20

@@ -1,4 +1,4 @@
-"""MPI for real: two nodes whose names nobody can resolve, two processes each, no sshd; mpirun reaches them all."""
+"""MPI on two nodes whose names do not resolve, with two processes each and without sshd."""
 
 import json
 import socket
@@ -35,14 +35,14 @@ while sys.argv[2:] == ["hold"]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Where the job runs."""
+    """Return the working directory of the job."""
     assert python_with("mpi") == str(BIN / "python")
     (tmp_path / "reduce.py").write_text(SCRIPT)
     return tmp_path
 
 
 def mpi_job(directory: Path, *run: str, line: str | None = None, **spec: object) -> Job:
-    """Open MPI wants a HOME, as every caller has one."""
+    """Return an MPI job with HOME, which Open MPI requires."""
     home = {"HOME": str(directory)}
     return make_job(directory, line or run, framework="mpi", nodes=2, env=home, **spec)
 
@@ -57,7 +57,7 @@ def finish(server: Server, job: Job, cause: Cause = Cause.USER) -> None:
 
 
 def reduced(directory: Path, name: str) -> list[list[object]]:
-    """What each process found, but for the directory of its task."""
+    """Return the results of the processes, without their task directories."""
     return [json.loads((directory / f"{name}-{rank}").read_text())[:-1] for rank in range(4)]
 
 
@@ -69,7 +69,7 @@ def test_names_do_not_resolve() -> None:
 
 @pytest.mark.parametrize("run", ["written", "line", "given"])
 def test_all_processes_of_both_nodes_add_up(run: str, serve: Serve, directory: Path) -> None:
-    """The same job whether the user wrote mpirun or left it to ganger (J3)."""
+    """Mpirun may be written by the user or added by ganger."""
     server = serve(names=NAMES).open()
     mpirun, program = str(BIN / "mpirun"), (str(BIN / "python"), "reduce.py", run)
     job = {
@@ -95,13 +95,13 @@ def test_each_process_belongs_to_its_node_and_reports_there(serve: Serve, direct
     job = mpi_job(directory, str(BIN / "python"), "reduce.py", "out", "hold")
     begin(server, job)
     assert server.wait("progressed").step == 0
-    tasks = [server.layout.task(job.id, name).generation(1) for name in NAMES]
+    tasks = [server.files.task(job.id, name).generation(1) for name in NAMES]
     for rank in range(4):
         assert json.loads((directory / f"out-{rank}").read_text())[-1] == str(tasks[rank // 2])
         assert (tasks[rank // 2] / f"rank-{rank}.report").exists()
     assert [len(server.pids(task)) >= 2 for task in tasks] == [True, True]
     finish(server, job)
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
     assert not server.of("failed")
 
 
@@ -125,19 +125,19 @@ def test_wrong_token_is_refused(serve: Serve, directory: Path) -> None:
     begin(server, job)
     failed = server.wait("failed")
     assert (failed.cause, failed.node) == (Cause.RANK_FAILED, "a.invalid")
-    logs = [server.layout.task(job.id, name).launcher_log for name in NAMES]
+    logs = [server.files.task(job.id, name).launcher_log for name in NAMES]
     assert any("did not show this generation's token" in log.read_text() for log in logs)
     finish(server, job, Cause.RANK_FAILED)
     assert not list(directory.glob("out-*"))
 
 
-def test_plans_tell_no_token_to_others(serve: Serve, directory: Path) -> None:
-    """Neither the variables nor the arguments of any process hold it; the files are the user's alone."""
+def test_plans_do_not_leak_the_token(serve: Serve, directory: Path) -> None:
+    """No environment or command line contains it, and its files are private."""
     server = serve(names=NAMES).open()
     job = mpi_job(directory, str(BIN / "python"), "reduce.py", "out", "hold")
     begin(server, job)
     server.wait("progressed")
-    tasks = [server.layout.task(job.id, name) for name in NAMES]
+    tasks = [server.files.task(job.id, name) for name in NAMES]
     token = (tasks[0].generation(1) / "agent-token").read_bytes()
     assert token == (tasks[1].generation(1) / "agent-token").read_bytes()
     pids = [pid for task in tasks for pid in server.pids(task.path)]

@@ -1,4 +1,4 @@
-"""A server that goes away and comes back: what ran is found again, and what happened meanwhile is learnt."""
+"""Restarts of the server: running gangs are adopted, and what happened meanwhile is reported."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ import pytest
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 from ganger.ports import LiveGeneration
-from tests.local.world import Server, alone, is_dead, make_job, make_start, make_stop, wait_until
+from tests.local.world import Server, guards_and_launcher, is_dead, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
 UNTIL_TOLD = "while [ ! -e go ]; do sleep 0.02; done"
 
 
 def running(serve: Serve, job: Job) -> tuple[Server, Start]:
-    """A server under which both nodes of the job run."""
+    """Start a server and a job that runs on both nodes."""
     server = serve().open()
     start = make_start(job)
     server.backend.start(start, job)
@@ -26,7 +26,7 @@ def running(serve: Serve, job: Job) -> tuple[Server, Start]:
     return server, start
 
 
-def test_what_runs_is_adopted(serve: Serve, tmp_path: Path) -> None:
+def test_running_gangs_are_adopted(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     server, start = running(serve, job)
     before = server.launchers()
@@ -36,29 +36,29 @@ def test_what_runs_is_adopted(serve: Serve, tmp_path: Path) -> None:
     server.wait("cleared", 2)
     assert sorted(server.nodes_of("finished")) == ["n1", "n2"]
     assert not server.of("failed")
-    assert not server.of("started"), "that was acknowledged to the server before"
+    assert not server.of("started"), "that was acknowledged by the previous server"
     assert server.launchers() == before
     server.backend.forget(job.id)
     wait_until(lambda: not server.launchers(), "the launchers left")
 
 
-@pytest.mark.parametrize("how", ["finishes", "fails"])
+@pytest.mark.parametrize("outcome", ["finishes", "fails"])
 @pytest.mark.parametrize("launchers", ["wait", "died"])
-def test_what_ended_meanwhile_is_learnt(serve: Serve, tmp_path: Path, how: str, launchers: str) -> None:
-    job = make_job(tmp_path, f"{UNTIL_TOLD}; exit {0 if how == 'finishes' else '$GANGER_RANK'}")
+def test_ends_during_a_restart_are_reported(serve: Serve, tmp_path: Path, outcome: str, launchers: str) -> None:
+    job = make_job(tmp_path, f"{UNTIL_TOLD}; exit {0 if outcome == 'finishes' else '$GANGER_RANK'}")
     server, start = running(serve, job)
     server.close()
     (tmp_path / "go").touch()
-    wait_until(lambda: not server.pids(server.layout.jobs), "the ranks ended")
+    wait_until(lambda: not server.pids(server.files.jobs), "the ranks ended")
     exits = [
-        server.layout.task(job.id, node).generation(1) / f"rank-{rank}.exit" for node, rank in (("n1", 1), ("n2", 3))
+        server.files.task(job.id, node).generation(1) / f"rank-{rank}.exit" for node, rank in (("n1", 1), ("n2", 3))
     ]
     wait_until(lambda: all(path.exists() for path in exits), "their ends are on disk")
     if launchers == "died":
         kill_launchers(server)
 
     server = serve().open(LiveGeneration(job=job, start=start))
-    if how == "finishes":
+    if outcome == "finishes":
         server.wait("cleared", 2)
         assert sorted(set(server.nodes_of("finished"))) == ["n1", "n2"]
         assert not server.of("failed")
@@ -83,17 +83,17 @@ def test_launcher_that_died_meanwhile_is_lost(serve: Serve, tmp_path: Path) -> N
     assert kinds.index("nodes_listed") > kinds.index("failed"), "planning must not begin before this is known"
     server.wait("cleared", 2)
     assert {event.cause for event in server.of("failed")} == {Cause.LAUNCHER_LOST}
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
 
 
-def test_what_was_decided_but_not_begun_is_begun(serve: Serve, tmp_path: Path) -> None:
+def test_a_decided_start_is_carried_out(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, "true")
     server = serve().open(LiveGeneration(job=job, start=make_start(job)))
     server.wait("cleared", 2)
     assert sorted(server.nodes_of("finished")) == ["n1", "n2"]
 
 
-def test_what_was_decided_but_not_begun_is_begun_under_the_launchers_there_are(serve: Serve, tmp_path: Path) -> None:
+def test_a_decided_start_uses_existing_launchers(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     job = make_job(tmp_path, "true")
     server.backend.start(make_start(job), job)
@@ -107,11 +107,11 @@ def test_what_was_decided_but_not_begun_is_begun_under_the_launchers_there_are(s
     assert server.launchers() == before
 
 
-def test_what_was_begun_on_one_node_is_begun_on_the_other(serve: Serve, tmp_path: Path) -> None:
+def test_a_start_on_one_node_is_completed_on_the_other(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     server, start = running(serve, job)
     server.close()
-    task = server.layout.task(job.id, "n2")
+    task = server.files.task(job.id, "n2")
     kill_launchers(server, task.path)
     (task.generation(1)).rename(tmp_path / "never-begun")
 
@@ -123,17 +123,17 @@ def test_what_was_begun_on_one_node_is_begun_on_the_other(serve: Serve, tmp_path
     assert not server.of("failed")
 
 
-def test_stop_is_carried_on(serve: Serve, tmp_path: Path) -> None:
+def test_a_stop_is_continued(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     server, start = running(serve, job)
     server = serve().open(LiveGeneration(job=job, start=start, stopping=make_stop(start)))
     server.wait("cleared", 2)
     assert not server.of("failed")
-    assert server.pids(server.layout.jobs) == []
+    assert server.pids(server.files.jobs) == []
     assert server.timers() == []
 
 
-def test_stop_is_carried_on_where_nothing_is_left(serve: Serve, tmp_path: Path) -> None:
+def test_a_stop_without_processes_is_completed(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     start = make_start(job)
     server = serve().open(LiveGeneration(job=job, start=start, stopping=make_stop(start)))
@@ -141,11 +141,11 @@ def test_stop_is_carried_on_where_nothing_is_left(serve: Serve, tmp_path: Path) 
     assert {event.kind for event in server.events} == {"nodes_listed", "cleared"}
 
 
-def test_what_nobody_wants_any_more_is_ended(serve: Serve, tmp_path: Path) -> None:
+def test_obsolete_gangs_are_ended(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     server, _ = running(serve, job)
     server = serve().open()
-    wait_until(lambda: not server.pids(server.layout.jobs), "the ranks are gone")
+    wait_until(lambda: not server.pids(server.files.jobs), "the ranks are gone")
     wait_until(lambda: not server.launchers(), "the launchers left")
 
 
@@ -154,12 +154,12 @@ def test_ranks_that_lost_both_launcher_and_server_are_ended(serve: Serve, tmp_pa
     server, _ = running(serve, job)
     server.close()
     kill_launchers(server)
-    assert server.pids(server.layout.jobs)
+    assert server.pids(server.files.jobs)
     server = serve().open()
-    wait_until(lambda: not server.pids(server.layout.jobs), "the strays are gone")
+    wait_until(lambda: not server.pids(server.files.jobs), "the strays are gone")
 
 
-def test_fact_is_told_again_until_it_is_durable(serve: Serve, tmp_path: Path) -> None:
+def test_reports_are_repeated_until_durable(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     server.durable = Future  # the log takes nothing
     server.open()
@@ -171,17 +171,17 @@ def test_fact_is_told_again_until_it_is_durable(serve: Serve, tmp_path: Path) ->
     server = serve().open(LiveGeneration(job=job, start=start))
     server.wait("cleared", 2)
     for node in ("n1", "n2"):
-        mine = [event.kind for event in server.events if node in getattr(event, "nodes", ())]
-        assert mine == ["started", "finished", "cleared"]
+        kinds = [event.kind for event in server.events if node in getattr(event, "nodes", ())]
+        assert kinds == ["started", "finished", "cleared"]
 
 
-def test_fact_that_was_lost_is_told_again(serve: Serve, tmp_path: Path) -> None:
+def test_lost_reports_are_repeated(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1)
     refusals = [Future(), Future()]
     for future in refusals:
-        future.set_exception(OSError("the log took it not"))
-    done = server.durable
-    server.durable = lambda: refusals.pop() if refusals else done()
+        future.set_exception(OSError("the log is full"))
+    durable = server.durable
+    server.durable = lambda: refusals.pop() if refusals else durable()
     server.open()
     job = make_job(tmp_path, "true")
     server.backend.start(make_start(job, nodes=1), job)
@@ -191,8 +191,13 @@ def test_fact_that_was_lost_is_told_again(serve: Serve, tmp_path: Path) -> None:
 
 
 def kill_launchers(server: Server, only: Path | None = None) -> None:
-    """Launchers, and before them the guards that would clean up for them."""
-    found = [pid for path, launcher in server.launchers().items() if only in (None, path) for pid in alone(launcher)]
-    for pid in found:
+    """Kill launchers, and before them the guards that would clean up after them."""
+    pids = [
+        pid
+        for path, launcher in server.launchers().items()
+        if only in (None, path)
+        for pid in guards_and_launcher(launcher)
+    ]
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: all(map(is_dead, found)), "the launchers are dead")
+    wait_until(lambda: all(map(is_dead, pids)), "the launchers are dead")

@@ -1,4 +1,4 @@
-"""Failures of jobs with `retry.rules`, told by real launchers: the rule that decides, and whose log says so."""
+"""Failures of jobs with `retry.rules`, reported by real launchers: the rule that decides, and the matching log."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,19 +32,19 @@ time.sleep(600)
 
 
 def failed(serve: Serve, directory: Path, *rules: Rule, run: tuple[str, ...] = ()) -> RuleMatch | None:
-    """What is told of the failure of rank 0 on n1, while rank 3 on n2 is the one that printed."""
+    """Return the rule match of a failure of rank 0 on n1, while rank 3 on n2 printed the line."""
     server = serve().open()
     job = make_job(directory, run or python(PRINTS), nodes=2, retry=Retry(rules=rules))
     start = make_start(job)
     server.backend.start(start, job)
-    told = server.wait("failed")
+    failure = server.wait("failed")
     server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
     server.wait("cleared", 2)
     kinds = [event.kind for event in server.events if getattr(event, "gang", None) == job.id]
     assert kinds.index("failed") < kinds.index("cleared")
     assert kinds.count("failed") == 1
-    assert (told.node, told.rank, told.exit_code) == ("n1", 0, 7)
-    return told.match
+    assert (failure.node, failure.rank, failure.exit_code) == ("n1", 0, 7)
+    return failure.match
 
 
 def test_the_line_may_be_of_another_rank(serve: Serve, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_the_line_may_be_of_another_rank(serve: Serve, tmp_path: Path) -> None:
     assert match == RuleMatch(rule=0, do="exclude_node", node="n2", rank=3, line=ECC)
 
 
-def test_a_pattern_that_backtracks_for_ever_in_others_holds_nobody_up(serve: Serve, tmp_path: Path) -> None:
+def test_patterns_do_not_backtrack_exponentially(serve: Serve, tmp_path: Path) -> None:
     rules = (Rule(log="(a|a)*(a+)+$!", do="fail"), Rule(log="^all is (well|fine)$", do="retry"))
     match = failed(serve, tmp_path, *rules)
     assert match == RuleMatch(rule=1, do="retry", node="n2", rank=3, line="all is well")
@@ -69,17 +69,17 @@ def test_a_pattern_that_backtracks_for_ever_in_others_holds_nobody_up(serve: Ser
     ids=["another cause", "before", "none", "nothing fits"],
 )
 def test_by_cause(serve: Serve, tmp_path: Path, rules: tuple[Rule, ...], decides: int | None) -> None:
-    wanted = None if decides is None else RuleMatch(rule=decides, do=rules[decides].do, node="n1")
-    assert failed(serve, tmp_path, *rules) == wanted
+    expected = None if decides is None else RuleMatch(rule=decides, do=rules[decides].do, node="n1")
+    assert failed(serve, tmp_path, *rules) == expected
 
 
-def test_what_the_set_up_line_wrote_counts(serve: Serve, tmp_path: Path) -> None:
+def test_output_of_the_setup_command_counts(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     rules = (Rule(log="No space left", cause="start_failed", do="exclude_node"),)
     job = make_job(tmp_path, "true", nodes=1, setup="echo No space left; exit 3", retry=Retry(rules=rules))
     server.backend.start(make_start(job, nodes=1), job)
-    told = server.wait("failed")
-    assert told.match == RuleMatch(rule=0, do="exclude_node", node="n1", rank=None, line="No space left")
+    failure = server.wait("failed")
+    assert failure.match == RuleMatch(rule=0, do="exclude_node", node="n1", rank=None, line="No space left")
     server.backend.stop(make_stop(make_start(job, nodes=1), Cause.START_FAILED), job)
     server.wait("cleared")
 
@@ -96,18 +96,18 @@ raise SystemExit(7)
     job = make_job(tmp_path, python(code), nodes=1, nproc_per_node=1, retry=Retry(rules=(Rule(log="ECC", do="fail"),)))
     start = make_start(job, nodes=1)
     server.backend.start(start, job)
-    told = server.wait("failed")
-    assert told.match == RuleMatch(rule=0, do="fail", node="n1", rank=0, line=ECC)
+    failure = server.wait("failed")
+    assert failure.match == RuleMatch(rule=0, do="fail", node="n1", rank=0, line=ECC)
     server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
     server.wait("cleared")
 
 
 def test_a_search_may_end_after_each_line(tmp_path: Path) -> None:
-    layout = JobFiles(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
-    log = layout.jobs / "job-1" / "nodes" / "n1" / "1" / "rank-0.log"
+    files = JobFiles(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
+    log = files.jobs / "job-1" / "nodes" / "n1" / "1" / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("1 o second\n2 o first\n")
-    told = Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0)
+    failure = Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0)
     retry = Retry(rules=(Rule(log="first", do="fail"), Rule(log="second", do="retry")))
-    assert search_logs(LocalRecords(layout), retry, told, lambda: True) == {1: ("n1", 0, "second")}
-    assert search_logs(LocalRecords(layout), retry, told, lambda: False)[0] == ("n1", 0, "first")
+    assert search_logs(LocalRecords(files), retry, failure, lambda: True) == {1: ("n1", 0, "second")}
+    assert search_logs(LocalRecords(files), retry, failure, lambda: False)[0] == ("n1", 0, "first")

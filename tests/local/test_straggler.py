@@ -1,4 +1,4 @@
-"""Who is slow: pictures of steps and of work, laws of what is named, and real ranks that wait for each other."""
+"""Stragglers: examples of step times and of work, laws of the detection, and real ranks that wait for each other."""
 
 import sys
 from collections.abc import Callable
@@ -57,12 +57,12 @@ for step in range(1000000):
         ([], []),
     ],
 )
-def test_slow_is_who_is_far_beyond_the_peers_and_their_spread(paces: list[int], slow: list[int]) -> None:
+def test_slow_ranks_are_far_beyond_their_peers_and_the_spread(paces: list[int], slow: list[int]) -> None:
     assert slow_ranks(dict(enumerate(paces))) == slow
 
 
 def works(*shares: tuple[int, int, int], at_s: float = 0.0) -> dict[int, StepShares]:
-    return {rank: StepShares.of(each, at_s) for rank, each in enumerate(shares)}
+    return {rank: StepShares.of(share, at_s) for rank, share in enumerate(shares)}
 
 
 WAITS, WORKS, SPINS, DOES_MORE = (300, 320, 250), (930, 980, 900), (990, 1000, 990), (420, 450, 380)
@@ -92,7 +92,7 @@ WAITS, WORKS, SPINS, DOES_MORE = (300, 320, 250), (930, 980, 900), (990, 1000, 9
         pytest.param([WORKS], [], id="one alone"),
     ],
 )
-def test_waited_for_is_who_works_all_the_time_while_the_others_do_not(
+def test_a_straggler_works_all_the_time_while_its_peers_wait(
     shares: list[tuple[int, int, int]], waited: list[int]
 ) -> None:
     assert awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*shares)) == waited
@@ -103,27 +103,27 @@ def test_ranks_that_do_not_step_together_do_not_wait_for_each_other(step_ms: int
     assert awaited_ranks({0: 1000, 1: 1000, 2: step_ms}, works(WAITS, WAITS, WORKS)) == []
 
 
-SHARES = st.tuples(*[st.integers(0, 1000)] * 3).map(sorted).map(lambda each: (each[0], each[2], each[1]))
+SHARES = st.tuples(*[st.integers(0, 1000)] * 3).map(sorted).map(lambda values: (values[0], values[2], values[1]))
 
 
 @given(st.lists(SHARES, max_size=8), st.randoms())
-def test_whoever_is_named_works_and_most_of_its_peers_wait(shares: list[tuple[int, int, int]], chance: object) -> None:
-    found = awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*shares))
-    for rank in found:
-        peers = sorted(busy for other, (_, busy, _) in enumerate(shares) if other != rank)
+def test_stragglers_are_busy_and_most_peers_wait(shares: list[tuple[int, int, int]], chance: object) -> None:
+    stragglers = awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*shares))
+    for rank in stragglers:
+        peers = sorted(busy for peer, (_, busy, _) in enumerate(shares) if peer != rank)
         usual = peers[(len(peers) - 1) // 2]
         assert shares[rank][1] >= BUSY_PERMILLE
         assert usual <= HELD_UP_PERMILLE
         assert RESTS * (1000 - shares[rank][2]) <= 1000 - usual
-    assert len(found) <= (len(shares) + 1) // 2
+    assert len(stragglers) <= (len(shares) + 1) // 2
     mirrored = awaited_ranks(dict.fromkeys(range(len(shares)), 1000), works(*reversed(shares)))
-    assert sorted(len(shares) - 1 - rank for rank in mirrored) == found
+    assert sorted(len(shares) - 1 - rank for rank in mirrored) == stragglers
 
 
 @given(SHARES, st.integers(1, 8), st.integers(0, 100))
-def test_ranks_that_are_about_equal_are_never_named(share: tuple[int, int, int], ranks: int, more: int) -> None:
-    other = tuple(min(1000, int(each * (1 + more / 100 * (SLOW_FACTOR - 1)))) for each in share)
-    assert awaited_ranks(dict.fromkeys(range(ranks + 1), 1000), works(other, *[share] * ranks)) == []
+def test_similar_ranks_are_never_stragglers(share: tuple[int, int, int], ranks: int, percent: int) -> None:
+    larger = tuple(min(1000, int(value * (1 + percent / 100 * (SLOW_FACTOR - 1)))) for value in share)
+    assert awaited_ranks(dict.fromkeys(range(ranks + 1), 1000), works(larger, *[share] * ranks)) == []
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def start(tmp_path: Path) -> Start:
     return new_generation(make_start(job), job).start
 
 
-def test_rank_with_longer_steps_is_told_once_it_was_seen_twice(start: Start) -> None:
+def test_a_slow_rank_is_reported_after_two_samples(start: Start) -> None:
     paces = StepPaces()
     paces.add_report("n1", {"0": 100, "1": 101}, {}, 0.0)
     assert paces.find_slow(start, 0.0) == []
@@ -148,8 +148,8 @@ def test_rank_with_longer_steps_is_told_once_it_was_seen_twice(start: Start) -> 
         assert paces.find_slow(start, 20.0) == []
 
 
-def test_nobody_is_slow_when_the_steps_of_all_change(start: Start) -> None:
-    """One node says so first."""
+def test_no_rank_is_slow_when_all_steps_change(start: Start) -> None:
+    """One node reports the change first."""
     paces = StepPaces()
     for turn, step_ms in enumerate([100, 100, 300, 300, 90, 600, 600]):
         for late_s, (node, ranks) in enumerate({"n1": "01", "n2": "23"}.items()):
@@ -159,16 +159,16 @@ def test_nobody_is_slow_when_the_steps_of_all_change(start: Start) -> None:
             assert paces.find_slow(start, at_s) == []
 
 
-def add_report(at_s: float = 0.0) -> StepPaces:
-    """Of the ranks of `start`, of which the others wait for rank 3."""
+def sampled(at_s: float = 0.0) -> StepPaces:
+    """Return the paces of the ranks of `start`, where the others wait for rank 3."""
     paces = StepPaces()
     paces.add_report("n1", {"0": 1000, "1": 1000}, {"0": WAITS, "1": WAITS}, at_s)
     paces.add_report("n2", {"2": 1000, "3": 1010}, {"2": WAITS, "3": WORKS}, at_s)
     return paces
 
 
-def test_rank_that_is_waited_for_is_told_with_what_it_does(start: Start) -> None:
-    paces = add_report()
+def test_a_straggler_is_reported_with_its_work(start: Start) -> None:
+    paces = sampled()
     (slow,) = paces.find_slow(start, 0.0)
     assert slow == Slow(
         gang=start.gang,
@@ -183,16 +183,16 @@ def test_rank_that_is_waited_for_is_told_with_what_it_does(start: Start) -> None
     assert paces.find_slow(start, 0.0) == []
 
 
-def test_what_one_node_said_long_ago_is_no_comparison(start: Start) -> None:
-    paces = add_report()
+def test_old_samples_are_not_compared(start: Start) -> None:
+    paces = sampled()
     paces.add_report("n2", {}, {"2": WAITS, "3": WORKS}, FRESH_S + 10)
     assert paces.find_slow(start, FRESH_S + 10) == []
     paces.add_report("n1", {}, {"0": WAITS, "1": WAITS}, FRESH_S + 11)
     assert [slow.rank for slow in paces.find_slow(start, FRESH_S + 11)] == [3]
 
 
-def test_what_nodes_say_at_different_times_must_hold_for_longer(start: Start) -> None:
-    paces = add_report()
+def test_samples_of_different_times_must_hold_longer(start: Start) -> None:
+    paces = sampled()
     paces.add_report("n1", {}, {"0": WAITS, "1": WAITS}, 5.0)
     assert paces.find_slow(start, 5.0) == []
     paces.add_report("n2", {}, {"2": WAITS, "3": WORKS}, 10.0)
@@ -201,7 +201,7 @@ def test_what_nodes_say_at_different_times_must_hold_for_longer(start: Start) ->
     assert [slow.rank for slow in paces.find_slow(start, 15.0)] == [3]
 
 
-def test_nothing_is_said_before_all_are_known(start: Start) -> None:
+def test_no_report_before_all_ranks_are_known(start: Start) -> None:
     paces = StepPaces()
     paces.add_report("n1", {"0": 1000, "1": 1000}, {"1": WAITS}, 0.0)
     paces.add_report("n2", {"2": 1000, "3": 1000}, {"2": WAITS, "3": WORKS}, 0.0)
@@ -212,7 +212,7 @@ def test_roles_are_not_compared(start: Start) -> None:
     last, first = start.shares[1], start.shares[0]
     alone = replace(last, ranks=(3,), part=1)
     apart = replace(start, shares=(first, replace(last, ranks=(2,)), alone))
-    assert add_report().find_slow(apart, 0.0) == []
+    assert sampled().find_slow(apart, 0.0) == []
     paces = StepPaces()
     for at_s in (0.0, 10.0, 20.0):
         paces.add_report("n1", {"0": 100, "1": 100}, {}, at_s)
@@ -220,25 +220,25 @@ def test_roles_are_not_compared(start: Start) -> None:
         assert paces.find_slow(apart, at_s) == []
 
 
-def test_rank_that_others_wait_for_is_named_and_balanced_ones_are_not(
+def test_a_straggler_is_reported_and_balanced_ranks_are_not(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world, "DEADLINE_S", 120.0)  # it takes 32 steps and more
     server = serve().open()
     waiting, balanced = begin(server, tmp_path, 2), begin(server, tmp_path, -1)
-    named = server.wait("slow", gang=waiting.gang)
-    assert isinstance(named, Slow)
-    assert (named.rank, named.node) == (2, "n2"), named
-    assert named.work is not None
-    assert named.peers_work is not None
-    assert named.work.ran_ms > named.peers_work.ran_ms
-    known = server.backend._supervisor._generations[balanced.gang].paces.works
-    wait_until(lambda: set(known) == {0, 1, 2, 3}, "the work of the balanced gang is known")
+    event = server.wait("slow", gang=waiting.gang)
+    assert isinstance(event, Slow)
+    assert (event.rank, event.node) == (2, "n2"), event
+    assert event.work is not None
+    assert event.peers_work is not None
+    assert event.work.ran_ms > event.peers_work.ran_ms
+    works = server.backend._runtime._generations[balanced.gang].paces.works
+    wait_until(lambda: set(works) == {0, 1, 2, 3}, "the work of the balanced gang is known")
     assert [event.gang for event in server.of("slow") if isinstance(event, Slow)] == [waiting.gang]
 
 
 def begin(server: Server, folder: Path, slow: int) -> Start:
-    """Two ranks on each of two nodes, of which rank `slow` works all the time."""
+    """Start two ranks on each of two nodes, of which rank `slow` works all the time."""
     (folder / "steps.py").write_text(STEPS)
     job = make_job(folder, (sys.executable, "steps.py", str(slow)), env={"PYTHONPATH": str(ROOT)})
     start = make_start(job)

@@ -1,4 +1,4 @@
-"""Who holds up a gang that stands still: pictures of its ranks, and the one that is named."""
+"""The suspect in a hanging gang: examples of its ranks, and the rank to blame."""
 
 import pytest
 
@@ -11,14 +11,15 @@ LOOPS = ("spin (data.py:2)", "<module> (train.py:2)")
 
 
 def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = (0, 0, 0, 0)) -> list[RankDetail]:
-    each = zip(range(4), steps, states, busy, strict=True)
+    ranks = zip(range(4), steps, states, busy, strict=True)
     return [
-        RankDetail(rank=rank, node="n1", step=step, state=state, busy_permille=work) for rank, step, state, work in each
+        RankDetail(rank=rank, node="n1", step=step, state=state, busy_permille=work)
+        for rank, step, state, work in ranks
     ]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "places", "named", "reason"),
+    ("ranks", "places", "expected", "reason"),
     [
         (gang([5, 5, 5, 5], "SSTS"), [WAITS] * 4, 2, "is stopped"),
         (gang([5, 4, 5, 5]), [LOOPS] + [WAITS] * 3, 1, "has done step 4"),
@@ -30,9 +31,9 @@ def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = 
         ([], [], None, ""),
     ],
 )
-def test_the_one_that_differs_is_named(
-    ranks: list[RankDetail], places: list[tuple[str, ...]], named: int | None, reason: str
+def test_the_rank_that_differs_is_the_suspect(
+    ranks: list[RankDetail], places: list[tuple[str, ...]], expected: int | None, reason: str
 ) -> None:
-    found = find_suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
-    assert (found.detail.rank if found else None) == named
-    assert found is None or reason in found.reason
+    result = find_suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
+    assert (result.detail.rank if result else None) == expected
+    assert result is None or reason in result.reason

@@ -1,4 +1,4 @@
-"""A node that nobody reaches, whose processes stand still and then go on: what they save is refused by then."""
+"""A node that is unreachable while its processes stand still and later continue: their checkpoints are refused."""
 
 import os
 import signal
@@ -29,13 +29,13 @@ with checkpoint(70 if os.environ["GANGER_ATTEMPT"] == "1" else 20) as directory:
 """
 
 
-def test_a_rank_that_stood_still_while_its_job_went_on_elsewhere_saves_nothing(serve: Serve, tmp_path: Path) -> None:
+def test_a_rank_of_a_former_attempt_saves_nothing(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=2).open()
     run = (sys.executable, "-c", SAVES)
     job = make_job(tmp_path, run, nproc_per_node=1, checkpoint=Checkpoint(dir="ckpt"))
     server.backend.start(make_start(job, names=("n1",)), job)
     wait_until((tmp_path / "writes").exists, "the first attempt writes a checkpoint")
-    stopped = server.pids(server.layout.jobs)
+    stopped = server.pids(server.files.jobs)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
 
@@ -48,9 +48,9 @@ def test_a_rank_that_stood_still_while_its_job_went_on_elsewhere_saves_nothing(s
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: all(is_dead(pid) for pid in stopped), "the first attempt ends")
     assert checkpoints(tmp_path) == ["step-000000010", "step-000000020"]
-    first, second = (said(server, generation) for generation in (1, 2))
+    first, second = (rank_log(server, generation) for generation in (1, 2))
     assert f"job {job.id} from None" in first
-    assert f"attempt 2 of {job.id} owns it, and this is attempt 1: end this process" in first
+    assert f"attempt 2 of {job.id} owns it, and this is 1: end this process" in first
     assert f"job {job.id} from 10" in second
 
 
@@ -58,6 +58,6 @@ def checkpoints(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "ckpt").glob("step-*"))
 
 
-def said(server: Server, generation: int) -> str:
-    (log,) = server.layout.jobs.glob(f"*/nodes/*/{generation}/rank-0.log")
+def rank_log(server: Server, generation: int) -> str:
+    (log,) = server.files.jobs.glob(f"*/nodes/*/{generation}/rank-0.log")
     return log.read_text()

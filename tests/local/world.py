@@ -1,4 +1,4 @@
-"""A backend with real launchers and real ranks, a record of all it reports, and jobs to give it."""
+"""A backend with real launchers and ranks, a record of its reports, and jobs to run on it."""
 
 import asyncio
 import gc
@@ -27,29 +27,28 @@ from ganger.model.job import Job, JobSpec, Origin
 from ganger.ports import LiveGeneration
 
 DEADLINE_S = 120.0
-"""Of what comes at all: no more than that is said of how soon, on a machine that others use too."""
+"""Only bounds the wait for events that must come; other programs may use the machine too."""
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
+def wait_until(condition: Callable[[], object], description: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
+        assert time.monotonic() < deadline, f"never: {description}"
         time.sleep(0.01)
 
 
 class Server:
-    """A backend on an event loop of its own. `durable` gives what becomes of a report: done at once, unless a test says
-    something else."""
+    """A backend on an event loop of its own. `durable` makes the future of each report, by default a completed one."""
 
-    def __init__(self, layout: JobFiles, nodes: tuple[Node, ...]) -> None:
-        self.layout = layout
+    def __init__(self, files: JobFiles, nodes: tuple[Node, ...]) -> None:
+        self.files = files
         self.events: list[Event] = []
         self.durable: Callable[[], Future[int]] = _done
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        self.backend = LocalBackend(layout, Cluster(nodes), launch_plans, self.loop)
-        self._news = threading.Condition()
+        self.backend = LocalBackend(files, Cluster(nodes), launch_plans, self.loop)
+        self._reported = threading.Condition()
 
     def open(self, *live: LiveGeneration) -> "Server":
         self.backend.open(self.report, live)
@@ -57,9 +56,9 @@ class Server:
         return self
 
     def report(self, event: Event) -> "Future[int]":
-        with self._news:
+        with self._reported:
             self.events.append(event)
-            self._news.notify_all()
+            self._reported.notify_all()
         return self.durable()
 
     def of(self, kind: str, **fields: object) -> list[Event]:
@@ -70,14 +69,14 @@ class Server:
         ]
 
     def nodes_of(self, kind: str, **fields: object) -> list[str]:
-        """The nodes that events of a kind were about, in order."""
+        """Return the nodes of the events of a kind, in order."""
         return [node for event in self.of(kind, **fields) for node in event.nodes]
 
     def wait(self, kind: str, count: int = 1, **fields: object) -> Event:
-        """The first event of a kind, as soon as there are `count`; facts about several nodes count for each."""
-        with self._news:
-            came = self._news.wait_for(lambda: self._count(kind, fields) >= count, DEADLINE_S)
-        assert came, f"never {count} of {kind} {fields} in {self.events}"
+        """Return the first event of a kind once there are `count`; an event about several nodes counts for each."""
+        with self._reported:
+            is_there = self._reported.wait_for(lambda: self._count(kind, fields) >= count, DEADLINE_S)
+        assert is_there, f"never {count} of {kind} {fields} in {self.events}"
         return self.of(kind, **fields)[0]
 
     def _count(self, kind: str, fields: dict[str, object]) -> int:
@@ -85,54 +84,54 @@ class Server:
             len(getattr(event, "nodes", ("",))) if kind != "nodes_listed" else 1 for event in self.of(kind, **fields)
         )
 
-    def turned(self) -> None:
-        """Everything asked so far has been done."""
-        for _ in range(5):  # what was asked may have asked in turn
+    def drain_loop(self) -> None:
+        """Wait until all callbacks so far have run."""
+        for _ in range(5):  # callbacks may schedule callbacks
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(DEADLINE_S)
 
     def timers(self) -> list[asyncio.TimerHandle]:
-        """What would wake the event loop by itself."""
-        self.turned()
+        """Return the timers of the event loop."""
+        self.drain_loop()
         return [timer for timer in self.loop._scheduled if not timer.cancelled()]
 
     def close(self) -> None:
         if self.loop.is_closed():
             return
         self.backend.close()
-        self.turned()
+        self.drain_loop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
-        for task in (left := asyncio.all_tasks(self.loop)):  # as asyncio.run ends
+        for task in (remaining := asyncio.all_tasks(self.loop)):  # as asyncio.run ends
             task.cancel()
-        if left:
-            self.loop.run_until_complete(asyncio.wait(left))
+        if remaining:
+            self.loop.run_until_complete(asyncio.wait(remaining))
         with warnings.catch_warnings():
-            # asyncio loses a connection that is just being made when its server closes; a process that ends does not.
+            # asyncio leaks a connection that is being accepted when its server closes; a process that exits does not.
             warnings.simplefilter("ignore", ResourceWarning)
             self.loop.run_until_complete(asyncio.sleep(0))
             gc.collect()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
-    def pids(self, place: Path) -> list[int]:
-        return [pid for found, pid in machine_processes.marked() if found.is_relative_to(place)]
+    def pids(self, folder: Path) -> list[int]:
+        return [pid for path, pid in machine_processes.rank_processes() if path.is_relative_to(folder)]
 
     def launchers(self) -> dict[Path, int]:
-        """The launcher of each task directory."""
-        found = machine_processes.launchers()
-        return {directory: process.pid for directory, process in found if directory.is_relative_to(self.layout.home)}
+        """Return the launcher's pid by task directory."""
+        launchers = machine_processes.launchers()
+        return {directory: process.pid for directory, process in launchers if directory.is_relative_to(self.files.home)}
 
 
 def guards(launcher: int) -> list[int]:
-    """Children of a launcher that clean up after it; they have a name of their own."""
+    """Return the pids of a launcher's children that clean up after it; they have a name of their own."""
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(launcher).children()
         return [child.pid for child in children if "guard" in " ".join(child.cmdline())]
     return []
 
 
-def alone(launcher: int) -> list[int]:
-    """What to kill, in order, so that nobody cleans up after a launcher: its guard, once it has one, and itself."""
+def guards_and_launcher(launcher: int) -> list[int]:
+    """Return the pids to kill, in order, so that nothing cleans up after a launcher."""
     wait_until(lambda: guards(launcher), "the launcher has a guard")
     return [*guards(launcher), launcher]
 
@@ -152,14 +151,17 @@ _numbers = itertools.count(1)
 
 def make_job(directory: Path, run: str | tuple[str, ...], **spec: object) -> Job:
     origin = Origin(directory=str(directory), environment={"PATH": os.environ["PATH"]})
-    asked = {"nproc_per_node": 2, **spec}
-    return Job(id=f"job-{next(_numbers)}", user="me", spec=JobSpec(run=run, **asked), origin=origin)
+    fields = {"nproc_per_node": 2, **spec}
+    return Job(id=f"job-{next(_numbers)}", user="me", spec=JobSpec(run=run, **fields), origin=origin)
 
 
 def make_start(job: Job, nodes: int = 2, generation: int = 1, names: tuple[str, ...] = ()) -> Start:
-    each = job.spec.processes_per_node
+    ranks_per_node = job.spec.processes_per_node
     names = names or tuple(f"n{index + 1}" for index in range(nodes))
-    shares = tuple(NodeShare(name, tuple(range(index * each, (index + 1) * each))) for index, name in enumerate(names))
+    shares = tuple(
+        NodeShare(name, tuple(range(index * ranks_per_node, (index + 1) * ranks_per_node)))
+        for index, name in enumerate(names)
+    )
     return Start(gang=job.id, generation=generation, shares=shares, host="127.0.0.1", port=free_port())
 
 
@@ -168,9 +170,9 @@ def make_stop(start: Start, cause: Cause = Cause.USER, notice_ms: int = 0) -> St
 
 
 def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def python(code: str) -> tuple[str, ...]:

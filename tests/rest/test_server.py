@@ -201,7 +201,7 @@ def test_a_signal_stops_the_server_cleanly(place: ServerHome) -> None:
         assert list(lines) == [b""]
     wait_until(lambda: not place.servers(), "it has ended")
     assert not place.home.socket("server").exists()
-    assert "the server ends; jobs run on" in place.home.server_log.read_text()
+    assert "the server shuts down; jobs keep running" in place.home.server_log.read_text()
 
 
 def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: ServerHome) -> None:
@@ -244,7 +244,7 @@ sys.exit(m.main(['serve', '--home', sys.argv[1]]))"
     assert done.returncode == 5
     output = place.home.server_log.read_text()
     assert "ZeroDivisionError" in output
-    assert "the core stopped working" in output
+    assert "the scheduler core failed" in output
 
 
 def test_a_client_that_must_not_start_a_server_reports_that_none_runs(place: ServerHome) -> None:
@@ -271,7 +271,10 @@ def test_a_server_without_its_socket_is_named_and_can_be_stopped(place: ServerHo
         assert (caught.value.next, caught.value.exit_code) == ("ganger server stop", 5)
     assert place.ganger("server", "status").returncode == 5
     stopped = place.ganger("server", "stop")
-    assert (stopped.returncode, stopped.stdout) == (0, f"the server was ended by a signal to pid {pid}; jobs run on\n")
+    assert (stopped.returncode, stopped.stdout) == (
+        0,
+        f"stopped the server with a signal to pid {pid}; jobs keep running\n",
+    )
     assert "has lost its socket" in stopped.stderr
     assert place.servers() == []
     assert place.client.connect().server()["pid"] != pid

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganger.server import server_log
-from ganger.server.server_log import LINES_A_MINUTE, ServerLog, shorten
+from ganger.server.server_log import LINES_PER_MINUTE, ServerLog, shorten
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def test_repeated_messages_are_counted_whatever_their_arguments(log: tuple[Serve
     handler, written = log
     for number in range(1_000):
         log_warning(handler, "%s is not let in", number)
-    assert len(written.getvalue().splitlines()) == LINES_A_MINUTE
+    assert len(written.getvalue().splitlines()) == LINES_PER_MINUTE
     log_warning(handler, "another", line=2)
     handler.close()
     *_, other, summary = written.getvalue().splitlines()
     assert other.endswith("WARNING ganger: another")
-    assert summary.endswith("990 more like it in the last minute, as: 999 is not let in")
+    assert summary.endswith("990 more like this in the last minute: 999 is not let in")
 
 
 def test_a_minute_later_it_is_written_again(
@@ -42,12 +42,12 @@ def test_a_minute_later_it_is_written_again(
 ) -> None:
     handler, written = log
     monkeypatch.setattr(server_log, "MINUTE_S", 0.01)
-    for _ in range(LINES_A_MINUTE + 1):
+    for _ in range(LINES_PER_MINUTE + 1):
         log_warning(handler, "again")
     minute = handler._minute
     assert minute is not None
     minute.join(60)
-    assert written.getvalue().splitlines()[-1].endswith("1 more like it in the last minute, as: again")
+    assert written.getvalue().splitlines()[-1].endswith("1 more like this in the last minute: again")
     log_warning(handler, "again")
     assert written.getvalue().splitlines()[-1].endswith("WARNING ganger: again")
 
@@ -76,10 +76,10 @@ def test_a_long_file_keeps_its_newest_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_WRONLY | os.O_APPEND], ids=["not appended to", "another file"])
 def test_another_file_is_left_alone(tmp_path: Path, flags: int) -> None:
     path = tmp_path / "server.log"
-    path.write_bytes(b"x\n" * server_log.MOST_BYTES)
+    path.write_bytes(b"x\n" * server_log.MAX_BYTES)
     other = tmp_path / "other" if flags & os.O_APPEND else path
     other.write_bytes(path.read_bytes())
     descriptor = os.open(other, flags)
     shorten(descriptor, path)
     os.close(descriptor)
-    assert path.stat().st_size == 2 * server_log.MOST_BYTES
+    assert path.stat().st_size == 2 * server_log.MAX_BYTES

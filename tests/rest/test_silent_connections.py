@@ -12,7 +12,7 @@ import pytest
 
 from ganger.client.local.start_server import running
 from ganger.launcher_server.acceptor import MAX_SILENT_OF_ADDRESS
-from ganger.server.server_log import LINES_A_MINUTE
+from ganger.server.server_log import LINES_PER_MINUTE
 from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
 from tests.rest.test_tcp import ask, bearer, url_of
 
@@ -72,7 +72,7 @@ def test_unix_socket_and_token_are_answered_when_descriptors_run_out(place: Serv
         assert (listed.returncode, listed.stderr) == (0, "")
         assert ask(place, "GET", "/server", Authorization=bearer(token))[0] == 200
         assert descriptors(pid) <= OPEN_FILES * 7 // 8
-        assert len(place.home.server_log.read_text().splitlines()) < 2 * LINES_A_MINUTE
+        assert len(place.home.server_log.read_text().splitlines()) < 2 * LINES_PER_MINUTE
 
 
 def test_silent_connections_of_one_address_are_limited(open_place: ServerHome) -> None:
@@ -109,8 +109,8 @@ def test_junk_leaves_few_lines_in_the_log(place: ServerHome) -> None:
             assert b"400" in connection.recv(4096)
     place.client.shutdown()
     warnings = [line for line in place.home.server_log.read_text().splitlines() if "Invalid HTTP request" in line]
-    assert len(warnings) == LINES_A_MINUTE + 1
-    assert f"{CROWD - LINES_A_MINUTE} more like it in the last minute" in warnings[-1]
+    assert len(warnings) == LINES_PER_MINUTE + 1
+    assert f"{CROWD - LINES_PER_MINUTE} more like it in the last minute" in warnings[-1]
 
 
 def test_an_endless_header_is_dropped(open_place: ServerHome) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from ganger.cli.exit_codes import EXIT_CODES
-from ganger.cli.jobs.explain_spec import described, keys
+from ganger.cli.jobs.explain_spec import describe_key, keys
 from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
@@ -197,15 +197,15 @@ def _events() -> Iterator[str]:
 def _spec() -> Iterator[str]:
     """A section for each mapping, the file's own first."""
     known = keys()
-    mappings = ["", *(path for path, key in known.items() if key.inside)]
+    mappings = ["", *(path for path, key in known.items() if key.nested)]
     for above in mappings:
-        of = known[above].many if above else ""
+        of = known[above].container if above else ""
         title = {"dict": f"{above}.NAME", "tuple": f"{above}[]"}.get(of, above) or "The file"
         yield f"\n### {title}\n" if above else ""
         rows = []
         for path, key in known.items():
             if path.rpartition(".")[0] == above:
-                _, *lines = described(key, known)
+                _, *lines = describe_key(key, known)
                 told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[:3] if "   " in line.strip())
                 example = told.get("example", "").partition(": ")[2]
                 name = path.rpartition(".")[2]

@@ -1,7 +1,7 @@
-"""The command line. `main` is the program `ganger`; each group of commands is one module of this package.
+"""The command line: `main` is the program `ganger`, each command a module of this package.
 
-Nothing of a command is imported before it runs: help is printed from the table below, which the tests hold against
-the commands themselves. Errors of every command end here, as text and an exit code (docs/reference/exit-codes.md).
+Command modules are imported only when they run, so `--help` is fast: it is printed from the table below, which tests
+compare with the commands. All errors end in `call`, as a message and an exit code (docs/reference/exit-codes.md).
 """
 
 import importlib
@@ -16,92 +16,92 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 from ganger import __version__
-from ganger.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, in_short
+from ganger.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, exit_code_summary
 
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Start here": {
-        "run": ("jobs.run_submit_wait", "Run a job and follow it to its end."),
-        "ls": ("jobs.list_get_stop", "List jobs: what is live, and what ended last; or the elements of an array."),
-        "logs": ("jobs.logs", "Show what a job's processes wrote."),
-        "explain": ("jobs.explain_events", "Say why a job waits, for whom, until when, and what would start it now."),
-        "stop": ("jobs.list_get_stop", "Stop jobs: each may save its work first."),
+        "run": ("jobs.run_submit_wait", "Run a job and follow it until it ends."),
+        "ls": ("jobs.list_get_stop", "List pending, running and recently ended jobs, or the elements of an array."),
+        "logs": ("jobs.logs", "Show the output of a job's processes."),
+        "explain": ("jobs.explain_events", "Explain why a job is pending, until when, and what would start it now."),
+        "stop": ("jobs.list_get_stop", "Stop jobs, after a grace period in which each may save a checkpoint."),
     },
     "Jobs": {
-        "submit": ("jobs.run_submit_wait", "Submit a job and return at once."),
-        "get": ("jobs.list_get_stop", "Show everything about a job."),
+        "submit": ("jobs.run_submit_wait", "Submit a job and return immediately."),
+        "get": ("jobs.list_get_stop", "Show a job in detail."),
         "wait": ("jobs.run_submit_wait", "Wait until a job has ended."),
-        "events": ("jobs.explain_events", "Show what happened, to one job or to all, oldest first."),
-        "attach": ("jobs.attach", "Follow a job that was started before, to its end."),
-        "exec": ("jobs.exec", "Run a command beside a rank, with its variables, secrets and directory."),
+        "events": ("jobs.explain_events", "List the events of one job or of all jobs, oldest first."),
+        "attach": ("jobs.attach", "Attach to a job and follow it until it ends."),
+        "exec": ("jobs.exec", "Run a command next to a rank, with its environment, secrets and directory."),
         "suspend": (
             "jobs.state_changes",
-            "Suspend jobs: each may save its work, gives its nodes back, and waits for `resume`.",
+            "Suspend jobs: each may save a checkpoint, releases its nodes and waits for `resume`.",
         ),
         "resume": (
             "jobs.state_changes",
-            "Resume suspended jobs: each waits for its turn, and goes on from its newest checkpoint.",
+            "Resume suspended jobs: each becomes pending and restarts from its newest checkpoint.",
         ),
         "priority": (
             "jobs.state_changes",
             "Set the priority of jobs: low, normal, high, or an integer from -1000 to 1000.",
         ),
-        "retry": ("jobs.retry_clone", "Run ended jobs again: the same spec, the same copy of the code."),
+        "retry": ("jobs.retry_clone", "Run ended jobs again, with the same spec and the same copy of the code."),
         "clone": (
             "jobs.retry_clone",
-            "Make a new job from one that lives or has ended: exactly it, or with something changed.",
+            "Create a new job from an existing one, as it is or with changes.",
         ),
-        "diff": ("jobs.diff", "Show what differs between two jobs: spec, code, outcome."),
-        "delete": ("jobs.list_get_stop", "Take ended jobs, with their logs, out of the listings."),
-        "prune": ("admin.prune", "Delete ended jobs: their records, logs and copies of code."),
-        "init": ("jobs.init_command", "Write a job.yaml to start from."),
-        "explain-spec": ("jobs.explain_spec", "Say what a key of a job file means and how it is written."),
+        "diff": ("jobs.diff", "Show the differences between two jobs: spec, code, outcome."),
+        "delete": ("jobs.list_get_stop", "Delete ended jobs and their logs."),
+        "prune": ("admin.prune", "Delete old ended jobs with their records, logs and copies of code."),
+        "init": ("jobs.init_command", "Create a job.yaml from a template."),
+        "explain-spec": ("jobs.explain_spec", "Explain a key of the job file: its meaning, format and default."),
     },
     "Cluster": {
         "top": (
             "cluster.top",
-            "Show the cluster and its queue as a picture; or what each rank, each node or each queue uses.",
+            "Show a live view of the cluster and its queues, or the usage of ranks, nodes or queues.",
         ),
         "fit": (
             "cluster.fit",
-            "Show how large a job may be to start now: for each type of GPU, at each level of the network.",
+            "Show the largest job that could start now, for each GPU type and topology level.",
         ),
-        "report": ("cluster.report", "Show where the time of all jobs went, and what failures cost."),
-        "queue": ("cluster.queue_command", "List, set and delete queues: quota, lending, limits of each user."),
-        "policy": ("cluster.policy_command", "Show the policy document, change it, and see what a change would do."),
-        "secret": ("admin.secret", "List, set and remove secrets: variables whose values are never shown."),
-        "node": ("cluster.node", "List nodes, take them out of service or back, and empty them."),
+        "report": ("cluster.report", "Report how the time of all jobs was spent and what failures cost."),
+        "queue": ("cluster.queue_command", "List, set and delete queues: quota, borrowing, lending, per-user limits."),
+        "policy": ("cluster.policy_command", "Show the policy document, preview changes to it, and apply them."),
+        "secret": ("admin.secret", "List, set and delete secrets: variables whose values are never shown."),
+        "node": ("cluster.node", "List, cordon, uncordon and drain nodes, and plan their maintenance."),
     },
     "Server": {
-        "server": ("admin.server_command", "Start, stop and look at the server; it also starts by itself."),
+        "server": ("admin.server_command", "Start, stop and inspect the server, which otherwise starts on demand."),
         "token": ("admin.token", "List, create and revoke tokens for requests over TCP."),
-        "whoami": ("admin.whoami", "Show who you are to the server, how you reach it, and which queues you may use."),
+        "whoami": ("admin.whoami", "Show your user, how you reach the server, and the queues you may use."),
         "completion": (
             "admin.completion_script",
-            "Print the script that makes Tab complete: commands, options, jobs, queues, nodes, states.",
+            "Print the shell completion script for bash, zsh or fish.",
         ),
         "install": (
             "admin.install",
-            "Print what a Kubernetes cluster needs for ganger: definitions, roles, the controller.",
+            "Print the manifests of ganger for a Kubernetes cluster: definitions, roles, controller.",
         ),
         "controller": (
             "admin.controller_command",
-            "Run the controller of a Kubernetes cluster until it is told to end.",
+            "Run the controller of a Kubernetes cluster in the foreground.",
         ),
-        "doctor": ("admin.doctor_command", "Check this machine and the server; each fault comes with its repair."),
-        "replay": ("admin.doctor_command", "Decide a stretch of the log again, and compare."),
+        "doctor": ("admin.doctor_command", "Check this machine and the server, with a repair for each fault."),
+        "replay": ("admin.doctor_command", "Replay a range of the event log and compare the decisions."),
         "sim": ("sim.sim_commands", "Run recorded jobs on a simulated cluster, or write them in ganger's own format."),
     },
 }
 """Section -> command -> (module of this package, first sentence of its help)."""
 
-IN_CONTEXT: Final = {
+KUBERNETES_COMMANDS: Final = {
     "jobs.kubernetes_jobs": ("run", "submit", "ls", "explain", "logs", "exec", "stop"),
     "jobs.kubernetes_live": ("get", "wait", "suspend", "resume", "priority"),
 }
-"""What goes to a Kubernetes cluster with --context: module of this package -> commands."""
-ASK_CONTROLLER: Final = ("top", "fit", "report", "policy", "queue", "node")
-"""Commands that with --context ask the controller of the cluster, by way of the API server."""
-INSTEAD: Final = {
+"""Commands that act on GangJobs with --context: module of this package -> commands."""
+CONTROLLER_COMMANDS: Final = ("top", "fit", "report", "policy", "queue", "node")
+"""Commands that with --context ask the cluster's controller, through the API server."""
+KUBERNETES_EQUIVALENTS: Final = {
     "events": "kubectl describe gangjob JOB",
     "attach": "ganger --context NAME logs JOB -f",
     "retry": "ganger --context NAME submit -f FILE",
@@ -114,31 +114,31 @@ INSTEAD: Final = {
     "token": "kubectl create token NAME",
     "whoami": "kubectl auth whoami",
 }
-"""Of commands that ask a server of ganger's alone: what does it in a cluster. The rest ask neither."""
+"""Commands that need a ganger server -> the equivalent in a Kubernetes cluster. The rest need neither."""
 
 _FIRST_STEPS: Final = (
     ("ganger run -- python train.py", "run a command as a job and follow it"),
-    ("ganger ls", "what runs, what waits, what ended"),
-    ("ganger logs NAME -f", "what it writes"),
-    ("ganger explain NAME", "why it waits, and what would start it now"),
-    ("ganger stop NAME", "end it"),
+    ("ganger ls", "list running, pending and ended jobs"),
+    ("ganger logs NAME -f", "show its output"),
+    ("ganger explain NAME", "explain why it is pending, and what would start it now"),
+    ("ganger stop NAME", "stop it"),
 )
 
 
-class _ReaderLeftError(Exception):
-    """Whoever read the output is gone, as in `ganger logs ID | head`."""
+class _ClosedPipeError(Exception):
+    """The reader of stdout closed the pipe, as in `ganger logs ID | head`."""
 
 
 class LazyGroup(click.Group):
-    """The commands of the table, each imported when it is run and not before."""
+    """The commands of the table, each imported only when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if ctx.params.get("context") is not None:
-            return _in_context(cmd_name)
-        return _of_table(cmd_name)
+            return _load_kubernetes_command(cmd_name)
+        return _load_command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -148,11 +148,11 @@ class LazyGroup(click.Group):
         raise click.exceptions.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
-        """Commands, from the table: a shell that completes waits for no import of them all."""
+        """Complete commands from the table, without importing them."""
         from click.shell_completion import CompletionItem
 
-        found = {name: sentence for commands in COMMANDS.values() for name, (_, sentence) in commands.items()}
-        items = [CompletionItem(name, help=found[name]) for name in found if name.startswith(incomplete)]
+        help_texts = {name: text for commands in COMMANDS.values() for name, (_, text) in commands.items()}
+        items = [CompletionItem(name, help=text) for name, text in help_texts.items() if name.startswith(incomplete)]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -160,8 +160,8 @@ class LazyGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            # click would exit with 1, which is a failed job's.
-            raise _ReaderLeftError from error
+            # click would exit with 1, which means that the job failed.
+            raise _ClosedPipeError from error
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -170,24 +170,26 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
 
 
-def _in_context(name: str) -> click.Command | None:
-    """The command of that name for the jobs of a Kubernetes cluster."""
+def _load_kubernetes_command(name: str) -> click.Command | None:
+    """Return the command of that name that acts on a Kubernetes cluster, or None if there is no such command."""
     from ganger.cli.output.error_output import Problem
 
-    for where, commands in IN_CONTEXT.items():
+    for module, commands in KUBERNETES_COMMANDS.items():
         if name in commands:
-            command = getattr(importlib.import_module(f"{__name__}.{where}"), f"{name}_command")
+            command = getattr(importlib.import_module(f"{__name__}.{module}"), f"{name}_command")
             return command if isinstance(command, click.Command) else None
-    if name in ASK_CONTROLLER:
-        return _of_table(name)
-    if name in INSTEAD:
-        raise Problem(f"{name} asks a server of ganger's, and --context speaks to the API server", INSTEAD[name])
+    if name in CONTROLLER_COMMANDS:
+        return _load_command(name)
+    if name in KUBERNETES_EQUIVALENTS:
+        message = f"{name} needs a ganger server, and --context talks to the API server of Kubernetes"
+        raise Problem(message, KUBERNETES_EQUIVALENTS[name])
     if any(name in section for section in COMMANDS.values()):
-        raise Problem(f"{name} asks no cluster: leave --context out", f"ganger {name} ...")
+        raise Problem(f"{name} needs no cluster: leave --context out", f"ganger {name} ...")
     return None
 
 
-def _of_table(name: str) -> click.Command | None:
+def _load_command(name: str) -> click.Command | None:
+    """Import and return the command of the table, or None if there is no such command."""
     for section in COMMANDS.values():
         if name in section:
             module = importlib.import_module(f"{__name__}.{section[name][0]}")
@@ -200,38 +202,38 @@ def _of_table(name: str) -> click.Command | None:
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=f"Every command has --help, and -o json where it answers. Exit codes: {in_short()}.",
+    epilog=f"Every command has --help, and every command with output has -o json. Exit codes: {exit_code_summary()}.",
 )
-@click.version_option(__version__, message="ganger %(version)s", help="Print the version and leave.")
-@click.option("--context", metavar="NAME", help="Of your kubeconfig: its Kubernetes cluster, and who you are there.")
-@click.option("--namespace", metavar="NAME", help="With --context: whose jobs; without it: the context's.")
+@click.version_option(__version__, message="ganger %(version)s", help="Print the version and exit.")
+@click.option("--context", metavar="NAME", help="Use the Kubernetes cluster and user of this kubeconfig context.")
+@click.option("--namespace", metavar="NAME", help="With --context: the namespace of the jobs (default: the context's).")
 @click.pass_context
 def ganger(ctx: click.Context, context: str | None, namespace: str | None) -> None:
-    """Run distributed training: a whole gang starts or nothing, and comes back when something breaks."""
+    """Run distributed training jobs: gang-scheduled, and restarted automatically after failures."""
     if namespace is not None and context is None:
-        raise click.UsageError("--namespace goes with --context")
+        raise click.UsageError("--namespace requires --context")
     if context is not None:
         ctx.obj = (context, namespace)
     if ctx.invoked_subcommand is None:
         width = max(len(line) for line, _ in _FIRST_STEPS)
-        click.echo("ganger runs a training job as one gang: all of it starts or nothing.\n")
+        click.echo("ganger runs a training job as one gang: all of its processes start, or none.\n")
         for line, sentence in _FIRST_STEPS:
             click.echo(f"  {line:{width}}   {sentence}")
         click.echo("\nAll commands: ganger --help")
 
 
 def main() -> None:
-    """The program `ganger`."""
+    """Run the program `ganger` and exit with its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log may hold what the terminal cannot show
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log may hold characters that the terminal cannot show
     sys.exit(call(sys.argv[1:]))
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run one command line and give its exit code. Errors are on stderr by then; nothing is raised but defects."""
+    """Run one command line and return its exit code; errors are printed to stderr."""
     try:
         code = ganger.main(list(arguments), prog_name="ganger", standalone_mode=False)
-    except _ReaderLeftError:
+    except _ClosedPipeError:
         _silence(sys.stdout, sys.stderr)
         return PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
@@ -248,7 +250,7 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def _silence(*streams: TextIO) -> None:
-    """Give the streams somewhere to go, so that the interpreter does not complain when it flushes at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Redirect the streams to /dev/null, so that the interpreter does not fail when it flushes them at exit."""
+    null_fd = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        os.dup2(nowhere, stream.fileno())
+        os.dup2(null_fd, stream.fileno())

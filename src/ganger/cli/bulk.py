@@ -1,26 +1,28 @@
-"""A verb done to several things, one after the other: what cannot be done to one does not keep it from the others.
-
-Called by the commands that take JOB... or NAME...
-"""
+"""Applying an action to several jobs or objects in turn; one that fails does not stop the rest."""
 
 from collections.abc import Callable
 from typing import Any
 
 from ganger.cli.exit_codes import OK
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import quoted, show, show_json_array
+from ganger.cli.output.tables import shell_quote, show, show_json_array
 from ganger.client import ClientError
 
 Record = dict[str, Any]
 
 
-def each(names: tuple[str, ...], act: Callable[[str], Record], tell: Callable[[Record], None], output: str) -> int:
-    """Do it to every one: `act` gives {"row"} of what came of it, `tell` says it. Says of each that failed why; the
-    exit code is that of the first that failed. As JSON: the rows of those that did not."""
+def for_each(
+    names: tuple[str, ...], action: Callable[[str], Record], report: Callable[[Record], None], output: str
+) -> int:
+    """Apply `action` to each name, report failures, and return the exit code of the first failure.
+
+    action: returns {"row": ...}, the result of one name.
+    report: prints a row. With JSON output the rows of all successes are printed instead, as one array.
+    """
     rows, code = [], OK
     for name in names:
         try:
-            row = act(name)["row"]
+            row = action(name)["row"]
         except ClientError as error:
             Problem(error.detail, error.next).show()
             code = code or error.exit_code
@@ -30,18 +32,20 @@ def each(names: tuple[str, ...], act: Callable[[str], Record], tell: Callable[[R
         else:
             rows.append(row)
             if output != "json":
-                tell(row)
+                report(row)
     if output == "json":
         show_json_array(rows)
     return code
 
 
-def each_name(names: tuple[str, ...], act: Callable[[str], object], told: str, output: str) -> int:
-    """The same for what is only a name; `told` says it, with the name for `{}`. As JSON: the names that it was done
-    to."""
+def for_each_name(names: tuple[str, ...], action: Callable[[str], object], message: str, output: str) -> int:
+    """Apply `action` to each name and print `message`, in which `{}` stands for the name.
 
-    def do(name: str) -> Record:
-        act(name)
+    With JSON output the names that succeeded are printed.
+    """
+
+    def apply(name: str) -> Record:
+        action(name)
         return {"row": {"name": name}}
 
-    return each(names, do, lambda row: show(told.format(quoted(row["name"]))), output)
+    return for_each(names, apply, lambda row: show(message.format(shell_quote(row["name"]))), output)

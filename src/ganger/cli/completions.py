@@ -1,7 +1,6 @@
-"""What a shell offers at Tab: jobs, queues, nodes and more that the server knows at that moment.
+"""Shell completion of jobs, queues, nodes and other names that the server knows.
 
-Called by click's completion, through the arguments and options that name one of these. Without a server, or with one
-that does not answer at once, there is nothing to offer, and nothing is said.
+Without a server, or when it does not answer in time, nothing is offered and no error is shown.
 """
 
 import json
@@ -18,60 +17,60 @@ from ganger.model.job import ENDED
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-NEWEST: Final = 200
-"""Jobs that are looked at: nobody chooses among more."""
-PATIENCE_S: Final = 1.0
-"""The longest time that a completion may take: the user waits for it with a half-typed line."""
+MAX_JOBS: Final = 200
+"""Jobs that are offered: more would not help a user to choose."""
+TIMEOUT_S: Final = 1.0
+"""The longest time a completion may take: the user waits for it with a half-typed line."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
 
 
 def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """Ids, and names, of the newest jobs."""
-    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={NEWEST}"))
+    """Complete ids and names of the newest jobs."""
+    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={MAX_JOBS}"))
 
 
 def live_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """The same, of jobs that have not ended."""
-    rows = [row for row in _rows(f"/jobs?limit={NEWEST}") if row["state"] not in ENDED]
+    """Complete ids and names of jobs that have not ended."""
+    rows = [row for row in _rows(f"/jobs?limit={MAX_JOBS}") if row["state"] not in ENDED]
     return _jobs(ctx, param, incomplete, rows)
 
 
 def ended_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """The same, of jobs that have ended."""
-    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={NEWEST}&all=true&state={','.join(ENDED)}"))
+    """Complete ids and names of jobs that have ended."""
+    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={MAX_JOBS}&all=true&state={','.join(ENDED)}"))
 
 
-def _named(target: str) -> Completer:
-    """Names of what a listing has."""
+def _name_completer(target: str) -> Completer:
+    """Return a completer for the names in a listing."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-        return _matching(((row["name"], "") for row in _rows(target)), ctx, param, incomplete)
+        return _completions(((row["name"], "") for row in _rows(target)), ctx, param, incomplete)
 
     return complete
 
 
-queues: Final = _named("/queues")
-nodes: Final = _named("/nodes")
-secrets: Final = _named("/secrets")
-tokens: Final = _named("/tokens")
+queues: Final = _name_completer("/queues")
+nodes: Final = _name_completer("/nodes")
+secrets: Final = _name_completer("/secrets")
+tokens: Final = _name_completer("/tokens")
 
 
 def _jobs(
     ctx: click.Context, param: click.Parameter, incomplete: str, rows: list[dict[str, Any]]
 ) -> list["CompletionItem"]:
     ids = [(row["id"], f"{row['state']}, queue {row['queue']}") for row in rows]
-    names = [(name, "the newest of that name") for name in dict.fromkeys(row["name"] for row in rows)]
-    return _matching([*ids, *names], ctx, param, incomplete)
+    names = [(name, "the newest job of that name") for name in dict.fromkeys(row["name"] for row in rows)]
+    return _completions([*ids, *names], ctx, param, incomplete)
 
 
 def _rows(target: str) -> list[dict[str, Any]]:
-    page = _answer(settings.home(os.environ), target)
+    page = _get(settings.home(os.environ), target)
     return page["items"] if isinstance(page, dict) else []
 
 
-def _answer(home: settings.Home, target: str) -> Any | None:
-    """Return the JSON of a GET of `target`, below /api/v1; None if no server runs or it does not answer at once."""
+def _get(home: settings.Home, target: str) -> Any | None:
+    """Return the JSON answer to a GET of `target` below /api/v1, or None without a server that answers in time."""
     from ganger.client.client_errors import ClientError
     from ganger.client.local import start_server
     from ganger.client.local.http import Request, exchange
@@ -80,21 +79,23 @@ def _answer(home: settings.Home, target: str) -> Any | None:
         serving = start_server.serving(home)
         if serving is None:
             return None
-        deadline = time.monotonic() + PATIENCE_S
-        with exchange(serving.socket, Request("GET", target, timeout_s=PATIENCE_S)) as answer:
+        deadline = time.monotonic() + TIMEOUT_S
+        with exchange(serving.socket, Request("GET", target, timeout_s=TIMEOUT_S)) as answer:
             return json.loads(b"\n".join(answer.lines(deadline)))
     except (ClientError, OSError, ValueError):
         return None
 
 
-def _matching(
-    found: Iterable[tuple[str, str]], ctx: click.Context, param: click.Parameter, incomplete: str
+def _completions(
+    candidates: Iterable[tuple[str, str]], ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list["CompletionItem"]:
-    """Those that begin so and are not on the line already."""
+    """Return the candidates that start with `incomplete` and are not on the command line yet."""
     from click.shell_completion import CompletionItem
 
-    given = ctx.params.get(param.name or "") or ()
-    taken = given if isinstance(given, tuple) else (given,)
+    value = ctx.params.get(param.name or "") or ()
+    used = value if isinstance(value, tuple) else (value,)
     return [
-        CompletionItem(word, help=about) for word, about in found if word.startswith(incomplete) and word not in taken
+        CompletionItem(name, help=description)
+        for name, description in candidates
+        if name.startswith(incomplete) and name not in used
     ]

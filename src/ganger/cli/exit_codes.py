@@ -1,6 +1,6 @@
-"""The exit codes of every command: the one table of them, for the commands, the help and the documents.
+"""The exit codes of every command, the one table for commands, help and documentation.
 
-Stable: scripts compare them. The client gives its errors the same ones (`client.local.http`).
+They are stable, since scripts compare them. The client uses the same codes (`client.local.http`).
 """
 
 from typing import Final
@@ -17,27 +17,29 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 
 EXIT_CODES: Final[dict[int, tuple[str, str]]] = {
-    OK: ("ok", "it was done; a report, such as `diff` or `explain`, was given whatever it says"),
+    OK: ("ok", "success; a report such as `diff` or `explain` exits with 0 whatever it shows"),
     FAILED: (
         "the job failed",
         "the job failed or was stopped (`--exit-code`: its own code); `doctor` found a fault, `replay` a difference",
     ),
-    USAGE: ("usage or bad spec", "what was typed, or the spec, cannot be"),
+    USAGE: ("usage or bad spec", "the command line or the job spec is invalid"),
     NOT_FOUND: ("not found", "there is no such job, attempt, rank, role, queue, node, secret or token"),
-    REFUSED: ("refused", "it stands against how things are: the job has ended, is suspended already ..."),
+    REFUSED: ("refused", "it conflicts with the current state: the job has ended, is already suspended ..."),
     UNREACHABLE: (
         "no server",
-        "no server, and none could be started; or it broke down: what was to make a job says if it may have",
+        "no server is running and none could be started, or it failed; a submission says if the job may exist",
     ),
-    TIMED_OUT: ("time-out", "`wait` ran out of time"),
-    NOT_STARTED: ("not started", "`exec` could not run the command; else it exits as the command did"),
-    INTERRUPTED: ("interrupted", "by Ctrl-C; a job that was followed runs on"),
-    PIPE_CLOSED: ("reader left", "whoever read the output went away (`ganger logs JOB | head`)"),
+    TIMED_OUT: ("time-out", "`wait --timeout` expired"),
+    NOT_STARTED: ("not started", "`exec` could not run the command; otherwise it exits with the command's exit code"),
+    INTERRUPTED: ("interrupted", "interrupted by Ctrl-C; a followed job keeps running"),
+    PIPE_CLOSED: ("reader left", "the reader of the output closed the pipe (`ganger logs JOB | head`)"),
 }
-"""Code -> (in a word, what it means). A command that is given several jobs does what it can, says of each other one why
-not, and exits with the code of the first that failed."""
+"""Code -> (short name, meaning).
+
+A command on several jobs does what it can, reports each failure, and exits with the code of the first one.
+"""
 
 
-def in_short() -> str:
-    """`0 ok, 1 the job failed, ...`, for the help."""
-    return ", ".join(f"{code} {word}" for code, (word, _) in EXIT_CODES.items())
+def exit_code_summary() -> str:
+    """Return `0 ok, 1 the job failed, ...`, for the help."""
+    return ", ".join(f"{code} {name}" for code, (name, _) in EXIT_CODES.items())

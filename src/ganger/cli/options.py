@@ -1,11 +1,11 @@
-"""Options that several commands share, and the checks a flag gets before anything is sent.
+"""Options that several commands share, and checks of flags before a request is sent.
 
-A flag is checked here only so that the error names the flag; the server checks the spec that comes of it.
+Flags are checked here only so that the error names the flag; the server checks the resulting spec.
 """
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
@@ -24,8 +24,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 MAX_BYTES: Final = 1 << 20
 
 
-class Checked(click.ParamType[str]):
-    """Text that `parse` accepts, passed on as the user wrote it."""
+class CheckedText(click.ParamType[str]):
+    """Text that `parse` accepts, passed on as the user typed it."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
@@ -41,15 +41,16 @@ class Checked(click.ParamType[str]):
 
 def _gpu(text: str) -> None:
     if not re.fullmatch(r"([A-Za-z][\w.-]*(,[A-Za-z][\w.-]*)*:)?\d+", text):
-        raise ValueError(f"{text!r} is not a number of GPUs: write 8, or H100:8 to name the type")
+        raise ValueError(f"{text!r} is not a GPU count: write 8, or H100:8 to name the type")
 
 
 def _one_file(_ctx: click.Context, _param: click.Parameter, paths: tuple[str, ...]) -> str | None:
-    """The file. Problem for several: all but the last would be passed over without a word."""
+    """Return the file. Raise Problem for several files: click would silently ignore all but the last."""
     if len(paths) > 1:
-        each = "; ".join(f"ganger submit -f {shlex.quote(path)}" for path in paths)
+        commands = "; ".join(f"ganger submit -f {shlex.quote(path)}" for path in paths)
         raise Problem(
-            f"-f is given {len(paths)} times, for one file; several jobs go into one, a --- between", next=each
+            f"-f was given {len(paths)} times, but takes one file; put several jobs into it, separated by ---",
+            next=commands,
         )
     return paths[0] if paths else None
 
@@ -65,7 +66,7 @@ def _ranks(text: str) -> None:
 
 
 def parse_ranks(text: str) -> tuple[int, ...] | None:
-    """Ranks from `0,3-5,last`, -1 for the last; None for `all`. ValueError says what is legal."""
+    """Return the ranks in `0,3-5,last`, with -1 for the last; None for `all`."""
     if text == "all":
         return None
     ranks: list[int] = []
@@ -75,7 +76,7 @@ def parse_ranks(text: str) -> tuple[int, ...] | None:
             continue
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if not match:
-            raise ValueError(f"{text!r} are not ranks: write 0, 0,3-5, last or all")
+            raise ValueError(f"{text!r} is not a list of ranks: write 0, 0,3-5, last or all")
         first, last = int(match[1]), int(match[2] or match[1])
         ranks += range(first, last + 1)
     return tuple(dict.fromkeys(ranks))
@@ -88,34 +89,45 @@ def _pattern(text: str) -> None:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
-def lasting_ms(text: str) -> int:
-    """Milliseconds of a time that something lasts. ValueError says what is legal: none at all is not."""
+def parse_positive_duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration; raise ValueError if it is 0 or malformed."""
     duration_ms = parse_duration_ms(text)
     if not duration_ms:
-        raise ValueError(f"{text!r} is no time at all: write more than 0, as 90s, 30m, 1h30m or 2d")
+        raise ValueError(f"{text!r} is not a positive duration: write 90s, 30m, 1h30m or 2d")
     return duration_ms
 
 
-DURATION: Final = Checked("duration", parse_duration_ms)
-LASTING: Final = Checked("duration", lasting_ms)
-SIZE: Final = Checked("size", parse_bytes)
-CPUS: Final = Checked("cpus", parse_cpu_milli)
-GPUS: Final = Checked("[type:]n", _gpu)
-PRIORITY: Final = Checked("priority", _priority)
-RANKS: Final = Checked("ranks", _ranks)
-PATTERN: Final = Checked("regex", _pattern)
+DURATION: Final = CheckedText("duration", parse_duration_ms)
+POSITIVE_DURATION: Final = CheckedText("duration", parse_positive_duration_ms)
+SIZE: Final = CheckedText("size", parse_bytes)
+CPUS: Final = CheckedText("cpus", parse_cpu_milli)
+GPUS: Final = CheckedText("[type:]n", _gpu)
+PRIORITY: Final = CheckedText("priority", _priority)
+RANKS: Final = CheckedText("ranks", _ranks)
+PATTERN: Final = CheckedText("regex", _pattern)
 
 
 class Grid(click.ParamType[tuple[int, int]]):
-    """`NxM` as (N, M): nodes, and processes on each."""
+    """`NxM` as (N, M): nodes, and processes per node."""
 
     name = "NxM"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(value))
         if not match:
-            self.fail(f"{value!r} is not NxM: write 2x8 for 2 nodes with 8 processes each", param, ctx)
+            self.fail(f"{value!r} is not of the form NxM: write 2x8 for 2 nodes with 8 processes each", param, ctx)
         return int(match[1]), int(match[2])
+
+
+def add_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds options and arguments to a command, in this order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def _jobs_argument(complete: completions.Completer) -> Callable[[Decorated], Decorated]:
@@ -131,7 +143,7 @@ output_option = click.option(
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
-    help="How to print: a table, or JSON and nothing else.",
+    help="Output format: table, or JSON only.",
 )
 
 exit_code_option = click.option(
@@ -140,52 +152,68 @@ exit_code_option = click.option(
 
 _COMMAND: Final = click.argument("command", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED)
 _OVERRIDES: Final = (
-    click.option("--name", help="A label; the id is the name and a suffix. Without it: from the command."),
-    click.option("--queue", shell_complete=completions.queues, help="The queue to wait in."),
-    click.option("--priority", type=PRIORITY, help="low, normal, high, or an integer from -1000 to 1000."),
-    click.option("--framework", help="Which variables each process gets: plain, torch, mpi, jax ..."),
-    click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes on each: 2x8."),
-    click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes: all or none."),
-    click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes on each node."),
-    click.option("--gpu", type=GPUS, help="GPUs on each node: 8, or H100:8."),
-    click.option("--gpu-milli", type=click.IntRange(1, 1000), metavar="N", help="Thousandths of one GPU instead: 500."),
-    click.option("--gpu-memory", type=SIZE, help="Memory that it has of one GPU: 10Gi."),
-    click.option("--topology", metavar="LEVEL", help="The level of the network that the job stays in: rack."),
+    click.option("--name", help="Name of the job; its id is the name and a suffix (default: from the command)."),
+    click.option("--queue", shell_complete=completions.queues, help="Queue of the job."),
+    click.option("--priority", type=PRIORITY, help="Priority: low, normal, high, or an integer from -1000 to 1000."),
     click.option(
-        "--mode", type=click.Choice(["preferred", "required"]), help="Whether it may go beyond that level; it may."
+        "--framework", help="Framework, which sets the environment variables of processes: plain, torch, mpi, jax ..."
     ),
-    click.option("--nodelist", metavar="NODE[,NODE]", help="The nodes that it may have, by name; any without."),
-    click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
-    click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
-    click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),
+    click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes per node: 2x8."),
+    click.option(
+        "--nodes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Number of nodes; the job starts on all of them or not at all.",
+    ),
+    click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes per node."),
+    click.option("--gpu", type=GPUS, help="GPUs per node: 8, or H100:8."),
+    click.option(
+        "--gpu-milli", type=click.IntRange(1, 1000), metavar="N", help="Share of one GPU in thousandths: 500."
+    ),
+    click.option("--gpu-memory", type=SIZE, help="Memory share of one GPU: 10Gi."),
+    click.option("--topology", metavar="LEVEL", help="Topology level within which to place the job: rack."),
+    click.option(
+        "--mode", type=click.Choice(["preferred", "required"]), help="Topology constraint (default: preferred)."
+    ),
+    click.option("--nodelist", metavar="NODE[,NODE]", help="Nodes on which the job may run (default: any)."),
+    click.option("--cpu", type=CPUS, help="CPUs per node: 4, 0.5 or 500m."),
+    click.option("--memory", type=SIZE, help="Memory per node: 64Gi."),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="K=V",
+        help="Environment variable of every process; K alone takes its value from this shell.",
+    ),
     click.option(
         "--secret",
         multiple=True,
         metavar="NAME",
         shell_complete=completions.secrets,
-        help="A variable that is never shown: `ganger secret`.",
+        help="Environment variable whose value is never shown; see `ganger secret`.",
     ),
-    click.option("--code", metavar="DIR", help="Copy this directory and run there; without it: run in place."),
-    click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
-    click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),
-    click.option("--checkpoint-every", type=LASTING, help="How often to save: 30m."),
+    click.option("--code", metavar="DIR", help="Run in a copy of this directory (default: run in place)."),
+    click.option("--setup", metavar="LINE", help="Shell command to run once per node before the processes."),
+    click.option("--checkpoint", metavar="DIR", help="Directory of the checkpoints."),
+    click.option("--checkpoint-every", type=POSITIVE_DURATION, help="Checkpoint interval: 30m."),
     click.option(
-        "--checkpoint-keep", type=click.IntRange(min=1), metavar="N", help="How many of the last checkpoints stay: 3."
+        "--checkpoint-keep", type=click.IntRange(min=1), metavar="N", help="Number of recent checkpoints to keep: 3."
     ),
-    click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Attempts without progress to forgive."),
-    click.option("--time", type=LASTING, help="Time the job may hold its nodes: 24h."),
-    click.option("--time-min", type=LASTING, help="Start with less time, at least this, where that fits a hole: 2h."),
-    click.option("--queue-time", type=LASTING, help="Time it may wait; then it ends."),
-    click.option("--array", metavar="LIST", help="One job for each index: 0-99, 1,3,5-9:2; 0-99%10: ten at a time."),
+    click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Number of retries without progress."),
+    click.option("--time", type=POSITIVE_DURATION, help="Time limit of the job: 24h."),
+    click.option("--time-min", type=POSITIVE_DURATION, help="Minimum time limit, to start earlier by backfill: 2h."),
+    click.option("--queue-time", type=POSITIVE_DURATION, help="Longest time to stay pending; then the job ends."),
+    click.option(
+        "--array", metavar="LIST", help="Job array with these indices: 0-99, 1,3,5-9:2; 0-99%10 runs ten at a time."
+    ),
     click.option(
         "--after",
         multiple=True,
         metavar="JOB[:WHEN]",
         shell_complete=completions.jobs,
-        help="Start when JOB has succeeded; or failed, or ended: JOB:ended.",
+        help="Start after JOB has succeeded, or JOB:failed, JOB:ended.",
     ),
 )
-"""What goes over the spec of a file, or of a job that is there."""
+"""Options that override the spec of a file or of an existing job."""
 _SPEC_OPTIONS: Final = (
     _COMMAND,
     click.option(
@@ -196,41 +224,33 @@ _SPEC_OPTIONS: Final = (
         multiple=True,
         callback=_one_file,
         metavar="FILE",
-        help="A job file; flags override what it says.",
+        help="Job file; flags override its values.",
     ),
     *_OVERRIDES,
-    click.option("--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."),
-    click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing."),
+    click.option("--param", multiple=True, metavar="NAME=VALUE", help="Value of ${{ params.NAME }} in the file."),
+    click.option("--dry-run", is_flag=True, help="Show what would happen without submitting."),
     output_option,
 )
 
 
-def spec_options(command: Decorated) -> Decorated:
-    """Everything that describes a job, for `run` and `submit`."""
-    return _with(_SPEC_OPTIONS, command)
+spec_options = add_options(*_SPEC_OPTIONS)
+"""Add the options that describe a job, for `run` and `submit`."""
+override_options = add_options(_COMMAND, *_OVERRIDES)
+"""Add the options that override the spec of an existing job, for `clone`."""
 
 
-def override_options(command: Decorated) -> Decorated:
-    """What may be otherwise in a job that is made from another, for `clone`."""
-    return _with((_COMMAND, *_OVERRIDES), command)
+def read_text_file(file: str, kind: str, next: str, stream: BinaryIO | None = None) -> str:
+    """Return the text of a file that the user names as a `kind`, or of `stream`, which is called `file`.
 
-
-def _with(options: Sequence[Callable[[Decorated], Decorated]], command: Decorated) -> Decorated:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def read_given(file: str, what: str, next: str, stream: BinaryIO | None = None) -> str:
-    """Return the text of a file that the user names as a `what`, or of `stream`, which is called `file`. Read no
-    further than such a file can be long, since a device never ends. Problem: unreadable, too long, or not text."""
+    At most MAX_BYTES are read, since a device never ends. Problem: unreadable, too long, or not text.
+    """
     try:
-        with Path(file).open("rb") if stream is None else nullcontext(stream) as opened:
-            content = opened.read(MAX_BYTES + 1)
+        with Path(file).open("rb") if stream is None else nullcontext(stream) as input_file:
+            content = input_file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Problem(f"cannot read {file}: {error.strerror}", next) from None
     if len(content) > MAX_BYTES:
-        raise Problem(f"{file} is longer than 1 MiB: is it a {what} at all?", next)
+        raise Problem(f"{file} is longer than 1 MiB, which is too long for a {kind} file", next)
     try:
         return content.decode()
     except UnicodeDecodeError as error:

@@ -1,7 +1,6 @@
-"""Points in time and states as users of `sacct` write them. Called by the options of `ls` and `logs`.
+"""Points in time, and job states, in the notation of sacct(1). Pure but for the local time zone.
 
-Forms of sacct(1): `2026-11-21`, `2026-11-21T12:00`, `11/21`, `12:00`, `today`, `now-2days`; and `2d`, `3h ago`. Pure
-but for the local time zone.
+Times: `2026-11-21`, `2026-11-21T12:00`, `11/21`, `12:00`, `today`, `now-2days`; also `2d`, `3h ago`.
 """
 
 import re
@@ -44,80 +43,75 @@ _STATES: Final[dict[str, tuple[GangState, ...]]] = {
     **dict.fromkeys(("f", "nf", "node_fail", "oom", "out_of_memory", "bf", "boot_fail"), (GangState.FAILED,)),
     **dict.fromkeys(("ca", "cancelled", "canceled", "to", "timeout", "dl", "deadline"), (GangState.STOPPED,)),
 }
-"""What sacct(1) calls a state, long and short -> ours. A job that a limit ended is stopped."""
+"""State names of sacct(1), long and short -> ganger's states. A job that reached a limit is stopped."""
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Unix ms of a point in time, local where it does not say; a time of day alone is the last such. ValueError says
-    what is legal."""
-    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
-    word = text.strip().lower()
-    for read in (_relative, _of_day, _calendar):
-        found = read(word, now)
-        if found is not None:
-            return int(found.timestamp() * 1000)
-    raise ValueError(f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:00, 12:00, 2d, now-2days or '3h ago'")
+    """Return the Unix ms of a point in time, local unless it names a zone.
+
+    A time of day alone is the most recent one. ValueError names the legal forms.
+    """
+    current = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    text_lower = text.strip().lower()
+    for parse in (_relative, _time_of_day, _date):
+        moment = parse(text_lower, current)
+        if moment is not None:
+            return int(moment.timestamp() * 1000)
+    raise ValueError(f"{text!r} is not a time: write 2026-11-21, 2026-11-21T12:00, 12:00, 2d, now-2days or '3h ago'")
 
 
-def parse_ahead(text: str, now_ms: int) -> int:
-    """The same of a time to come: `2h` and `in 2 hours` are in two hours, a time of day alone the next such. ValueError
-    says what is legal."""
-    word = text.strip().lower().removeprefix("in ").removesuffix(" from now").strip()
-    if _SPAN.fullmatch(word):
-        return now_ms + parse_duration_ms(word)
-    if (found := _AGO.fullmatch(word)) and not word.endswith("ago") and found[2] in _UNITS_MS:
-        return now_ms + int(found[1]) * _UNITS_MS[found[2]]
+def parse_future_time(text: str, now_ms: int) -> int:
+    """Return the Unix ms of a future time.
+
+    `2h` and `in 2 hours` are relative to now; a time of day alone is the next one. ValueError names the legal forms.
+    """
+    text_lower = text.strip().lower().removeprefix("in ").removesuffix(" from now").strip()
+    if _SPAN.fullmatch(text_lower):
+        return now_ms + parse_duration_ms(text_lower)
+    if (match := _AGO.fullmatch(text_lower)) and not text_lower.endswith("ago") and match[2] in _UNITS_MS:
+        return now_ms + int(match[1]) * _UNITS_MS[match[2]]
     try:
-        then_ms = parse_time(word, now_ms)
+        time_ms = parse_time(text_lower, now_ms)
     except (ValueError, OverflowError, OSError):
         forms = "now, 2h (from now), 22:00, tomorrow or 2026-11-21T22:00"
-        raise ValueError(f"{text!r} is no time to come: write {forms}") from None
-    is_of_day = word in _NAMED_HOURS or _CLOCK.fullmatch(word)
-    return then_ms + DAY_MS if is_of_day and then_ms < now_ms else then_ms
+        raise ValueError(f"{text!r} is not a future time: write {forms}") from None
+    is_time_time_of_day = text_lower in _NAMED_HOURS or _CLOCK.fullmatch(text_lower)
+    return time_ms + DAY_MS if is_time_time_of_day and time_ms < now_ms else time_ms
 
 
 def parse_states(text: str) -> tuple[GangState, ...]:
-    """States from `running,failed` or `R,PD`, in any case. ValueError names the nearest."""
-    found: dict[GangState, None] = {}
-    for word in text.lower().split(","):
-        if word.strip() not in _STATES:
+    """Return the states in `running,failed` or `R,PD`, in any case. ValueError suggests the nearest name."""
+    states: dict[GangState, None] = {}
+    for name in map(str.strip, text.lower().split(",")):
+        if name not in _STATES:
             from difflib import get_close_matches
 
-            near = get_close_matches(word.strip(), _STATES, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"there is no state {word.strip()!r}{meant} States: {', '.join(GangState)}")
-        found |= dict.fromkeys(_STATES[word.strip()])
-    return tuple(found)
+            matches = get_close_matches(name, _STATES, 1)
+            hint = f"; did you mean {matches[0]!r}?" if matches else "."
+            raise ValueError(f"there is no state {name!r}{hint} States: {', '.join(GangState)}")
+        states |= dict.fromkeys(_STATES[name])
+    return tuple(states)
 
 
 class Time(click.ParamType[int]):
-    """A point in time as Unix ms."""
+    """A point in time, as Unix ms, read by `parse`."""
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ganger.cli.output.tables import now_ms
-
-        try:
-            return parse_time(value, now_ms())
-        except (ValueError, OverflowError, OSError) as error:
-            self.fail(str(error), param, ctx)
-
-
-class Ahead(Time):
-    """A point in time to come."""
+    def __init__(self, parse: Callable[[str, int], int]) -> None:
+        self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ganger.cli.output.tables import now_ms
+        from ganger.cli.output.tables import current_time_ms
 
         try:
-            return parse_ahead(value, now_ms())
+            return self.parse(value, current_time_ms())
         except (ValueError, OverflowError, OSError) as error:
             self.fail(str(error), param, ctx)
 
 
 class States(click.ParamType[tuple[GangState, ...]]):
-    """One or several states, parted by commas."""
+    """One or several states, separated by commas."""
 
     name = "state"
 
@@ -128,71 +122,71 @@ class States(click.ParamType[tuple[GangState, ...]]):
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-        """Our states, after the last comma."""
+        """Complete the state after the last comma."""
         from click.shell_completion import CompletionItem
 
-        before, comma, begun = incomplete.rpartition(",")
-        return [CompletionItem(before + comma + state) for state in GangState if state.startswith(begun.lower())]
+        before, comma, prefix = incomplete.rpartition(",")
+        return [CompletionItem(before + comma + state) for state in GangState if state.startswith(prefix.lower())]
 
 
-def _relative(word: str, now: datetime) -> datetime | None:
-    """`now`, `now-2days`, `3h ago`, `1h30m ago`, and `2d`, which is that long ago."""
-    if word == "now":
-        return now
-    if (found := _FROM_NOW.fullmatch(word)) and found[3] in _UNITS_MS:
-        sign = 1 if found[1] == "+" else -1
-        return now + timedelta(milliseconds=sign * int(found[2]) * _UNITS_MS[found[3]])
-    if (found := _AGO.fullmatch(word)) and found[2] in _UNITS_MS:
-        return now - timedelta(milliseconds=int(found[1]) * _UNITS_MS[found[2]])
-    if word.endswith(" ago"):
-        return now - timedelta(milliseconds=parse_duration_ms(word.removesuffix(" ago").strip()))
-    if _SPAN.fullmatch(word):
-        return now - timedelta(milliseconds=parse_duration_ms(word))
+def _relative(text: str, current: datetime) -> datetime | None:
+    """Parse `current`, `now-2days`, `3h ago`, `1h30m ago` and `2d`, which means 2 days ago."""
+    if text == "now":
+        return current
+    if (match := _FROM_NOW.fullmatch(text)) and match[3] in _UNITS_MS:
+        sign = 1 if match[1] == "+" else -1
+        return current + timedelta(milliseconds=sign * int(match[2]) * _UNITS_MS[match[3]])
+    if (match := _AGO.fullmatch(text)) and match[2] in _UNITS_MS:
+        return current - timedelta(milliseconds=int(match[1]) * _UNITS_MS[match[2]])
+    if text.endswith(" ago"):
+        return current - timedelta(milliseconds=parse_duration_ms(text.removesuffix(" ago").strip()))
+    if _SPAN.fullmatch(text):
+        return current - timedelta(milliseconds=parse_duration_ms(text))
     return None
 
 
-def _of_day(word: str, now: datetime) -> datetime | None:
-    """`12:00`, `4:00 pm`, `noon`: the last such time; `today`, `yesterday`: the beginning of the day."""
-    if word in _NAMED_DAYS:
-        return _local(now.date().isoformat()) + timedelta(days=_NAMED_DAYS[word])
-    hour, minute, second = _NAMED_HOURS.get(word, -1), 0, 0
-    if found := _CLOCK.fullmatch(word):
-        hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
-        if found[4]:
-            hour = hour % 12 + (12 if found[4] == "pm" else 0)
+def _time_of_day(text: str, current: datetime) -> datetime | None:
+    """Parse `12:00`, `4:00 pm`, `noon` as the most recent one, and `today`, `yesterday` as the start of the day."""
+    if text in _NAMED_DAYS:
+        return _local(current.date().isoformat()) + timedelta(days=_NAMED_DAYS[text])
+    hour, minute, second = _NAMED_HOURS.get(text, -1), 0, 0
+    if match := _CLOCK.fullmatch(text):
+        hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+        if match[4]:
+            hour = hour % 12 + (12 if match[4] == "pm" else 0)
     if hour < 0:
         return None
-    then = _local(now.date().isoformat()).replace(hour=hour, minute=minute, second=second)
-    return then if then <= now else then - timedelta(days=1)
+    moment = _local(current.date().isoformat()).replace(hour=hour, minute=minute, second=second)
+    return moment if moment <= current else moment - timedelta(days=1)
 
 
-def _calendar(word: str, now: datetime) -> datetime | None:
-    """`2026-11-21`, with a time and a zone or without; `11/21`, `11/21/26`, `11/21-12:00`."""
-    if found := _SHORT_DATE.fullmatch(word):
-        year = int(found[3] or now.year)
-        word = f"{year if year > 99 else 2000 + year}-{int(found[1]):02}-{int(found[2]):02}"
-        word += f"T{found[4]}" if found[4] else ""
+def _date(text: str, current: datetime) -> datetime | None:
+    """Parse `2026-11-21`, with or without time and zone, and `11/21`, `11/21/26`, `11/21-12:00`."""
+    if match := _SHORT_DATE.fullmatch(text):
+        year = int(match[3] or current.year)
+        text = f"{year if year > 99 else 2000 + year}-{int(match[1]):02}-{int(match[2]):02}"
+        text += f"T{match[4]}" if match[4] else ""
     try:
-        return _local(word.upper())
+        return _local(text.upper())
     except ValueError:
         return None
 
 
 def _local(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.astimezone()
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.astimezone()
 
 
-TIME: Final = Time()
-AHEAD: Final = Ahead()
+TIME: Final = Time(parse_time)
+FUTURE_TIME: Final = Time(parse_future_time)
 STATES: Final = States()
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-def span_options(what: str) -> Callable[[Decorated], Decorated]:
-    """`--since` and `--until`, for a command whose help says `what` lies between them."""
-    since = click.option(
-        "--since", type=TIME, help=f"Only {what} then or later: 2026-11-21, 12:00, 2d (ago), now-2days."
+def time_range_options(noun: str) -> Callable[[Decorated], Decorated]:
+    """Return `--since` and `--until`, whose help says that `noun` lie between them."""
+    since_option = click.option(
+        "--since", type=TIME, help=f"Only {noun} at or after this time: 2026-11-21, 12:00, 2d (ago), now-2days."
     )
-    until = click.option("--until", type=TIME, help=f"Only {what} then or before.")
-    return lambda command: since(until(command))
+    until_option = click.option("--until", type=TIME, help=f"Only {noun} at or before this time.")
+    return lambda command: since_option(until_option(command))

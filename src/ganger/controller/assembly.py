@@ -65,7 +65,7 @@ from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
 from ganger.registry import order
 from ganger.rest.proxy_identity import ProxyIdentity
-from ganger.server.assembly import END_S, Server, serving
+from ganger.server.assembly import SHUTDOWN_S, Server, run_server
 from ganger.server.state_directory import ServerStartError
 from ganger.settings import Home
 
@@ -158,7 +158,7 @@ class Controller(Server):
             loop.open()
             core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
             core.start()
-            stack.push_async_callback(asyncio.to_thread, core.join, END_S)
+            stack.push_async_callback(asyncio.to_thread, core.join, SHUTDOWN_S)
             stack.callback(loop.close)
             archives = CodeArchives(api, options.namespace, backend, lambda: lease.is_leading)
             archives.restore(_code_of(image), {key_of(name).namespace for name in unreadable})
@@ -236,7 +236,7 @@ class Controller(Server):
     def _program(self) -> list[str]:
         return ["ganger.controller", *self._options.arguments]
 
-    def _lost_files(self) -> None:
+    def _missing_file(self) -> None:
         """Return None: objects are the source of truth, so nothing of the state directory is missed."""
 
 
@@ -350,7 +350,7 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
         node_lost_after_s=LOST_AFTER_S if arguments.node_lost_after is None else arguments.node_lost_after,
         arguments=tuple(chain.from_iterable((flag, str(value)) for flag, value in flags if value is not None)),
     )
-    serving(home, lambda lock: Controller(home, arguments.listen, lock, options), arguments.lock_fd)
+    run_server(home, lambda lock: Controller(home, arguments.listen, lock, options), arguments.lock_fd)
 
 
 def _credentials(files: str | None, context: str | None) -> Credentials:

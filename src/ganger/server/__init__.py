@@ -1,1 +1,1 @@
-"""The server of one machine: its state directory, its assembly, its entry point."""
+"""The server of one machine: state directory, assembly, entry point."""

@@ -1,7 +1,7 @@
-"""The server of a state directory, and the programs that read its files: `python -m ganger.server serve|replay|doctor`.
+"""The server of a state directory and the tools that read its files: `python -m ganger.server serve|replay|doctor`.
 
-serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise; it prints
-sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong.
+serve exits with 0, or with 5 and a message on stderr. replay exits with 1 if a decision differs; it prints sentences
+or, with --json, one object. doctor prints JSON and exits with 1 if it found a fault.
 """
 
 import argparse
@@ -37,17 +37,17 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ganger.server", description=__doc__)
     subcommands = parser.add_subparsers(dest="subcommand", required=True)
-    serve = subcommands.add_parser("serve", help="run the server of a state directory until it is told to end")
-    serve.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
-    serve.add_argument("--listen", metavar="HOST:PORT", help="answer there too, to whoever shows a token")
-    replay = subcommands.add_parser("replay", help="decide a stretch of the log again and compare")
+    serve = subcommands.add_parser("serve", help="run the server of a state directory in the foreground")
+    serve.add_argument("--lock-fd", type=int, help="file descriptor of the lock, passed on by a restart")
+    serve.add_argument("--listen", metavar="HOST:PORT", help="listen there too, for clients with a token")
+    replay = subcommands.add_parser("replay", help="replay a range of the event log and compare the decisions")
     replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
-    replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
+    replay.add_argument("--to", dest="last", type=int, help="seq of the last event (default: the newest)")
     replay.add_argument("--json", action="store_true", help="one object: {first, last, rounds, difference}")
     doctor = subcommands.add_parser("doctor", help="check this machine, the state directory and the server")
-    doctor.add_argument("--restore-to", type=int, metavar="SEQ", help="take the event log back to an event")
+    doctor.add_argument("--restore-to", type=int, metavar="SEQ", help="restore the event log to an event")
     for subcommand in (serve, replay, doctor):
-        subcommand.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
+        subcommand.add_argument("--home", type=Path, help="the state directory (default: that of `ganger`)")
     return parser
 
 
@@ -73,28 +73,28 @@ def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
         _say(f"there is no event log at {home.database}")
         return CANNOT
     try:
-        found = replay(EventLog(home.database), policies(), arguments.first, arguments.last)  # type: ignore[arg-type]
-    except RequestError as refused:
-        _say(refused.detail, f"next: {refused.next}")
+        result = replay(EventLog(home.database), policies(), arguments.first, arguments.last)  # type: ignore[arg-type]
+    except RequestError as error:
+        _say(error.detail, f"next: {error.next}")
         return CANNOT
     except KeyError as error:
-        _say(f"the log was written under policy {error}, which is not installed")
+        _say(f"the log was written under the policy {error}, which is not installed")
         return CANNOT
     if arguments.json:
-        sys.stdout.write(json.dumps(asdict(found), indent=2) + "\n")
+        sys.stdout.write(json.dumps(asdict(result), indent=2) + "\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _told(found))
-    return OK if found.difference is None else DIFFERS
+        sys.stdout.writelines(f"{line}\n" for line in _replay_lines(result))
+    return OK if result.difference is None else DIFFERS
 
 
-def _told(found: "Replay") -> Iterator[str]:
-    """What a replay found, in sentences."""
-    if found.difference is None:
-        yield f"events {found.first} to {found.last}: {found.rounds} rounds decided again, all the same"
+def _replay_lines(replay: "Replay") -> Iterator[str]:
+    """Yield the result of a replay as sentences."""
+    if replay.difference is None:
+        yield f"events {replay.first} to {replay.last}: replayed {replay.rounds} cycles, all decisions are the same"
         return
-    yield f"the round after event {found.difference.seq} comes out otherwise"
-    yield from (f"  in the log: {decision}" for decision in found.difference.logged or ("nothing",))
-    yield from (f"  decided now: {decision}" for decision in found.difference.planned or ("nothing",))
+    yield f"the scheduling cycle after event {replay.difference.seq} decides differently"
+    yield from (f"  in the log: {decision}" for decision in replay.difference.logged or ("nothing",))
+    yield from (f"  replayed: {decision}" for decision in replay.difference.planned or ("nothing",))
 
 
 def _doctor(home: settings.Home, seq: int | None) -> int:
@@ -104,11 +104,11 @@ def _doctor(home: settings.Home, seq: int | None) -> int:
 
     if seq is not None:
         try:
-            kept = restore_to(home, seq)
+            backup = restore_to(home, seq)
         except (RequestError, ServerStartError) as error:
             _say(error.detail, f"next: {error.next}")
             return CANNOT
-        _say(f"the log ends with event {seq} now; as it was before: {kept}")
+        _say(f"restored the log to event {seq}; backup of the previous log: {backup}")
     checks = list(examine(home))
     sys.stdout.write(json.dumps([asdict(check) for check in checks], indent=2) + "\n")
     return OK if all(check.ok for check in checks) else DIFFERS

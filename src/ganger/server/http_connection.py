@@ -1,8 +1,8 @@
-"""A connection of the REST interface, as uvicorn has it, that does not wait for ever for the rest of a request.
+"""HTTP connections of the REST interface, with a time limit for receiving a request.
 
-Used by `serve`. Whoever sends half a header, or a body without an end, would else hold a connection of a server that
-has few; an answer may take, and be read, as long as it likes. Over TCP a connection is a stranger's
-(`ganger.launcher_server.acceptor`) until a request with a good token has come over it.
+Without it a client that sends half a header, or a body without an end, would keep a connection of a server that has
+few; sending an answer has no limit. A TCP connection is a stranger's (`ganger.launcher_server.acceptor`) until a
+request with a valid token has come over it.
 """
 
 import asyncio
@@ -15,50 +15,50 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ganger.launcher_server.acceptor import UnauthenticatedPeer
 
 REQUEST_S: Final = 60.0
-"""A request may take so long to come, and up to twice that."""
+"""Time limit for receiving a request; it may take up to twice as long."""
 STRANGER: Final = "ganger.stranger"
-"""The key of a connection's stranger in the state that uvicorn copies into the scope of each request."""
+"""Key of a connection's stranger in the state that uvicorn copies into the scope of each request."""
 
 
 class Connection(H11Protocol):
-    """Looked at every `REQUEST_S`: one on which the same request is still under way is dropped."""
+    """Checked every `REQUEST_S`: dropped if it is still receiving the same request."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        """As uvicorn makes it."""
-        super().__init__(*given, **named)
-        self._seen: object = None
-        self._look: asyncio.TimerHandle | None = None
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Create it as uvicorn does."""
+        super().__init__(*arguments, **options)
+        self._checked_cycle: object = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
+        """Start the timer."""
         super().connection_made(transport)  # type: ignore[arg-type]  # asyncio gives stream protocols one that writes
-        self._look = self.loop.call_later(REQUEST_S, self._see)
+        self._timer = self.loop.call_later(REQUEST_S, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """They are gone."""
-        if self._look is not None:
-            self._look.cancel()
+        """Stop the timer and release the stranger."""
+        if self._timer is not None:
+            self._timer.cancel()
         stranger: UnauthenticatedPeer | None = self.app_state.get(STRANGER)
         if stranger is not None:
             stranger.release()
         super().connection_lost(exc)
 
-    def _see(self) -> None:
-        """`cycle` is made anew for each request whose head has come."""
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and self.cycle is self._seen:
+    def _check(self) -> None:
+        """Abort the connection if its request is still incomplete; `cycle` is new for each received header."""
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and self.cycle is self._checked_cycle:
             self.transport.abort()
             return
-        self._seen = self.cycle
-        self._look = self.loop.call_later(REQUEST_S, self._see)
+        self._checked_cycle = self.cycle
+        self._timer = self.loop.call_later(REQUEST_S, self._check)
 
 
-class Admitting:
-    """`app` behind the gate: releases the stranger whose request came through."""
+class StrangerRelease:
+    """ASGI middleware inside the token gate: releases the stranger whose request was accepted."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Release the stranger and handle the request."""
         scope["state"][STRANGER].release()
         await self._app(scope, receive, send)

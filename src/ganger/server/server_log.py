@@ -1,7 +1,7 @@
-"""The log of a server: stderr, with few lines of a message that comes again and again, in a file that stays short.
+"""The log of a server: stderr, rate-limited per message, in a file of limited size.
 
-Set up by `serve`. server.log is the stderr of the server's process, so that it also has what the interpreter says at
-its end; that is why the file is shortened in place instead of being replaced.
+server.log is the stderr of the server's process, so that it also gets what the interpreter prints at its end; hence
+the file is shortened in place instead of being replaced.
 """
 
 import fcntl
@@ -12,21 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 KEPT_BYTES: Final = 4 << 20
-"""Of a file that has grown beyond the former, the newest lines."""
-LINES_A_MINUTE: Final = 10
-"""Of one message, whatever it names; of the others only the number is written."""
+"""Newest lines that are kept of a file that has grown beyond MAX_BYTES."""
+LINES_PER_MINUTE: Final = 10
+"""Lines of one message, with any arguments; beyond it only their number is written."""
 MINUTE_S: Final = 60.0
-_MOST_MESSAGES: Final = 1_000
+_MAX_MESSAGES: Final = 1_000
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _Message = tuple[str, int, str]
-"""The place in the source, and the first line before anything is put in: asyncio says all its errors at one place."""
+"""The place in the source and the first line of the format: asyncio logs all its errors at one place."""
 
 
 class ServerLog(logging.StreamHandler[TextIO]):
-    """Writes to stderr. file: the one to keep short, if stderr goes there."""
+    """Writes to stderr. file: the one to keep short, if stderr is redirected there."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -38,25 +38,25 @@ class ServerLog(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, or count it."""
-        if len(self._counts) >= _MOST_MESSAGES:
+        if len(self._counts) >= _MAX_MESSAGES:
             self._write_counts()
         if self._minute is None:
             minute = threading.Timer(MINUTE_S, self._end_minute)
             minute.daemon = True
-            with suppress(RuntimeError):  # no thread can be started: the interpreter ends
+            with suppress(RuntimeError):  # no thread can be started while the interpreter exits
                 minute.start()
                 self._minute = minute
         message = (record.pathname, record.lineno, str(record.msg).partition("\n")[0])
         self._counts[message] = self._counts.get(message, 0) + 1
-        if self._counts[message] > LINES_A_MINUTE:
-            # Not the record itself, whose traceback would keep what it is about.
-            said = ("name", "levelno", "levelname", "msg", "args")
-            self._newest[message] = {name: getattr(record, name) for name in said}
+        if self._counts[message] > LINES_PER_MINUTE:
+            # Not the record itself, whose traceback would keep its objects alive.
+            attributes = ("name", "levelno", "levelname", "msg", "args")
+            self._newest[message] = {name: getattr(record, name) for name in attributes}
             return
         self._write(record)
 
     def close(self) -> None:
-        """Write what is only counted so far."""
+        """Write the counts so far."""
         self._end_minute()
         super().close()
 
@@ -71,23 +71,23 @@ class ServerLog(logging.StreamHandler[TextIO]):
             self.release()
 
     def _write_counts(self) -> None:
-        for message, said in self._newest.items():
-            more = self._counts[message] - LINES_A_MINUTE
-            summary = said | {"msg": f"{more} more like it in the last minute, as: {said['msg']}"}
+        for message, attributes in self._newest.items():
+            omitted = self._counts[message] - LINES_PER_MINUTE
+            summary = attributes | {"msg": f"{omitted} more like this in the last minute: {attributes['msg']}"}
             self._write(logging.makeLogRecord(summary))
         self._counts.clear()
         self._newest.clear()
 
     def _write(self, record: logging.LogRecord) -> None:
         super().emit(record)
-        with suppress(OSError, ValueError):  # a stream without a file, a file without room: the next line tries again
+        with suppress(OSError, ValueError):  # no file behind the stream, or a full disk: retried with the next line
             shorten(self.stream.fileno(), self._file)
 
 
 def shorten(descriptor: int, path: Path) -> None:
-    """Cut the oldest lines off the file at `path` when it is too long, if `descriptor` appends to it."""
+    """Cut the oldest lines off the file at `path` if it is too long and `descriptor` appends to it."""
     status = os.fstat(descriptor)
-    if status.st_size <= MOST_BYTES or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
+    if status.st_size <= MAX_BYTES or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
         return
     with path.open("r+b") as file:
         if os.path.samestat(status, os.fstat(file.fileno())):
@@ -99,6 +99,6 @@ def shorten(descriptor: int, path: Path) -> None:
 
 
 def set_up(file: Path) -> None:
-    """Send what the process logs to stderr, ours from INFO on and that of others from WARNING on."""
+    """Send log records to stderr, those of ganger from INFO on and others from WARNING on."""
     logging.basicConfig(handlers=[ServerLog(file)], level=logging.WARNING)
     logging.getLogger("ganger").setLevel(logging.INFO)

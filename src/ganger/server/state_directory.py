@@ -1,6 +1,6 @@
-"""A server's place in its state directory: the directory itself, the lock, the sockets, and what tells clients.
+"""The state directory of a server: the directory itself, the lock, the sockets, and the file for clients.
 
-Called by `serve`. One state directory has one server: the lock decides, and the kernel frees it when a server dies.
+A state directory has one server: the lock decides, and the kernel frees it when the server dies.
 """
 
 import fcntl
@@ -18,14 +18,14 @@ from typing import Final
 from ganger import __version__
 from ganger.settings import Home, HomeError, make_private, network_filesystem
 
-LOCK_WITHIN_S: Final = 2.0
-"""How long a server that ends may keep the lock before the next one calls itself a second."""
+LOCK_TIMEOUT_S: Final = 2.0
+"""How long a server that shuts down may keep the lock before the next one reports a second server."""
 BACKLOG: Final = 256
 MAX_PORT: Final = 65_535
 
 
 class ServerStartError(Exception):
-    """The server cannot start. `detail` says what and why, `next` what to type."""
+    """The server cannot start. `detail` says what happened and why, `next` what to type."""
 
     def __init__(self, detail: str, next: str = "ganger doctor") -> None:
         super().__init__(detail)
@@ -33,49 +33,52 @@ class ServerStartError(Exception):
         self.next = next
 
 
-def check_home(home: Home) -> None:
-    """Make the state directory. CannotServe when it is not this user's alone, or on a network file system."""
+def prepare_home(home: Home) -> None:
+    """Create the state directory. ServerStartError if it is not private or on a network file system."""
     try:
         make_private(home.path)
     except HomeError as error:
         raise ServerStartError(str(error), error.next) from None
     if kind := network_filesystem(home.path):
-        detail = f"{home.path} is on a network file system ({kind}), where an event log could be corrupted"
-        raise ServerStartError(detail, "set GANGER_HOME to a directory on a disk of this machine")
+        detail = f"{home.path} is on a network file system ({kind}), which could corrupt the event log"
+        raise ServerStartError(detail, "set GANGER_HOME to a directory on a local disk")
 
 
 @contextmanager
-def locked(home: Home, lock_fd: int | None) -> Iterator[int]:
-    """The lock as a file descriptor; `lock_fd` is one that this process kept over a restart. It stays locked when the
-    process runs itself anew, and the next server finds who holds it in the file."""
+def lock_state_directory(home: Home, lock_fd: int | None) -> Iterator[int]:
+    """Lock the state directory and yield the file descriptor.
+
+    lock_fd: the lock that this process kept across a restart. It stays locked when the process reexecutes itself; the
+    file has the pid of the holder.
+    """
     lock = lock_fd if lock_fd is not None else _open_private(home.server_lock)
     os.set_inheritable(lock, False)
-    deadline = time.monotonic() + LOCK_WITHIN_S
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise _second(home, lock) from None
+                raise _already_running(home, lock) from None
             time.sleep(0.02)
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     yield lock
 
 
-def holds(home: Home, lock: int) -> bool:
-    """Whether the lock of the state directory is still the one that this server has."""
+def holds_lock(home: Home, lock: int) -> bool:
+    """Tell if the lock file of the state directory is still the one that this server has locked."""
     try:
         return os.path.samestat(home.server_lock.stat(), os.fstat(lock))
     except FileNotFoundError:
         return False
-    except OSError:  # it cannot be looked at now: that is no reason to give it up
+    except OSError:  # unreadable for now: no reason to give up the lock
         return True
 
 
-def lost_files(home: Home) -> Path | None:
-    """A file of the server that somebody has deleted, if there is one."""
+def missing_file(home: Home) -> Path | None:
+    """Return a file of the server that was deleted, or None."""
     for path in (home.socket("server"), home.socket("launcher"), home.database):
         try:
             path.lstat()
@@ -86,8 +89,8 @@ def lost_files(home: Home) -> Path | None:
     return None
 
 
-def clear_way(path: Path) -> Path:
-    """See that a socket can be made at `path`: one that a dead server left is taken away, anything else is not."""
+def remove_stale_socket(path: Path) -> Path:
+    """Remove a socket that a dead server left at `path`; anything else raises ServerStartError."""
     try:
         make_private(path.parent)
         mode = path.lstat().st_mode
@@ -105,20 +108,22 @@ def clear_way(path: Path) -> Path:
             path.unlink(missing_ok=True)
             return path
         except (BlockingIOError, TimeoutError):
-            pass  # somebody listens, with more callers than it takes
+            pass  # in use, with a full backlog
         except OSError as error:
-            raise ServerStartError(f"something uses the socket {path}: {error.strerror or error}", _who(path)) from None
-    raise ServerStartError(f"the socket {path} is in use by another program", _who(path))
+            raise ServerStartError(
+                f"something uses the socket {path}: {error.strerror or error}", _show_owner(path)
+            ) from None
+    raise ServerStartError(f"the socket {path} is in use by another program", _show_owner(path))
 
 
-def make_database(home: Home) -> None:
-    """An empty file for the event log, for this user alone; SQLite gives its other files the same mode."""
+def create_database(home: Home) -> None:
+    """Create an empty, private file for the event log; SQLite gives its other files the same mode."""
     os.close(_open_private(home.database))
 
 
 @contextmanager
-def listening(path: Path) -> Iterator[socket.socket]:
-    """A socket at `path` for this user alone; it is gone afterwards."""
+def unix_listener(path: Path) -> Iterator[socket.socket]:
+    """Listen at a private socket `path`, which is removed afterwards."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         path.chmod(0o600)
@@ -130,24 +135,26 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def listening_at(address: str, *, has_token: bool) -> Iterator[socket.socket]:
-    """A TCP socket at `HOST:PORT`. CannotServe when it cannot be, or would be open to other machines and there is no
-    token that anybody could show."""
+def tcp_listener(address: str, *, has_token: bool) -> Iterator[socket.socket]:
+    """Listen on TCP at `HOST:PORT`.
+
+    ServerStartError if that fails, or if it would be open to other machines without any token to authenticate them.
+    """
     host, _, port = address.rpartition(":")
     try:
         number = range(MAX_PORT + 1)[int(port) if port.isdecimal() else MAX_PORT + 1]
-        family, kind, _, _, where = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)[0]
-        is_loopback = ipaddress.ip_address(where[0]).is_loopback
+        family, kind, _, _, socket_address = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)[0]
+        is_loopback = ipaddress.ip_address(socket_address[0]).is_loopback
     except (OSError, ValueError, IndexError):
         remedy = "ganger server start --listen 127.0.0.1:7878"
-        raise ServerStartError(f"{address} is no address to listen at: write HOST:PORT", remedy) from None
+        raise ServerStartError(f"{address} is not a valid address: write HOST:PORT", remedy) from None
     if not is_loopback and not has_token:
-        why = f"{address} is open to other machines, and there is no token by which to tell who comes"
-        raise ServerStartError(why, "ganger token create NAME, then ganger server stop, and start it again")
+        detail = f"{address} is open to other machines, and there is no token to authenticate them"
+        raise ServerStartError(detail, "ganger token create NAME, then ganger server stop, and start it again")
     with socket.socket(family, kind) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(where)
+            listener.bind(socket_address)
         except OSError as error:
             raise ServerStartError(f"cannot listen at {address}: {error.strerror}", "choose another port") from None
         listener.listen(BACKLOG)
@@ -155,8 +162,8 @@ def listening_at(address: str, *, has_token: bool) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def announced(home: Home, path: Path, url: str | None) -> Iterator[None]:
-    """server.json, for clients; gone afterwards. `url`: where it listens beside the socket, if it does."""
+def publish_address(home: Home, path: Path, url: str | None) -> Iterator[None]:
+    """Write server.json for clients, and remove it afterwards. url: the TCP address, if there is one."""
     record = {
         "pid": os.getpid(),
         "start_ticks": _start_ticks(),
@@ -183,19 +190,19 @@ def _open_private(path: Path) -> int:
         raise ServerStartError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _second(home: Home, lock: int) -> ServerStartError:
-    """Somebody else holds the lock."""
+def _already_running(home: Home, lock: int) -> ServerStartError:
+    """Return the error that another server holds the lock."""
     with suppress(OSError):
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
         if pid.isdecimal():
-            return ServerStartError(f"another server runs for {home.path}: pid {pid}", "ganger server status")
-    return ServerStartError(f"another server runs for {home.path}", "ganger server status")
+            return ServerStartError(f"another server is running for {home.path}: pid {pid}", "ganger server status")
+    return ServerStartError(f"another server is running for {home.path}", "ganger server status")
 
 
-def _who(path: Path) -> str:
-    return f"see who: ss -xlp | grep {path}"
+def _show_owner(path: Path) -> str:
+    return f"find the program: ss -xlp | grep {path}"
 
 
 def _start_ticks() -> int:
-    """Field 22 of /proc/self/stat (proc_pid_stat(5)): tells this process from a later one with its pid."""
+    """Return field 22 of /proc/self/stat (proc_pid_stat(5)), which tells this process from a later one with its pid."""
     return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

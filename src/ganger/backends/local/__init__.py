@@ -1,1 +1,1 @@
-"""The embedded engine's world: real processes on this machine, on one node or on several virtual ones."""
+"""The backend of one machine: real processes on this machine, as one node or several virtual ones."""

@@ -1,7 +1,6 @@
-"""The launchers of this machine: which one serves a task, whether it lives, and how to talk to it.
+"""The launchers of this machine: which one serves a task, whether it is alive, and its connection.
 
-The supervisor's eyes. A launcher is never asked whether it lives: a pidfd tells when it has died, whoever its parent.
-Everything here runs on the event loop.
+A launcher is never polled: a pidfd reports its end, whoever its parent is. Everything runs on the event loop.
 """
 
 import asyncio
@@ -17,8 +16,13 @@ from ganger.launcher_server.launcher_process import Process
 
 @dataclass(slots=True)
 class Task:
-    """One gang on one node. process: its launcher, as far as known alive; connection: how to talk to it; spawned_for:
-    the generation that it was started with, by this server; ending: how the last one ended."""
+    """One gang on one node.
+
+    process: its launcher, as far as known alive.
+    connection: the launcher's connection.
+    spawned_for: the generation with which this server started it.
+    ending: how the last launcher ended, as the end of a sentence.
+    """
 
     gang: str
     node: str
@@ -30,66 +34,69 @@ class Task:
 
 
 class Launchers:
-    """Every task that has, or had, a launcher. `on_gone` hears of one whose launcher ended, after all it had sent."""
+    """Every task that has or had a launcher.
 
-    def __init__(self, layout: JobFiles, loop: asyncio.AbstractEventLoop, on_gone: Callable[[Task], None]) -> None:
-        self._layout = layout
+    on_gone: called when a launcher has ended and all its messages are handled.
+    """
+
+    def __init__(self, files: JobFiles, loop: asyncio.AbstractEventLoop, on_gone: Callable[[Task], None]) -> None:
+        self._files = files
         self._loop = loop
         self._on_gone = on_gone
         self._tasks: dict[tuple[str, str], Task] = {}
         self._watched: dict[int, tuple[Task, Process]] = {}
 
     def task(self, gang: str, node: str) -> Task:
-        """The task of a gang on a node, known so far or not. BadName when it cannot be one."""
+        """Return the task of a gang on a node, which is created if unknown. InvalidNameError for a bad name."""
         if (gang, node) not in self._tasks:
-            self._tasks[gang, node] = Task(gang, node, self._layout.task(gang, node))
+            self._tasks[gang, node] = Task(gang, node, self._files.task(gang, node))
         return self._tasks[gang, node]
 
     def all(self) -> list[Task]:
-        """Every task that is known."""
+        """Return every known task."""
         return list(self._tasks.values())
 
     def forget(self, task: Task) -> None:
-        """Nobody will ask for this task again."""
+        """Drop a task that is no longer needed."""
         self._tasks.pop((task.gang, task.node), None)
 
     def find(self) -> None:
-        """Watch over every launcher of this server that runs, after a restart."""
+        """Watch every running launcher of this server, after a restart."""
         for directory, process in machine_processes.launchers():
-            if key := self._layout.task_of(directory):
+            if key := self._files.task_of(directory):
                 self._adopt(self.task(*key), process)
 
     def find_another(self, task: Task) -> bool:
-        """Whether another launcher has the task, and this one was a second. If so it is watched over."""
+        """Watch another launcher of the task if there is one, since the ended one may have been a second."""
         return any(
             self._adopt(task, process) for path, process in machine_processes.launchers() if path == task.directory.path
         )
 
     def spawn(self, task: Task, generation: int) -> None:
-        """Start the task's launcher, with a generation to run. OSError when it cannot be started."""
-        layout, directory = self._layout, task.directory
-        arguments = [str(layout.launcher), str(directory.path), str(layout.socket), str(generation)]
-        process, pidfd = machine_processes.spawn(arguments, directory.launcher_log, layout.open_files)
+        """Start the task's launcher with a generation to run. OSError if it cannot be started."""
+        files, directory = self._files, task.directory
+        arguments = [str(files.launcher), str(directory.path), str(files.socket), str(generation)]
+        process, pidfd = machine_processes.spawn(arguments, directory.launcher_log, files.open_files)
         task.spawned_for = generation
         self._watch(task, process, pidfd)
 
     def kill(self, task: Task) -> None:
-        """End the task's launcher at once. Its ranks die with it."""
+        """Kill the task's launcher. Its ranks die with it."""
         if task.process is not None:
             machine_processes.kill(task.process)
 
     def connected(self, connection: Connection, hello: Hello) -> Task | None:
-        """The task of the launcher that has just shown its token; None when that launcher is gone already."""
+        """Return the task of a launcher that has authenticated; None if it has already exited."""
         task = self.task(hello.gang, hello.node)
         if not self._adopt(task, hello.process):
             return None
-        former, task.connection = task.connection, connection
-        if former is not None:
-            former.close()
+        previous, task.connection = task.connection, connection
+        if previous is not None:
+            previous.close()
         return task
 
     def disconnected(self, connection: Connection) -> None:
-        """A launcher's connection is gone."""
+        """Handle the loss of a launcher's connection."""
         hello = connection.hello
         task = self._tasks.get((hello.gang, hello.node)) if hello else None
         if task is not None and task.connection is connection:
@@ -98,18 +105,18 @@ class Launchers:
                 self._on_gone(task)
 
     def close(self) -> None:
-        """Let go of what watches them; the launchers run on."""
+        """Stop watching; the launchers keep running."""
         for pidfd in self._watched:
             self._loop.remove_reader(pidfd)
             os.close(pidfd)
         self._watched.clear()
 
     def _adopt(self, task: Task, process: Process) -> bool:
-        """Watch over a launcher that is there already; False when it is not, any more."""
+        """Watch a launcher that is running already; return False if it has exited."""
         if task.process == process:
             return True
-        if task.process is not None and task.process == _recorded(task.directory):
-            return False  # a second launcher, which will find the lock taken
+        if task.process is not None and task.process == _recorded_process(task.directory):
+            return False  # a second launcher, which will fail to get the lock
         pidfd = machine_processes.watch(process)
         if pidfd is None:
             return False
@@ -124,16 +131,16 @@ class Launchers:
     def _ended(self, pidfd: int) -> None:
         task, process = self._watched.pop(pidfd)
         self._loop.remove_reader(pidfd)
-        how = machine_processes.ending(pidfd)
+        ending = machine_processes.ending(pidfd)
         os.close(pidfd)
         if task.process == process:
-            task.process, task.ending = None, how or "ended"
+            task.process, task.ending = None, ending or "ended"
             if task.connection is None:
-                self._on_gone(task)  # else when the last it sent has been heard
+                self._on_gone(task)  # otherwise once its connection has been read to the end
 
 
-def _recorded(directory: TaskDirectory) -> Process | None:
-    """The launcher by its own record."""
+def _recorded_process(directory: TaskDirectory) -> Process | None:
+    """Return the launcher in the task's own record."""
     match read_json(directory.path / "launcher.json"):
         case {"pid": int(pid), "start_ticks": int(ticks)}:
             return Process(pid, ticks)

@@ -1,7 +1,6 @@
-"""The embedded engine's backend: takes the core's decisions on its thread and hands them to the supervisor's.
+"""The backend of one machine: forwards decisions to the gang runtime's event loop, and reads files of jobs.
 
-Built by `wiring`. Decisions hop to the event loop, where the supervisor lives; files of a job are read right on the
-thread that asks, since they are append-only and shared with nobody.
+The core calls it on its own thread. Files are read on the calling thread, since they are only appended to.
 """
 
 import asyncio
@@ -26,48 +25,49 @@ from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
 from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, Report, UsageSample
 
-REMOVE_WITHIN_S: Final = 10.0
+REMOVE_TIMEOUT_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """Real processes on this machine: `ports.Backend`, which documents what is said here without a word.
+    """Real processes on this machine: the implementation of `ports.Backend`, which documents the methods.
 
-    cluster: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
+    cluster: the machine, or its virtual nodes.
+    loop: a running event loop, on any thread.
     """
 
     def __init__(
-        self, layout: JobFiles, cluster: Cluster, compose: LaunchPlanner, loop: asyncio.AbstractEventLoop
+        self, files: JobFiles, cluster: Cluster, compose: LaunchPlanner, loop: asyncio.AbstractEventLoop
     ) -> None:
-        # One spelling of every path: the task directory is the mark by which ranks are found.
-        self._layout = replace(layout, home=layout.home.resolve())
+        # Resolved, so that a path has one spelling: ranks are found by their task directory.
+        self._files = replace(files, home=files.home.resolve())
         self._loop = loop
-        self._supervisor = GangRuntime(self._layout, cluster, compose, loop)
-        self._gauge = UsageSampler(self._layout, {node.name: node for node in cluster.nodes})
+        self._runtime = GangRuntime(self._files, cluster, compose, loop)
+        self._usage = UsageSampler(self._files, {node.name: node for node in cluster.nodes})
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
-        """OSError when the launchers' socket cannot be made."""
-        self._layout.jobs.mkdir(mode=0o700, exist_ok=True)
-        self._hop(self._supervisor.open, report, live, listen(self._layout.socket))
+        """Open the gang runtime. OSError if the launchers' socket cannot be created."""
+        self._files.jobs.mkdir(mode=0o700, exist_ok=True)
+        self._call(self._runtime.open, report, live, listen(self._files.socket))
 
     def start(self, start: Start, job: Job) -> None:
-        self._hop(self._supervisor.start, start, job)
+        self._call(self._runtime.start, start, job)
 
     def stop(self, stop: Stop, job: Job) -> None:
-        self._hop(self._supervisor.stop, stop)
+        self._call(self._runtime.stop, stop)
 
     def forget(self, gang: str) -> None:
-        self._hop(self._supervisor.forget, gang)
+        self._call(self._runtime.forget, gang)
 
     def delete(self, gang: str) -> None:
-        self._hop(self._loop.run_in_executor, None, self._remove, gang)
+        self._call(self._loop.run_in_executor, None, self._remove, gang)
 
     def log_bytes(self, gang: str) -> int:
-        return sum(map(_bytes, self._layout.logs(gang)))
+        return sum(map(_size, self._files.logs(gang)))
 
     def drop_logs(self, gang: str, instead: str) -> None:
-        for path in self._layout.logs(gang):
+        for path in self._files.logs(gang):
             if path.suffix != LOG:
                 path.unlink(missing_ok=True)
                 continue
@@ -77,61 +77,61 @@ class LocalBackend:
             draft.replace(path)
 
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
-        return log_reader.lines(self._layout, query)
+        return log_reader.lines(self._files, query)
 
     def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
-        return log_reader.follow(self._layout, query, ended)
+        return log_reader.follow(self._files, query, ended)
 
     def metrics(self, job: str) -> Iterator[dict[str, Any]]:
-        return log_reader.metrics(self._layout, job)
+        return log_reader.metrics(self._files, job)
 
     def progress(self, job: str) -> dict[str, Any] | None:
-        return log_reader.progress(self._layout, job)
+        return log_reader.progress(self._files, job)
 
     def stacks(self, job: str, generation: int) -> Stacks | None:
-        return stack_files.stacks(self._layout, job, generation)
+        return stack_files.stacks(self._files, job, generation)
 
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
-        task = self._layout.task(gang, node)
-        return (sys.executable, "-I", "-S", str(self._layout.launcher), "exec", str(task.path))
+        task = self._files.task(gang, node)
+        return (sys.executable, "-I", "-S", str(self._files.launcher), "exec", str(task.path))
 
     def measure_usage(self) -> UsageSample:
-        return self._gauge.measure_usage()
+        return self._usage.measure_usage()
 
     def lose_node(self, name: str) -> None:
-        self._hop(self._supervisor.lose, name)
+        self._call(self._runtime.lose, name)
 
     def backend_metrics(self) -> tuple[Metric, ...]:
         return ()
 
     def remove_node(self, name: str) -> None:
-        self._hop(self._supervisor.lose, name)
+        self._call(self._runtime.lose, name)
 
     def return_node(self, name: str) -> None:
-        self._hop(self._supervisor.restore, name)
+        self._call(self._runtime.restore, name)
 
     def close(self) -> None:
-        self._hop(self._supervisor.close)
+        self._call(self._runtime.close)
 
     def _remove(self, gang: str) -> None:
-        """Its launchers may still be writing their last words: what is not gone at once is tried again."""
-        deadline = time.monotonic() + REMOVE_WITHIN_S
+        """Delete a job's files; retry while its launchers may still be writing."""
+        deadline = time.monotonic() + REMOVE_TIMEOUT_S
         while True:
             try:
-                return self._layout.remove(gang)
+                return self._files.remove(gang)
             except OSError as error:
                 if time.monotonic() > deadline:
-                    return _log.warning("the files of %s are still there: %s", gang, error)
+                    return _log.warning("cannot delete the files of %s: %s", gang, error)
             time.sleep(0.1)
 
-    def _hop(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Run something on the event loop; a loop that has ended has nothing to do any more."""
+    def _call(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Run a callback on the event loop; a closed loop has nothing to do any more."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
 
-def _bytes(log: Path) -> int:
-    """The oldest part of a long log may go at any moment."""
+def _size(log: Path) -> int:
+    """Return the size of a log; the oldest part of a long log may disappear at any moment."""
     try:
         return log.stat().st_size
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What launchers left on this machine's disk, as `launcher_server` asks for it. Made by the supervisor."""
+"""What launchers left on this machine's disk, in the form that `launcher_server` needs."""
 
 import re
 from collections import deque
@@ -19,27 +19,27 @@ _SETUP: Final = -1
 
 
 class LocalRecords:
-    """`launcher_server.rank_records.Records`, which documents what is said here without a word."""
+    """The implementation of `launcher_server.rank_records.Records`, which documents the methods."""
 
-    def __init__(self, layout: JobFiles) -> None:
-        self._layout = layout
+    def __init__(self, files: JobFiles) -> None:
+        self._files = files
 
     def task(self, gang: str, node: str) -> TaskDirectory:
-        return self._layout.task(gang, node)
+        return self._files.task(gang, node)
 
     def logs(self, gang: str, generation: int) -> Iterator[RankLog]:
-        for task in self._layout.tasks(gang):
+        for task in self._files.tasks(gang):
             for path in task.generation(generation).glob("*.log"):
                 match = re.fullmatch(r"rank-(\d+)\.log", path.name)
                 rank = int(match[1]) if match else None
                 yield RankLog(task.node, rank, partial(_newest, path, generation, _SETUP if rank is None else rank))
 
     def last_lines(self, gang: str, node: str, generation: int, rank: int) -> tuple[str, ...]:
-        log = self._layout.task(gang, node).generation(generation) / f"rank-{rank}.log"
+        log = self._files.task(gang, node).generation(generation) / f"rank-{rank}.log"
         return tuple(deque(_newest(log, generation, rank, TAIL_BYTES), TAIL_LINES))
 
     def places(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
-        return stack_files.places(self._layout, gang, generation)
+        return stack_files.places(self._files, gang, generation)
 
 
 def _newest(path: Path, generation: int, rank: int, most_bytes: int) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Which files hold the lines that a query wants. Called by `logs`, again and again while it follows.
+"""The log files with the lines that a query selects; found again and again while it is followed.
 
-A long log lies in parts (`launcher.logs.log_file`): `NAME.log`, and `NAME.log.START`, which begins so many bytes after
-the beginning of the whole. Of the later ones the oldest go as new ones come.
+A long log is stored in parts (`launcher.logs.log_file`): `NAME.log`, and `NAME.log.START`, which begins START bytes
+after the beginning of the whole. The oldest of the later parts are deleted as new ones come.
 
-What a generation's plan says of its ranks (their roles, which is the last) is read once: it is there before the files.
+The roles and the highest rank of a generation come from its plan, which exists before the log files.
 """
 
 import re
@@ -23,7 +23,7 @@ _ROLE = "GANGER_ROLE"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file, and where in the log it begins."""
+    """A file, and its offset in the log."""
 
     start: int
     path: Path
@@ -31,8 +31,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A log to read, and which of its streams are wanted: `oe` or `e`. `parts`: the files it has been seen to have, in
-    order; once a later one has been seen, those before it do not grow."""
+    """A log to read.
+
+    streams: the selected streams, `oe` or `e`.
+    parts: the files seen so far, in order; once a later one exists, those before it do not grow.
+    """
 
     path: Path
     generation: int
@@ -42,17 +45,17 @@ class Source:
 
 
 class Sources:
-    """The files of one query, of generation `oldest` and, unless the query names one, of later ones."""
+    """The log files of a query, of generation `oldest` and, unless the query names one, of later ones."""
 
-    def __init__(self, layout: JobFiles, query: LogQuery, oldest: int) -> None:
-        self._layout, self._query, self._oldest = layout, query, oldest
+    def __init__(self, files: JobFiles, query: LogQuery, oldest: int) -> None:
+        self._files, self._query, self._oldest = files, query, oldest
         self._last_ranks: dict[int, int] = {}
         self._known: set[Path] = set()
         self._sources: dict[Path, Source] = {}
 
     def new(self) -> list[Source]:
-        """Those that were not there at the last look. Those that were are told of the parts that have come."""
-        return [source for task in self._layout.tasks(self._query.job) for source in self._of_task(task)]
+        """Return the logs that have appeared since the last call, and append new parts to the known ones."""
+        return [source for task in self._files.tasks(self._query.job) for source in self._of_task(task)]
 
     def _of_task(self, task: TaskDirectory) -> Iterator[Source]:
         if self._query.node not in (None, task.path.name):
@@ -65,12 +68,12 @@ class Sources:
                 roles = _roles(task, generation) if logs else {}
                 for path in logs:
                     match = _RANK_FILE.fullmatch(path.name)
-                    # What the set-up of a node printed belongs, for a reader, to the first rank there.
+                    # Output of a node's setup command is shown as that of the first rank there.
                     rank = int(match[1]) if match else min(roles, default=0)
-                    if wanted := self._streams(generation, rank, roles):
-                        self._sources[path] = Source(path, generation, rank, wanted, [Part(0, path)])
+                    if streams := self._streams(generation, rank, roles):
+                        self._sources[path] = Source(path, generation, rank, streams, [Part(0, path)])
                         yield self._sources[path]
-                for part in _later(paths):
+                for part in _later_parts(paths):
                     if source := self._sources.get(part.path.with_suffix("")):
                         source.parts.append(part)
 
@@ -79,39 +82,39 @@ class Sources:
         if query.role not in (None, roles.get(rank, WORKER)):
             return ""
         if query.ranks is not None:
-            named = rank in query.ranks or (-1 in query.ranks and rank == self._last_rank(generation))
-            return "oe" if named else ""
-        chosen = query.everything or query.role is not None or query.node is not None
-        return "oe" if chosen or rank == 0 else "e"
+            is_named = rank in query.ranks or (-1 in query.ranks and rank == self._last_rank(generation))
+            return "oe" if is_named else ""
+        is_selected = query.everything or query.role is not None or query.node is not None
+        return "oe" if is_selected or rank == 0 else "e"
 
     def _last_rank(self, generation: int) -> int:
-        """The highest rank that the plans of a generation have."""
+        """Return the highest rank in the plans of a generation."""
         if generation not in self._last_ranks:
-            planned = (task.planned_ranks(generation) for task in self._layout.tasks(self._query.job))
+            planned = (task.planned_ranks(generation) for task in self._files.tasks(self._query.job))
             self._last_ranks[generation] = max((rank for ranks in planned for rank in ranks), default=0)
         return self._last_ranks[generation]
 
 
 def parts_of(path: Path) -> list[Part]:
-    """The files that a log consists of now, in order."""
-    return [Part(0, path), *_later(path.parent.glob(f"{path.name}.*"))]
+    """Return the current files of a log, in order."""
+    return [Part(0, path), *_later_parts(path.parent.glob(f"{path.name}.*"))]
 
 
-def _later(paths: Iterable[Path]) -> list[Part]:
-    """Those of the files that are no first part, in order."""
-    found = [Part(int(path.suffix[1:]), path) for path in paths if path.suffix[1:].isdecimal()]
-    return sorted(found, key=lambda part: part.start)
+def _later_parts(paths: Iterable[Path]) -> list[Part]:
+    """Return the files that are later parts, in order."""
+    parts = [Part(int(path.suffix[1:]), path) for path in paths if path.suffix[1:].isdecimal()]
+    return sorted(parts, key=lambda part: part.start)
 
 
-def newest_generation(layout: JobFiles, job: str) -> int:
-    """The newest generation of a job that was begun; 1 before that."""
-    return max((generation for task in layout.tasks(job) for generation in task.generations()), default=1)
+def newest_generation(files: JobFiles, job: str) -> int:
+    """Return the newest generation of a job that has begun, 1 if none has."""
+    return max((generation for task in files.tasks(job) for generation in task.generations()), default=1)
 
 
 def _roles(task: TaskDirectory, generation: int) -> dict[int, str]:
-    """The role of each rank that a plan has."""
+    """Return the role of each rank in a plan."""
     plan = task.plan(generation)
     if plan is None:
         return {}
-    shared = plan["environment"].get(_ROLE, WORKER)
-    return {each["rank"]: each["environment"].get(_ROLE, shared) for each in plan["ranks"]}
+    default = plan["environment"].get(_ROLE, WORKER)
+    return {rank["rank"]: rank["environment"].get(_ROLE, default) for rank in plan["ranks"]}

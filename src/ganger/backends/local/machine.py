@@ -1,7 +1,6 @@
-"""What this machine has to offer: CPUs, memory, and those of its GPUs that nobody else uses.
+"""The capacity of this machine: CPUs, memory, and the GPUs that no other program uses.
 
-Called by `wiring` when a server starts, which hands the machine to `topology`. GPUs are asked of the driver through
-NVML; a machine without one simply has none.
+GPUs are read from the driver through NVML; a machine without a driver has none.
 """
 
 import os
@@ -17,14 +16,18 @@ from ganger.backends.local import machine_processes
 from ganger.model.cluster import gpu_type
 
 _DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""What is there when a driver is, of Linux itself and of Linux under Windows."""
+"""Device files of a driver, on Linux and on Linux under Windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """This machine. gpus: the driver's numbers of the GPUs on offer, all of type `gpu_type`; gpu_memory_bytes: what
-    each of them has at the least; unavailable: the others, with the reason as the end of a sentence; cpu_milli: what
-    this process may run on."""
+    """This machine.
+
+    cpu_milli: the CPUs on which this process may run.
+    gpus: driver indices of the available GPUs, all of type `gpu_type`.
+    gpu_memory_bytes: the minimum memory of these GPUs.
+    unavailable: the other GPUs, with the reason as the end of a sentence.
+    """
 
     cpu_milli: int
     memory_bytes: int
@@ -36,8 +39,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU as the driver shows it. memory_bytes: 0 where it does not tell; pids: processes that compute on it; error:
-    why the driver cannot tell more."""
+    """A GPU as reported by the driver.
+
+    memory_bytes: 0 if unknown.
+    pids: processes that compute on it.
+    error: why the driver cannot report more.
+    """
 
     index: int
     name: str = ""
@@ -47,15 +54,17 @@ class Gpu:
     error: str = ""
 
 
-MEMORY_NOTE: Final = "memory is accounted, not enforced: a rank that takes more than it asked for is not stopped"
-"""Said by `ganger doctor` and once in the server's log, until memory limits are enforced by cgroup."""
+MEMORY_NOTE: Final = "memory limits are not enforced: a rank that uses more than it requested is not stopped"
+"""Shown by `ganger doctor` and once in the server's log, until memory limits are enforced by cgroup."""
 
 
 def machine(jobs: Path) -> Machine:
-    """This machine as it is now. jobs: the directory of this server's jobs, whose ranks are no strangers on a GPU."""
+    """Return this machine as it is now. jobs: directory of this server's jobs, whose ranks may use GPUs."""
     gpus = read_gpus()
-    ours = [pid for place, pid in machine_processes.marked() if place.is_relative_to(jobs)] if gpus else []
-    offered, gpu_type, unavailable = offer(gpus, tuple(ours))
+    own_pids = (
+        [pid for directory, pid in machine_processes.rank_processes() if directory.is_relative_to(jobs)] if gpus else []
+    )
+    offered, gpu_type, unavailable = available_gpus(gpus, tuple(own_pids))
     return Machine(
         cpu_milli=1000 * len(os.sched_getaffinity(0)),
         memory_bytes=psutil.virtual_memory().total,
@@ -66,20 +75,22 @@ def machine(jobs: Path) -> Machine:
     )
 
 
-def offer(gpus: tuple[Gpu, ...], ours: tuple[int, ...]) -> tuple[tuple[int, ...], str, dict[int, str]]:
-    """Which GPUs are on offer, their type, and why the others are not. A node has one type: the most frequent one, the
-    one of the lowest index among equals. ours: processes of this server's own jobs."""
+def available_gpus(gpus: tuple[Gpu, ...], own_pids: tuple[int, ...]) -> tuple[tuple[int, ...], str, dict[int, str]]:
+    """Return the available GPUs, their type, and why the others are unavailable.
+
+    A node has one GPU type: the most frequent one, among equals that of the lowest index.
+    """
     types = Counter(gpu_type(gpu.name) for gpu in gpus if not gpu.error)
-    chosen = max(types, key=lambda name: types[name], default="")
-    unavailable = {gpu.index: why for gpu in gpus if (why := _unavailable(gpu, chosen, ours))}
-    return tuple(gpu.index for gpu in gpus if gpu.index not in unavailable), chosen, unavailable
+    node_type = max(types, key=lambda name: types[name], default="")
+    unavailable = {gpu.index: reason for gpu in gpus if (reason := _unavailable_reason(gpu, node_type, own_pids))}
+    return tuple(gpu.index for gpu in gpus if gpu.index not in unavailable), node_type, unavailable
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """Every GPU of the machine, as the driver numbers them; none without a driver."""
+    """Return every GPU of the machine in the driver's order; none without a driver."""
     if not any(path.exists() for path in _DRIVERS):
         return ()
-    import pynvml  # slow to load, and of no use elsewhere
+    import pynvml  # slow to load, and useless without a driver
 
     try:
         pynvml.nvmlInit()
@@ -98,11 +109,11 @@ def _gpu(index: int) -> Gpu:
 
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        found: Any = pynvml.nvmlDeviceGetName(handle)
-    except pynvml.NVMLError as error:  # one that has fallen off the bus must not hide the others
+        raw_name: Any = pynvml.nvmlDeviceGetName(handle)
+    except pynvml.NVMLError as error:  # a GPU that fell off the bus must not hide the others
         return Gpu(index=index, error=str(error))
     mig = False
-    with suppress(pynvml.NVMLError):  # most types do not know the question
+    with suppress(pynvml.NVMLError):  # not supported by most types
         mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     memory_bytes = 0
     with suppress(pynvml.NVMLError):
@@ -110,23 +121,26 @@ def _gpu(index: int) -> Gpu:
     pids: tuple[int, ...] = ()
     with suppress(pynvml.NVMLError):
         pids = tuple(process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    name = found if isinstance(found, str) else found.decode()
+    name = raw_name if isinstance(raw_name, str) else raw_name.decode()
     return Gpu(index=index, name=name, memory_bytes=memory_bytes, mig=mig, pids=pids)
 
 
-def _unavailable(gpu: Gpu, chosen: str, ours: tuple[int, ...]) -> str:
+def _unavailable_reason(gpu: Gpu, node_type: str, own_pids: tuple[int, ...]) -> str:
     if gpu.error:
-        return f"does not answer: {gpu.error}"
-    if gpu_type(gpu.name) != chosen:
-        return f"is a {gpu.name}, and this node offers its {chosen}s"
+        return f"does not respond: {gpu.error}"
+    if gpu_type(gpu.name) != node_type:
+        return f"is a {gpu.name}, and this node uses its {node_type}s"
     if gpu.mig:
-        return "is split by MIG, which ganger does not use yet"
-    if strangers := [pid for pid in gpu.pids if _is_stranger(pid, ours)]:
-        return f"is used by process {strangers[0]}, which is not ganger's"
+        return "is partitioned by MIG, which ganger does not support yet"
+    if foreign := [pid for pid in gpu.pids if _is_foreign(pid, own_pids)]:
+        return f"is used by process {foreign[0]}, which is not ganger's"
     return ""
 
 
-def _is_stranger(pid: int, ours: tuple[int, ...]) -> bool:
-    """Whether somebody else computes there. Inside a container the driver gives the host's numbers, which tell nothing
-    here: while jobs of ours run, such a process may well be theirs."""
-    return pid not in ours and not (ours and not Path(f"/proc/{pid}").exists())
+def _is_foreign(pid: int, own_pids: tuple[int, ...]) -> bool:
+    """Detect a process of another program.
+
+    In a container the driver reports pids of the host, which cannot be compared: while jobs of this server run, such a
+    process may well be theirs.
+    """
+    return pid not in own_pids and not (own_pids and not Path(f"/proc/{pid}").exists())

@@ -1,7 +1,7 @@
-"""Processes of this machine: starting launchers, telling one process from the next with its number, finding strays.
+"""Processes of this machine: starting launchers, identifying processes, finding leftovers.
 
-Called by the supervisor. A process is known by its number and its start time, because numbers come again (proc(5));
-it is signalled through a pidfd, so that a signal never hits a successor (pidfd_open(2)).
+A process is identified by its pid and its start time, because pids are reused (proc(5)); it is signalled through a
+pidfd, so that a signal never hits a successor (pidfd_open(2)).
 """
 
 import os
@@ -16,20 +16,22 @@ from typing import Final
 from ganger.launcher_server.launcher_process import Process, describe_signal
 
 MARK: Final = b"GANGER_TASK_DIR="
-"""The variable every process of a rank carries: the directory of its generation on its node."""
+"""The variable of every process of a rank: the directory of its generation on its node."""
 
 OPEN_FILES: Final = "GANGER_OPEN_FILES"
-"""The variable that tells a launcher its soft limit of descriptors: the server has raised its own, and a program of the
-user's that calls select(2) must not get the higher one."""
+"""The variable with the launcher's soft limit of descriptors: the server has raised its own, which a user's program
+
+that calls select(2) must not inherit.
+"""
 
 _PASSED_ON: Final = ("PATH", "HOME", "LD_LIBRARY_PATH")
 _TO_DEFAULT: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ)
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has this number now; None when there is none, or only what is left of one."""
+    """Return the process that has this pid now; None if there is none, or only a zombie."""
     try:
-        # The name, in brackets, may hold anything; what follows the last bracket is field 3, the state.
+        # The name, in brackets, may contain anything; field 3, the state, follows the last bracket.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -37,7 +39,7 @@ def identify(pid: int) -> Process | None:
 
 
 def watch(process: Process) -> int | None:
-    """A pidfd that turns readable when the process ends; None when it has ended. The caller closes it."""
+    """Return a pidfd that turns readable when the process ends, to be closed by the caller; None if it has ended."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:
@@ -49,7 +51,7 @@ def watch(process: Process) -> int | None:
 
 
 def kill(process: Process) -> None:
-    """End a process at once, and no other."""
+    """Kill this process and no other."""
     pidfd = watch(process)
     if pidfd is not None:
         with suppress(ProcessLookupError):
@@ -58,7 +60,7 @@ def kill(process: Process) -> None:
 
 
 def ending(pidfd: int) -> str:
-    """How a child of ours that ended did so, as the end of a sentence; collects it. Empty for another's child."""
+    """Reap a child and return how it ended, as the end of a sentence; empty if it is not a child."""
     try:
         status = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
@@ -71,10 +73,10 @@ def ending(pidfd: int) -> str:
 
 
 def spawn(arguments: list[str], log: Path, open_files: int) -> tuple[Process, int]:
-    """Start a program under this interpreter in a session of its own, so that it outlives us; its errors go to `log`.
+    """Start a program under this interpreter in a session of its own, so that it outlives the server.
 
-    Gives the process and a pidfd, as `watch` would. It gets only what an interpreter needs to start, and the soft limit
-    of descriptors to set for itself (0: none). OSError when it cannot be started.
+    Returns the process and a pidfd, as `watch` does. stderr goes to `log`. It gets only the environment that an
+    interpreter needs, and the soft limit of descriptors to set for itself (0: none). OSError if it cannot be started.
     """
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if open_files:
@@ -93,13 +95,13 @@ def spawn(arguments: list[str], log: Path, open_files: int) -> tuple[Process, in
         setsigmask=(),
         setsigdef=_TO_DEFAULT,
     )
-    # Our child, not yet collected: the number cannot have gone to another, but it may have ended already.
+    # A child that is not reaped yet: its pid cannot be reused, but it may have ended already.
     return identify(pid) or Process(pid, 0), os.pidfd_open(pid)
 
 
 def launchers() -> Iterator[tuple[Path, Process]]:
-    """Every launcher of this user: its task directory and its process. Costs one look at every process."""
-    for pid in _own():
+    """Yield (task directory, process) of every launcher of this user, by one scan of all processes."""
+    for pid in _own_pids():
         arguments = _read(pid, "cmdline").split(b"\0")
         for program, task in pairwise(arguments):
             if program.endswith(b".pyz") and task.startswith(b"/"):
@@ -109,14 +111,14 @@ def launchers() -> Iterator[tuple[Path, Process]]:
                 break
 
 
-def marked() -> Iterator[tuple[Path, int]]:
-    """Every process of this user that belongs to a rank: the directory of its generation and its number."""
-    return ((place, pid) for place, pid, _ in members())
+def rank_processes() -> Iterator[tuple[Path, int]]:
+    """Yield (generation directory, pid) of every rank process of this user."""
+    return ((directory, pid) for directory, pid, _ in rank_environments())
 
 
-def members() -> Iterator[tuple[Path, int, list[bytes]]]:
-    """The same, each with the variables that it began with."""
-    for pid in _own():
+def rank_environments() -> Iterator[tuple[Path, int, list[bytes]]]:
+    """Yield (generation directory, pid, initial environment) of every rank process of this user."""
+    for pid in _own_pids():
         environment = _read(pid, "environ").split(b"\0")
         for variable in environment:
             if variable.startswith(MARK):
@@ -124,22 +126,22 @@ def members() -> Iterator[tuple[Path, int, list[bytes]]]:
                 break
 
 
-def kill_marked(directory: Path) -> int:
-    """Kill whatever belongs to the generation whose directory this is; how many there were."""
-    found = [pid for place, pid in marked() if place == directory]
-    for pid in found:
+def kill_rank_processes(directory: Path) -> int:
+    """Kill the processes of the generation with this directory, and return their number."""
+    pids = [pid for marked_directory, pid in rank_processes() if marked_directory == directory]
+    for pid in pids:
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
             try:
-                # Looked at again now that the number cannot change hands.
+                # Checked again, now that the pid cannot be reused.
                 if MARK + os.fsencode(directory) in _read(pid, "environ").split(b"\0"):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             finally:
                 os.close(pidfd)
-    return len(found)
+    return len(pids)
 
 
-def _own() -> Iterator[int]:
+def _own_pids() -> Iterator[int]:
     uid = os.getuid()
     with os.scandir("/proc") as entries:
         for entry in entries:
@@ -150,7 +152,7 @@ def _own() -> Iterator[int]:
 
 
 def _read(pid: int, name: str) -> bytes:
-    """A file of a process; empty when the process is gone, or is not ours after all."""
+    """Return a /proc file of a process; empty if it is gone or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:

@@ -1,5 +1,6 @@
-"""The stacks that launchers wrote of a generation's ranks, `rank-R.stacks`, read and put together. Called by `backend`
-for whoever wants to see them, and by `hang`, which looks for the rank that is elsewhere than the others.
+"""Stacks of a generation's ranks, written by launchers as `rank-R.stacks`, read and grouped.
+
+Used to show them to users, and to find the rank that is at another place than the others.
 """
 
 import re
@@ -27,8 +28,11 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """One thread of a rank: its frames as text, the innermost first; none where no Python was found; whether its
-    process is in a state in which it does nothing at all."""
+    """One thread of a rank.
+
+    is_still: its process is in a state in which it does not run at all.
+    frames: as text, innermost first; empty if no Python was found.
+    """
 
     rank: int
     node: str
@@ -39,57 +43,58 @@ class Frames:
     at_ms: int
 
 
-def stacks(layout: JobFiles, job: str, generation: int) -> Stacks | None:
-    """Threads that are at the same place once, with the ranks that have them, those that stand still by themselves;
-    None when none were taken."""
-    found = list(_of_generation(layout, job, generation))
-    if not found:
+def stacks(files: JobFiles, job: str, generation: int) -> Stacks | None:
+    """Return the threads grouped by stack, stopped processes apart; None if no stacks were taken."""
+    threads = list(_of_generation(files, job, generation))
+    if not threads:
         return None
     groups: dict[tuple[str, tuple[str, ...], str], list[Frames]] = {}
-    for each in found:
-        own = each.state if each.is_still or not each.frames else ""
-        groups.setdefault((each.thread, each.frames, own), []).append(each)
-    told = [_group(same) for same in groups.values()]
-    told.sort(key=lambda group: (group.thread != MAIN, not group.frames, len(group.ranks), group.ranks))
-    return Stacks(job=job, attempt=generation, at_ms=min(each.at_ms for each in found), groups=tuple(told))
+    for thread in threads:
+        state = thread.state if thread.is_still or not thread.frames else ""
+        groups.setdefault((thread.thread, thread.frames, state), []).append(thread)
+    thread_groups = [_group(members) for members in groups.values()]
+    thread_groups.sort(key=lambda group: (group.thread != MAIN, not group.frames, len(group.ranks), group.ranks))
+    return Stacks(
+        job=job, attempt=generation, at_ms=min(thread.at_ms for thread in threads), groups=tuple(thread_groups)
+    )
 
 
-def places(layout: JobFiles, job: str, generation: int) -> dict[int, tuple[str, ...]]:
-    """Where the first thread of each rank is: its frames; of ranks that have any."""
-    found = _of_generation(layout, job, generation)
-    return {each.rank: each.frames for each in found if each.thread == MAIN and each.frames}
+def places(files: JobFiles, job: str, generation: int) -> dict[int, tuple[str, ...]]:
+    """Return rank -> frames of its main thread, for ranks with any."""
+    threads = _of_generation(files, job, generation)
+    return {thread.rank: thread.frames for thread in threads if thread.thread == MAIN and thread.frames}
 
 
-def _group(same: list[Frames]) -> StackGroup:
-    first = same[0]
+def _group(threads: list[Frames]) -> StackGroup:
+    first = threads[0]
     return StackGroup(
-        ranks=tuple(sorted({each.rank for each in same})),
-        nodes=tuple(sorted({each.node for each in same})),
+        ranks=tuple(sorted({thread.rank for thread in threads})),
+        nodes=tuple(sorted({thread.node for thread in threads})),
         thread=first.thread,
-        states=tuple(sorted({each.state for each in same})),
+        states=tuple(sorted({thread.state for thread in threads})),
         frames=first.frames,
     )
 
 
-def _of_generation(layout: JobFiles, job: str, generation: int) -> Iterator[Frames]:
-    for task in layout.tasks(job):
+def _of_generation(files: JobFiles, job: str, generation: int) -> Iterator[Frames]:
+    for task in files.tasks(job):
         for path in sorted(task.generation(generation).glob("rank-*.stacks")):
             match, record = _FILE.fullmatch(path.name), read_json(path)
             if match and record:
-                with suppress(KeyError, TypeError, ValueError, AttributeError):  # a rank may have written it instead
+                with suppress(KeyError, TypeError, ValueError, AttributeError):  # a rank may have overwritten the file
                     yield from tuple(_of_rank(int(match[1]), task.path.name, record))
 
 
 def _of_rank(rank: int, node: str, record: dict[str, Any]) -> Iterator[Frames]:
     at_ms = record["at_ms"]
     for process in record["processes"]:
-        still = process["state"] in "TDZ"
+        is_still = process["state"] in "TDZ"
         state = _STATES.get(process["state"], process["state"])
         if process["kernel"] and process["state"] in "DST":
             state += f" in {process['kernel']}"
         for thread in process["threads"]:
             name = thread["name"] or "another thread"
-            frames = tuple(format_frame(*each) for each in thread["frames"])
-            yield Frames(rank, node, name, state, still, frames, at_ms)
+            frames = tuple(format_frame(*fields) for fields in thread["frames"])
+            yield Frames(rank, node, name, state, is_still, frames, at_ms)
         if not process["threads"]:
-            yield Frames(rank, node, MAIN, state, still, (), at_ms)
+            yield Frames(rank, node, MAIN, state, is_still, (), at_ms)

@@ -1,6 +1,6 @@
-"""Everything that must be right before the launchers of a generation are started: its directory, its port, its plans.
+"""Preparation of a generation before its launchers start: directory, port, plans.
 
-Called by the supervisor. All or nothing: a gang of which one node cannot be prepared is not begun on the others.
+All or nothing: if one node of a gang cannot be prepared, the gang does not start on the others.
 """
 
 import hmac
@@ -17,8 +17,8 @@ from ganger.model.job import Job
 from ganger.ports import LaunchPlan
 
 
-class Unstartable(Exception):
-    """A generation that cannot begin: why, in one sentence, and the node that showed it."""
+class CannotStartError(Exception):
+    """A generation cannot start: the reason in one sentence, and the node on which it showed."""
 
     def __init__(self, cause: Cause, node: str, detail: str) -> None:
         super().__init__(detail)
@@ -27,87 +27,93 @@ class Unstartable(Exception):
         self.detail = detail
 
 
-def refuse_busy_port(start: Start) -> None:
-    """Unstartable when somebody else listens where the ranks are to meet."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-        # As the ranks will: a port whose last user left connections to die is free.
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def check_port(start: Start) -> None:
+    """Raise CannotStartError if the port of the ranks' rendezvous is in use."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the ranks do: a port with connections in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            trial.bind((start.host, start.port))
+            probe.bind((start.host, start.port))
         except OSError as error:
-            where = f"{start.host}:{start.port}"
-            detail = f"the ranks cannot meet at {where}: {error.strerror}"
-            raise Unstartable(Cause.PORT_BUSY, start.shares[0].node, detail) from None
+            address = f"{start.host}:{start.port}"
+            detail = f"the ranks cannot meet at {address}: {error.strerror}"
+            raise CannotStartError(Cause.PORT_BUSY, start.shares[0].node, detail) from None
 
 
 def complete(
-    layout: JobFiles, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
+    files: JobFiles, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
 ) -> tuple[LaunchPlan, ...]:
-    """The plans of a whole generation with what only this backend knows: where the job's output goes, where the secrets
-    are, how large a log may grow, where the agents listen, and what is to be shown to them. Unstartable when the disk
-    will not have the directory of the output, or the token it all begins with."""
-    output = {"GANGER_OUTPUT_DIR": _output(layout, job, plans[0])}
-    secrets = str(layout.secrets(job.id)) if job.spec.secrets else None
+    """Complete the plans of a generation with what only this backend knows: output, secrets, log limit, agents.
+
+    CannotStartError if the output directory or the first node's token cannot be written.
+    """
+    output = {"GANGER_OUTPUT_DIR": _output(files, job, plans[0])}
+    secrets = str(files.secrets(job.id)) if job.spec.secrets else None
     plans = tuple(
-        replace(plan, environment=plan.environment | output, secrets=secrets, log_bytes=layout.log_bytes)
+        replace(plan, environment=plan.environment | output, secrets=secrets, log_bytes=files.log_bytes)
         for plan in plans
     )
     if not any(plan.agent for plan in plans):
         return plans
-    token = _agent_token(layout, plans[0])
+    token = _agent_token(files, plans[0])
     return tuple(replace(plan, agent_address=nodes[plan.node].address, agent_token=token) for plan in plans)
 
 
-def write_plans(layout: JobFiles, plans: tuple[LaunchPlan, ...]) -> None:
-    """Make the task directories and put the plans there. Unstartable when the disk will not have them."""
+def write_plans(files: JobFiles, plans: tuple[LaunchPlan, ...]) -> None:
+    """Create the task directories and write the plans. CannotStartError if the disk is full."""
     for plan in plans:
         try:
-            _made(layout, plan).write_plan(plan)
+            _task(files, plan).write_plan(plan)
         except OSError as error:
-            raise _unwritable(layout, plan, error) from None
+            raise _unwritable(files, plan, error) from None
 
 
-def working_directory(layout: JobFiles, start: Start, job: Job) -> str:
-    """Where the ranks run: this job's copy of its code, else where it was submitted. Unstartable when it is no use."""
-    path = layout.code(job.id) if job.spec.code else Path(job.origin.directory)
+def working_directory(files: JobFiles, start: Start, job: Job) -> str:
+    """Return the ranks' working directory: the job's copy of its code, or the directory of submission.
+
+    CannotStartError if it is unusable.
+    """
+    path = files.code(job.id) if job.spec.code else Path(job.origin.directory)
     if not path.exists():
-        trouble = "does not exist"
+        problem = "does not exist"
     elif not path.is_dir():
-        trouble = "is not a directory"
+        problem = "is not a directory"
     elif not os.access(path, os.R_OK | os.X_OK):
-        trouble = "may not be read"
+        problem = "is not readable"
     else:
         return str(path)
-    raise Unstartable(Cause.START_FAILED, start.shares[0].node, f"the directory {path} {trouble}")
+    raise CannotStartError(Cause.START_FAILED, start.shares[0].node, f"the directory {path} {problem}")
 
 
-def _output(layout: JobFiles, job: Job, first: LaunchPlan) -> str:
-    """A directory that is kept as long as the job is, the same for all its attempts."""
-    path = layout.output(job.id)
+def _output(files: JobFiles, job: Job, first: LaunchPlan) -> str:
+    """Create the output directory, which is the same for all attempts of a job."""
+    path = files.output(job.id)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        detail = f"the directory of its output {path} cannot be made: {error.strerror}"
-        raise Unstartable(Cause.START_FAILED, first.node, detail) from None
+        detail = f"cannot create the output directory {path}: {error.strerror}"
+        raise CannotStartError(Cause.START_FAILED, first.node, detail) from None
     return str(path)
 
 
-def _agent_token(layout: JobFiles, first: LaunchPlan) -> str:
-    """The same for all nodes of a generation, also when plans are made again; told to nobody, since it is made of the
-    first node's own."""
+def _agent_token(files: JobFiles, first: LaunchPlan) -> str:
+    """Return the token of a generation's agents, derived from the first node's token.
+
+    It is the same on all nodes and when plans are made again, and need not be stored.
+    """
     try:
-        key = _made(layout, first).token() or ""
+        key = _task(files, first).token() or ""
     except OSError as error:
-        raise _unwritable(layout, first, error) from None
+        raise _unwritable(files, first, error) from None
     return hmac.digest(key.encode(), f"agent of {first.gang}.{first.generation}".encode(), "sha256").hex()
 
 
-def _made(layout: JobFiles, plan: LaunchPlan) -> TaskDirectory:
-    task = layout.task(plan.gang, plan.node)
+def _task(files: JobFiles, plan: LaunchPlan) -> TaskDirectory:
+    task = files.task(plan.gang, plan.node)
     task.make()
     return task
 
 
-def _unwritable(layout: JobFiles, plan: LaunchPlan, error: OSError) -> Unstartable:
-    path = layout.task(plan.gang, plan.node).path
-    return Unstartable(Cause.START_FAILED, plan.node, f"the task directory {path} cannot be written: {error.strerror}")
+def _unwritable(files: JobFiles, plan: LaunchPlan, error: OSError) -> CannotStartError:
+    path = files.task(plan.gang, plan.node).path
+    return CannotStartError(Cause.START_FAILED, plan.node, f"cannot write the task directory {path}: {error.strerror}")

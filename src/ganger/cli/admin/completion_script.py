@@ -1,4 +1,4 @@
-"""`ganger completion`: the script that lets a shell complete commands, options, and what the server knows."""
+"""`ganger completion`: the shell completion script."""
 
 from typing import Final
 
@@ -8,23 +8,23 @@ from click.shell_completion import get_completion_class
 from ganger.cli.output.error_output import Problem
 
 VARIABLE: Final = "_GANGER_COMPLETE"
-"""With it in its environment, set by the script, the program answers the shell instead of running a command."""
+"""The variable, set by the script, that makes the program answer the shell instead of running a command."""
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
-    """Print the script that makes Tab complete: commands, options, jobs, queues, nodes, states.
+    """Print the shell completion script for bash, zsh or fish.
 
-    Jobs and queues are asked from the server at that moment; where none runs, none are offered.
+    It completes commands, options and states, and names of jobs, queues and nodes while the server runs.
 
     \b
       bash:  echo 'eval "$(ganger completion bash)"' >> ~/.bashrc
       zsh:   echo 'eval "$(ganger completion zsh)"' >> ~/.zshrc       (after compinit)
       fish:  ganger completion fish > ~/.config/fish/completions/ganger.fish
-    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
-    made = get_completion_class(shell)
-    if made is None:
-        raise Problem(f"this click cannot complete for {shell}", "ganger doctor")
-    click.echo(made(ctx.find_root().command, {}, "ganger", VARIABLE).source())
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
+        raise Problem(f"the installed version of click has no completion for {shell}", "ganger doctor")
+    click.echo(completion_class(ctx.find_root().command, {}, "ganger", VARIABLE).source())

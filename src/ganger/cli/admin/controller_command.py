@@ -1,6 +1,6 @@
-"""`ganger controller`: the server of a Kubernetes cluster, in the place of this process.
+"""`ganger controller`: the controller of a Kubernetes cluster, which replaces this process.
 
-It is the program `ganger.controller`, which no face loads: this says how to start it.
+The command line does not import the program `ganger.controller`: it only starts it.
 """
 
 import os
@@ -15,29 +15,36 @@ _OPTIONS: Final = ("kubeconfig", "context", "namespace", "door", "image", "node_
 
 
 @click.command("controller")
-@click.option("--kubeconfig", metavar="FILES", help="With colons between; unset: $KUBECONFIG, else as a pod.")
-@click.option("--context", metavar="NAME", help="Of these files; unset: the current one.")
-@click.option("--namespace", default="ganger-system", show_default=True, help="Where its own objects are.")
-@click.option("--door", metavar="HOST:PORT", required=True, help="Where the launchers of jobs connect to.")
-@click.option("--image", help="Of jobs that name none; unset: a small one with Python.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILES",
+    help="Kubeconfig files, separated by colons (default: $KUBECONFIG, else the pod's service account).",
+)
+@click.option("--context", metavar="NAME", help="Context in these files (default: the current one).")
+@click.option(
+    "--namespace", default="ganger-system", show_default=True, help="Namespace of the controller's own objects."
+)
+@click.option("--door", metavar="HOST:PORT", required=True, help="Address to which the launchers of jobs connect.")
+@click.option("--image", help="Container image of jobs that name none (default: a small one with Python).")
 @click.option(
     "--node-lost-after",
     metavar="SECONDS",
     type=click.IntRange(1),
-    help="How long a node that is not ready is waited for where no launcher of a job there is connected; unset: 300, "
-    "after which Kubernetes evicts its pods.",
+    help="Time after which a node that is not ready, and on which no launcher is connected, is lost (default: 300, "
+    "after which Kubernetes evicts its pods).",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Answer REST there too, over TLS, to whoever shows a token.")
-def controller_command(**given: str | int | None) -> NoReturn:
-    """Run the controller of a Kubernetes cluster until it is told to end.
+@click.option("--listen", metavar="HOST:PORT", help="Serve the REST API there too, over TLS, to clients with a token.")
+def controller_command(**values: str | int | None) -> NoReturn:
+    """Run the controller of a Kubernetes cluster in the foreground.
 
-    What `ganger install` prints runs it in the cluster; here it runs on this machine. Exits with 5 when it cannot.
+    The manifests of `ganger install` run it in the cluster; this command runs it on this machine. Exit code 5 means
+    that it could not start.
     """
     home = settings.home(os.environ)
-    words = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(home.path)]
+    argv = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(home.path)]
     for name in _OPTIONS:
-        if (value := given[name]) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+        if (value := values[name]) is not None:
+            argv += [f"--{name.replace('_', '-')}", str(value)]
     sys.stdout.flush()
-    # In its place: a signal that is to end it reaches it.
-    os.execv(words[0], words)  # noqa: S606 - there is nothing for a shell to do
+    # exec, not a child: signals reach the controller itself.
+    os.execv(argv[0], argv)  # noqa: S606 - no shell needed

@@ -1,4 +1,4 @@
-"""`ganger doctor` and `ganger replay`: errands that need the whole of ganger, each run in a process of its own."""
+"""`ganger doctor` and `ganger replay`: subcommands of `ganger.server`, each run in a process of its own."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from ganger.cli.output.tables import show, show_json
 
 CANNOT: Final = 5
 _SEEDS: Final = ("1", "2")
-"""Any two do: what matters is that replay looks with another one than whoever decided first may have had."""
+"""Any two will do: replay must run with another seed than the one that the original decision may have had."""
 
 
 @click.command("doctor")
@@ -24,22 +24,22 @@ _SEEDS: Final = ("1", "2")
     "seq",
     type=click.IntRange(min=1),
     metavar="SEQ",
-    help="First take the event log back to this event; a copy of the log is kept beside it. No server may run.",
+    help="First restore the event log to this event; a copy is kept next to it. The server must be stopped.",
 )
 @output_option
 def doctor_command(seq: int | None, output: str) -> int:
-    """Check this machine and the server; each fault comes with its repair.
+    """Check this machine and the server, with a repair for each fault.
 
-    Looks and changes nothing without --restore-to, and needs no network. Exits with 1 when something is wrong.
+    Changes nothing without --restore-to, and needs no network. Exit code 1 means that it found a fault.
     """
-    back = [] if seq is None else ["--restore-to", str(seq)]
-    run = subprocess.run([*_errand("doctor"), *back], stdout=subprocess.PIPE, check=False)
+    options = [] if seq is None else ["--restore-to", str(seq)]
+    run = subprocess.run([*_server_program("doctor"), *options], stdout=subprocess.PIPE, check=False)
     if run.returncode == CANNOT and not run.stdout:
-        return CANNOT  # its words are above
+        return CANNOT  # it has printed its error
     try:
         checks: list[dict[str, Any]] = json.loads(run.stdout)
     except ValueError:
-        raise Problem("the check itself broke down: its words are above", "ganger server logs", CANNOT) from None
+        raise Problem("the check failed itself; its error is above", "ganger server logs", CANNOT) from None
     if output == "json":
         show_json(checks)
     else:
@@ -49,34 +49,34 @@ def doctor_command(seq: int | None, output: str) -> int:
 
 
 @click.command("replay")
-@click.option("--from", "first", type=click.IntRange(min=1), metavar="SEQ", help="First event; without: the first.")
-@click.option("--to", "last", type=click.IntRange(min=1), metavar="SEQ", help="Last event; without: the newest.")
+@click.option("--from", "first", type=click.IntRange(min=1), metavar="SEQ", help="First event (default: the oldest).")
+@click.option("--to", "last", type=click.IntRange(min=1), metavar="SEQ", help="Last event (default: the newest).")
 @output_option
 def replay_command(first: int | None, last: int | None, output: str) -> int:
-    """Decide a stretch of the log again, and compare.
+    """Replay a range of the event log and compare the decisions.
 
-    Runs in a fresh process under another hash seed and prints the first round that comes out otherwise; exits with 1
-    then. Nothing is changed, and no server is needed.
+    Runs in a new process with another hash seed. Prints the first scheduling cycle whose decisions differ, and exits
+    with 1 then. Changes nothing and needs no server.
     """
-    stretch = ["--from", str(first)] if first is not None else []
-    stretch += ["--to", str(last)] if last is not None else []
-    stretch += ["--json"] if output == "json" else []
+    options = ["--from", str(first)] if first is not None else []
+    options += ["--to", str(last)] if last is not None else []
+    options += ["--json"] if output == "json" else []
     seed = next(seed for seed in _SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
     environment = os.environ | {"PYTHONHASHSEED": seed}
-    return subprocess.run([*_errand("replay"), *stretch], env=environment, check=False).returncode
+    return subprocess.run([*_server_program("replay"), *options], env=environment, check=False).returncode
 
 
-def _errand(name: str) -> list[str]:
-    """The command. -P: it imports nothing from where it happens to start."""
+def _server_program(name: str) -> list[str]:
+    """Return the command line of a subcommand; -P keeps the working directory off the import path."""
     home = settings.home(os.environ)
     return [sys.executable, "-P", "-m", "ganger.server", name, "--home", str(home.path)]
 
 
 def _show(check: dict[str, Any]) -> None:
     mark = click.style("ok   ", fg="green") if check["ok"] else click.style("FAULT", fg="red", bold=True)
-    what, *more = check["detail"].splitlines() or [""]
-    show(f"{mark}  {check['name']:8}  {what}")
-    for line in more:
+    summary, *details = check["detail"].splitlines() or [""]
+    show(f"{mark}  {check['name']:8}  {summary}")
+    for line in details:
         show(f"{'':17}{line}")
     if check["next"]:
         show(f"{'':17}next: {check['next']}")

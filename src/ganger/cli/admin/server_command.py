@@ -1,4 +1,4 @@
-"""`ganger server`: the one server of this user, which otherwise starts by itself with the first command."""
+"""`ganger server`: the one server of this user, which otherwise starts with the first command."""
 
 import os
 import tempfile
@@ -11,20 +11,20 @@ from ganger import settings
 from ganger.cli.exit_codes import NOT_FOUND, REFUSED, UNREACHABLE
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import now_ms, quoted, say, show, show_json, show_json_array, when
+from ganger.cli.output.tables import current_time_ms, format_time, say, shell_quote, show, show_json, show_json_array
 from ganger.client import Client, ClientError
 from ganger.settings import Home, HomeError
 
 Record = dict[str, Any]
 
-_MOST_BYTES: Final = 16 << 20
+_MAX_TOPOLOGY_BYTES: Final = 16 << 20
 
 
 @click.group("server")
 def server_command() -> None:
-    """Start, stop and look at the server; it also starts by itself.
+    """Start, stop and inspect the server, which otherwise starts on demand.
 
-    It belongs to one state directory: $GANGER_HOME, else ~/.local/state/ganger.
+    It serves one state directory: $GANGER_HOME, by default ~/.local/state/ganger.
     """
 
 
@@ -33,20 +33,20 @@ def server_command() -> None:
     "--topology",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Virtual nodes to show instead of this machine; kept in the state directory for later starts.",
+    help="File of virtual nodes to use instead of this machine; kept in the state directory for later starts.",
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Answer there too, to whoever shows a token (ganger token create NAME), until it is stopped.",
+    help="Listen there too, for clients with a token (ganger token create NAME), until it is stopped.",
 )
 @output_option
 def start_command(topology: Path | None, listen: str | None, output: str) -> None:
-    """Start the server, unless it runs."""
+    """Start the server if it is not running."""
     home = settings.home(os.environ)
-    if listen is not None and _runs(home):
-        again = f"ganger server stop && ganger server start --listen {quoted(listen)}"
-        raise Problem("the server runs already, and opens its doors only when it starts", again, REFUSED)
+    if listen is not None and _is_running(home):
+        command = f"ganger server stop && ganger server start --listen {shell_quote(listen)}"
+        raise Problem("the server is already running, and opens its listeners only when it starts", command, REFUSED)
     client = Client(home).connect(listen=listen) if topology is None else _start_with(home, topology, listen)
     _show(client.server(), output)
 
@@ -54,20 +54,20 @@ def start_command(topology: Path | None, listen: str | None, output: str) -> Non
 @server_command.command("stop")
 @output_option
 def stop_command(output: str) -> None:
-    """Stop the server; jobs run on, and the next command finds them again."""
-    said = _stopped(Client(settings.home(os.environ)))
+    """Stop the server. Jobs keep running; the next start finds them again."""
+    message = _stop(Client(settings.home(os.environ)))
     if output == "json":
-        show_json({"stopped": said})
+        show_json({"stopped": message})
     else:
-        show(said)
+        show(message)
 
 
 @server_command.command("restart")
 @output_option
 def restart_command(output: str) -> None:
-    """Let the server run itself anew with this version; jobs run on."""
+    """Restart the server with the installed version. Jobs keep running."""
     home = settings.home(os.environ)
-    if not _runs(home):
+    if not _is_running(home):
         _show(Client(home).connect().server(), output)
         return
     _show(Client(home).connect(start=False).restart(), output)
@@ -76,20 +76,22 @@ def restart_command(output: str) -> None:
 @server_command.command("status")
 @output_option
 def status_command(output: str) -> None:
-    """Show the server: where it is, how it is, what it has to do."""
+    """Show the server's address, health, nodes and jobs."""
     _show(Client(settings.home(os.environ)).connect(start=False).server(), output)
 
 
 @server_command.command("logs")
-@click.option("--tail", type=click.IntRange(min=1), default=100, metavar="N", help="Only the last N lines (100).")
+@click.option(
+    "--tail", type=click.IntRange(min=1), default=100, metavar="N", help="Only the last N lines (default: 100)."
+)
 @output_option
 def logs_command(tail: int, output: str) -> None:
-    """Show what the server wrote."""
+    """Show the server's log."""
     path = settings.home(os.environ).server_log
     try:
         lines = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
-        raise Problem(f"no server wrote to {path} yet", next="ganger server start", exit_code=NOT_FOUND) from None
+        raise Problem(f"no server has written to {path} yet", next="ganger server start", exit_code=NOT_FOUND) from None
     except OSError as error:
         raise Problem(f"cannot read {path}: {error.strerror}", next="ganger doctor") from None
     if output == "json":
@@ -99,21 +101,21 @@ def logs_command(tail: int, output: str) -> None:
         show(line)
 
 
-def _stopped(client: Client) -> str:
-    """Stop the server, by a signal if it does not answer; a sentence about it."""
+def _stop(client: Client) -> str:
+    """Stop the server, with a signal if it does not answer, and return a message about it."""
     try:
         client.connect(start=False)
     except ClientError as error:
         if not client.lives():
-            return f"no server runs for {client.home.path}"
+            return f"no server is running for {client.home.path}"
         say(error.detail)
-        return f"the server was ended by a signal to pid {client.end()}; jobs run on"
+        return f"stopped the server with a signal to pid {client.end()}; jobs keep running"
     client.shutdown()
-    return "the server is stopped; jobs run on"
+    return "stopped the server; jobs keep running"
 
 
-def _runs(home: Home) -> bool:
-    """Whether a server answers. ClientError when one lives that does not."""
+def _is_running(home: Home) -> bool:
+    """Detect a running server. ClientError when one is alive but does not answer."""
     client = Client(home)
     try:
         client.connect(start=False)
@@ -125,10 +127,10 @@ def _runs(home: Home) -> bool:
 
 
 def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
-    """Start on virtual nodes. A topology that the server refuses does not stay behind."""
-    if _runs(home):
-        again = f"ganger server stop && ganger server start --topology {quoted(str(topology))}"
-        raise Problem("the server runs already, and reads its topology only when it starts", again, REFUSED)
+    """Start the server on virtual nodes; restore the previous topology if the server rejects the new one."""
+    if _is_running(home):
+        command = f"ganger server stop && ganger server start --topology {shell_quote(str(topology))}"
+        raise Problem("the server is already running, and reads its topology only when it starts", command, REFUSED)
     try:
         settings.make_private(home.path)
         before = home.topology.read_bytes() if home.topology.exists() else None
@@ -144,22 +146,24 @@ def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
             home.topology.unlink(missing_ok=True)
         else:
             _replace(home.topology, before)
-        # The copy is gone: what there is to correct is the caller's file.
-        told = error.detail.replace(str(home.topology), str(topology))
-        raise ClientError(error.code, told, error.next, error.exit_code) from None
+        # The copy is gone: the user must correct the original file.
+        detail = error.detail.replace(str(home.topology), str(topology))
+        raise ClientError(error.code, detail, error.next, error.exit_code) from None
 
 
 def _read(path: Path) -> bytes:
-    """A topology, no further than one can be long: a device never ends."""
+    """Return the content of a topology file, read no further than its largest size, since a device never ends."""
     with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise Problem(f"{path} is longer than {_MOST_BYTES >> 20} MiB: is it a topology at all?", "name another file")
+        content = file.read(_MAX_TOPOLOGY_BYTES + 1)
+    if len(content) > _MAX_TOPOLOGY_BYTES:
+        raise Problem(
+            f"{path} is longer than {_MAX_TOPOLOGY_BYTES >> 20} MiB, too long for a topology", "name another file"
+        )
     return content
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write it whole or not at all, for this user's eyes only."""
+    """Write a private file atomically."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as file:
         file.write(content)
@@ -176,7 +180,7 @@ def _show(server: Record, output: str) -> None:
         "pid": server["pid"],
         "home": server["home"],
         "policy": server["policy"],
-        "started": when(server["started_ms"], now_ms()),
+        "started": format_time(server["started_ms"], current_time_ms()),
         "events": server["seq"],
         "nodes": server["nodes"],
         "jobs": f"{server['running']} running, {server['pending']} pending",

@@ -1,20 +1,19 @@
-"""`ganger token`: who may come over TCP, to a server that was started with --listen."""
+"""`ganger token`: tokens for TCP clients of a server that was started with --listen."""
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from ganger.cli import completions
-from ganger.cli.bulk import each_name
-from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.options import LASTING, output_option
+from ganger.cli.bulk import for_each_name
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import POSITIVE_DURATION, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import Column, now_ms, show, show_json, show_json_array, show_table, when
+from ganger.cli.output.tables import Column, current_time_ms, format_time, show, show_json, show_rows
 from ganger.model.units import parse_duration_ms
 
-NEVER: Final = "never"
 _COLUMNS: Final = (Column("TOKEN"), Column("CREATED"), Column("EXPIRES"))
 
 
@@ -24,7 +23,7 @@ _COLUMNS: Final = (Column("TOKEN"), Column("CREATED"), Column("EXPIRES"))
 def token_command(ctx: click.Context, output: str) -> None:
     """List, create and revoke tokens for requests over TCP.
 
-    Without a command: lists them. The server keeps a hash of each, and nobody can see one again.
+    Lists the tokens without a subcommand. The server stores only hashes, so a token is shown once, when it is created.
     """
     if ctx.invoked_subcommand is None:
         _show(output)
@@ -33,66 +32,64 @@ def token_command(ctx: click.Context, output: str) -> None:
 @token_command.command("ls")
 @output_option
 def ls_command(output: str) -> None:
-    """List the tokens there are, by name."""
+    """List the tokens by name."""
     _show(output)
 
 
 @token_command.command("create")
 @click.argument("name")
-@click.option("--expires", type=LASTING, default="90d", show_default=True, help="How long it is good for: 12h.")
-@click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, for you alone to read.")
+@click.option("--expires", type=POSITIVE_DURATION, default="90d", show_default=True, help="Lifetime: 12h.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the token to this new file, readable only by you.",
+)
 @output_option
 def create_command(name: str, expires: str, file: Path | None, output: str) -> None:
-    """Create a token, and print it this once.
+    """Create a token and print it once.
 
     \b
       ganger token create laptop
       ganger token create ci --expires 12h --file ci.token
-    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
-    place = None if file is None else _made(file)
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    descriptor = None if file is None else _create_private(file)
     try:
-        token = connected().create_token(name, parse_duration_ms(expires))
+        token = connect().create_token(name, parse_duration_ms(expires))
     except BaseException:
         if file is not None:
             file.unlink()
         raise
-    if place is not None:
-        with os.fdopen(place, "w") as written:
-            written.write(f"{token}\n")
+    if descriptor is not None:
+        with os.fdopen(descriptor, "w") as token_file:
+            token_file.write(f"{token}\n")
     if output == "json":
         show_json({"name": name, **({"token": token} if file is None else {"file": str(file)})})
     else:
-        show(token if file is None else f"the token {name} is in {file}")
+        show(token if file is None else f"wrote token {name} to {file}")
 
 
 @token_command.command("revoke")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completions.tokens)
 @output_option
 def revoke_command(names: tuple[str, ...], output: str) -> int:
-    """Make tokens good for nothing, at once."""
-    return each_name(names, connected().revoke_token, "{} is revoked", output)
+    """Revoke tokens with immediate effect."""
+    return for_each_name(names, connect().revoke_token, "revoked {}", output)
 
 
-def _made(file: Path) -> int:
-    """A new file that only its owner may read, open: made first, because a token cannot be shown twice."""
+def _create_private(file: Path) -> int:
+    """Create a private file and return its descriptor, before the token is made, which cannot be shown twice."""
     try:
         return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise Problem(f"{file}: {error.strerror}", next="name a file that is not there") from None
+        raise Problem(f"{file}: {error.strerror}", next="name a file that does not exist") from None
 
 
 def _show(output: str) -> None:
-    rows = connected().tokens()
-    if output == "json":
-        show_json_array(rows)
-        return
-    now = now_ms()
-    cells = [
-        (row["name"], when(row["created_ms"], now), "expired" if row["expired"] else _expires(row["expires_ms"], now))
-        for row in rows
-    ]
-    show_table(_COLUMNS, cells, "no tokens")
+    now_ms = current_time_ms()
+    show_rows(_COLUMNS, connect().tokens(), lambda row: _cells(row, now_ms), "no tokens", output)
 
 
-def _expires(at_ms: int | None, now: int) -> str:
-    return NEVER if at_ms is None else when(at_ms, now)
+def _cells(row: dict[str, Any], now_ms: int) -> tuple[str, ...]:
+    expiry = "never" if row["expires_ms"] is None else format_time(row["expires_ms"], now_ms)
+    return row["name"], format_time(row["created_ms"], now_ms), "expired" if row["expired"] else expiry

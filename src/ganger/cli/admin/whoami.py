@@ -1,4 +1,4 @@
-"""`ganger whoami`: who one is to the server, how one reaches it, and what one may use."""
+"""`ganger whoami`: the user's identity, the server's address, and the usable queues."""
 
 import os
 import pwd
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ganger.cli.cluster.queue_command import COLUMNS, queue_cells
-from ganger.cli.jobs.run_submit_wait import connected
+from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option
 from ganger.cli.output.tables import show, show_json, show_table
 
@@ -17,15 +17,15 @@ Record = dict[str, Any]
 @click.command("whoami")
 @output_option
 def whoami_command(output: str) -> None:
-    """Show who you are to the server, how you reach it, and which queues you may use.
+    """Show your user, how you reach the server, and the queues you may use.
 
-    A server belongs to one user, who needs no password: its socket lets in nobody else. Others, and other machines,
-    come over TCP with a token: `ganger token`.
+    A server belongs to one user, who needs no password: its socket admits no other user. Other users and other
+    machines connect over TCP with a token; see `ganger token`.
     """
-    client = connected()
+    client = connect()
     address, server = client.address(), client.server()
     queues = client.queues()
-    told = {
+    identity = {
         "user": _user_name(),
         "home": server["home"],
         "socket": address["socket"],
@@ -34,14 +34,14 @@ def whoami_command(output: str) -> None:
         "queues": queues,
     }
     if output == "json":
-        show_json(told)
+        show_json(identity)
         return
     no_url = "no TCP: ganger server start --listen HOST:PORT"
     fields = {
-        "user": told["user"],
+        "user": identity["user"],
         "server": f"{address['socket']}, ganger {server['version']}",
         "also at": f"{address['url']} (with a token)" if address["url"] else no_url,
-        "known by": "owning the socket: its mode lets in nobody else",
+        "known by": "ownership of the socket, which admits no other user",
         "home": server["home"],
     }
     for name, value in fields.items():

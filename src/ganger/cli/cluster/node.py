@@ -1,4 +1,4 @@
-"""`ganger node`: the nodes, what is free on them, and which take new gangs."""
+"""`ganger node`: nodes, their free capacity, and whether they accept new jobs."""
 
 import time
 from collections.abc import Iterable
@@ -7,10 +7,21 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completions
-from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.options import DURATION, LASTING, output_option
-from ganger.cli.output.tables import Column, clock, now_ms, quoted, say, show, show_json_array, show_table
-from ganger.cli.times import AHEAD
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import DURATION, POSITIVE_DURATION, output_option
+from ganger.cli.output.messages import count
+from ganger.cli.output.tables import (
+    Column,
+    current_time_ms,
+    format_clock,
+    say,
+    shell_quote,
+    show,
+    show_json_array,
+    show_rows,
+    show_table,
+)
+from ganger.cli.times import FUTURE_TIME
 from ganger.client import Client
 from ganger.model.units import DAY_MS, format_bytes, format_cpu, format_duration, parse_duration_ms
 
@@ -27,75 +38,75 @@ _COLUMNS: Final = (
     Column("JOBS"),
 )
 
-_LOOK_EVERY_S: Final = 0.25
-_FURTHEST_MS: Final = 3650 * DAY_MS
+_POLL_S: Final = 0.25
+_MAX_AHEAD_MS: Final = 3650 * DAY_MS
 
 nodes_argument = click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=completions.nodes)
-why_option = click.option("--reason", "--why", "why", default="", help="The reason, for the event log.")
+reason_option = click.option("--reason", "--why", "reason", default="", help="Reason, recorded in the event log.")
 
 
 @click.group("node", invoke_without_command=True)
 @output_option
 @click.pass_context
 def node_command(ctx: click.Context, output: str) -> None:
-    """List nodes, take them out of service or back, and empty them.
+    """List, cordon, uncordon and drain nodes, and plan their maintenance.
 
-    Without a command: lists them, in topology order.
+    Lists the nodes in topology order without a subcommand.
     """
     if ctx.invoked_subcommand is None:
-        _show(connected().nodes(), output)
+        _show(connect().nodes(), output)
 
 
 @node_command.command("cordon")
 @nodes_argument
-@why_option
+@reason_option
 @output_option
-def cordon_command(names: tuple[str, ...], why: str, output: str) -> None:
-    """Take nodes out of service: what runs there goes on, nothing new starts."""
-    client = connected()
-    _show_changed([client.cordon(name, cordoned=True, why=why) for name in names], output)
+def cordon_command(names: tuple[str, ...], reason: str, output: str) -> None:
+    """Cordon nodes: running jobs continue, new jobs are not placed there."""
+    client = connect()
+    _show_changed([client.cordon(name, cordoned=True, why=reason) for name in names], output)
 
 
 @node_command.command("uncordon")
 @nodes_argument
 @output_option
 def uncordon_command(names: tuple[str, ...], output: str) -> None:
-    """Put nodes back into service."""
-    client = connected()
+    """Uncordon nodes: new jobs may be placed there again."""
+    client = connect()
     _show_changed([client.cordon(name, cordoned=False) for name in names], output)
 
 
 @node_command.command("drain")
 @nodes_argument
-@why_option
-@click.option("--wait", is_flag=True, help="Return only when nothing is left there, and say what is meanwhile.")
+@reason_option
+@click.option("--wait", is_flag=True, help="Wait until no job is left on the nodes, and show which ones remain.")
 @output_option
-def drain_command(names: tuple[str, ...], why: str, wait: bool, output: str) -> None:
-    """Take nodes out of service and let what runs there start elsewhere.
+def drain_command(names: tuple[str, ...], reason: str, wait: bool, output: str) -> None:
+    """Cordon nodes and requeue the jobs that run there.
 
-    Jobs there are stopped whole, each with the time it asks for to save its work; it costs them no attempt. They wait
-    for their turn again and keep their place. `ganger node uncordon` puts the nodes back.
+    Each of these jobs stops as a whole, with its grace period to save a checkpoint. It becomes pending again, keeps its
+    place in the queue and loses no retry. Undo with `ganger node uncordon`.
     """
-    client = connected()
-    rows = [client.drain(name, why=why) for name in names]
+    client = connect()
+    rows = [client.drain(name, why=reason) for name in names]
     if wait:
-        rows = _drained(client, names)
+        rows = _wait_drained(client, names)
     if output == "json":
         show_json_array(rows)
         return
     for row in rows:
-        show(f"{quoted(row['name'])} is {row['state']} and {_left(row) or 'empty'}")
+        show(f"{shell_quote(row['name'])} is {row['state']} and {_remaining(row) or 'empty'}")
 
 
 @node_command.command("fail")
 @nodes_argument
 @output_option
 def fail_command(names: tuple[str, ...], output: str) -> None:
-    """Make nodes fail, with all that runs on them, to see what becomes of it.
+    """Make nodes fail with everything that runs on them, to test recovery.
 
-    For virtual nodes, and for trying: whatever runs there is killed. `ganger node return` brings them back, empty.
+    Meant for virtual nodes: the processes there are killed. `ganger node return` brings the nodes back, empty.
     """
-    client = connected()
+    client = connect()
     _show_changed([client.fail_node(name) for name in names], output)
 
 
@@ -103,120 +114,110 @@ def fail_command(names: tuple[str, ...], output: str) -> None:
 @nodes_argument
 @output_option
 def return_command(names: tuple[str, ...], output: str) -> None:
-    """Bring nodes back that were made to fail. Those that are out of service stay so."""
-    client = connected()
+    """Return nodes that `ganger node fail` made fail. Cordoned nodes stay cordoned."""
+    client = connect()
     _show_changed([client.return_node(name) for name in names], output)
 
 
 @node_command.command("preempt")
 @nodes_argument
-@click.option("--in", "notice", type=DURATION, default="30s", show_default=True, help="When they are gone.")
+@click.option("--in", "notice", type=DURATION, default="30s", show_default=True, help="Time until the nodes are gone.")
 @output_option
 def preempt_command(names: tuple[str, ...], notice: str, output: str) -> None:
-    """Take nodes away after a notice, as the owner of a spot machine does, to see what becomes of it.
+    """Preempt nodes after a notice, as a spot provider does, to test recovery.
 
-    What runs there is told and has that long to save its work, but no longer than its `checkpoint.grace`; it costs no
-    attempt, and it starts again elsewhere. `ganger node return` and `uncordon` bring the nodes back.
+    Jobs there are notified and may save a checkpoint within the notice, for no longer than their `checkpoint.grace`.
+    They are requeued, start elsewhere and lose no retry. Undo with `ganger node return` and `uncordon`.
     """
-    client, notice_ms = connected(), parse_duration_ms(notice)
+    client, notice_ms = connect(), parse_duration_ms(notice)
     rows = [client.preempt_node(name, notice_ms) for name in names]
     if output == "json":
         show_json_array(rows)
         return
     for row in rows:
-        show(f"{quoted(row['name'])} is gone in {format_duration(notice_ms)} and {_left(row) or 'empty'}")
+        show(
+            f"{shell_quote(row['name'])} is preempted in {format_duration(notice_ms)} and {_remaining(row) or 'empty'}"
+        )
 
 
 @node_command.command("maintain")
 @click.argument("names", metavar="NODE...", nargs=-1, shell_complete=completions.nodes)
-@click.option("--from", "begin_ms", type=AHEAD, help="When it begins: 22:00, 2h (from now), 2026-11-21T22:00, now.")
-@click.option("--for", "lasts", type=LASTING, help="How long it lasts: 90m, 1d.")
-@click.option("--until", "until_ms", type=AHEAD, help="When it ends, instead.")
-@click.option("--note", default="", help="What it is for, for all to read.")
-@click.option("--clear", "cleared", metavar="ID", help="Call one off, or end it before its time.")
+@click.option("--from", "begin_ms", type=FUTURE_TIME, help="Start: 22:00, 2h (from now), 2026-11-21T22:00, now.")
+@click.option("--for", "duration", type=POSITIVE_DURATION, help="Duration: 90m, 1d.")
+@click.option("--until", "until_ms", type=FUTURE_TIME, help="End, instead of a duration.")
+@click.option("--note", default="", help="Note, shown to all users.")
+@click.option("--clear", "cleared", metavar="ID", help="Cancel this maintenance window, or end it early.")
 @output_option
-def maintain_command(names: tuple[str, ...], cleared: str | None, output: str, **said: Any) -> None:
-    """Say that nodes are not there from a moment until another.
+def maintain_command(names: tuple[str, ...], cleared: str | None, output: str, **options: Any) -> None:
+    """Plan a maintenance window in which nodes are unavailable.
 
-    A job starts there only if its time limit ends before that begins; one without a limit goes elsewhere. What still
-    runs there at the beginning is stopped with the time it asks for to save its work, costs no attempt, and starts
-    again elsewhere, or there when the maintenance is over.
+    A job starts there only if its time limit ends before the window starts; a job without a time limit is placed
+    elsewhere. Jobs that still run when it starts stop with their grace period and are requeued; they lose no retry.
     """
     if cleared is not None:
-        _only_clears(names, said)
-        connected().clear_maintenance(cleared)
-        show_json_array([]) if output == "json" else show(f"maintenance {quoted(cleared)} is over")
+        _check_only_clear(names, options)
+        connect().clear_maintenance(cleared)
+        show_json_array([]) if output == "json" else show(f"cleared maintenance {shell_quote(cleared)}")
         return
-    row = connected().maintain(list(names), *_span(names, said), note=said["note"])
+    row = connect().maintain(list(names), *_span(names, options), note=options["note"])
     if output == "json":
         show_json_array([row])
         return
-    show(f"maintenance {row['id']} of {', '.join(row['nodes'])}: {_when(row)}")
+    now_ms = current_time_ms()
+    span = f"from {format_clock(row['from_ms'], now_ms)} until {format_clock(row['until_ms'], now_ms)}"
+    show(f"maintenance {row['id']} of {', '.join(row['nodes'])}: {span}")
 
 
 @node_command.command("maintenance")
 @output_option
 def maintenance_command(output: str) -> None:
-    """List maintenance that is under way or planned."""
-    rows = connected().maintenance()
-    if output == "json":
-        show_json_array(rows)
-        return
-    now = now_ms()
-    columns = (Column("ID"), Column("FROM"), Column("UNTIL"), Column("NODES"), Column("BY"), Column("NOTE"))
-    cells = [
-        (
-            row["id"],
-            clock(row["from_ms"], now),
-            clock(row["until_ms"], now),
-            ", ".join(row["nodes"]),
-            row["by"],
-            row["note"] or "-",
-        )
-        for row in rows
-    ]
-    show_table(columns, cells, "no maintenance: ganger node maintain --help")
+    """List current and planned maintenance windows."""
+    now_ms = current_time_ms()
+    columns = [Column(title) for title in ("ID", "FROM", "UNTIL", "NODES", "BY", "NOTE")]
+
+    def cells(row: Record) -> tuple[str, ...]:
+        span = format_clock(row["from_ms"], now_ms), format_clock(row["until_ms"], now_ms)
+        return row["id"], *span, ", ".join(row["nodes"]), row["by"], row["note"] or "-"
+
+    show_rows(columns, connect().maintenance(), cells, "no maintenance: ganger node maintain --help", output)
 
 
-def _only_clears(names: tuple[str, ...], said: Record) -> None:
-    if names or any(said.values()):
-        raise click.UsageError("--clear takes the id of a maintenance, and nothing else")
+def _check_only_clear(names: tuple[str, ...], options: Record) -> None:
+    if names or any(options.values()):
+        raise click.UsageError("--clear takes the id of a maintenance window and no other option")
 
 
-def _span(names: tuple[str, ...], said: Record) -> tuple[int, int]:
-    """When it begins and ends."""
+def _span(names: tuple[str, ...], options: Record) -> tuple[int, int]:
+    """Return the start and the end of the window in Unix ms."""
     if not names:
         raise click.UsageError("name the nodes: ganger node maintain NODE... --from TIME --for DURATION")
-    if said["begin_ms"] is None or (said["lasts"] is None) is (said["until_ms"] is None):
-        raise click.UsageError("say when: --from TIME, and either --for DURATION or --until TIME")
-    begin_ms: int = said["begin_ms"]
-    until_ms: int = said["until_ms"] if said["lasts"] is None else begin_ms + parse_duration_ms(said["lasts"])
-    if max(begin_ms, until_ms) > now_ms() + _FURTHEST_MS:
-        raise click.UsageError(f"it may end at most {format_duration(_FURTHEST_MS)} from now")
+    if options["begin_ms"] is None or (options["duration"] is None) is (options["until_ms"] is None):
+        raise click.UsageError("give --from TIME, and either --for DURATION or --until TIME")
+    begin_ms: int = options["begin_ms"]
+    until_ms: int = (
+        options["until_ms"] if options["duration"] is None else begin_ms + parse_duration_ms(options["duration"])
+    )
+    if max(begin_ms, until_ms) > current_time_ms() + _MAX_AHEAD_MS:
+        raise click.UsageError(f"a maintenance window must end within {format_duration(_MAX_AHEAD_MS)}")
     return begin_ms, until_ms
 
 
-def _when(row: Record) -> str:
-    now = now_ms()
-    return f"from {clock(row['from_ms'], now)} until {clock(row['until_ms'], now)}"
-
-
-def _drained(client: Client, names: tuple[str, ...]) -> list[Record]:
-    """The nodes, once nothing is left on them."""
-    said = None
+def _wait_drained(client: Client, names: tuple[str, ...]) -> list[Record]:
+    """Wait until no job is left on the nodes, and return their rows."""
+    shown = None
     while True:
         rows = [row for row in client.nodes() if row["name"] in names]
-        left = "; ".join(f"{row['name']} {_left(row)}" for row in rows if row["gangs"])
-        if not left:
+        remaining = "; ".join(f"{row['name']} {_remaining(row)}" for row in rows if row["gangs"])
+        if not remaining:
             return rows
-        if left != said:
-            say(left)
-        said = left
-        time.sleep(_LOOK_EVERY_S)
+        if remaining != shown:
+            say(remaining)
+        shown = remaining
+        time.sleep(_POLL_S)
 
 
-def _left(row: Record) -> str:
-    """What has not left the node yet: nothing to say of one that is empty."""
+def _remaining(row: Record) -> str:
+    """Return the jobs that still run on a node, as the end of a sentence; empty if there are none."""
     return f"still runs {', '.join(dict.fromkeys(row['gangs']))}" if row["gangs"] else ""
 
 
@@ -226,22 +227,22 @@ def _show(rows: list[Record], output: str) -> None:
         return
     levels = tuple(rows[0]["domains"]) if rows else ()
     has_pools = any(row["pool"] for row in rows)
-    columns = (Column("NODE"), *map(_of_level, levels), *(each for each in _COLUMNS if has_pools or each != _POOL))
+    columns = (
+        Column("NODE"),
+        *(Column(level.upper().replace("_", " ")) for level in levels),
+        *(column for column in _COLUMNS if has_pools or column != _POOL),
+    )
     cells = [_cells(row, [row["pool"] or "-"] * has_pools) for row in rows]
     show_table(columns, cells, "no nodes: ganger doctor")
     for row in rows:
         if row["unready"]:
-            show(f"{quoted(row['name'])}: {row['unready']}")
+            show(f"{shell_quote(row['name'])}: {row['unready']}")
     total = sum(row["gpus"] for row in rows)
     if total:
         used = total - sum(row["gpus_free"] for row in rows)
-        foreign = sum(row["gpus_foreign"] for row in rows)
-        by_others = f", {foreign} of them by others" if foreign else ""
-        show(f"\n{used} of {total} GPUs used ({100 * used // total}%){by_others}")
-
-
-def _of_level(level: str) -> Column:
-    return Column(level.upper().replace("_", " "))
+        foreign_gpus = sum(row["gpus_foreign"] for row in rows)
+        foreign_text = f", {foreign_gpus} of them by foreign pods" if foreign_gpus else ""
+        show(f"\n{used} of {total} GPUs used ({100 * used // total}%){foreign_text}")
 
 
 def _show_changed(rows: Iterable[Record], output: str) -> None:
@@ -249,22 +250,18 @@ def _show_changed(rows: Iterable[Record], output: str) -> None:
         show_json_array(rows)
         return
     for row in rows:
-        goes_on = f"; it still runs {', '.join(row['gangs'])}" if row["gangs"] and row["state"] != "ready" else ""
-        show(f"{quoted(row['name'])} is {row['state']}{goes_on}")
+        remaining = f"; it {_remaining(row)}" if row["gangs"] and row["state"] != "ready" else ""
+        show(f"{shell_quote(row['name'])} is {row['state']}{remaining}")
 
 
 def _state(row: Record) -> str:
     return f"{row['state']} ({', '.join(row['maintenance'])})" if row["maintenance"] else str(row["state"])
 
 
-def _others(row: Record) -> list[str]:
-    many = row["gpus_foreign"]
-    return [f"others ({many} GPU{'s' * (many > 1)})"] if many else []
-
-
 def _cells(row: Record, pool: list[str]) -> tuple[str, ...]:
     cpu = row["cpu_milli"]
     memory = row["memory_bytes"]
+    foreign = [f"foreign pods ({count(row['gpus_foreign'], 'GPU')})"] * bool(row["gpus_foreign"])
     return (
         row["name"],
         *(domain or "-" for domain in row["domains"].values()),
@@ -274,5 +271,5 @@ def _cells(row: Record, pool: list[str]) -> tuple[str, ...]:
         f"{format_cpu(cpu - row['cpu_free_milli'])}/{format_cpu(cpu)}",
         f"{format_bytes(memory - row['memory_free_bytes'])}/{format_bytes(memory)}",
         *pool,
-        ", ".join((*row["gangs"], *_others(row))) or "-",
+        ", ".join((*row["gangs"], *foreign)) or "-",
     )

@@ -1,20 +1,30 @@
-"""`ganger policy`: the document that says how the cluster is given out, its versions, and what another would change."""
+"""`ganger policy`: the scheduling policy document, its versions, and the effect of changes."""
 
 import sys
 from typing import Any, Final
 
 import click
 
-from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.options import output_option, read_given
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import output_option, read_text_file
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import Column, now_ms, say, show, show_json, show_json_array, show_table, when
+from ganger.cli.output.messages import count
+from ganger.cli.output.tables import (
+    Column,
+    current_time_ms,
+    format_time,
+    say,
+    show,
+    show_json,
+    show_rows,
+    show_table,
+)
 from ganger.client.kubernetes.controller_client import ControllerClient
 
 Record = dict[str, Any]
 
 SHOWN: Final = 10
-"""Jobs of a kind that are named before the rest is counted."""
+"""Jobs of each list that are named before the rest is counted."""
 _CHANGES: Final = (Column("KEY"), Column("NOW", folds=True), Column("THEN", folds=True))
 _VERSIONS: Final = (
     Column("VERSION", right=True),
@@ -23,62 +33,62 @@ _VERSIONS: Final = (
     Column("WHAT"),
     Column("CHANGES", folds=True),
 )
-_PLACES: Final = (Column("JOB"), Column("QUEUE"), Column("PLACE NOW", right=True), Column("THEN", right=True))
+_POSITIONS: Final = (Column("JOB"), Column("QUEUE"), Column("POSITION NOW", right=True), Column("THEN", right=True))
 
 file_argument = click.argument("file", type=click.Path(), required=False)
 version_option = click.option(
-    "--version", "version", type=click.IntRange(0), metavar="N", help="An earlier version instead of a file."
+    "--version", "version", type=click.IntRange(0), metavar="N", help="Use an earlier version instead of a file."
 )
 
 
 @click.group("policy", invoke_without_command=True)
-@click.option("--version", "version", type=click.IntRange(0), metavar="N", help="An earlier version.")
+@click.option("--version", "version", type=click.IntRange(0), metavar="N", help="Show an earlier version.")
 @click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Form of the answer."
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Output format."
 )
 @click.pass_context
 def policy_command(ctx: click.Context, version: int | None, output: str) -> None:
-    """Show the policy document, change it, and see what a change would do.
+    """Show the policy document, preview changes to it, and apply them.
 
-    One document holds the order, weights, half-life, thresholds, reservations, pools, levels of the network and queues;
-    what it leaves out is as it is without it. Every change is a new version, `ganger queue set` too. Without a command:
-    the document in force, as a file to edit.
+    One document holds the order, weights, half-life, thresholds, reservations, pools, topology levels and queues; keys
+    that it omits have their defaults. Every change is a new version, also `ganger queue set`. Prints the document in
+    force without a subcommand, as a file to edit.
 
     \b
       ganger policy > policy.yaml
       ganger policy diff policy.yaml
       ganger policy apply policy.yaml --note "more for research"
-    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
     if ctx.invoked_subcommand is not None:
         return
-    found = connected().policy(version)
+    policy = connect().policy(version)
     if output == "json":
-        show_json(found)
+        show_json(policy)
         return
-    show(f"# version {found['version']}{_made(found)}")
-    show(found["text"].rstrip())
-    _say_warnings(found["warnings"])
+    show(f"# version {policy['version']}{_provenance(policy)}")
+    show(policy["text"].rstrip())
+    _say_warnings(policy["warnings"])
 
 
 @policy_command.command("diff")
 @file_argument
 @version_option
 @click.option(
-    "--against", type=click.IntRange(0), metavar="N", help="Compare with version N, not with what is in force."
+    "--against", type=click.IntRange(0), metavar="N", help="Compare with version N instead of the version in force."
 )
 @output_option
 def diff_command(file: str | None, version: int | None, against: int | None, output: str) -> None:
     """Show what a document would change, and which live jobs it would strand.
 
-    FILE is a policy document, - for stdin. It is a report: the exit code is 0 either way.
+    FILE is a policy document, - for stdin. Exits with 0 whether or not it finds changes.
     """
-    found = connected().diff_policy(_proposal(file, version) | {"against": against})
+    diff = connect().diff_policy(_proposal(file, version) | {"against": against})
     if output == "json":
-        show_json(found)
+        show_json(diff)
         return
-    _show_changes(found)
-    _show_stranded(found["stranded"])
-    _say_warnings(found["warnings"])
+    _show_changes(diff)
+    _show_stranded(diff["stranded"])
+    _say_warnings(diff["warnings"])
 
 
 @policy_command.command("dry-run")
@@ -86,126 +96,120 @@ def diff_command(file: str | None, version: int | None, against: int | None, out
 @version_option
 @output_option
 def dry_run_command(file: str | None, version: int | None, output: str) -> None:
-    """Say what the next round would do differently under a document.
+    """Show what the next scheduling cycle would do differently under a document.
 
-    Which jobs would start that now would wait, which the other way round, and whose place in their queue would change.
-    The next round itself is planned, on a copy: nothing changes.
+    Lists the jobs that would start instead of staying pending, those that would stay pending instead of starting, and
+    those whose position in the queue would change. The cycle is planned on a copy: nothing changes.
     """
-    found = connected().try_policy(_proposal(file, version))
+    trial = connect().try_policy(_proposal(file, version))
     if output == "json":
-        show_json(found)
+        show_json(trial)
         return
-    _show_changes(found)
-    _show_stranded(found["stranded"])
-    _say_warnings(found["warnings"])
-    show(f"would start now: {_named(found['starts'])}")
-    show(f"would wait, and not start: {_named(found['waits'])}")
-    if not found["moved"]:
-        show("every waiting job keeps its place")
+    _show_changes(trial)
+    _show_stranded(trial["stranded"])
+    _say_warnings(trial["warnings"])
+    show(f"would start: {_names(trial['starts'])}")
+    show(f"would stay pending: {_names(trial['waits'])}")
+    if not trial["moved"]:
+        show("no pending job changes its position")
         return
-    show(f"{found['moved']} waiting jobs have another place:")
+    show(f"{count(trial['moved'], 'pending job')} would change position:")
     show_table(
-        _PLACES, [(each["job"], each["queue"], str(each["before"]), str(each["after"])) for each in found["places"]], ""
+        _POSITIONS, [(job["job"], job["queue"], str(job["before"]), str(job["after"])) for job in trial["places"]], ""
     )
 
 
 @policy_command.command("apply")
 @file_argument
 @version_option
-@click.option("--force", is_flag=True, help="Though it strands live jobs: what runs goes on.")
-@click.option("--note", default="", help="Why, for the history.")
+@click.option("--force", is_flag=True, help="Apply it even if it strands live jobs; running jobs continue.")
+@click.option("--note", default="", help="Note for the history.")
 @click.option(
-    "--if-version", type=click.IntRange(0), metavar="N", help="Only if version N is in force: nobody changed it since."
+    "--if-version",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Apply only if version N is in force, so that no other change is lost.",
 )
 @output_option
 def apply_command(
     *, file: str | None, version: int | None, force: bool, note: str, if_version: int | None, output: str
 ) -> None:
-    """Put a document in force, from the next round on.
+    """Apply a document from the next scheduling cycle on.
 
-    FILE is a policy document, - for stdin; --version N goes back to an earlier one. All of it applies at once, or, when
-    something is wrong with it, nothing. One that would strand live jobs is refused with their names; with --force these
-    stay: what runs goes on, and jobs of a queue that is gone go to the nearest queue above it that is left. With
-    --context the document becomes the cluster's Queues and SchedulingPolicy, by your own rights.
+    FILE is a policy document, - for stdin; --version N rolls back to an earlier one. It applies as a whole or, if it
+    has an error, not at all. A document that would strand live jobs is rejected and the jobs are listed; with --force
+    running jobs continue, and jobs of a deleted queue move to its nearest remaining ancestor. With --context the
+    document becomes the cluster's Queues and SchedulingPolicy, with your own permissions.
     """
-    client = connected()
+    client = connect()
     proposal = _proposal(file, version)
     if isinstance(client, ControllerClient):
         _apply_objects(client, proposal, {"force": force, "note": note, "if_version": if_version}, output)
         return
     before = client.policy()["version"]
-    found = client.apply_policy(proposal | {"force": force, "note": note, "if_version": if_version})
+    applied = client.apply_policy(proposal | {"force": force, "note": note, "if_version": if_version})
     if output == "json":
-        show_json(found)
+        show_json(applied)
         return
-    if found["version"] == before:
-        show(f"nothing to change: version {before} is just that")
+    if applied["version"] == before:
+        show(f"no changes: version {before} has the same content")
     else:
-        show(f"version {found['version']} is in force")
-        _show_changes(client.diff_policy({"version": found["version"], "against": found["version"] - 1}))
-    _say_warnings(found["warnings"])
+        show(f"version {applied['version']} is in force")
+        _show_changes(client.diff_policy({"version": applied["version"], "against": applied["version"] - 1}))
+    _say_warnings(applied["warnings"])
 
 
 @policy_command.command("history")
 @output_option
 def history_command(output: str) -> None:
-    """List the versions, the newest first: who made them, when, and what they changed."""
-    rows = connected().policy_versions()
-    if output == "json":
-        show_json_array(rows)
-        return
-    now = now_ms()
-    cells = [
-        (
-            str(row["version"]),
-            when(row["at_ms"], now),
-            row["by"] or "-",
-            row["note"] or row["what"],
-            "not kept any more" if row["changes"] is None else "; ".join(map(_change, row["changes"])) or "-",
-        )
-        for row in rows
-    ]
-    show_table(_VERSIONS, cells, "nobody has changed the policy yet")
+    """List the versions, newest first: author, time and changes."""
+    now_ms = current_time_ms()
+
+    def cells(row: Record) -> tuple[str, ...]:
+        changes = "not kept" if row["changes"] is None else "; ".join(map(_change, row["changes"])) or "-"
+        time = format_time(row["at_ms"], now_ms)
+        return str(row["version"]), time, row["by"] or "-", row["note"] or row["what"], changes
+
+    show_rows(_VERSIONS, connect().policy_versions(), cells, "the policy has not been changed yet", output)
 
 
 def _proposal(file: str | None, version: int | None) -> Record:
-    """What is sent for a file, or for an earlier version."""
+    """Return the request for a file or for an earlier version."""
     if (file is None) == (version is None):
-        raise Problem("name a FILE, - for stdin, or --version N: one of them", "ganger policy history")
+        raise Problem("give either a FILE (- for stdin) or --version N", "ganger policy history")
     if file is None:
         return {"version": version}
     name = "stdin" if file == "-" else file
     stream = sys.stdin.buffer if file == "-" else None
-    return {"text": read_given(name, "policy", "ganger policy > policy.yaml", stream), "filename": name}
+    return {"text": read_text_file(name, "policy", "ganger policy > policy.yaml", stream), "filename": name}
 
 
-def _made(found: Record) -> str:
-    """Who applied it, when and why."""
-    if found["at_ms"] is None:
-        return ": what holds where nobody set anything"
-    note = f": {found['note']}" if found["note"] else ""
-    return f", by {found['by'] or 'somebody'}, {when(found['at_ms'], now_ms())}{note}"
+def _provenance(policy: Record) -> str:
+    """Return who applied a version, when and why."""
+    if policy["at_ms"] is None:
+        return ": the defaults"
+    note = f": {policy['note']}" if policy["note"] else ""
+    return f", by {policy['by'] or 'an unknown user'}, {format_time(policy['at_ms'], current_time_ms())}{note}"
 
 
-def _show_changes(found: Record) -> None:
-    changes = found["changes"]
-    rows = [(each["path"], _value(each["before"]), _value(each["after"])) for each in changes]
-    show_table(_CHANGES, rows, f"nothing changes: version {found['against']} is just that")
+def _show_changes(diff: Record) -> None:
+    changes = diff["changes"]
+    rows = [(change["path"], _value(change["before"]), _value(change["after"])) for change in changes]
+    show_table(_CHANGES, rows, f"no changes: version {diff['against']} has the same content")
 
 
 def _show_stranded(jobs: list[Record]) -> None:
     if jobs:
-        count = "1 live job" if len(jobs) == 1 else f"{len(jobs)} live jobs"
-        say(f"it would strand {count}, and is refused without --force:", fg="yellow")
-    for each in jobs[:SHOWN]:
-        say(f"  {each['job']} ({each['state']}): {each['why']}")
+        say(f"this would strand {count(len(jobs), 'live job')} and requires --force:", fg="yellow")
+    for job in jobs[:SHOWN]:
+        say(f"  {job['job']} ({job['state']}): {job['why']}")
     if len(jobs) > SHOWN:
         say(f"  and {len(jobs) - SHOWN} more")
 
 
 def _say_warnings(warnings: list[Record]) -> None:
-    for each in warnings:
-        say(f"warning: {each['sentence']}; it holds all the same", fg="yellow")
+    for warning in warnings:
+        say(f"warning: {warning['sentence']}; the document is valid nevertheless", fg="yellow")
 
 
 def _change(change: Record) -> str:
@@ -213,36 +217,38 @@ def _change(change: Record) -> str:
 
 
 def _value(value: Any) -> str:
-    """`-` for what is not written, `set` for a mapping that is there."""
+    """Return `-` for an absent value and `set` for a mapping."""
     return "-" if value is None else "set" if value == "" else str(value)
 
 
-def _named(jobs: list[str]) -> str:
-    more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
-    return f"{', '.join(jobs[:SHOWN])}{more}" if jobs else "nobody"
+def _names(jobs: list[str]) -> str:
+    rest = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
+    return f"{', '.join(jobs[:SHOWN])}{rest}" if jobs else "none"
 
 
-def _apply_objects(client: ControllerClient, proposal: Record, of_versions: Record, output: str) -> None:
-    """Write the policy as objects of a Kubernetes cluster, with the user's own rights, and return when they are in
-    force. Problem: an option that needs a server with policy versions."""
-    if given := [
-        f"--{name.replace('_', '-')}" for name, value in of_versions.items() if value not in (None, "", False)
+def _apply_objects(client: ControllerClient, proposal: Record, version_options: Record, output: str) -> None:
+    """Apply the policy as objects of a Kubernetes cluster, with the user's own permissions, and wait for it.
+
+    Problem: an option that needs a server with policy versions.
+    """
+    if flags := [
+        f"--{name.replace('_', '-')}" for name, value in version_options.items() if value not in (None, "", False)
     ]:
         raise Problem(
-            f"{given[0]} is for a server that keeps versions; in a cluster the policy is objects",
+            f"{flags[0]} needs a ganger server, which keeps versions; in a cluster the policy is objects",
             "kubectl get queues,schedulingpolicies -o yaml --show-managed-fields",
         )
     if "version" in proposal:
         proposal = {"document": client.policy(proposal["version"])["document"]}
-    done = client.objects.apply_policy(proposal)
+    result = client.objects.apply_policy(proposal)
     if output == "json":
-        show_json(done)
+        show_json(result)
         return
-    if not done["written"] and not done["deleted"]:
-        show("nothing to change: the objects are just that")
+    if not result["written"] and not result["deleted"]:
+        show("no changes: the objects have the same content")
         return
-    for title in done["written"]:
+    for title in result["written"]:
         show(f"written: {title}")
-    for title in done["deleted"]:
+    for title in result["deleted"]:
         show(f"deleted: {title}")
-    show("in force")
+    show("applied")

@@ -1,4 +1,4 @@
-"""`ganger queue`: the queues, and what each may use."""
+"""`ganger queue`: queues with their quota, borrowing, lending and usage."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -6,11 +6,12 @@ from typing import Any, Final, TypeVar
 import click
 
 from ganger.cli import completions
-from ganger.cli.bulk import each_name
-from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.options import Checked, lasting_ms, output_option
-from ganger.cli.output.queue_tree import in_tree, indented
-from ganger.cli.output.tables import Column, quoted, show, show_json, show_json_array, show_table
+from ganger.cli.bulk import for_each_name
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import CheckedText, output_option, parse_positive_duration_ms
+from ganger.cli.output.messages import count
+from ganger.cli.output.queue_tree import indent_name, tree_rows
+from ganger.cli.output.tables import Column, shell_quote, show, show_json, show_json_array, show_table
 from ganger.client import Client, ClientError
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import (
@@ -37,12 +38,12 @@ COLUMNS: Final = (
     Column("LENDS", right=True, spare=True),
     Column("RUNNING", right=True),
     Column("PENDING", right=True),
-    Column("EACH USER"),
+    Column("PER USER"),
 )
 
 
 def _or_none(parse: Any) -> Any:
-    """`parse`, but `none` takes the figure away."""
+    """Return a parser that maps `none` to None and calls `parse` otherwise."""
     return lambda text: None if text == "none" else parse(text)
 
 
@@ -63,16 +64,16 @@ def _node_hours_ms(text: str) -> int:
 
 
 def _gpus(text: str) -> int | dict[str, int | None] | None:
-    """8, or {h100: 8}."""
+    """Parse `8`, or `H100:8` as {h100: 8}."""
     kind, colon, count = text.rpartition(":")
     if colon and not kind:
-        raise ValueError(f"{text!r} names no type: write 8, or H100:8 for GPUs of one type")
+        raise ValueError(f"{text!r} has no GPU type: write 8, or H100:8 for GPUs of one type")
     return {kind.lower(): _or_none(_count)(count)} if kind else _or_none(_count)(count)
 
 
 def _weight(text: str) -> int:
     if not 1 <= _count(text) <= MAX_WEIGHT:
-        raise ValueError(f"{text!r} is no weight: write a number from 1 to {MAX_WEIGHT}")
+        raise ValueError(f"{text!r} is not a weight: write a number from 1 to {MAX_WEIGHT}")
     return _count(text)
 
 
@@ -89,61 +90,63 @@ _FIGURES: Final = {
     "max_gpus_per_user": ("user_limits", "gpus", _or_none(_count)),
     "max_jobs_per_user": ("user_limits", "jobs", _or_none(_count)),
     "max_pending_per_user": ("user_limits", "pending", _or_none(_count)),
-    "max_time": ("user_limits", "time_ms", _or_none(lasting_ms)),
-    "max_queue_time": ("user_limits", "queue_time_ms", _or_none(lasting_ms)),
+    "max_time": ("user_limits", "time_ms", _or_none(parse_positive_duration_ms)),
+    "max_queue_time": ("user_limits", "queue_time_ms", _or_none(parse_positive_duration_ms)),
     "max_node_hours": ("user_limits", "node_ms", _or_none(_node_hours_ms)),
 }
-"""Flag -> (part of the queue, figure in it, how its text is read)."""
+"""Flag -> (part of the queue, figure in it, parser)."""
 
 
 def _figure(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
     name = flag.removeprefix("--").replace("-", "_")
     parse = _FIGURES[name][2]
-    return click.option(flag, metavar=metavar, type=Checked(metavar, parse), multiple=parse is _gpus, help=help)
+    return click.option(flag, metavar=metavar, type=CheckedText(metavar, parse), multiple=parse is _gpus, help=help)
 
 
 @click.group("queue", invoke_without_command=True)
 @output_option
 @click.pass_context
 def queue_command(ctx: click.Context, output: str) -> None:
-    """List, set and delete queues: quota, lending, limits of each user.
+    """List, set and delete queues: quota, borrowing, lending, per-user limits.
 
-    Without a command: lists them. Queues are a tree under `root`; a job that names none waits in `default`. QUOTA LEFT
-    is how many more GPUs a queue may use by the quotas, its own and what others lend it; `ganger fit` shows which GPUs
-    are free.
+    Lists the queues without a subcommand. Queues form a tree below `root`; the queue of a job that names none is
+    `default`. QUOTA LEFT is the number of GPUs that a queue may still use from its own quota and what other queues
+    lend it; `ganger fit` shows which GPUs are free.
     """
     if ctx.invoked_subcommand is None:
-        rows = connected().queues()
+        rows = connect().queues()
         if output == "json":
             show_json_array(rows)
         else:
-            show_table(COLUMNS, [queue_cells(row, depth) for depth, row in in_tree(rows)], "no queues")
+            show_table(COLUMNS, [queue_cells(row, depth) for depth, row in tree_rows(rows)], "no queues")
 
 
 @queue_command.command("set")
 @click.argument("name", shell_complete=completions.queues)
-@click.option("--parent", metavar="QUEUE", shell_complete=completions.queues, help="The queue above it; root without.")
-@click.option("--weight", metavar="N", type=Checked("N", _weight), help="Its part beside its siblings; 1 without.")
-@_figure("--gpus", "[TYPE:]N", "GPUs it is guaranteed; of one type, as often as there are types.")
-@_figure("--cpu", "N", "CPUs it is guaranteed.")
-@_figure("--memory", "SIZE", "Memory it is guaranteed.")
-@_figure("--borrow-gpus", "[TYPE:]N", "GPUs it may use beyond its quota while others leave them.")
-@_figure("--borrow-cpu", "N", "CPUs, likewise.")
-@_figure("--borrow-memory", "SIZE", "Memory, likewise.")
-@_figure("--lend-gpus", "[TYPE:]N", "GPUs of its quota that others may use while it leaves them.")
-@_figure("--lend-cpu", "N", "CPUs, likewise.")
-@_figure("--lend-memory", "SIZE", "Memory, likewise.")
-@_figure("--max-gpus-per-user", "N", "GPUs one user may hold at a time.")
-@_figure("--max-jobs-per-user", "N", "Jobs one user may have on nodes at a time.")
-@_figure("--max-pending-per-user", "N", "Jobs one user may have waiting at a time.")
-@_figure("--max-time", "DURATION", "The longest time limit of one job.")
-@_figure("--max-queue-time", "DURATION", "The longest a job may wait; then it ends.")
-@_figure("--max-node-hours", "N", "Nodes times time limit, over a user's live jobs.")
+@click.option("--parent", metavar="QUEUE", shell_complete=completions.queues, help="Parent queue (default: root).")
+@click.option(
+    "--weight", metavar="N", type=CheckedText("N", _weight), help="Weight relative to its siblings (default: 1)."
+)
+@_figure("--gpus", "[TYPE:]N", "Guaranteed GPUs; repeat it for several GPU types.")
+@_figure("--cpu", "N", "Guaranteed CPUs.")
+@_figure("--memory", "SIZE", "Guaranteed memory.")
+@_figure("--borrow-gpus", "[TYPE:]N", "GPUs it may borrow beyond its quota while others leave them idle.")
+@_figure("--borrow-cpu", "N", "CPUs it may borrow.")
+@_figure("--borrow-memory", "SIZE", "Memory it may borrow.")
+@_figure("--lend-gpus", "[TYPE:]N", "GPUs of its quota that others may borrow while it leaves them idle.")
+@_figure("--lend-cpu", "N", "CPUs that others may borrow.")
+@_figure("--lend-memory", "SIZE", "Memory that others may borrow.")
+@_figure("--max-gpus-per-user", "N", "GPUs that one user may have allocated at a time.")
+@_figure("--max-jobs-per-user", "N", "Jobs that one user may have running at a time.")
+@_figure("--max-pending-per-user", "N", "Jobs that one user may have pending at a time.")
+@_figure("--max-time", "DURATION", "Maximum time limit of a job.")
+@_figure("--max-queue-time", "DURATION", "Maximum time that a job may be pending; then it ends.")
+@_figure("--max-node-hours", "N", "Maximum sum of nodes times time limit over a user's live jobs.")
 @click.option(
     "--default-time",
     metavar="DURATION",
-    type=Checked("DURATION", _or_none(lasting_ms)),
-    help="The time limit of a job that names none; without, as in the queue above.",
+    type=CheckedText("DURATION", _or_none(parse_positive_duration_ms)),
+    help="Time limit of jobs that name none (default: inherited from the parent).",
 )
 @output_option
 def set_command(
@@ -154,24 +157,31 @@ def set_command(
     output: str,
     **figures: str | tuple[str, ...] | None,
 ) -> None:
-    """Make a queue, or change one.
+    """Create or change a queue.
 
-    What is not named stays as it is; `none` takes a figure away.
+    Values that are not given stay unchanged; `none` removes a value.
 
-    A quota (--gpus, --cpu, --memory) is a guarantee to a queue and all below it, not a ceiling. A queue may also borrow
-    what others lend and leave idle: GPUs up to --borrow-gpus or, without it, all of them. So `--gpus 0 --borrow-gpus 0`
-    is no GPU at all. What nobody is guaranteed, and what is left idle, goes by --weight under a fair order.
+    A quota (--gpus, --cpu, --memory) is a guarantee to a queue and its descendants, not a limit. A queue may also
+    borrow what other queues lend and leave idle: GPUs up to --borrow-gpus or, without it, all of them. Hence
+    `--gpus 0 --borrow-gpus 0` allows no GPU at all. Unguaranteed and idle capacity is divided by --weight under a
+    fair-share order.
     """
-    client = connected()
-    queue = _present(client, name)
-    above = {} if parent is None else {"parent": parent}
-    heavier = {} if weight is None else {"weight": _weight(weight)}
-    timed = {} if default_time is None else {"default_time_ms": _or_none(lasting_ms)(default_time)}
-    row = client.set_queue(name, changed(queue | above | heavier | timed, figures))
+    client = connect()
+    queue = _current(client, name)
+    parent_change = {} if parent is None else {"parent": parent}
+    weight_change = {} if weight is None else {"weight": _weight(weight)}
+    time_change = (
+        {} if default_time is None else {"default_time_ms": _or_none(parse_positive_duration_ms)(default_time)}
+    )
+    row = client.set_queue(name, with_figures(queue | parent_change | weight_change | time_change, figures))
     if output == "json":
         show_json(row)
     else:
-        show(f"set {quoted(name)}, below {quoted(row['parent'])}" if row["parent"] else f"set {quoted(name)}")
+        show(
+            f"set {shell_quote(name)}, child of {shell_quote(row['parent'])}"
+            if row["parent"]
+            else f"set {shell_quote(name)}"
+        )
         show_table(COLUMNS, [queue_cells(row)], "")
 
 
@@ -180,27 +190,27 @@ def set_command(
 @output_option
 def delete_command(names: tuple[str, ...], output: str) -> int:
     """Delete empty queues."""
-    return each_name(names, connected().delete_queue, "deleted {}", output)
+    return for_each_name(names, connect().delete_queue, "deleted {}", output)
 
 
-def changed(queue: Record, figures: Mapping[str, str | tuple[str, ...] | None]) -> Record:
-    """The queue with the figures that were given, as the server takes it."""
+def with_figures(queue: Record, figures: Mapping[str, str | tuple[str, ...] | None]) -> Record:
+    """Return the queue with the given figures set, as the server takes it."""
     parts = {part: dict(queue.get(part, {})) for part in ("nominal", "borrowing", "lending", "user_limits")}
-    for flag, given in figures.items():
+    for flag, texts in figures.items():
         part, figure, parse = _FIGURES[flag]
-        for text in (given,) if isinstance(given, str) else given or ():
+        for text in (texts,) if isinstance(texts, str) else texts or ():
             value = parse(text)
             if isinstance(value, dict):
                 types = {**parts[part].get("gpu_types", {}), **value}
                 parts[part]["gpu_types"] = {kind: count for kind, count in types.items() if count is not None}
             else:
                 parts[part][figure] = value
-    kept = {name: queue[name] for name in ("parent", "weight", "default_time_ms") if queue.get(name) is not None}
-    return {**parts, **kept}
+    scalars = {name: queue[name] for name in ("parent", "weight", "default_time_ms") if queue.get(name) is not None}
+    return {**parts, **scalars}
 
 
-def _present(client: Client, name: str) -> Record:
-    """The queue as it is; empty when there is none of that name."""
+def _current(client: Client, name: str) -> Record:
+    """Return the queue as it is, or an empty record if it does not exist."""
     try:
         return client.queue(name)
     except ClientError as error:
@@ -210,14 +220,14 @@ def _present(client: Client, name: str) -> Record:
 
 
 def queue_cells(row: Record, depth: int = 0) -> tuple[str, ...]:
-    """A row of COLUMNS, of a queue with so many above it."""
+    """Return a row of COLUMNS for a queue at a depth of the tree."""
     used, nominal = row["used"], row["nominal"]
     return (
-        indented(depth, row["name"]),
+        indent_name(depth, row["name"]),
         str(row["weight"]),
         f"{used['gpus']}/{_gpus_text(nominal)}",
-        _of(used["cpu_milli"], nominal["cpu_milli"], format_cpu),
-        _of(used["memory_bytes"], nominal["memory_bytes"], format_bytes),
+        _used_of(used["cpu_milli"], nominal["cpu_milli"], format_cpu),
+        _used_of(used["memory_bytes"], nominal["memory_bytes"], format_bytes),
         str(row["fair_gpus"]),
         _figure_text(row["available"]["gpus"], str),
         _gpus_text(row["borrowing"]),
@@ -228,35 +238,31 @@ def queue_cells(row: Record, depth: int = 0) -> tuple[str, ...]:
     )
 
 
-def _of(used: int, nominal: int | None, text: Any) -> str:
-    """What is used of what is guaranteed; nothing where nothing is either."""
-    return f"{text(used)}/{_figure_text(nominal, text)}" if used or nominal is not None else "-"
+def _used_of(used: int, nominal: int | None, format: Any) -> str:
+    """Return `used/nominal`, or `-` if both are empty."""
+    return f"{format(used)}/{_figure_text(nominal, format)}" if used or nominal is not None else "-"
 
 
-def _figure_text(value: int | None, text: Any) -> str:
-    return "-" if value is None else str(text(value))
+def _figure_text(value: int | None, format: Any) -> str:
+    return "-" if value is None else str(format(value))
 
 
 def _gpus_text(amount: Record) -> str:
-    """`8`, `8 h100:4`, `h100:4`, `-`."""
+    """Return `8`, `8 h100:4`, `h100:4` or `-`."""
     types = [f"{kind}:{count}" for kind, count in sorted(amount["gpu_types"].items())]
     return " ".join([*([] if amount["gpus"] is None and types else [_figure_text(amount["gpus"], str)]), *types])
 
 
 def _limits(limits: Record, default_time_ms: int | None) -> str:
-    parts = []
-    if limits["gpus"] is not None:
-        parts.append(f"{limits['gpus']} GPU" + ("" if limits["gpus"] == 1 else "s"))
-    if limits["jobs"] is not None:
-        parts.append(f"{limits['jobs']} job" + ("" if limits["jobs"] == 1 else "s"))
-    if limits["pending"] is not None:
-        parts.append(f"{limits['pending']} waiting")
-    if limits["time_ms"] is not None:
-        parts.append(f"{format_duration(limits['time_ms'])} a job")
-    if limits["queue_time_ms"] is not None:
-        parts.append(f"waits {format_duration(limits['queue_time_ms'])}")
-    if limits["node_ms"] is not None:
-        parts.append(f"{limits['node_ms'] / HOUR_MS:g} node-hours")
+    formats: dict[str, Callable[[int], str]] = {
+        "gpus": lambda gpus: count(gpus, "GPU"),
+        "jobs": lambda jobs: count(jobs, "job"),
+        "pending": lambda pending: f"{pending} pending",
+        "time_ms": lambda ms: f"{format_duration(ms)} per job",
+        "queue_time_ms": lambda ms: f"{format_duration(ms)} pending",
+        "node_ms": lambda ms: f"{ms / HOUR_MS:g} node-hours",
+    }
+    texts = [text(limits[name]) for name, text in formats.items() if limits[name] is not None]
     if default_time_ms is not None:
-        parts.append(f"{format_duration(default_time_ms)} where a job names none")
-    return ", ".join(parts) or "-"
+        texts.append(f"{format_duration(default_time_ms)} by default")
+    return ", ".join(texts) or "-"

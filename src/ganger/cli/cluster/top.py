@@ -1,4 +1,4 @@
-"""`ganger top`: the cluster and its queue as a picture; who uses what at the moment, by job, by node or by queue."""
+"""`ganger top`: the cluster and its queues as a picture, and usage by rank, node or queue."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import click
 
-from ganger.cli.jobs.run_submit_wait import connected
+from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.queue_tree import in_tree, indented, with_all_below
-from ganger.cli.output.tables import Column, aligned, fancy, show, show_json, show_table
-from ganger.cli.output.top_view import Line, drawn, spoken, width_of
+from ganger.cli.output.queue_tree import indent_name, subtree_names, tree_rows
+from ganger.cli.output.tables import Column, align_columns, show, show_json, show_table, supports_colour
+from ganger.cli.output.top_view import Line, picture_lines, plain_text, terminal_width
 from ganger.client import Client
 from ganger.client.kubernetes.controller_client import ControllerClient
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
@@ -26,7 +26,7 @@ SORTS: Final[dict[str, tuple[str, ...]]] = {
     "nodes": ("node", "gpus", "cpu", "mem", "gpu"),
     "queues": ("queue", "running", "pending", "gpus", "cpu", "mem", "gpu"),
 }
-"""What each of them may be sorted by: as it comes, or the most first."""
+"""The sort keys of each view; the first is the order in which the rows come."""
 VIEWS: Final = tuple(SORTS)
 STYLES: Final[dict[str, dict[str, Any]]] = {
     "": {},
@@ -41,211 +41,218 @@ IN_CLUSTER: Final = {
     "nodes": "ganger --context NAME node",
     "queues": "ganger --context NAME queue",
 }
-"""With --context: what shows the most of each of these."""
+"""With --context: the closest equivalent of each view."""
 _NONE: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class TopView:
-    """A table with a line below it; `empty` is said instead of a table without rows."""
+class UsageTable:
+    """A table with a line below it; `empty` is shown instead of a table without rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
-    below: str
+    footer: str
     empty: str
 
 
-def _sorts(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    return [each for each in SORTS.get(ctx.params.get("what") or "cluster", ()) if each.startswith(begun)]
+def _complete_sort(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [key for key in SORTS.get(ctx.params.get("view") or "cluster", ()) if key.startswith(incomplete)]
 
 
-def _sort_of(what: str, sort: str | None) -> str:
-    """What it is sorted by. UsageError names the keys there are."""
+def _sort_of(view: str, sort: str | None) -> str:
+    """Return the sort key; UsageError lists the legal ones."""
     if sort is None:
-        return SORTS[what][0]
-    if sort not in SORTS[what]:
-        raise click.UsageError(f"`ganger top {what}` is not sorted by {sort!r}: {', '.join(SORTS[what])}")
+        return SORTS[view][0]
+    if sort not in SORTS[view]:
+        raise click.UsageError(f"`ganger top {view}` cannot sort by {sort!r}, only by {', '.join(SORTS[view])}")
     return sort
 
 
 @click.command("top")
-@click.argument("what", type=click.Choice(VIEWS), default="cluster")
+@click.argument("view", type=click.Choice(VIEWS), default="cluster")
 @click.option(
-    "--sort", metavar="KEY", shell_complete=_sorts, help="Who comes first: turn, wait, gpus, priority, user, queue."
+    "--sort", metavar="KEY", shell_complete=_complete_sort, help="Sort key: turn, wait, gpus, priority, user, queue."
 )
-@click.option("-r", "--refresh", type=DURATION, default="2s", help="How often to look again: 5s; without it: 2s.")
-@click.option("--once", is_flag=True, help="Look once.")
+@click.option("-r", "--refresh", type=DURATION, default="2s", help="Refresh interval: 5s (default: 2s).")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @output_option
-def top_command(what: str, sort: str | None, refresh: str, once: bool, output: str) -> None:
-    """Show the cluster and its queue as a picture; or what each rank, each node or each queue uses.
+def top_command(view: str, sort: str | None, refresh: str, once: bool, output: str) -> None:
+    """Show a live view of the cluster and its queues, or the usage of ranks, nodes or queues.
 
-    Renewed until q: left and right go to another of these, up and down through one that is longer than the screen, s
-    to another order. Looks once with --once, with -o json, and where the output is no terminal. CPU is in processors,
-    MEM is resident memory, GPU how busy the devices of a rank are, on average. What is used is not measured while
-    nobody looks.
+    Refreshes until q is pressed: left and right switch views, up and down scroll, s changes the sort key. Prints once
+    with --once, with -o json, and when the output is not a terminal. CPU is in CPUs, MEM is resident memory, GPU is
+    the mean utilization of a rank's devices. Usage is only measured while it is shown.
 
-    The picture is sorted by whose turn is next; jobs also by job, node, cpu, mem, gpu; nodes by node, gpus, cpu, mem,
-    gpu; queues by queue, running, pending, gpus, cpu, mem, gpu.
+    The cluster view sorts pending jobs by scheduling order (turn); jobs sort by job, node, cpu, mem, gpu; nodes by
+    node, gpus, cpu, mem, gpu; queues by queue, running, pending, gpus, cpu, mem, gpu.
     """
-    by = _sort_of(what, sort)
-    client = connected()
+    by = _sort_of(view, sort)
+    client = connect()
     views = {"cluster": ORDERS} if isinstance(client, ControllerClient) else SORTS
-    if what not in views:
-        raise Problem(f"nobody measures for `top {what}` what ranks use in a cluster", IN_CLUSTER[what])
+    if view not in views:
+        raise Problem(
+            f"`ganger top {view}` is not available with --context: usage is not measured there", IN_CLUSTER[view]
+        )
     if output == "json":
-        show_json(_seen(client, what, by))
-    elif once or not fancy(sys.stdout):
-        _look(client, what, by)
+        show_json(_fetch(client, view, by))
+    elif once or not supports_colour(sys.stdout):
+        _show_once(client, view, by)
     else:
         from ganger.cli.output.live_screen import watch
 
         pause_s = max(0.5, parse_duration_ms(refresh) / 1000)
-        watch(views, (what, by), pause_s, lambda view, by, width: _lines(client, (view, by), width))
+        watch(views, (view, by), pause_s, lambda view, by, width: _lines(client, view, by, width))
 
 
-def _look(client: Client, what: str, by: str) -> None:
-    """Once, on stdout."""
-    if what == "cluster":
-        for line in drawn(_seen(client, what, by), width_of(sys.stdout)):
-            if fancy(sys.stdout):
+def _show_once(client: Client, view: str, by: str) -> None:
+    """Print a view once."""
+    if view == "cluster":
+        for line in picture_lines(_fetch(client, view, by), terminal_width(sys.stdout)):
+            if supports_colour(sys.stdout):
                 show("".join(click.style(text, **STYLES[style]) for text, style in line))
             else:
-                show(spoken(line))
+                show(plain_text(line))
         return
-    picture = _drawn(_seen(client, what, by), what, by)
-    show_table(picture.columns, picture.rows, picture.empty)
-    if picture.below:
-        show(f"\n{picture.below}")
+    table = _table(_fetch(client, view, by), view, by)
+    show_table(table.columns, table.rows, table.empty)
+    if table.footer:
+        show(f"\n{table.footer}")
 
 
-def _lines(client: Client, view: tuple[str, str], width: int) -> list[Line]:
-    """The same, for a screen."""
-    what, by = view
-    seen = _seen(client, what, by)
-    if what == "cluster":
-        return list(drawn(seen, width))
-    picture = _drawn(seen, what, by)
-    if not picture.rows:
-        return [[(picture.empty, "")]]
-    title, *rows = aligned(picture.columns, picture.rows)
-    return [[(title, "bold")], *([(row, "")] for row in rows), [], [(picture.below, "")]]
+def _lines(client: Client, view: str, by: str, width: int) -> list[Line]:
+    """Return a view as lines for the screen."""
+    data = _fetch(client, view, by)
+    if view == "cluster":
+        return list(picture_lines(data, width))
+    table = _table(data, view, by)
+    if not table.rows:
+        return [[(table.empty, "")]]
+    title, *rows = align_columns(table.columns, table.rows)
+    return [[(title, "bold")], *([(row, "")] for row in rows), [], [(table.footer, "")]]
 
 
-def _seen(client: Client, what: str, by: str) -> Record:
-    """The picture; or the samples, and beside them the nodes or the queues."""
-    if what == "cluster":
+def _fetch(client: Client, view: str, by: str) -> Record:
+    """Return the overview, or the usage samples with the nodes or the queues."""
+    if view == "cluster":
         return client.overview(by)
     samples = client.samples()
-    if what == "jobs":
+    if view == "jobs":
         return samples
-    return samples | ({"nodes": client.nodes()} if what == "nodes" else {"queues": client.queues()})
+    return samples | ({"nodes": client.nodes()} if view == "nodes" else {"queues": client.queues()})
 
 
 Rows = list[tuple[Record, tuple[str, ...]]]
-"""What each row may be sorted by, and its cells."""
+"""The values by which each row may be sorted, and its cells."""
 
 
-def _drawn(seen: Record, what: str, by: str) -> TopView:
-    return {"jobs": _jobs, "nodes": _nodes, "queues": _queues}[what](seen, by)
+def _table(data: Record, view: str, by: str) -> UsageTable:
+    return {"jobs": _jobs, "nodes": _nodes, "queues": _queues}[view](data, by)
 
 
-def _sorted(rows: Rows, what: str, by: str) -> list[tuple[str, ...]]:
-    """Names in their order, amounts from the most; as they came by what a view is sorted by anyway."""
-    if by != SORTS[what][0]:
+def _sorted(rows: Rows, view: str, by: str) -> list[tuple[str, ...]]:
+    """Return the cells sorted by a key: names ascending, amounts descending, the first key as they came."""
+    if by != SORTS[view][0]:
         rows = sorted(rows, key=lambda row: row[0][by] if isinstance(row[0][by], str) else -row[0][by])
     return [cells for _, cells in rows]
 
 
-def _jobs(seen: Record, by: str) -> TopView:
+def _jobs(data: Record, by: str) -> UsageTable:
     columns = (
         *(Column("JOB"), Column("RANK", right=True), Column("NODE"), Column("DEVICES"), Column("CPU", right=True)),
         *(Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
     )
-    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in seen["gpus"]}
+    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in data["gpus"]}
     rows: Rows = []
-    for each in seen["ranks"]:
-        held = [gpu for device in each["devices"] if (gpu := gpus.get((each["node"], device)))]
-        rank = _NONE if each["rank"] is None else str(each["rank"])
-        cells = each["job"], rank, each["node"], _numbers(each["devices"]), *_used([each]), *_busy(held)
-        rows.append(({"node": each["node"]} | _amounts([each], held), cells))
-    jobs = len({each["job"] for each in seen["ranks"]})
-    cpu, memory = _used(seen["ranks"])
-    below = f"{jobs} job{'' if jobs == 1 else 's'} use{'s' * (jobs == 1)} {cpu} CPUs and {memory}" if rows else ""
-    return TopView(columns, _sorted(rows, "jobs", by), below, "nothing runs: ganger ls")
+    for rank in data["ranks"]:
+        rank_gpus = [gpu for device in rank["devices"] if (gpu := gpus.get((rank["node"], device)))]
+        rank_number = _NONE if rank["rank"] is None else str(rank["rank"])
+        cells = (
+            rank["job"],
+            rank_number,
+            rank["node"],
+            _device_numbers(rank["devices"]),
+            *_used([rank]),
+            *_busy(rank_gpus),
+        )
+        rows.append(({"node": rank["node"]} | _amounts([rank], rank_gpus), cells))
+    jobs = len({rank["job"] for rank in data["ranks"]})
+    cpu, memory = _used(data["ranks"])
+    footer = f"{jobs} job{'' if jobs == 1 else 's'} use{'s' * (jobs == 1)} {cpu} CPUs and {memory}" if rows else ""
+    return UsageTable(columns, _sorted(rows, "jobs", by), footer, "nothing runs: ganger ls")
 
 
-def _nodes(seen: Record, by: str) -> TopView:
+def _nodes(data: Record, by: str) -> UsageTable:
     columns = (
         *(Column("NAME"), Column("STATUS", state=True), Column("GPU(Total)", right=True)),
         *(Column("GPU(Allocated)", right=True), Column("CPU", right=True), Column("MEM", right=True)),
         *(Column("GPU", right=True), Column("GPU MEM")),
     )
-    ranks_of, gpus_of = _by_node(seen["ranks"]), _by_node(seen["gpus"])
+    ranks_of, gpus_of = _by_node(data["ranks"]), _by_node(data["gpus"])
     rows: Rows = []
-    for node in seen["nodes"]:
-        ranks, held = ranks_of.get(node["name"], []), node["gpus"] - node["gpus_free"]
+    for node in data["nodes"]:
+        ranks, allocated = ranks_of.get(node["name"], []), node["gpus"] - node["gpus_free"]
         gpus = gpus_of.get(node["name"], [])
         cpu, memory = _used(ranks)
         cells = (
-            *(node["name"], node["state"], str(node["gpus"]), str(held), f"{cpu}/{format_cpu(node['cpu_milli'])}"),
+            *(node["name"], node["state"], str(node["gpus"]), str(allocated), f"{cpu}/{format_cpu(node['cpu_milli'])}"),
             *(f"{memory}/{format_bytes(node['memory_bytes'])}", *_busy(gpus)),
         )
-        rows.append(({"gpus": held} | _amounts(ranks, gpus), cells))
-    total = sum(node["gpus"] for node in seen["nodes"])
-    used = total - sum(node["gpus_free"] for node in seen["nodes"])
-    below = f"Allocated/Total GPUs of nodes: {used}/{total} ({100 * used // total}%)" if total else "no GPUs"
-    return TopView(columns, _sorted(rows, "nodes", by), below, "no nodes: ganger doctor")
+        rows.append(({"gpus": allocated} | _amounts(ranks, gpus), cells))
+    total = sum(node["gpus"] for node in data["nodes"])
+    used = total - sum(node["gpus_free"] for node in data["nodes"])
+    footer = f"Allocated/Total GPUs of nodes: {used}/{total} ({100 * used // total}%)" if total else "no GPUs"
+    return UsageTable(columns, _sorted(rows, "nodes", by), footer, "no nodes: ganger doctor")
 
 
-def _queues(seen: Record, by: str) -> TopView:
+def _queues(data: Record, by: str) -> UsageTable:
     columns = (
         *(Column("QUEUE"), Column("RUNNING", right=True), Column("PENDING", right=True), Column("GPUS", right=True)),
         *(Column("CPU", right=True), Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
     )
-    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in seen["gpus"]}
+    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in data["gpus"]}
     rows: Rows = []
-    for depth, queue in in_tree(seen["queues"]):
-        names = with_all_below(seen["queues"], queue["name"])
-        ranks = [each for each in seen["ranks"] if each["queue"] in names]
-        devices = {(each["node"], device): None for each in ranks for device in each["devices"]}
+    for depth, queue in tree_rows(data["queues"]):
+        names = subtree_names(data["queues"], queue["name"])
+        ranks = [rank for rank in data["ranks"] if rank["queue"] in names]
+        devices = {(rank["node"], device): None for rank in ranks for device in rank["devices"]}
         busy = [gpus[device] for device in devices if device in gpus]
-        nominal, held = queue["nominal"]["gpus"], queue["used"]["gpus"]
-        used = str(held) + ("" if nominal is None else f"/{nominal}")
-        name = indented(depth, queue["name"]) if by == SORTS["queues"][0] else queue["name"]
+        nominal, allocated = queue["nominal"]["gpus"], queue["used"]["gpus"]
+        used = str(allocated) + ("" if nominal is None else f"/{nominal}")
+        name = indent_name(depth, queue["name"]) if by == SORTS["queues"][0] else queue["name"]
         cells = name, str(queue["running"]), str(queue["pending"]), used, *_used(ranks), *_busy(busy)
-        amounts = {"running": queue["running"], "pending": queue["pending"], "gpus": held} | _amounts(ranks, busy)
+        amounts = {"running": queue["running"], "pending": queue["pending"], "gpus": allocated} | _amounts(ranks, busy)
         rows.append((amounts, cells))
-    return TopView(columns, _sorted(rows, "queues", by), "", "no queues")
+    return UsageTable(columns, _sorted(rows, "queues", by), "", "no queues")
 
 
-def _by_node(every: Iterable[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for each in every:
-        found.setdefault(each["node"], []).append(each)
-    return found
+def _by_node(samples: Iterable[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for sample in samples:
+        groups.setdefault(sample["node"], []).append(sample)
+    return groups
 
 
 def _amounts(ranks: Iterable[Record], gpus: Sequence[Record]) -> Record:
-    """Processors and memory of all these together, and how busy these GPUs are: below nothing where there are none."""
-    each = list(ranks)
+    """Return the total CPUs and memory of ranks, and the mean utilization of GPUs, -1 without any."""
+    samples = list(ranks)
     busy = sum(gpu["busy_percent"] for gpu in gpus) / len(gpus) if gpus else -1
-    cpu_milli, memory_bytes = (sum(one[name] for one in each) for name in ("cpu_milli", "memory_bytes"))
+    cpu_milli, memory_bytes = (sum(sample[name] for sample in samples) for name in ("cpu_milli", "memory_bytes"))
     return {"cpu": cpu_milli, "mem": memory_bytes, "gpu": busy}
 
 
 def _used(ranks: Iterable[Record]) -> tuple[str, str]:
-    """Processors and memory of all these together."""
+    """Return the total CPUs and memory of ranks as text."""
     used = _amounts(ranks, ())
     return f"{used['cpu'] / 1000:.1f}", format_bytes(used["mem"])
 
 
 def _busy(gpus: Sequence[Record]) -> tuple[str, str]:
-    """How busy these GPUs are on average, and what is used of their memory together."""
+    """Return the mean utilization and the total memory of GPUs as text."""
     if not gpus:
         return _NONE, _NONE
     used, total = (format_bytes(sum(gpu[name] for gpu in gpus)) for name in ("memory_used_bytes", "memory_bytes"))
     return f"{sum(gpu['busy_percent'] for gpu in gpus) // len(gpus)}%", f"{used}/{total}"
 
 
-def _numbers(devices: Sequence[int]) -> str:
+def _device_numbers(devices: Sequence[int]) -> str:
     return ",".join(map(str, devices)) or _NONE

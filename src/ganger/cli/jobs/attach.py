@@ -1,45 +1,49 @@
-"""`ganger attach`: come to a job that runs, and leave it again."""
+"""`ganger attach`: follow a job that was submitted before."""
 
 import click
 
 from ganger.cli.exit_codes import INTERRUPTED
-from ganger.cli.jobs.run_submit_wait import connected, exit_code_of, say_detached
+from ganger.cli.jobs.run_submit_wait import connect, job_exit_code, print_detached
 from ganger.cli.options import RANKS, exit_code_option, job_argument
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.follower import Follower
-from ganger.cli.output.messages import summary
-from ganger.cli.output.rank_lines import Writing, processes_of
-from ganger.cli.output.tables import quoted, say
+from ganger.cli.output.messages import summary_lines
+from ganger.cli.output.rank_lines import LineFormat, process_count
+from ganger.cli.output.tables import say, shell_quote
 from ganger.model.job import ENDED
 
 
 @click.command("attach")
 @job_argument
-@click.option("--rank", type=RANKS, help="Only these ranks: 0,3-5,last or all. Without it: rank 0, and all of stderr.")
-@click.option("--tail", type=click.IntRange(min=0), default=10, metavar="N", help="Begin with the last N lines: 10.")
+@click.option(
+    "--rank", type=RANKS, help="Only these ranks: 0,3-5,last or all (default: rank 0, and stderr of all ranks)."
+)
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=10, metavar="N", help="Start with the last N lines (default: 10)."
+)
 @exit_code_option
 def attach_command(job: str, rank: str | None, tail: int, own_exit_code: bool) -> int:
-    """Follow a job that was started before, to its end.
+    """Attach to a job and follow it until it ends.
 
-    Begins with the last lines, then shows what its processes write as they do. Ctrl-C leaves the job running and says
-    how to come back. Exits as `ganger run` does.
+    Shows the last lines of its output, then new lines as they are written. Ctrl-C detaches and leaves the job running.
+    The exit code is that of `ganger run`.
     """
-    client = connected()
+    client = connect()
     after = client.server()["seq"]
-    found = client.job(job)
-    row, name = found["row"], found["row"]["id"]
+    detail = client.job(job)
+    row, name = detail["row"], detail["row"]["id"]
     if row["elements"]:
-        what = f"{name} is an array: come to one of its elements, or wait for all of it"
-        raise Problem(what, f"ganger ls {quoted(name)}   or: ganger wait {quoted(name)}")
+        message = f"{name} is a job array: attach to one of its elements, or wait for all of them"
+        raise Problem(message, f"ganger ls {shell_quote(name)}   or: ganger wait {shell_quote(name)}")
     if row["state"] not in ENDED:
-        where = f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
-        say(f"{name} is {row['state']}{where}; Ctrl-C leaves it so", dim=True)
-    follower = Follower(client, found, after, Writing(processes_of(found["spec"])))
+        nodes = f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
+        say(f"{name} is {row['state']}{nodes}; Ctrl-C detaches", dim=True)
+    follower = Follower(client, detail, after, LineFormat(process_count(detail["spec"])))
     try:
         ended = follower.follow(rank=rank, tail=tail)
     except KeyboardInterrupt:
-        say_detached(follower.job, f"ganger attach {quoted(name)}")
+        print_detached(follower.job, f"ganger attach {shell_quote(name)}")
         return INTERRUPTED
-    for line in summary(ended):
+    for line in summary_lines(ended):
         say(line)
-    return exit_code_of(ended["row"], own_exit_code)
+    return job_exit_code(ended["row"], own_exit_code)

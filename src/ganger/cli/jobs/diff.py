@@ -1,4 +1,4 @@
-"""`ganger diff`: what differs between two jobs, in what was asked for, in the code, and in how they ended."""
+"""`ganger diff`: the differences between two jobs in spec, code and outcome."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completions
-from ganger.cli.jobs.run_submit_wait import connected
+from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
-from ganger.cli.output.tables import Column, quoted, show, show_json, show_table
+from ganger.cli.output.tables import Column, shell_quote, show, show_json, show_table
 from ganger.model.job import ENDED
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
@@ -18,14 +18,14 @@ Record = dict[str, Any]
 NONE: Final = "-"
 HASH_LETTERS: Final = 12
 _UNITS: Final = {"_ms": format_duration, "_bytes": format_bytes, "cpu_milli": format_cpu}
-"""How a figure is written, by how its name ends."""
+"""How a figure is formatted, by the ending of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different, and how it is in the first and in the second job. None: it is not there."""
+    """A key with its values in the first and in the second job; None if a job does not have it."""
 
-    what: str
+    key: str
     first: Any
     second: Any
 
@@ -35,42 +35,41 @@ class Difference:
 @click.argument("other", metavar="JOB", shell_complete=completions.jobs)
 @output_option
 def diff_command(job: str, other: str, output: str) -> None:
-    """Show what differs between two jobs: spec, code, outcome.
+    """Show the differences between two jobs: spec, code, outcome.
 
-    Says `same` when nothing does. Names of secrets are compared, their values are not. It is a report: the exit code
-    is 0 either way.
+    Prints `same` if there are none. Compares the names of secrets but not their values. Exits with 0 either way.
     """
-    client = connected()
+    client = connect()
     first, second = client.job(job), client.job(other)
-    found = list(differences(first, second))
+    diff = list(differences(first, second))
     ids = [first["row"]["id"], second["row"]["id"]]
     if output == "json":
-        told = [{"what": each.what, "first": each.first, "second": each.second} for each in found]
-        show_json({"jobs": ids, "same": not found, "differences": told})
+        records = [{"what": item.key, "first": item.first, "second": item.second} for item in diff]
+        show_json({"jobs": ids, "same": not diff, "differences": records})
         return
-    columns = (Column("WHAT"), *(Column(each, folds=True) for each in ids))
-    rows = [(each.what, _text(each.what, each.first), _text(each.what, each.second)) for each in found]
+    columns = (Column("KEY"), *(Column(job_id, folds=True) for job_id in ids))
+    rows = [(item.key, _text(item.key, item.first), _text(item.key, item.second)) for item in diff]
     show_table(columns, rows, "same")
-    for line in _next(ids, first, second, str(client.home.path)):
+    for line in _diff_commands(ids, first, second, str(client.home.path)):
         show(line)
 
 
 def differences(first: Record, second: Record) -> Iterator[Difference]:
-    """Everything that is not equal in two jobs as the server gives them; times and places of their runs aside."""
-    for facts in (_asked, _ran):
-        before, after = dict(facts(first)), dict(facts(second))
-        for what in dict.fromkeys([*before, *after]):
-            if before.get(what) != after.get(what):
-                yield Difference(what, before.get(what), after.get(what))
+    """Yield everything that differs between two jobs of the server, except times and places of their runs."""
+    for values in (_requested, _outcome):
+        first_values, second_values = dict(values(first)), dict(values(second))
+        for key in dict.fromkeys([*first_values, *second_values]):
+            if first_values.get(key) != second_values.get(key):
+                yield Difference(key, first_values.get(key), second_values.get(key))
 
 
-def _asked(job: Record) -> Iterator[tuple[str, Any]]:
-    """(name, value) of everything that was asked for."""
+def _requested(job: Record) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of everything that was requested."""
     yield from _flat("", job["spec"] | {"priority": job["row"]["priority"]})
 
 
-def _ran(job: Record) -> Iterator[tuple[str, Any]]:
-    """(name, value) of who ran what, and how it ended."""
+def _outcome(job: Record) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of the user, the code and the outcome."""
     row = job["row"]
     yield "user", row["user"]
     yield "directory", job["directory"]
@@ -84,35 +83,35 @@ def _ran(job: Record) -> Iterator[tuple[str, Any]]:
         yield "how it ended", row["sentence"].replace(row["id"], "it")
 
 
-def _flat(above: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of a mapping by their dotted names; what is not there, or empty, is left out."""
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a mapping by their dotted names, without absent and empty values."""
     if isinstance(value, dict):
-        for name, below in value.items():
-            yield from _flat(f"{above}.{name}" if above else name, below)
+        for name, nested in value.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else name, nested)
     elif value not in (None, [], ""):
-        yield above, value
+        yield prefix, value
 
 
-def _text(what: str, value: Any) -> str:
-    """One cell."""
+def _text(key: str, value: Any) -> str:
+    """Return the text of one cell."""
     if value is None:
         return NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return " ".join(quoted(str(word)) for word in value)
-    if what in ("git.commit", "git.changes", "code.hash"):
+        return " ".join(shell_quote(str(item)) for item in value)
+    if key in ("git.commit", "git.changes", "code.hash"):
         return str(value)[:HASH_LETTERS]
-    form = next((form for ending, form in _UNITS.items() if what.endswith(ending)), str)
+    form = next((form for ending, form in _UNITS.items() if key.endswith(ending)), str)
     return str(form(value))
 
 
-def _next(ids: list[str], first: Record, second: Record, home: str) -> Iterator[str]:
-    """What shows the differences themselves."""
+def _diff_commands(ids: list[str], first: Record, second: Record, home: str) -> Iterator[str]:
+    """Yield shell commands that show the differences in the code."""
     commits = first["git_commit"], second["git_commit"]
     if all(commits) and commits[0] != commits[1]:
-        yield f"  commits: git -C {quoted(second['directory'])} diff {commits[0][:12]} {commits[1][:12]}"
-    for name, what, path in (("changes", "git_diff_hash", "git.diff"), ("code", "code_hash", "code")):
-        if first[what] and second[what] and first[what] != second[what]:
-            places = (quoted(f"{home}/jobs/{each}/{path}") for each in ids)
+        yield f"  commits: git -C {shell_quote(second['directory'])} diff {commits[0][:12]} {commits[1][:12]}"
+    for name, key, path in (("changes", "git_diff_hash", "git.diff"), ("code", "code_hash", "code")):
+        if first[key] and second[key] and first[key] != second[key]:
+            places = (shell_quote(f"{home}/jobs/{job_id}/{path}") for job_id in ids)
             yield f"  {name}: diff -r {' '.join(places)}"

@@ -1,4 +1,4 @@
-"""`ganger explain` and `ganger events`: why it waits, and what happened."""
+"""`ganger explain` and `ganger events`: pending reasons and history of jobs."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -7,82 +7,83 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.jobs.list_get_stop import every_job
-from ganger.cli.jobs.run_submit_wait import connected
+from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
+from ganger.cli.output.messages import count
 from ganger.cli.output.tables import (
     Column,
-    clock,
-    coloured_state,
-    now_ms,
+    colour_state,
+    current_time_ms,
+    format_clock,
+    format_relative,
+    format_time,
     show,
     show_json,
-    show_json_array,
     show_json_line,
     show_prose,
-    show_table,
-    when,
+    show_rows,
 )
 from ganger.client import Client
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
 
-_COLUMNS: Final = (Column("SEQ", right=True), Column("TIME"), Column("JOB"), Column("WHAT HAPPENED"))
+_COLUMNS: Final = (Column("SEQ", right=True), Column("TIME"), Column("JOB"), Column("EVENT"))
 
 
 @click.command("explain")
 @job_argument
 @output_option
 def explain_command(job: str, output: str) -> None:
-    """Say why a job waits, for whom, until when, and what would start it now.
+    """Explain why a job is pending, until when, and what would start it now.
 
-    Every change it names was tried by the scheduler itself.
+    The scheduler itself has tried every suggested change.
     """
-    explanation = connected().explain(job)
+    explanation = connect().explain(job)
     if output == "json":
         show_json(explanation)
         return
-    first, *others = explanation_lines(explanation, now_ms())
+    show_explanation(explanation, current_time_ms())
+
+
+@click.command("events")
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=completions.jobs)
+@click.option("-f", "--follow", "--watch", "follow", is_flag=True, help="Follow new events until Ctrl-C.")
+@click.option("--queue", shell_complete=completions.queues, help="Only events of this queue and of jobs in it.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this sequence number."
+)
+@output_option
+def events_command(job: str | None, follow: bool, queue: str | None, after: int, output: str) -> None:
+    """List the events of one job or of all jobs, oldest first.
+
+    With -o json every event is an object: in an array, or with -f one object per line. Following shows each event
+    once, also across restarts of the server; `--after SEQ` continues from an earlier point.
+    """
+    client = connect()
+    gang = client.job(job)["row"]["id"] if job else None
+    queue_filter = _QueueFilter(client, queue) if queue is not None else None
+    events = client.stream(after, gang=gang) if follow else _events(client, gang, after)
+    selected = (event for event in events if queue_filter is None or queue_filter.matches(event))
+    if follow:
+        _follow(selected, output)
+    else:
+        now_ms = current_time_ms()
+        show_rows(_COLUMNS, selected, lambda event: _cells(event, now_ms), "no events", output)
+
+
+def show_explanation(explanation: Record, now_ms: int) -> None:
+    """Print an explanation, wrapped to the terminal."""
+    first, *others = explanation_lines(explanation, now_ms)
     show(first)
     for line in others:
         show_prose(line)
 
 
-@click.command("events")
-@click.argument("job", metavar="[JOB]", required=False, shell_complete=completions.jobs)
-@click.option("-f", "--follow", "--watch", "follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--queue", shell_complete=completions.queues, help="Only what happened to this queue, or to jobs in it.")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only what came after this one.")
-@output_option
-def events_command(job: str | None, follow: bool, queue: str | None, after: int, output: str) -> None:
-    """Show what happened, to one job or to all, oldest first.
-
-    With -o json every event is an object: an array, or with -f one object a line. Whoever watches sees each event
-    once, over a restart of the server too; `--after SEQ` goes on where an earlier look ended.
-    """
-    client = connected()
-    gang = client.job(job)["row"]["id"] if job else None
-    of_queue = _OfQueue(client, queue) if queue is not None else None
-    events = client.stream(after, gang=gang) if follow else _events(client, gang, after)
-    wanted = (event for event in events if of_queue is None or of_queue.has(event))
-    if follow:
-        _follow(wanted, output)
-        return
-    _list(wanted, output)
-
-
-def _list(events: Iterator[Record], output: str) -> None:
-    if output == "json":
-        show_json_array(events)
-        return
-    now = now_ms()
-    show_table(_COLUMNS, [_cells(event, now) for event in events], "no events")
-
-
-def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
-    """The whole answer: the reason first, what would help last."""
+def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
+    """Yield the whole explanation: the reason first, suggestions last."""
     waited = f" for {format_duration(explanation['waited_ms'])}" if explanation["waited_ms"] is not None else ""
-    yield f"{explanation['job']}  {coloured_state(explanation['state'])}{waited}"
+    yield f"{explanation['job']}  {colour_state(explanation['state'])}{waited}"
     yield f"  {explanation['sentence']}"
     for line in explanation["where"]:
         yield f"    {line}"
@@ -91,42 +92,43 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
     yield from _factor_lines(explanation)
     if explanation["quota"]:
         yield f"  {explanation['quota']}"
-    if (expected := _expected(explanation, now)) is not None:
+    if (expected := _expected(explanation, now_ms)) is not None:
         yield f"  {expected}"
     yield from (f"  {line}" for line in explanation["predicted"])
     for change in explanation["changes"]:
         yield f"  try: {change['flags']}   {change['say']}"
     remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
-    if remedy and f"ganger explain {explanation['job']}" not in remedy:  # that one leads here
+    if remedy and f"ganger explain {explanation['job']}" not in remedy:  # not a hint to run this very command
         yield f"  next: {remedy}"
     if explanation["proof"]:
         yield f"  {explanation['proof']}"
 
 
-def _expected(explanation: Record, now: int) -> str | None:
-    """When it starts, as far as that is known: a range where it is promised."""
-    room_ms, promised_ms = explanation["earliest_ms"], explanation["promised_ms"]
-    by_limits = "by the limits of what runs"
-    if promised_ms is not None:
-        if room_ms is None or room_ms >= promised_ms:
-            return f"starts at the latest {when(promised_ms, now)}: that is promised"
-        return f"starts between {when(room_ms, now)}, {by_limits}, and {when(promised_ms, now)}, which is promised"
-    if room_ms is not None:
-        first = (explanation["position"] or 1) - 1
-        others = f", if none of the {first} before it {'takes' if first == 1 else 'take'} it" if first else ""
-        return f"there is room for it at the latest {when(room_ms, now)}, {by_limits}{others}"
+def _expected(explanation: Record, now_ms: int) -> str | None:
+    """Return when the job is expected to start, or None if that is unknown."""
+    earliest_ms, reserved_ms = explanation["earliest_ms"], explanation["promised_ms"]
+    by_limits = "by the time limits of running jobs"
+    if reserved_ms is not None:
+        clock, relative = format_clock(reserved_ms, now_ms), format_relative(reserved_ms, now_ms)
+        if earliest_ms is None or earliest_ms >= reserved_ms:
+            return f"expected start: {clock} or earlier ({relative}, reserved)"
+        return f"expected start: {format_time(earliest_ms, now_ms)}, {by_limits}, to {clock} ({relative}, reserved)"
+    if earliest_ms is not None:
+        ahead = (explanation["position"] or 1) - 1
+        condition = f", unless one of the {count(ahead, 'job')} ahead takes it" if ahead else ""
+        return f"enough capacity by {format_time(earliest_ms, now_ms)}, {by_limits}{condition}"
     if explanation["reason"] and explanation["reason"]["holders"]:
-        return "no time can be promised: something that runs has no time limit"
+        return "expected start: unknown, since a running job has no time limit"
     return None
 
 
 def _factor_lines(explanation: Record) -> Iterator[str]:
-    """What decides its place, as Slurm's sprio tells it: what each factor is worth, and why."""
+    """Yield the factors of the job's priority as sprio of Slurm does: points and reason of each."""
     factors = explanation["factors"]
     if not factors:
         return
     if all(factor["points"] is None for factor in factors):
-        yield f"  order {explanation['policy']}, one after the other:"
+        yield f"  order {explanation['policy']}, by these keys in turn:"
     else:
         total = sum(factor["points"] for factor in factors)
         yield f"  order {explanation['policy']}: {total:,} points"
@@ -136,41 +138,41 @@ def _factor_lines(explanation: Record) -> Iterator[str]:
 
 
 def _events(client: Client, gang: str | None, after: int) -> Iterator[Record]:
-    """Every event after `after`, a page at a time."""
-    next_after: int | None = after
-    while next_after is not None:
-        page = client.events(after=next_after, gang=gang)
+    """Yield every event after `after`, fetched in pages."""
+    cursor: int | None = after
+    while cursor is not None:
+        page = client.events(after=cursor, gang=gang)
         yield from page["items"]
-        next_after = page["next"]
+        cursor = page["next"]
 
 
 def _follow(events: Iterator[Record], output: str) -> None:
-    """What happened, then what comes, in one numbering."""
+    """Print past and new events as one numbered sequence."""
     for event in events:
         if output == "json":
             show_json_line(event)
         else:
-            show("  ".join((f"{event['seq']:>6}", clock(event["at_ms"], now_ms()), event["sentence"])))
+            show("  ".join((f"{event['seq']:>6}", format_clock(event["at_ms"], current_time_ms()), event["sentence"])))
 
 
-class _OfQueue:
-    """Tells which events are about one queue, or a job in it. A policy document is about every queue."""
+class _QueueFilter:
+    """Selects the events of one queue and of the jobs in it. A policy document concerns every queue."""
 
     def __init__(self, client: Client, name: str) -> None:
-        """Client.queue raises for a queue that is not there."""
+        """Raise ClientError if the queue does not exist."""
         self._name: str = client.queue(name)["name"]
         self._jobs = {row["id"] for row in every_job(client, {"queue": self._name})}
 
-    def has(self, event: Record) -> bool:
-        """Whether it is about the queue. One about several jobs is, if it is about one of the queue's."""
+    def matches(self, event: Record) -> bool:
+        """Tell if an event concerns the queue; one about several jobs does if one of them is in the queue."""
         data = event["data"]
         if event["kind"] == "submitted" and data["job"]["spec"]["queue"] == self._name:
             self._jobs.add(event["job"])
         if event["kind"] == "policy_set":
             return True
         if event["kind"] in ("queue_set", "queue_deleted"):
-            about = data["queue"]
-            return bool((about if isinstance(about, str) else about["name"]) == self._name)
+            changed_queue = data["queue"]
+            return bool((changed_queue if isinstance(changed_queue, str) else changed_queue["name"]) == self._name)
         decisions = data["plan"]["decisions"] if event["kind"] == "decided" else ()
         gangs = {event["job"], *(decision.get("gang") for decision in decisions)} - {None}
         if any(_queue_of(decision) == self._name for decision in decisions):
@@ -179,10 +181,10 @@ class _OfQueue:
 
 
 def _queue_of(decision: Record) -> str | None:
-    """The queue of the jobs that are told to wait; None for another decision."""
+    """Return the queue of a decision about pending jobs, None for other decisions."""
     queue: str | None = decision["gang_class"].partition("/")[0] if "gang_class" in decision else None
     return queue
 
 
-def _cells(event: Record, now: int) -> tuple[str, ...]:
-    return str(event["seq"]), clock(event["at_ms"], now), event["job"] or "-", event["sentence"]
+def _cells(event: Record, now_ms: int) -> tuple[str, ...]:
+    return str(event["seq"]), format_clock(event["at_ms"], now_ms), event["job"] or "-", event["sentence"]

@@ -1,4 +1,4 @@
-"""`ganger init`: a job file to start from, and a script that it runs."""
+"""`ganger init`: templates of a job file and of a training script."""
 
 import importlib.resources
 from pathlib import Path
@@ -16,7 +16,7 @@ SCRIPT: Final = Path("train.py")
 
 _HEAD: Final = """\
 # A ganger job. Run it: ganger run -f job.yaml     Try it first: ganger run -f job.yaml --dry-run
-# Every line but `run` may go; flags of `ganger run` override what is here. A key: ganger explain-spec KEY
+# Every line but `run` is optional; flags of `ganger run` override it. Help for a key: ganger explain-spec KEY
 name: {name}
 queue: default
 priority: normal                # low, normal, high, or -1000 to 1000
@@ -24,32 +24,32 @@ priority: normal                # low, normal, high, or -1000 to 1000
 
 _CHECKPOINT: Final = """\
 checkpoint:
-  dir: checkpoints              # ganger.train.checkpoint() writes here, ganger.train.latest() finds the newest
-  every: 30m                    # when ganger.train.should_checkpoint() says so
-  grace: 30s                    # time to save before it is stopped
+  dir: checkpoints              # ganger.train.checkpoint() writes here, ganger.train.latest() returns the newest
+  every: 30m                    # how often ganger.train.should_checkpoint() is true
+  grace: 30s                    # grace period to save a checkpoint before the job is stopped
 """
 
 _PARALLEL: Final = """\
 params:
-  tp: 1                         # another for one run: --param tp=2
+  tp: 1                         # override it for one run: --param tp=2
   pp: 1
 parallel:                       # tp x pp x dp must be nodes x nproc_per_node; also GANGER_TP, GANGER_PP, GANGER_DP
   tp: ${{ params.tp }}
   pp: ${{ params.pp }}
-  # dp: 2                       # without it: what tp and pp leave
+  # dp: 2                       # default: the remaining processes
 """
 
 _TAIL: Final = """\
-# code: .                       # copy this directory and run there; without it the job runs in place
-# setup: pip install -r requirements.txt    # once on each node, before the processes
+# code: .                       # run in a copy of this directory; default: run in place
+# setup: pip install -r requirements.txt    # runs once per node, before the processes
 # env:
-#   BATCH: "80"                 # a variable of every process
-# secrets: [HF_TOKEN]           # a variable that is never shown: from this shell, or from `ganger secret set`
-# labels: {team: nlp}           # found again with `ganger ls`
+#   BATCH: "80"                 # environment variable of every process
+# secrets: [HF_TOKEN]           # variables that are never shown: from this shell, or from `ganger secret set`
+# labels: {team: nlp}           # for `ganger ls --label team=nlp`
 # retry:
-#   max: 3                      # forgiven attempts without a new checkpoint: a script that cannot even start, too
+#   max: 3                      # retries without a new checkpoint in between
 limits:
-  time: 24h                     # over all attempts; it also tells others when they may start
+  time: 24h                     # over all attempts; also lets other jobs be backfilled
 """
 
 _MEGATRON_RUN: Final = """\
@@ -178,20 +178,20 @@ SCRIPTS: Final = {
     "tensorflow": _TENSORFLOW,
     "deepspeed": _DEEPSPEED,
 }
-"""train.py by template."""
+"""Template -> train.py."""
 
 
-def _job(framework: str, about: str, body: str, *, nproc: int = 2) -> str:
-    """A job file for one framework."""
+def _job(framework: str, comment: str, body: str, *, nproc: int = 2) -> str:
+    """Return a job file for one framework."""
     return (
         _HEAD.format(name="train")
         + f"""\
-framework: {framework:<21}# {about}
-nodes: 1                        # the gang: all of them or none
-nproc_per_node: {nproc:<16}# without it: one for each GPU
+framework: {framework:<21}# {comment}
+nodes: 1                        # gang-scheduled: all of them or none
+nproc_per_node: {nproc:<16}# default: one per GPU
 resources:
-  # gpu: 8                      # GPUs on each node; H100:8 names the type
-  cpu: 2                        # CPUs on each node
+  # gpu: 8                      # GPUs per node; H100:8 names the type
+  cpu: 2                        # CPUs per node
   memory: 2Gi
 """
         + body
@@ -201,19 +201,19 @@ resources:
 
 _RUN: Final = "run: python train.py\n"
 TEMPLATES: Final = {
-    "torch": _job("torch", "every process gets RANK, WORLD_SIZE, MASTER_ADDR ...: no torchrun", _RUN + _CHECKPOINT),
-    "mpi": _job("mpi", "mpirun reaches every node through ganger: no ssh", "run: mpirun python train.py\n"),
+    "torch": _job("torch", "sets RANK, WORLD_SIZE, MASTER_ADDR ...: no torchrun", _RUN + _CHECKPOINT),
+    "mpi": _job("mpi", "mpirun reaches the nodes through ganger: no ssh", "run: mpirun python train.py\n"),
     "jax": _job("jax", "jax.distributed.initialize() needs no arguments", _RUN),
-    "tensorflow": _job("tensorflow", "every process gets TF_CONFIG", _RUN),
-    "deepspeed": _job("deepspeed", "every process gets what the deepspeed launcher gives", _PARALLEL + _RUN),
+    "tensorflow": _job("tensorflow", "sets TF_CONFIG", _RUN),
+    "deepspeed": _job("deepspeed", "sets what the deepspeed launcher would set", _PARALLEL + _RUN),
     "megatron": _job("megatron", "as torch; pretrain_gpt.py is Megatron-LM's", _PARALLEL + _MEGATRON_RUN),
     "plain": _HEAD.format(name="job")
     + """\
-framework: plain                # every process gets GANGER_RANK, LOCAL_RANK, WORLD_SIZE
-nodes: 1                        # the gang: all of them or none
+framework: plain                # sets GANGER_RANK, LOCAL_RANK, WORLD_SIZE
+nodes: 1                        # gang-scheduled: all of them or none
 nproc_per_node: 1
 resources:
-  cpu: 1                        # CPUs on each node
+  cpu: 1                        # CPUs per node
 run: echo "process $GANGER_RANK of $WORLD_SIZE"
 """
     + _TAIL,
@@ -224,9 +224,9 @@ run: echo "process $GANGER_RANK of $WORLD_SIZE"
 @click.argument("template", type=click.Choice(list(TEMPLATES)), default="torch", metavar=f"[{'|'.join(TEMPLATES)}]")
 @output_option
 def init_command(template: str, output: str) -> None:
-    """Write a job.yaml to start from.
+    """Create a job.yaml from a template.
 
-    Beside it a train.py, where the template has one. What exists is never overwritten.
+    Also creates a train.py if the template has one. Existing files are never overwritten.
     """
     _write(FILE, f"# yaml-language-server: $schema={_schema()}\n{TEMPLATES[template]}")
     written = [FILE]
@@ -242,7 +242,7 @@ def init_command(template: str, output: str) -> None:
 
 
 def _schema() -> str:
-    """Where the JSON Schema is that editors check a job file by."""
+    """Return the URI of the JSON Schema by which editors check a job file."""
     return Path(str(importlib.resources.files("ganger") / "job.schema.json")).as_uri()
 
 
@@ -251,6 +251,6 @@ def _write(path: Path, text: str) -> None:
         with path.open("x") as file:
             file.write(text)
     except FileExistsError:
-        raise Problem(f"{path} exists already, and is left as it is", f"ganger run -f {FILE}", REFUSED) from None
+        raise Problem(f"{path} already exists and was not changed", f"ganger run -f {FILE}", REFUSED) from None
     except OSError as error:
         raise Problem(f"cannot write {path} in {Path.cwd()}: {error.strerror}") from None

@@ -1,7 +1,7 @@
-"""`ganger --context NAME run|submit|ls|explain|logs|exec|stop`: jobs of a Kubernetes cluster, by one's own kubeconfig.
+"""`ganger --context NAME run|submit|ls|explain|logs|exec|stop`: jobs of a Kubernetes cluster, via kubeconfig.
 
-`LazyGroup` takes commands from here when a context is named. No controller is asked: a job is its GangJob object, and
-what it writes is in the logs of its pods, so whoever may do a thing with kubectl may do it here.
+A job is its GangJob object and its output is in the logs of its pods, so these commands need no controller: a user
+can do here what the same user can do with kubectl.
 """
 
 import os
@@ -11,38 +11,39 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from ganger.cli.bulk import each
+from ganger.cli.bulk import for_each
 from ganger.cli.exit_codes import INTERRUPTED, NOT_STARTED, OK
-from ganger.cli.jobs.exec import NEITHER, flags_of, visit_options
-from ganger.cli.jobs.explain_events import explanation_lines
-from ganger.cli.jobs.list_get_stop import elements_of, listing_options, wanted_of
-from ganger.cli.jobs.logs import reading_options, see_ranks
-from ganger.cli.jobs.run_submit_wait import exit_code_of, show_dry_run, typed
+from ganger.cli.jobs.exec import NO_FLAGS, exec_options, flags_of
+from ganger.cli.jobs.explain_events import show_explanation
+from ganger.cli.jobs.list_get_stop import array_elements, listing_options, listing_query
+from ganger.cli.jobs.logs import check_ranks, log_options
+from ganger.cli.jobs.run_submit_wait import command_prefix, job_exit_code, show_dry_run
 from ganger.cli.jobs.submit_request import build_request, has_several_jobs
 from ganger.cli.options import exit_code_option, output_option, parse_ranks, spec_options
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.rank_lines import iso
+from ganger.cli.output.rank_lines import iso_time
 from ganger.cli.output.tables import (
     Column,
-    ago,
-    now_ms,
-    quoted,
+    current_time_ms,
+    format_age,
+    format_time,
     say,
+    shell_quote,
     show,
     show_json,
     show_json_array,
     show_json_line,
-    show_prose,
-    show_table,
-    when,
+    show_rows,
 )
 from ganger.client.kubernetes.gang_jobs import GangJobs
 from ganger.model.job import GangState
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
+Target = tuple[str, str | None]
+"""(context, namespace), as `--context` and `--namespace` name them."""
 
-UNHEARD: Final = "no controller has read it yet: kubectl get pods -n ganger-system"
+NOT_PROCESSED: Final = "not processed by a controller yet: kubectl get pods -n ganger-system"
 
 _COLUMNS: Final = (
     Column("JOB"),
@@ -61,7 +62,7 @@ job_argument = click.argument("job", metavar="JOB")
 @exit_code_option
 @click.pass_obj
 def run_command(
-    named: tuple[str, str | None],
+    target: Target,
     /,
     own_exit_code: bool,
     command: tuple[str, ...],
@@ -69,56 +70,57 @@ def run_command(
     dry_run: bool,
     **flags: Any,
 ) -> int:
-    """Run a job on the cluster and follow it to its end.
+    """Run a job on the cluster and follow it until it ends.
 
-    Takes what `ganger run` takes. Ctrl-C leaves the job running and says how to come back to it.
+    Has the options of `ganger run`. Ctrl-C detaches and leaves the job running.
     """
     if output == "json" and not dry_run:
         raise Problem(
-            "run follows the job's own output: -o json goes with --dry-run", next=f"{typed(named)} submit -o json ..."
+            "run prints the job's own output: -o json requires --dry-run",
+            next=f"{command_prefix(target)} submit -o json ...",
         )
-    request, jobs = _request(flags, command), GangJobs(*named)
+    request, jobs = _request(flags, command), GangJobs(*target)
     if dry_run:
         return show_dry_run(jobs.dry_run(request), output)
     if has_several_jobs(request):
-        raise Problem("run follows one job, and the file has several", next=f"{typed(named)} submit -f {flags['path']}")
-    name, its = _submitted(jobs, named, request)[0]["id"], typed(named)
+        raise Problem(
+            "run follows one job, but the file has several", next=f"{command_prefix(target)} submit -f {flags['path']}"
+        )
+    name, prefix = _submit(jobs, target, request)[0]["id"], command_prefix(target)
     is_array = bool(jobs.job(name)["spec"]["array"])
-    look = f"elements: {its} ls {name}" if is_array else f"logs: {its} logs {name} -f"
-    say(f"✓ submitted {name}   stop: {its} stop {name}   {look}")
+    progress = f"elements: {prefix} ls {name}" if is_array else f"logs: {prefix} logs {name} -f"
+    say(f"✓ submitted {name}   stop: {prefix} stop {name}   {progress}")
     try:
-        if not is_array:  # what elements write is in the logs of each
+        if not is_array:  # each element has logs of its own
             _write(jobs.logs(name, {"first": 1}, follow=True))
         ended = jobs.wait(name, None)
     except KeyboardInterrupt:
-        say(f"\ndetached: {name} goes on")
-        say(f"  come back:      {its} {f'wait {name}' if is_array else f'logs {name} -f'}")
-        say(f"  stop it:        {its} stop {name}")
+        say(f"\ndetached: {name} keeps running")
+        say(f"  reattach:       {prefix} {f'wait {name}' if is_array else f'logs {name} -f'}")
+        say(f"  stop it:        {prefix} stop {name}")
         return INTERRUPTED
-    assert ended is not None  # noqa: S101  # it was waited for without an end
-    say(ending(ended["row"]))
-    return exit_code_of(ended["row"], own_exit_code)
+    assert ended is not None  # noqa: S101  # no timeout was given
+    say(ending_line(ended["row"]))
+    return job_exit_code(ended["row"], own_exit_code)
 
 
 @click.command("submit", context_settings={"allow_interspersed_args": False})
 @spec_options
 @click.pass_obj
-def submit_command(
-    named: tuple[str, str | None], /, command: tuple[str, ...], output: str, dry_run: bool, **flags: Any
-) -> int:
-    """Submit a job to the cluster and return at once. The name is printed on stdout, alone.
+def submit_command(target: Target, /, command: tuple[str, ...], output: str, dry_run: bool, **flags: Any) -> int:
+    """Submit a job to the cluster and return immediately; only its name is printed on stdout.
 
-    A file may have several jobs, with `---` between them: all are made or none, `after` may name them, and flags go
-    over each.
+    A file may contain several jobs, separated by `---`: all of them are created or none, `after` may name them, and
+    flags override each.
     """
-    request, jobs = _request(flags, command), GangJobs(*named)
+    request, jobs = _request(flags, command), GangJobs(*target)
     if dry_run:
         return show_dry_run(jobs.dry_run(request), output)
-    made = _submitted(jobs, named, request)
+    created = _submit(jobs, target, request)
     if output == "json":
-        show_json(made if len(made) > 1 else made[0])
+        show_json(created if len(created) > 1 else created[0])
         return OK
-    for job in made:
+    for job in created:
         show(job["id"])
     return OK
 
@@ -127,7 +129,7 @@ def submit_command(
 @listing_options
 @click.pass_obj
 def ls_command(
-    named: tuple[str, str | None],
+    target: Target,
     /,
     *,
     array: str | None,
@@ -137,65 +139,72 @@ def ls_command(
     output: str,
     **filters: Any,
 ) -> None:
-    """List the jobs of a namespace, newest first: those whose GangJobs are there. Or the elements of an array.
+    """List the jobs of a namespace that have a GangJob, newest first, or the elements of an array.
 
-    The controller tells of elements; of all else it is not asked.
+    Only elements need the controller.
     """
-    jobs, wanted = GangJobs(*named), wanted_of(states, labels, filters)
-    listed = jobs.jobs(**wanted) if array is None else elements_of(jobs, array, wanted, everything=all_)
-    found = list(listed)
-    if output == "json":
-        show_json_array(found)
-        return
-    filtered = any(value is not None for value in wanted.values())
-    what = "no job fits" if filtered else f"no jobs yet: {typed(named)} run -- python train.py"
-    now = now_ms()
-    show_table(_COLUMNS, [_cells(job, now) for job in found], what)
+    jobs, query = GangJobs(*target), listing_query(states, labels, filters)
+    rows = jobs.jobs(**query) if array is None else array_elements(jobs, array, query, everything=all_)
+    is_filtered = any(value is not None for value in query.values())
+    empty = "no matching jobs" if is_filtered else f"no jobs yet: {command_prefix(target)} run -- python train.py"
+    now_ms = current_time_ms()
+    show_rows(_COLUMNS, list(rows), lambda row: _cells(row, now_ms), empty, output)
 
 
-def _cells(job: Record, now: int) -> tuple[str, ...]:
-    shape, submitted = job["shape"] or "-", ago(job["submitted_ms"], now)
-    return job["id"], job["state"], shape, job["queue"], job["user"], submitted, _note(job)
+def _cells(row: Record, now_ms: int) -> tuple[str, ...]:
+    note = row["sentence"] or (f"on {', '.join(row['nodes'])}" if row["nodes"] else "")
+    return (
+        row["id"],
+        row["state"],
+        row["shape"] or "-",
+        row["queue"],
+        row["user"],
+        format_age(row["submitted_ms"], now_ms),
+        note,
+    )
 
 
 @click.command("explain")
 @job_argument
 @output_option
 @click.pass_obj
-def explain_command(named: tuple[str, str | None], job: str, output: str) -> None:
-    """Say how a job is, and why it waits or has ended.
+def explain_command(target: Target, job: str, output: str) -> None:
+    """Explain the state of a job: why it is pending or how it ended.
 
-    What the controller adds for whom it tells: until when it waits, and what would start it now.
+    The controller adds, for users who may ask it, until when the job is pending and what would start it now.
     """
-    told = GangJobs(*named).explain(job)
-    row, explanation = told["row"], told.get("explanation")
+    answer = GangJobs(*target).explain(job)
+    row, explanation = answer["row"], answer.get("explanation")
     if output == "json":
         show_json(row | {"explanation": explanation})
         return
-    now = now_ms()
+    now_ms = current_time_ms()
     if explanation is not None and row["state"] == "pending":
-        first, *others = explanation_lines(explanation, now)
-        show(first)
-        for line in others:
-            show_prose(line)
+        show_explanation(explanation, now_ms)
         return
     show(f"{row['namespace']}/{row['id']} of {row['user']}: {row['state']}")
     if row["state"] == "unread":
-        show(UNHEARD)
+        show(NOT_PROCESSED)
     for label in ("reason", "sentence", "shape", "generation", "nodes", "started_ms", "ended_ms", "exit_code"):
         value = row[label]
         if value in ("", None, []) or (label == "generation" and not value):
             continue
-        said = when(value, now) if label.endswith("_ms") else ", ".join(value) if isinstance(value, list) else value
-        show(f"  {label.removesuffix('_ms').replace('_', ' '):12}{said}")
+        text = (
+            format_time(value, now_ms)
+            if label.endswith("_ms")
+            else ", ".join(value)
+            if isinstance(value, list)
+            else value
+        )
+        show(f"  {label.removesuffix('_ms').replace('_', ' '):12}{text}")
 
 
 @click.command("logs")
 @job_argument
-@reading_options
+@log_options
 @click.pass_obj
 def logs_command(
-    named: tuple[str, str | None],
+    target: Target,
     /,
     *,
     job: str,
@@ -207,13 +216,13 @@ def logs_command(
     output: str,
     **query: Any,
 ) -> None:
-    """Show what a job's processes wrote, from the logs of its pods; those of pods that are gone are gone."""
-    see_ranks(rank, everything=everything)
+    """Show the output of a job's processes from the logs of its pods; logs of deleted pods are lost."""
+    check_ranks(rank, everything=everything)
     if stacks:
-        look = f"{typed(named)} logs {quoted(job)} --all --tail 100"
-        raise Problem("stacks are not brought from pods: what its ranks wrote last may say where they were", look)
+        command = f"{command_prefix(target)} logs {shell_quote(job)} --all --tail 100"
+        raise Problem("stacks are not available from pods; see the last output of the ranks instead", command)
     ranks = None if rank is None else parse_ranks(rank)
-    asked = {
+    request = {
         "ranks": ranks,
         "everything": everything or (rank is not None and ranks is None),
         **{name: query[name] for name in ("role", "node", "grep", "tail")},
@@ -221,7 +230,7 @@ def logs_command(
         "since_ms": query["since"],
         "until_ms": query["until"],
     }
-    lines = GangJobs(*named).logs(job, asked, follow=follow)
+    lines = GangJobs(*target).logs(job, request, follow=follow)
     if output != "json":
         _write(lines, timestamps=timestamps)
     elif follow:
@@ -233,10 +242,10 @@ def logs_command(
 
 @click.command("exec")
 @job_argument
-@visit_options
+@exec_options
 @click.pass_obj
 def exec_command(
-    named: tuple[str, str | None],
+    target: Target,
     /,
     job: str,
     command: tuple[str, ...],
@@ -246,65 +255,70 @@ def exec_command(
     interactive: bool,
     terminal: bool,
 ) -> NoReturn:
-    """Run a command beside a rank, with its variables, secrets and directory, through kubectl.
+    """Run a command next to a rank, with its environment, secrets and directory, through kubectl.
 
-    Exits as the command does, with 125 when it could not be run. Who may `create` `pods/exec` in the namespace may do
-    it beside everybody's ranks there: the role `ganger-exec` gives that right.
+    Exits with the command's exit code, or with 125 if it could not be run. Requires the permission to `create`
+    `pods/exec` in the namespace, which the role `ganger-exec` grants and which extends to the ranks of all users there.
     """
     flags = flags_of(interactive=interactive, terminal=terminal)
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise Problem("exec goes through kubectl, which is not in PATH", "install kubectl, or set PATH", NOT_STARTED)
-    way = GangJobs(*named).kubectl_exec(job, rank, node)
-    passed = [f"-{flag}" for flag in flags if flag != NEITHER]
-    words = ["kubectl", *way["kubectl"], *passed, *way["argv"], str(way["generation"]), str(way["rank"]), flags]
+        raise Problem("exec needs kubectl, which is not on PATH", "install kubectl, or set PATH", NOT_STARTED)
+    entrance = GangJobs(*target).kubectl_exec(job, rank, node)
+    options = [f"-{flag}" for flag in flags if flag != NO_FLAGS]
+    argv = [
+        "kubectl",
+        *entrance["kubectl"],
+        *options,
+        *entrance["argv"],
+        str(entrance["generation"]),
+        str(entrance["rank"]),
+        flags,
+    ]
     sys.stdout.flush()
-    os.execv(kubectl, [*words, *command])  # noqa: S606 - there is nothing for a shell to do
+    os.execv(kubectl, [*argv, *command])  # noqa: S606 - no shell needed
 
 
 @click.command("stop")
 @click.argument("names", metavar="JOB...", nargs=-1, required=True)
 @output_option
 @click.pass_obj
-def stop_command(named: tuple[str, str | None], names: tuple[str, ...], output: str) -> int:
-    """Stop jobs: each may save its work first."""
-    jobs = GangJobs(*named)
-    return each(names, lambda name: {"row": jobs.stop(name)}, lambda row: show(f"stopping {quoted(row['id'])}"), output)
+def stop_command(target: Target, names: tuple[str, ...], output: str) -> int:
+    """Stop jobs, after a grace period in which each may save a checkpoint."""
+    jobs = GangJobs(*target)
+    return for_each(
+        names, lambda name: {"row": jobs.stop(name)}, lambda row: show(f"stopping {shell_quote(row['id'])}"), output
+    )
 
 
 def _request(flags: Record, command: tuple[str, ...]) -> Record:
-    """What is sent; this shell's values of secrets stay here, and that is said."""
+    """Return the submission, without values of secrets, which come from the namespace's Secret."""
     request = build_request(flags, command)
     if names := sorted(request.pop("secrets")):
-        say(f"{', '.join(names)}: not this shell's value, but what the Secret ganger-secrets of the namespace has")
+        say(f"{', '.join(names)}: taken from the Secret ganger-secrets of the namespace, not from this shell")
     return request
 
 
-def _submitted(jobs: GangJobs, named: tuple[str, str | None], request: Record) -> list[Record]:
-    """The jobs that were made."""
+def _submit(jobs: GangJobs, target: Target, request: Record) -> list[Record]:
     try:
         return jobs.submit_all(request)
     except KeyboardInterrupt:
-        say(f"interrupted while submitting: `{typed(named)} ls` shows whether the job was taken")
+        say(f"interrupted while submitting: `{command_prefix(target)} ls` shows whether the job was submitted")
         raise
 
 
 def _write(lines: Any, *, timestamps: bool = False) -> None:
-    """Lines of a job as text, at once; whose they are, where it is not the first rank's."""
+    """Print lines of a job immediately, with the rank before lines of other ranks than 0."""
     for line in lines:
-        at = f"{iso(line['at_ms'])} " if timestamps else ""
-        who = f"r{line['rank']} | " if line["rank"] else ""
-        sys.stdout.write(f"{at}{who}{line['text']}\n")
+        time_text = f"{iso_time(line['at_ms'])} " if timestamps else ""
+        rank_text = f"r{line['rank']} | " if line["rank"] else ""
+        sys.stdout.write(f"{time_text}{rank_text}{line['text']}\n")
         sys.stdout.flush()
 
 
-def ending(row: Record) -> str:
-    """How a job ended, in a line."""
+def ending_line(row: Record) -> str:
+    """Return one line about how a job ended."""
     attempts = f" in {row['generation']} attempts" if row["generation"] > 1 else ""
-    how = f": {row['sentence']}" if row["sentence"] and row["state"] != "succeeded" else ""
+    reason = f": {row['sentence']}" if row["sentence"] and row["state"] != "succeeded" else ""
     lasted = f" after {format_duration(row['ended_ms'] - row['submitted_ms'])}" if row["ended_ms"] else ""
-    return f"{'✓' if row['state'] == 'succeeded' else '✗'} {row['id']} {row['state']}{lasted}{attempts}{how}"
-
-
-def _note(job: Record) -> str:
-    return job["sentence"] or (f"on {', '.join(job['nodes'])}" if job["nodes"] else "")
+    return f"{'✓' if row['state'] == 'succeeded' else '✗'} {row['id']} {row['state']}{lasted}{attempts}{reason}"

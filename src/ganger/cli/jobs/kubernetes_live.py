@@ -1,28 +1,22 @@
-"""`ganger --context NAME get|wait|suspend|resume|priority`: a GangJob in full, its end, and what may change meanwhile.
+"""`ganger --context NAME get|wait|suspend|resume|priority`: details of a GangJob, its end, and its changes."""
 
-Beside `in_context`; the words are those of the commands for a server of ganger's.
-"""
-
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from ganger.cli.bulk import each
+from ganger.cli.bulk import for_each
 from ganger.cli.exit_codes import TIMED_OUT
-from ganger.cli.jobs.kubernetes_jobs import UNHEARD, ending, job_argument
-from ganger.cli.jobs.run_submit_wait import exit_code_of, typed
-from ganger.cli.jobs.state_changes import priority_of, priority_said
+from ganger.cli.jobs.kubernetes_jobs import NOT_PROCESSED, Record, Target, ending_line, job_argument
+from ganger.cli.jobs.run_submit_wait import command_prefix, job_exit_code
+from ganger.cli.jobs.state_changes import parse_priority_arguments, priority_change, report_resumed, report_suspended
 from ganger.cli.options import DURATION, exit_code_option, output_option
-from ganger.cli.output.job_detail_text import about_lines, spec_fields
-from ganger.cli.output.tables import coloured_state, now_ms, quoted, say, show, show_json, when
+from ganger.cli.output.job_detail_text import detail_lines, spec_fields
+from ganger.cli.output.tables import colour_state, current_time_ms, format_time, say, shell_quote, show, show_json
 from ganger.client.kubernetes.gang_jobs import GangJobs
 from ganger.model.units import format_duration, parse_duration_ms
 
-Record = dict[str, Any]
-Named = tuple[str, str | None]
-
-_NOT_SAID: Final[Record] = {"directory": "", "git_commit": None}
-"""Of a job in full, what neither its object nor the controller says."""
+_UNKNOWN: Final[Record] = {"directory": "", "git_commit": None}
+"""Fields of a job in full that neither its object nor the controller has."""
 _jobs_argument = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 
 
@@ -30,48 +24,49 @@ _jobs_argument = click.argument("jobs", metavar="JOB...", nargs=-1, required=Tru
 @job_argument
 @output_option
 @click.pass_obj
-def get_command(named: Named, job: str, output: str) -> None:
-    """Show a job: what was asked for, and what became of it.
+def get_command(target: Target, job: str, output: str) -> None:
+    """Show a job in detail.
 
-    Its GangJob says most of it; attempts, and where its time went, the controller tells whose job it is.
+    Most of it comes from the GangJob; the controller adds attempts and times for the owner of the job.
     """
-    found = GangJobs(*named).detail(job)
+    detail = GangJobs(*target).detail(job)
     if output == "json":
-        show_json(found)
+        show_json(detail)
         return
-    row, now = found["row"], now_ms()
-    if "untold" in found:
-        _show_object(found, now)
+    row, now_ms = detail["row"], current_time_ms()
+    if "untold" in detail:
+        _show_object(detail, now_ms)
     else:
-        for line in about_lines(found | _NOT_SAID, now):
+        for line in detail_lines(detail | _UNKNOWN, now_ms):
             show(line)
-    show(f"  next: {typed(named)} {'explain' if row['state'] in ('pending', 'unread') else 'logs'} {quoted(row['id'])}")
+    command = "explain" if row["state"] in ("pending", "unread") else "logs"
+    show(f"  next: {command_prefix(target)} {command} {shell_quote(row['id'])}")
 
 
-def _show_object(found: Record, now: int) -> None:
-    """What the GangJob alone says, and why that is all."""
-    row = found["row"]
-    show(f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else ""))
-    asked = list(spec_fields(found | _NOT_SAID | {"attempts": []})) if found["spec"] else []
-    fields = [pair for pair in (*asked, *_became(row, now), ("GPU time", _gpu_time(found))) if pair[1]]
+def _show_object(detail: Record, now_ms: int) -> None:
+    """Print what the GangJob alone contains, and why the controller added nothing."""
+    row = detail["row"]
+    show(f"{row['id']}  {colour_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else ""))
+    requested = list(spec_fields(detail | _UNKNOWN | {"attempts": []})) if detail["spec"] else []
+    fields = [pair for pair in (*requested, *_outcome(row, now_ms), ("GPU time", _gpu_time(detail))) if pair[1]]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         show(f"  {name:{width}}  {value}")
-    show(f"  attempts are not shown: {found['untold']['detail'].splitlines()[0]}")
-    say(f"  to see them: {found['untold']['next']}")
+    show(f"  attempts are not available: {detail['untold']['detail'].splitlines()[0]}")
+    say(f"  to see them: {detail['untold']['next']}")
 
 
-def _gpu_time(found: Record) -> str:
-    """Where the time of its GPUs went."""
-    parts = found["gpu_seconds"] or {}
+def _gpu_time(detail: Record) -> str:
+    """Return how the time of the job's GPUs was spent."""
+    parts = detail["gpu_seconds"] or {}
     return " · ".join(f"{name} {format_duration(1000 * amount)}" for name, amount in parts.items() if amount)
 
 
-def _became(row: Record, now: int) -> list[tuple[str, str]]:
+def _outcome(row: Record, now_ms: int) -> list[tuple[str, str]]:
     return [
-        ("submitted", f"{when(row['submitted_ms'], now)} by {row['user']}"),
-        ("started", when(row["started_ms"], now) if row["started_ms"] is not None else ""),
-        ("ended", when(row["ended_ms"], now) if row["ended_ms"] is not None else ""),
+        ("submitted", f"{format_time(row['submitted_ms'], now_ms)} by {row['user']}"),
+        ("started", format_time(row["started_ms"], now_ms) if row["started_ms"] is not None else ""),
+        ("ended", format_time(row["ended_ms"], now_ms) if row["ended_ms"] is not None else ""),
         ("exit code", str(row["exit_code"]) if row["exit_code"] is not None else ""),
         ("attempt", str(row["generation"] or "")),
         ("nodes", ", ".join(row["nodes"])),
@@ -80,78 +75,65 @@ def _became(row: Record, now: int) -> list[tuple[str, str]]:
 
 @click.command("wait")
 @job_argument
-@click.option("--timeout", type=DURATION, help="Give up after this time, with exit code 124: 5m.")
+@click.option("--timeout", type=DURATION, help="Stop waiting after this time, with exit code 124: 5m.")
 @exit_code_option
 @output_option
 @click.pass_obj
-def wait_command(named: Named, job: str, timeout: str | None, own_exit_code: bool, output: str) -> int:
+def wait_command(target: Target, job: str, timeout: str | None, own_exit_code: bool, output: str) -> int:
     """Wait until a job has ended.
 
-    Exits as `run` does: 0 when it succeeded, 1 when not, 124 when the time is over.
+    Exits with 0 if it succeeded, 1 if it did not, and 124 on timeout.
     """
-    ended = GangJobs(*named).wait(job, None if timeout is None else parse_duration_ms(timeout) / 1000)
+    ended = GangJobs(*target).wait(job, None if timeout is None else parse_duration_ms(timeout) / 1000)
     if ended is None:
-        say(f"{job} has not ended within {timeout}, and goes on: {typed(named)} get {quoted(job)}")
+        say(f"{job} has not ended within {timeout}: {command_prefix(target)} get {shell_quote(job)}")
         return TIMED_OUT
     if output == "json":
         show_json(ended)
     else:
-        show(ending(ended["row"]))
-    return exit_code_of(ended["row"], own_exit_code)
+        show(ending_line(ended["row"]))
+    return job_exit_code(ended["row"], own_exit_code)
 
 
 @click.command("suspend")
 @_jobs_argument
 @output_option
 @click.pass_obj
-def suspend_command(named: Named, jobs: tuple[str, ...], output: str) -> int:
-    """Suspend jobs: each may save its work, gives its nodes back, and waits for `resume`."""
-
-    def tell(row: Record) -> None:
-        way = "suspended" if row["state"] == "suspended" else "suspending"
-        show(f"{way} {quoted(row['id'])}; {typed(named)} resume {quoted(row['id'])} lets it go on")
-
-    return each(jobs, lambda job: _heard(GangJobs(*named).suspend(job)), tell, output)
+def suspend_command(target: Target, jobs: tuple[str, ...], output: str) -> int:
+    """Suspend jobs: each may save a checkpoint, releases its nodes and waits for `resume`."""
+    return for_each(jobs, lambda job: _checked(GangJobs(*target).suspend(job)), report_suspended, output)
 
 
 @click.command("resume")
 @_jobs_argument
 @output_option
 @click.pass_obj
-def resume_command(named: Named, jobs: tuple[str, ...], output: str) -> int:
-    """Resume suspended jobs: each waits for its turn, and goes on from its newest checkpoint."""
-
-    def tell(row: Record) -> None:
-        name = quoted(row["id"])
-        why = "" if row["nodes"] else f"; {typed(named)} explain {name}"
-        show(f"resumed {name}: it is {row['state']}{why}")
-
-    return each(jobs, lambda job: _heard(GangJobs(*named).resume(job)), tell, output)
+def resume_command(target: Target, jobs: tuple[str, ...], output: str) -> int:
+    """Resume suspended jobs: each becomes pending and restarts from its newest checkpoint."""
+    return for_each(jobs, lambda job: _checked(GangJobs(*target).resume(job)), report_resumed, output)
 
 
-@click.command("priority", context_settings={"ignore_unknown_options": True})  # -100 is no option
-@click.argument("words", metavar="JOB... VALUE", nargs=-1)
+@click.command("priority", context_settings={"ignore_unknown_options": True})  # so that -100 is a value
+@click.argument("arguments", metavar="JOB... VALUE", nargs=-1)
 @output_option
 @click.pass_context
-def priority_command(ctx: click.Context, words: tuple[str, ...], output: str) -> int:
+def priority_command(ctx: click.Context, arguments: tuple[str, ...], output: str) -> int:
     """Set the priority of jobs: low, normal, high, or an integer from -1000 to 1000. The value comes last."""
-    number, before = priority_of(ctx, words), dict[str, int]()
+    number, before = parse_priority_arguments(ctx, arguments), dict[str, int]()
 
     def change(job: str) -> Record:
-        found = _heard(GangJobs(*ctx.obj).priority(job, number))
-        before[found["row"]["id"]] = found["before"]
-        return found
+        answer = _checked(GangJobs(*ctx.obj).priority(job, number))
+        before[answer["row"]["id"]] = answer["before"]
+        return answer
 
-    def tell(row: Record) -> None:
-        was = before[row["id"]]
-        had = "" if was == number else f"; it had {priority_said(was)}"
-        show(f"{quoted(row['id'])} has priority {priority_said(number)}{had}")
+    def report(row: Record) -> None:
+        show(priority_change(row["id"], before[row["id"]], number))
 
-    return each(words[:-1], change, tell, output)
+    return for_each(arguments[:-1], change, report, output)
 
 
-def _heard(found: Record) -> Record:
-    """The same; it is said when nobody has heard of it yet."""
-    if not found["heard"]:
-        say(f"{found['row']['id']}: {UNHEARD}")
-    return found
+def _checked(answer: Record) -> Record:
+    """Return the answer; warn if no controller has processed the change yet."""
+    if not answer["heard"]:
+        say(f"{answer['row']['id']}: {NOT_PROCESSED}")
+    return answer

@@ -1,27 +1,35 @@
-"""`ganger ls`, `get`, `stop` and `delete`: jobs in a list, one in full, and their end."""
+"""`ganger ls`, `get`, `stop` and `delete`."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
 
 import click
 
 from ganger.cli import completions
-from ganger.cli.bulk import each
-from ganger.cli.jobs.run_submit_wait import connected, program
-from ganger.cli.options import ended_jobs_argument, job_argument, live_jobs_argument, output_option
+from ganger.cli.bulk import for_each
+from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
+from ganger.cli.options import add_options, ended_jobs_argument, job_argument, live_jobs_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.job_detail_text import job_lines
-from ganger.cli.output.tables import Column, ago, now_ms, quoted, say, show, show_json, show_json_array, show_table
-from ganger.cli.times import STATES, span_options
+from ganger.cli.output.tables import (
+    Column,
+    current_time_ms,
+    format_age,
+    say,
+    shell_quote,
+    show,
+    show_json,
+    show_rows,
+)
+from ganger.cli.times import STATES, time_range_options
 from ganger.client import Client
 from ganger.model.job import GangState
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 PAGE: Final = 1000
-"""Jobs asked for at a time when all are listed."""
+"""Jobs fetched per request when all are listed."""
 SHOWN: Final = 100
 """Elements of an array that are listed without --all."""
 
@@ -37,33 +45,27 @@ _COLUMNS: Final = (
 
 
 class Elements(Protocol):
-    """Who tells of the elements of arrays."""
+    """A source of the elements of arrays."""
 
     def elements(self, id: str, /, *, limit: int, cursor: str | None, state: str | None) -> Record:
-        """A page of them."""
+        """Return one page of them."""
 
 
-_LISTING: Final = (
+listing_options = add_options(
     click.argument("array", metavar="[ARRAY]", required=False, shell_complete=completions.jobs),
+    click.option("--all", "all_", is_flag=True, help="All jobs, not only live and recently ended ones."),
     click.option(
-        "--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended."
+        "--state", "states", type=STATES, multiple=True, help="Only jobs in these states: running,failed or R,F."
     ),
-    click.option("--state", "states", type=STATES, multiple=True, help="Only in these states: running,failed or R,F."),
     click.option("--user", help="Only jobs of this user."),
     click.option("--queue", shell_complete=completions.queues, help="Only jobs of this queue."),
     click.option(
-        "--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: without it."
+        "--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: only jobs without it."
     ),
-    span_options("jobs that were there"),
+    time_range_options("jobs that were live"),
     output_option,
 )
-
-
-def listing_options(command: Decorated) -> Decorated:
-    """What says which jobs are listed."""
-    for option in reversed(_LISTING):
-        command = option(command)
-    return command
+"""Add the options that select jobs."""
 
 
 @click.command("ls")
@@ -77,42 +79,39 @@ def ls_command(
     output: str,
     **filters: Any,
 ) -> None:
-    """List jobs: what is live, and what ended last; or the elements of an array.
+    """List pending, running and recently ended jobs, or the elements of an array.
 
-    Newest first; elements by their index. The note says why a job waits, where it runs or how it ended. With a filter:
-    all that fit, however old. An array is one job here: `ganger ls ARRAY` shows what it is made of.
+    Jobs are sorted newest first, elements by index. NOTE is the pending reason, the nodes, or how the job ended. A
+    filter selects from all jobs, however old. An array is listed as one job: `ganger ls ARRAY` lists its elements.
     """
-    client = connected()
-    wanted = wanted_of(states, labels, filters)
-    filtered = any(value is not None for value in wanted.values())
+    client = connect()
+    query = listing_query(states, labels, filters)
+    filters_given = sum(value is not None for value in query.values())
     if array is not None:
-        rows = elements_of(client, array, wanted, everything=all_)
+        rows = array_elements(client, array, query, everything=all_)
     else:
-        rows = every_job(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
-    if output == "json":
-        show_json_array(rows)
-        return
-    now = now_ms()
-    if wanted["state"] and len([value for value in wanted.values() if value is not None]) == 1:
-        what = f"no job is {wanted['state'].replace(',', ' or ')}"
+        rows = every_job(client, query) if all_ or filters_given else iter(client.jobs()["items"])
+    now_ms = current_time_ms()
+    if query["state"] and filters_given == 1:
+        empty = f"no {query['state'].replace(',', ' or ')} jobs"
     else:
-        what = "no job fits" if filtered else "no jobs yet: ganger run -- python train.py"
-    show_table(_COLUMNS, [_cells(row, now) for row in rows], what)
+        empty = "no matching jobs" if filters_given else "no jobs yet: ganger run -- python train.py"
+    show_rows(_COLUMNS, rows, lambda row: _cells(row, now_ms), empty, output)
 
 
 @click.command("get")
 @job_argument
 @output_option
 def get_command(job: str, output: str) -> None:
-    """Show everything about a job.
+    """Show a job in detail.
 
-    Its spec, its attempts, where its time went, its newest checkpoint and what to type next.
+    Shows its spec, attempts, time breakdown, newest checkpoint and the next command to type.
     """
-    found = connected().job(job)
+    detail = connect().job(job)
     if output == "json":
-        show_json(found)
+        show_json(detail)
         return
-    for line in job_lines(found, now_ms()):
+    for line in job_lines(detail, current_time_ms()):
         show(line)
 
 
@@ -120,69 +119,69 @@ def get_command(job: str, output: str) -> None:
 @live_jobs_argument
 @output_option
 def stop_command(jobs: tuple[str, ...], output: str) -> int:
-    """Stop jobs: each may save its work first.
+    """Stop jobs, after a grace period in which each may save a checkpoint.
 
-    Returns as soon as the stop is decided; `ganger wait JOB` waits until it is over.
+    Returns as soon as the stop is requested; `ganger wait JOB` waits until the job has ended.
     """
-    return each(jobs, connected().stop, lambda row: show(f"stopping {quoted(row['id'])}"), output)
+    return for_each(jobs, connect().stop, lambda row: show(f"stopping {shell_quote(row['id'])}"), output)
 
 
 @click.command("delete")
 @ended_jobs_argument
 @output_option
 def delete_command(jobs: tuple[str, ...], output: str) -> int:
-    """Take ended jobs, with their logs, out of the listings.
+    """Delete ended jobs and their logs.
 
-    A job that still lives is refused: stop it first.
+    A live job is refused: stop it first.
     """
-    client = connected()
+    client = connect()
 
     def delete(job: str) -> Record:
         row: Record = client.job(job)["row"]
         client.delete(row["id"])
         return {"row": row}
 
-    return each(jobs, delete, lambda row: show(f"deleted {quoted(row['id'])}"), output)
+    return for_each(jobs, delete, lambda row: show(f"deleted {shell_quote(row['id'])}"), output)
 
 
-def wanted_of(states: tuple[tuple[GangState, ...], ...], labels: tuple[str, ...], filters: Record) -> Record:
-    """What is asked for of a listing, from its options."""
+def listing_query(states: tuple[tuple[GangState, ...], ...], labels: tuple[str, ...], filters: Record) -> Record:
+    """Return the query of a listing from its options."""
     return filters | {
-        "state": ",".join(dict.fromkeys(state for each in states for state in each)) or None,
+        "state": ",".join(dict.fromkeys(state for option in states for state in option)) or None,
         "labels": ",".join(labels) or None,
     }
 
 
-def elements_of(client: Elements, array: str, wanted: Record, *, everything: bool) -> Iterator[Record]:
-    """The elements of an array: the first page, or all that are wanted."""
-    other = [name for name, value in wanted.items() if value is not None and name != "state"]
-    if other:
-        flag = f"--{other[0].removesuffix('s')}"
-        raise Problem(f"{flag} goes with a list of jobs: of an array's elements, --state and --all", next="ganger ls")
+def array_elements(client: Elements, array: str, query: Record, *, everything: bool) -> Iterator[Record]:
+    """Yield the elements of an array: the first page, or all."""
+    unsupported = [name for name, value in query.items() if value is not None and name != "state"]
+    if unsupported:
+        flag = f"--{unsupported[0].removesuffix('s')}"
+        raise Problem(f"{flag} selects jobs; elements of an array only have --state and --all", next="ganger ls")
     cursor = None
     while True:
-        page = client.elements(array, limit=PAGE if everything else SHOWN, cursor=cursor, state=wanted["state"])
+        page = client.elements(array, limit=PAGE if everything else SHOWN, cursor=cursor, state=query["state"])
         yield from page["items"]
         cursor = page["next"]
         if cursor is not None and not everything:
-            say(f"and more: {program()} ls {quoted(array)} --all")
+            say(f"more elements: {current_command_prefix()} ls {shell_quote(array)} --all")
         if cursor is None or not everything:
             return
 
 
-def every_job(client: Client, wanted: Record) -> Iterator[Record]:
-    """Every job that is wanted, a page at a time."""
+def every_job(client: Client, query: Record) -> Iterator[Record]:
+    """Yield every job that matches, fetched in pages."""
     cursor = None
     while True:
-        page = client.jobs(all=True, limit=PAGE, cursor=cursor, **wanted)
+        page = client.jobs(all=True, limit=PAGE, cursor=cursor, **query)
         yield from page["items"]
         cursor = page["next"]
         if cursor is None:
             return
 
 
-def _cells(row: Record, now: int) -> tuple[str, ...]:
+def _cells(row: Record, now_ms: int) -> tuple[str, ...]:
     started_ms, ended_ms = row["started_ms"], row["ended_ms"]
-    ran = format_duration((ended_ms or now) - started_ms) if started_ms is not None else "-"
+    ran = format_duration((ended_ms or now_ms) - started_ms) if started_ms is not None else "-"
     note = row["sentence"] or (f"on {', '.join(row['nodes'])}" if row["nodes"] else "")
-    return row["id"], row["state"], row["shape"], row["queue"], ago(row["submitted_ms"], now), ran, note
+    return row["id"], row["state"], row["shape"], row["queue"], format_age(row["submitted_ms"], now_ms), ran, note

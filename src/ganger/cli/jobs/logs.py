@@ -1,63 +1,48 @@
-"""The command `ganger logs`: output of a job's processes, and with --stacks the stacks of a hang."""
+"""`ganger logs`: output of a job's processes and, with --stacks, the stacks of a hang."""
 
 import sys
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import click
 
 from ganger.cli import completions
-from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.options import PATTERN, RANKS, job_argument, output_option
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import PATTERN, RANKS, add_options, job_argument, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.rank_lines import Writing, collapsed, processes_of
-from ganger.cli.output.tables import clock, now_ms, show_json, show_json_array, show_json_line
-from ganger.cli.times import span_options
+from ganger.cli.output.rank_lines import LineFormat, collapse_equal_lines, process_count
+from ganger.cli.output.tables import current_time_ms, format_clock, show_json, show_json_array, show_json_line
+from ganger.cli.times import time_range_options
 from ganger.client import Client
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+_MAIN_THREAD = "MainThread"
+_NO_PYTHON = "(no Python stack available)"
 
-
-_OPTIONS: Final = (
-    click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts."),
-    click.option(
-        "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
-    ),
-    click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all."),
+log_options = add_options(
+    click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended, across restarts."),
+    click.option("--rank", type=RANKS, help="Only these ranks: 0,3-5,last (default: rank 0, and stderr of all ranks)."),
+    click.option("--all", "everything", is_flag=True, help="All ranks, same as --rank all."),
     click.option("--role", help="Only the ranks of this role."),
     click.option("--node", shell_complete=completions.nodes, help="Only the ranks on this node."),
-    click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first."),
-    click.option("--grep", type=PATTERN, help="Only lines in which this regular expression is found."),
-    span_options("lines written"),
-    click.option(
-        "--stacks", is_flag=True, help="Where every rank was, each stack once, when the job was found standing still."
-    ),
-    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines, of those that fit."),
-    click.option("--timestamps", is_flag=True, help="Put the time before each line."),
+    click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show an earlier attempt; 1 is the first."),
+    click.option("--grep", type=PATTERN, help="Only lines that match this regular expression."),
+    time_range_options("lines written"),
+    click.option("--stacks", is_flag=True, help="Show the stacks of all ranks when the job hung, equal stacks once."),
+    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N matching lines."),
+    click.option("--timestamps", is_flag=True, help="Print the time before each line."),
     output_option,
 )
+"""Add the options that select lines."""
 
 
-_MAIN_THREAD = "MainThread"
-_NO_PYTHON = "(no Python to be seen in it)"
-
-
-def reading_options(command: Decorated) -> Decorated:
-    """What says which lines are shown."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def see_ranks(rank: str | None, *, everything: bool) -> None:
-    """Problem: `--all` beside some ranks."""
+def check_ranks(rank: str | None, *, everything: bool) -> None:
+    """Raise Problem for `--all` together with some ranks."""
     if everything and rank not in (None, "all"):
-        raise Problem(f"--all and --rank {rank} do not go together", next="leave one of them out")
+        raise Problem(f"--all and --rank {rank} are mutually exclusive", next="leave one of them out")
 
 
 @click.command("logs")
 @job_argument
-@reading_options
+@log_options
 def logs_command(
     *,
     job: str,
@@ -69,41 +54,41 @@ def logs_command(
     output: str,
     **query: Any,
 ) -> None:
-    """Show what a job's processes wrote.
+    """Show the output of a job's processes.
 
-    Equal lines that several ranks wrote together are shown once, with their number. With -o json every line is an
-    object: an array, or with -f one object a line.
+    Equal lines that several ranks wrote at the same time are shown once, with their number. With -o json every line is
+    an object: in an array, or with -f one object per line.
     """
-    see_ranks(rank, everything=everything)
+    check_ranks(rank, everything=everything)
     query["rank"] = "all" if everything else rank
-    client = connected()
+    client = connect()
     if stacks:
-        given = [name for name, value in query.items() if value is not None and name != "attempt"]
-        if given or follow:
-            raise Problem("--stacks goes with --attempt alone", next=f"ganger logs {job} --stacks")
+        filters = [name for name, value in query.items() if value is not None and name != "attempt"]
+        if filters or follow:
+            raise Problem("--stacks can only be combined with --attempt", next=f"ganger logs {job} --stacks")
         _show_stacks(client.stacks(job, query["attempt"]), output)
         return
     if output == "json":
-        lines = client.logs(job, follow=follow, **query)
+        records = client.logs(job, follow=follow, **query)
         if not follow:
-            show_json_array(lines)
+            show_json_array(records)
         else:
-            for line in lines:
-                show_json_line(line)
+            for record in records:
+                show_json_line(record)
     elif follow:
         _follow(client, job, query, timestamps=timestamps)
     else:
-        writing = Writing(processes_of(client.job(job)["spec"]), timestamps=timestamps)
-        for same in collapsed(client.logs(job, **query)):
-            sys.stdout.write(writing.text(same) + "\n")
+        writing = LineFormat(process_count(client.job(job)["spec"]), timestamps=timestamps)
+        for line in collapse_equal_lines(client.logs(job, **query)):
+            sys.stdout.write(writing.text(line) + "\n")
 
 
 def _follow(client: Client, job: str, query: dict[str, Any], *, timestamps: bool) -> None:
     from ganger.cli.output.follower import Follower
 
     after = client.server()["seq"]
-    found = client.job(job)
-    Follower(client, found, after, Writing(processes_of(found["spec"]), timestamps=timestamps)).follow(**query)
+    detail = client.job(job)
+    Follower(client, detail, after, LineFormat(process_count(detail["spec"]), timestamps=timestamps)).follow(**query)
 
 
 def _show_stacks(stacks: dict[str, Any], output: str) -> None:
@@ -115,8 +100,8 @@ def _show_stacks(stacks: dict[str, Any], output: str) -> None:
 
 
 def _stacks_lines(stacks: dict[str, Any]) -> list[str]:
-    when = clock(stacks["at_ms"], now_ms())
-    lines = [f"{stacks['job']}, attempt {stacks['attempt']}: where its ranks were at {when}"]
+    time_text = format_clock(stacks["at_ms"], current_time_ms())
+    lines = [f"{stacks['job']}, attempt {stacks['attempt']}: stacks of its ranks at {time_text}"]
     for group in stacks["groups"]:
         ranks = f"rank{'s' if len(group['ranks']) > 1 else ''} {_spans(group['ranks'])}"
         thread = "" if group["thread"] == _MAIN_THREAD else f", thread {group['thread']}"
@@ -126,7 +111,7 @@ def _stacks_lines(stacks: dict[str, Any]) -> list[str]:
 
 
 def _spans(ranks: list[int]) -> str:
-    """Return rising ranks as text, such as `0-2,5`."""
+    """Format ascending ranks as text such as `0-2,5`."""
     parts: list[list[int]] = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:

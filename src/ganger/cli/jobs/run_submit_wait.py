@@ -1,4 +1,4 @@
-"""`ganger run`, `submit` and `wait`: a job from its first word to its exit code."""
+"""`ganger run`, `submit` and `wait`."""
 
 import os
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from ganger.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT
 from ganger.cli.jobs.submit_request import build_request, has_several_jobs
 from ganger.cli.options import DURATION, exit_code_option, job_argument, output_option, spec_options
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import WAITING, plan_lines, start_of_dry_run, start_of_job, summary
-from ganger.cli.output.tables import now_ms, quoted, say, show, show_json
+from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
+from ganger.cli.output.tables import current_time_ms, say, shell_quote, show, show_json
 from ganger.client import Client, ClientError
 from ganger.model.units import parse_duration_ms
 
@@ -27,195 +27,194 @@ T = TypeVar("T")
 @spec_options
 @exit_code_option
 def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_run: bool, **flags: Any) -> int:
-    """Run a job and follow it to its end.
+    """Run a job and follow it until it ends.
 
-    CMD is the command of every process; a script (train.py) runs with this shell's python, and one quoted word with
-    spaces in it is a shell line. Ctrl-C leaves the job running and says how to come back to it.
+    CMD is the command of every process; a script (train.py) runs with this shell's python, and a single quoted argument
+    with spaces is a shell command line. Ctrl-C detaches and leaves the job running.
 
     \b
       ganger run train.py
       ganger run -j 2x8 --gpu H100:8 --framework torch -- python train.py --lr 3e-4
       ganger run -f job.yaml --dry-run
-    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
     if output == "json" and not dry_run:
-        raise Problem("run follows the job's own output: -o json goes with --dry-run", next="ganger submit -o json ...")
+        raise Problem("run prints the job's own output: -o json requires --dry-run", next="ganger submit -o json ...")
     request = build_request(flags, command)
-    client = connected()
+    client = connect()
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     after = client.server()["seq"]
-    ended = follow_job(client, submitted_once(client.submit, request), after)
-    return INTERRUPTED if ended is None else exit_code_of(ended["row"], own_exit_code)
+    ended = follow_new_job(client, submit_interruptibly(client.submit, request), after)
+    return INTERRUPTED if ended is None else job_exit_code(ended["row"], own_exit_code)
 
 
 @click.command("submit", context_settings={"allow_interspersed_args": False})
 @spec_options
 def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags: Any) -> int:
-    """Submit a job and return at once.
+    """Submit a job and return immediately.
 
-    Takes what `ganger run` takes. The id is printed on stdout, alone; the plan on stderr. A file may have several
-    jobs, with `---` between them: `after` may name them, and flags go over each.
+    Has the options of `ganger run`. Only the id is printed on stdout; the plan goes to stderr. A file may contain
+    several jobs, separated by `---`: `after` may name them, and flags override each.
     """
     request = build_request(flags, command)
-    client = connected()
+    client = connect()
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     if has_several_jobs(request):
-        jobs = submitted_once(client.submit_all, request)
+        jobs = submit_interruptibly(client.submit_all, request)
     else:
-        jobs = [submitted_once(client.submit, request)]
+        jobs = [submit_interruptibly(client.submit, request)]
     if output == "json":
         show_json(jobs if len(jobs) > 1 else jobs[0])
         return 0
     for job in jobs:
-        say_plan(job)
+        print_plan(job)
         show(job["row"]["id"])
     return 0
 
 
 @click.command("wait")
 @job_argument
-@click.option("--timeout", type=DURATION, help="Give up after this time, with exit code 124: 5m.")
+@click.option("--timeout", type=DURATION, help="Stop waiting after this time, with exit code 124: 5m.")
 @exit_code_option
 @output_option
 def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str) -> int:
     """Wait until a job has ended.
 
-    Exits as `ganger run` does: 0 when it succeeded, 1 when not, 124 when the time is over.
+    Exits with 0 if it succeeded, 1 if it did not, and 124 on timeout.
     """
-    client = connected()
+    client = connect()
     timeout_s = None if timeout is None else parse_duration_ms(timeout) / 1000
     ended = client.wait(job, timeout_s)
     if ended is None:
-        say(f"{job} has not ended within {timeout}, and goes on: ganger get {quoted(job)}")
+        say(f"{job} has not ended within {timeout}: ganger get {shell_quote(job)}")
         return TIMED_OUT
     if output == "json":
         show_json(ended)
     else:
-        for line in summary(ended):
+        for line in summary_lines(ended):
             show(line)
-    return exit_code_of(ended["row"], own_exit_code)
+    return job_exit_code(ended["row"], own_exit_code)
 
 
-def connected() -> Client:
-    """A client with a server behind it; with --context the controller of that cluster."""
-    if named := click.get_current_context().find_root().obj:
+def connect() -> Client:
+    """Return a client connected to the server, or with --context to the controller of that cluster."""
+    if target := click.get_current_context().find_root().obj:
         from ganger.client.kubernetes.controller_client import ControllerClient
 
-        return ControllerClient(*named)
+        return ControllerClient(*target)
     return Client(settings.home(os.environ)).connect()
 
 
-def program() -> str:
-    """What a person types before a command, to ask whom they ask now."""
-    named = click.get_current_context().find_root().obj
-    return typed(named) if named else "ganger"
+def current_command_prefix() -> str:
+    """Return the `ganger` command line prefix that reaches the same server or cluster as this command."""
+    target = click.get_current_context().find_root().obj
+    return command_prefix(target) if target else "ganger"
 
 
-def typed(named: tuple[str, str | None]) -> str:
-    """The same where a context is named."""
-    context, namespace = named
-    return f"ganger --context {quoted(context)}" + (f" --namespace {quoted(namespace)}" if namespace else "")
+def command_prefix(target: tuple[str, str | None]) -> str:
+    """Return the `ganger` command line prefix for a context and a namespace."""
+    context, namespace = target
+    return f"ganger --context {shell_quote(context)}" + (f" --namespace {shell_quote(namespace)}" if namespace else "")
 
 
-def submitted_once(submit: Callable[[Record], T], request: Record) -> T:
-    """What `submit` gives; to somebody who interrupts it, where to look."""
+def submit_interruptibly(submit: Callable[[Record], T], request: Record) -> T:
+    """Call `submit`; if the user interrupts it, print how to find out if the job exists."""
     try:
         return submit(request)
     except KeyboardInterrupt:
-        say("interrupted while submitting: `ganger ls` shows whether the job was taken")
+        say("interrupted while submitting: `ganger ls` shows whether the job was submitted")
         raise
 
 
-def follow_job(client: Client, job: Record, after: int) -> Record | None:
-    """Follow a job that was just submitted, from the event `after`, and say how it ended; None when Ctrl-C left it
-    running."""
+def follow_new_job(client: Client, job: Record, after: int) -> Record | None:
+    """Follow a new job from the event `after` on and print how it ended; return None if Ctrl-C detached."""
     if job["row"]["elements"]:
         return _await_array(client, job)
     follower = _follower(client, job, after)
     try:
-        say_plan(job)
+        print_plan(job)
         ended = follower.follow()
     except KeyboardInterrupt:
-        say_detached(follower.job, f"ganger logs {quoted(job['row']['id'])} -f")
+        print_detached(follower.job, f"ganger logs {shell_quote(job['row']['id'])} -f")
         return None
     except ClientError as error:
         if error.code == "unreachable":
-            say(f"{job['row']['id']} runs on without the server: ganger logs {quoted(job['row']['id'])} -f")
+            say(f"{job['row']['id']} keeps running without the server: ganger logs {shell_quote(job['row']['id'])} -f")
         raise
-    for line in summary(ended):
+    for line in summary_lines(ended):
         say(line)
     return ended
 
 
 def _await_array(client: Client, job: Record) -> Record | None:
-    """Wait for the end of an array: what its elements write is in the logs of each."""
-    name = quoted(job["row"]["id"])
-    say_plan(job)
+    """Wait for the end of an array, without output, since each element has logs of its own."""
+    name = shell_quote(job["row"]["id"])
+    print_plan(job)
     try:
         ended = client.wait(job["row"]["id"], None)
     except KeyboardInterrupt:
-        say_detached(client.job(job["row"]["id"]), f"ganger wait {name}")
+        print_detached(client.job(job["row"]["id"]), f"ganger wait {name}")
         return None
-    for line in summary(ended) if ended else ():
+    for line in summary_lines(ended) if ended else ():
         say(line)
     return ended
 
 
-def exit_code_of(row: Record, own_exit_code: bool) -> int:
-    """The exit code that tells how a job ended."""
+def job_exit_code(row: Record, own_exit_code: bool) -> int:
+    """Return the exit code for the outcome of a job."""
     if row["state"] == "succeeded":
         return 0
-    own: int | None = row["exit_code"] if own_exit_code else None
-    return own or FAILED
+    job_exit_code: int | None = row["exit_code"] if own_exit_code else None
+    return job_exit_code or FAILED
 
 
 def show_dry_run(plan: Record, output: str) -> int:
-    """What would happen: the plan, the command and what ganger adds to its environment."""
+    """Print the plan, the command, and the environment that ganger adds."""
     if output == "json":
         show_json(plan)
         return 0
-    for line in plan_lines(plan["spec"]["name"], plan["spec"], start_of_dry_run(plan, now_ms())):
+    for line in plan_lines(plan["spec"]["name"], plan["spec"], dry_run_start_text(plan, current_time_ms())):
         show(line)
     if plan["reason"] and plan["reason"]["remedy"]:
         show(f"       {plan['reason']['remedy']}")
-    show(f"       runs: {' '.join(quoted(word) for word in plan['argv'])}")
+    show(f"       runs: {' '.join(shell_quote(argument) for argument in plan['argv'])}")
     if plan["environment"]:
         show("       rank 0 gets:")
         for name, value in plan["environment"].items():
-            show(f"         {name}={quoted(value)}")
+            show(f"         {name}={shell_quote(value)}")
     show("nothing was submitted")
     return 0
 
 
-def say_plan(job: Record) -> None:
-    """What was submitted, where it stands, and what to type next."""
-    for line in plan_lines(job["row"]["id"], job["spec"], start_of_job(job)):
+def print_plan(job: Record) -> None:
+    """Print the plan of a submitted job and what to type next."""
+    for line in plan_lines(job["row"]["id"], job["spec"], start_text(job)):
         say(line, dim=True)
-    say(submitted(job["row"]))
+    say(submitted_message(job["row"]))
 
 
-def submitted(row: Record) -> str:
-    """That a job was taken, and what to type next."""
-    name = quoted(row["id"])
-    look = f"elements: ganger ls {name}" if row["elements"] else f"logs: ganger logs {name} -f"
-    return f"✓ submitted {name}   stop: ganger stop {name}   {look}"
+def submitted_message(row: Record) -> str:
+    """Return the message that a job was submitted, with what to type next."""
+    name = shell_quote(row["id"])
+    progress = f"elements: ganger ls {name}" if row["elements"] else f"logs: ganger logs {name} -f"
+    return f"✓ submitted {name}   stop: ganger stop {name}   {progress}"
 
 
 def _follower(client: Client, job: Record, after: int) -> "Follower":
     from ganger.cli.output.follower import Follower
-    from ganger.cli.output.rank_lines import Writing, processes_of
+    from ganger.cli.output.rank_lines import LineFormat, process_count
 
-    return Follower(client, job, after, Writing(processes_of(job["spec"])))
+    return Follower(client, job, after, LineFormat(process_count(job["spec"])))
 
 
-def say_detached(job: Record, back: str) -> None:
-    """How to come back to a job, as it was when it was last looked at."""
-    name, waits = quoted(job["row"]["id"]), job["row"]["state"] in WAITING
-    say(f"\ndetached: {job['row']['id']} {'still waits' if waits else 'runs on'}")
-    say(f"  come back:      {back}")
+def print_detached(job: Record, command: str) -> None:
+    """Print how to reattach to a job, as it was when last fetched."""
+    name, is_pending = shell_quote(job["row"]["id"]), job["row"]["state"] in WAITING
+    say(f"\ndetached: {job['row']['id']} {'is still pending' if is_pending else 'keeps running'}")
+    say(f"  reattach:       {command}")
     say(f"  stop it:        ganger stop {name}")
-    if waits:
-        say(f"  why it waits:   ganger explain {name}")
+    if is_pending:
+        say(f"  why pending:    ganger explain {name}")
     else:
-        say(f"  how far it is:  ganger get {name}")
+        say(f"  progress:       ganger get {name}")

@@ -1,6 +1,6 @@
-"""What a person is told when a command cannot do what was asked: what and why, then what to type next.
+"""Errors as users see them: what happened and why, then what to type next.
 
-`problem_of` turns the errors of click and of the client into it; `call` shows it and exits with its code.
+`problem_of` converts errors of click and of the client; `call` prints them and returns their exit code.
 """
 
 import sys
@@ -11,7 +11,11 @@ from ganger.cli.exit_codes import USAGE
 
 
 class Problem(Exception):
-    """One refusal. `detail` may have several lines; the first says what, the others why."""
+    """An error of a command.
+
+    detail: one or several lines: the first says what happened, the others why.
+    next: what to type next.
+    """
 
     def __init__(self, detail: str, next: str = "", exit_code: int = USAGE) -> None:
         super().__init__(detail)
@@ -20,17 +24,17 @@ class Problem(Exception):
         self.exit_code = exit_code
 
     def show(self) -> None:
-        """Print it to stderr."""
-        what, *why = self.detail.splitlines() or [""]
-        click.echo(click.style("error: ", fg="red", bold=True) + what, err=True, color=_coloured())
-        for line in why:
+        """Print the error to stderr."""
+        summary, *details = self.detail.splitlines() or [""]
+        click.echo(click.style("error: ", fg="red", bold=True) + summary, err=True, color=_coloured())
+        for line in details:
             click.echo(f"  {line}", err=True)
         if self.next:
             click.echo(f"  next: {self.next}", err=True)
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """The problem that `error` is, or None for a defect of ganger."""
+    """Return the problem that `error` stands for, or None for a defect of ganger."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, click.UsageError):
@@ -46,6 +50,6 @@ def problem_of(error: Exception) -> Problem | None:
 
 
 def _coloured() -> bool:
-    from ganger.cli.output.tables import fancy
+    from ganger.cli.output.tables import supports_colour
 
-    return fancy(sys.stderr)
+    return supports_colour(sys.stderr)

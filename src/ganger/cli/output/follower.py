@@ -1,8 +1,7 @@
-"""Following a job live: its lines as they come, and in between why it waits, what fails, how far it is.
+"""Following a job live: its output, and in between pending reasons, failures and progress.
 
-Two threads read, the log and the events; the caller's thread alone prints, and so alone meets Ctrl-C. The job is asked
-about again only when an event may have changed it, and, on a terminal, once a second for its progress.
-Called by `run` and `logs -f`.
+Two threads read the log and the events; only the caller's thread prints, and so only it meets Ctrl-C. The job is
+fetched again only when an event may have changed it and, on a terminal, once a second for its progress.
 """
 
 import threading
@@ -12,29 +11,29 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ganger.cli.output.live import Screen
-from ganger.cli.output.messages import WAITING, Progress, attempt_failed, waiting
-from ganger.cli.output.rank_lines import CollapsedLine, Collapser, Writing
-from ganger.cli.output.tables import now_ms, quoted
+from ganger.cli.output.messages import WAITING, Progress, failed_attempt_message, waiting_message
+from ganger.cli.output.rank_lines import CollapsedLine, Collapser, LineFormat
+from ganger.cli.output.tables import current_time_ms, shell_quote
 from ganger.client import Client, ClientError
 
 Record = dict[str, Any]
 
-MOST_AHEAD: Final = 10_000
-MOST_AHEAD_CHARACTERS: Final = 4 << 20
-"""Lines read ahead of printing; a faster job is slowed down by its reader, not kept in memory."""
+MAX_BUFFERED_RECORDS: Final = 10_000
+MAX_BUFFERED_CHARACTERS: Final = 4 << 20
+"""Bounds of the buffer: a job that writes faster than its reader is slowed down by it."""
 IDLE_S: Final = 0.1
-"""When no line came for so long, what is held back is shown."""
+"""Time without a new line after which held lines are shown."""
 REFRESH_S: Final = 1.0
-"""How often the progress line is renewed."""
+"""Refresh interval of the progress line."""
 COALESCE_S: Final = 0.1
-"""Events that come together are answered by one look at the job."""
+"""Events within this time are answered by one request for the job."""
 _END: Final = "end"
 
 
 class _RecordBuffer:
-    """A bounded buffer between the reading threads and the printing one.
+    """A bounded buffer between the reading threads and the printing thread.
 
-    The printing thread takes all that is buffered at once: a change of threads for each line costs more than the line.
+    The printing thread takes everything that is buffered at once: a thread switch per line costs more than the line.
     """
 
     def __init__(self) -> None:
@@ -46,7 +45,7 @@ class _RecordBuffer:
     def put(self, kind: str, value: Any) -> None:
         """Add a record; wait while the buffer is full."""
         with self._changed:
-            while len(self._waiting) >= MOST_AHEAD or self._characters >= MOST_AHEAD_CHARACTERS:
+            while len(self._waiting) >= MAX_BUFFERED_RECORDS or self._characters >= MAX_BUFFERED_CHARACTERS:
                 self._changed.wait()
             self._waiting.append((kind, value))
             self._characters += len(value["text"]) if kind == "line" else 0
@@ -54,7 +53,7 @@ class _RecordBuffer:
                 self._changed.notify_all()
 
     def get(self, timeout_s: float) -> tuple[str, Any] | None:
-        """Return the next record, or None if none comes in that time. Called by the printing thread alone."""
+        """Return the next record, or None on timeout. Only the printing thread may call it."""
         if not self._taken:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting, timeout_s)
@@ -66,36 +65,38 @@ class _RecordBuffer:
 
     @property
     def is_drained(self) -> bool:
-        """True when the printing thread has got all that it took from the buffer."""
+        """True when the printing thread has got everything it took from the buffer."""
         return not self._taken
 
 
 class Follower:
-    """Follows one job from `after` (a seq of the event log) to its end."""
+    """Follows one job until it ends, from sequence number `after` of the event log on."""
 
-    def __init__(self, client: Client, job: Record, after: int, writing: Writing) -> None:
+    def __init__(self, client: Client, job: Record, after: int, writing: LineFormat) -> None:
         self.job = job
         self._client = client
         self._id: str = job["row"]["id"]
-        self._heard = after
+        self._last_seq = after
         self._writing = writing
         self._screen = Screen()
         self._collapser = Collapser()
         self._progress = Progress()
-        self._coming = _RecordBuffer()
+        self._buffer = _RecordBuffer()
         self._reason_shown = job["reason"]["sentence"] if job["reason"] else ""
-        self._look_at = time.monotonic() + REFRESH_S
-        self._failed = self._begun = 0
+        self._refresh_at_s = time.monotonic() + REFRESH_S
+        self._failed = self._started = 0
 
     def follow(self, **query: Any) -> Record:
-        """Print until the job has ended; gives it as it is then. `query` says which lines, as Client.logs takes it.
-        KeyboardInterrupt leaves the screen in order, and the job running."""
-        self._read("line", self._client.logs(self._id, follow=True, **query))
-        self._read("event", self._client.stream(self._heard))
+        """Print until the job has ended and return it; `query` selects the lines, as in Client.logs.
+
+        On KeyboardInterrupt the screen is left tidy and the job running.
+        """
+        self._start_reader("line", self._client.logs(self._id, follow=True, **query))
+        self._start_reader("event", self._client.stream(self._last_seq))
         try:
             self._print_until_end()
             self._write(self._collapser.flush())
-            self._hear_out()
+            self._drain_events()
             self.job = self._client.job(self._id)
         finally:
             self._write(self._collapser.flush())
@@ -103,102 +104,102 @@ class Follower:
             self._screen.settle()
         return self.job
 
-    def _read(self, kind: str, source: Iterator[Record]) -> None:
-        threading.Thread(target=self._hand_over, args=(kind, source), name=f"ganger-{kind}s", daemon=True).start()
+    def _start_reader(self, kind: str, source: Iterator[Record]) -> None:
+        threading.Thread(target=self._run_reader, args=(kind, source), name=f"ganger-{kind}s", daemon=True).start()
 
-    def _hand_over(self, kind: str, source: Iterator[Record]) -> None:
-        """What a reading thread does. The end of the log is the end of following; the events only add to it."""
+    def _run_reader(self, kind: str, source: Iterator[Record]) -> None:
+        """Read a source on a thread of its own. The end of the log ends following, not that of the events."""
         error = None
         try:
             for record in source:
-                self._coming.put(kind, record)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the thread that prints must learn of it
+                self._buffer.put(kind, record)
+        except Exception as failure:  # noqa: BLE001 - the printing thread must get any error
             error = failure
         if kind == "line":
-            self._coming.put(_END, error)
+            self._buffer.put(_END, error)
 
     def _print_until_end(self) -> None:
         while True:
-            match self._coming.get(self._patience_s()):
+            match self._buffer.get(self._timeout_s()):
                 case None:
                     self._write(self._collapser.flush())
                 case ("line", record):
-                    self._take_line(record)
+                    self._handle_line(record)
                 case ("event", event):
-                    self._take_event(event)
+                    self._handle_event(event)
                 case (_, error):
                     if error is not None:
                         raise error
                     return
-            if self._coming.is_drained:
-                self._look()
+            if self._buffer.is_drained:
+                self._refresh()
                 self._screen.settle()
 
-    def _hear_out(self) -> None:
-        """Take the events up to now: they come by another way than the lines, and may still be under way."""
+    def _drain_events(self) -> None:
+        """Handle the events up to now, which arrive separately from the lines and may still be under way."""
         newest: int = self._client.server()["seq"]
-        while self._heard < newest:
-            coming = self._coming.get(REFRESH_S)
-            if coming is None:
+        while self._last_seq < newest:
+            record = self._buffer.get(REFRESH_S)
+            if record is None:
                 return
-            kind, value = coming
+            kind, value = record
             if kind == "event":
-                self._take_event(value)
+                self._handle_event(value)
 
-    def _patience_s(self) -> float:
-        """How long nothing may come before there is something to do."""
-        until_look_s = min(max(self._look_at - time.monotonic(), 0.0), REFRESH_S)
-        return min(until_look_s, IDLE_S) if self._collapser.holds else until_look_s
+    def _timeout_s(self) -> float:
+        """Return how long to wait for a record before there is something else to do."""
+        until_refresh_s = min(max(self._refresh_at_s - time.monotonic(), 0.0), REFRESH_S)
+        return min(until_refresh_s, IDLE_S) if self._collapser.holds else until_refresh_s
 
-    def _take_line(self, record: Record) -> None:
+    def _handle_line(self, record: Record) -> None:
         if self._writing.processes > 1:
             self._write(self._collapser.push(record))
         else:
             self._write([CollapsedLine(record, [record["rank"]])])
 
-    def _write(self, ready: list[CollapsedLine]) -> None:
-        for same in ready:
-            self._screen.line(self._writing.text(same), err=same.record["stream"] == "e")
+    def _write(self, lines: list[CollapsedLine]) -> None:
+        for line in lines:
+            self._screen.line(self._writing.text(line), err=line.record["stream"] == "e")
 
-    def _take_event(self, event: Record) -> None:
-        self._heard = event["seq"]
+    def _handle_event(self, event: Record) -> None:
+        self._last_seq = event["seq"]
         if event["job"] not in (None, self._id):
             return
-        self._look_at = min(self._look_at, time.monotonic() + COALESCE_S)
+        self._refresh_at_s = min(self._refresh_at_s, time.monotonic() + COALESCE_S)
         generation = event["data"].get("generation", 0)
         if event["kind"] == "failed" and generation > self._failed:
             self._failed = generation
-            self._ask_again()
-            if said := attempt_failed(event, self.job):
-                self._screen.say(said, fg="yellow", bold=True)
+            self._reload()
+            if message := failed_attempt_message(event, self.job):
+                self._screen.say(message, fg="yellow", bold=True)
         elif event["kind"] == "resumed" and event["data"]["passed"]:
             self._screen.say(event["sentence"], fg="yellow", bold=True)
         elif event["kind"] == "suspend_requested":
-            self._screen.say(f"{event['sentence']}; ganger resume {quoted(self._id)} lets it go on", fg="yellow")
-        elif event["kind"] == "started" and generation > max(self._begun, 1):
-            self._begun = generation
-            self._ask_again()
+            self._screen.say(f"{event['sentence']}; resume it: ganger resume {shell_quote(self._id)}", fg="yellow")
+        elif event["kind"] == "started" and generation > max(self._started, 1):
+            self._started = generation
+            self._reload()
             nodes = ", ".join(self.job["row"]["nodes"])
-            self._screen.say(f"{self._id} (attempt {generation}) runs on {nodes}", fg="green")
+            self._screen.say(f"{self._id} (attempt {generation}) is running on {nodes}", fg="green")
 
-    def _look(self) -> None:
-        """See what became of the job, if it is time to."""
-        now = time.monotonic()
-        if now < self._look_at:
+    def _refresh(self) -> None:
+        """Fetch the job and update the screen, if it is time."""
+        now_s = time.monotonic()
+        if now_s < self._refresh_at_s:
             return
-        self._look_at = now + REFRESH_S if self._screen.live else float("inf")
-        self._ask_again()
+        self._refresh_at_s = now_s + REFRESH_S if self._screen.live else float("inf")
+        self._reload()
         reason = self.job["reason"]
         if self.job["row"]["state"] not in WAITING or reason is None:
             self._screen.status(self._progress.text(self.job))
         elif self._screen.live:
-            self._screen.status(waiting(reason, now_ms()))
+            self._screen.status(waiting_message(reason, current_time_ms()))
         elif reason["sentence"] != self._reason_shown:
             self._reason_shown = reason["sentence"]
-            self._screen.say(waiting(reason, now_ms()))
+            self._screen.say(waiting_message(reason, current_time_ms()))
 
-    def _ask_again(self) -> None:
-        """The job as it is now; as it was while the server restarts, because the reader of the log waits for that."""
+    def _reload(self) -> None:
+        """Fetch the job; keep the previous state while the server restarts, since the log reader waits for that."""
         try:
             self.job = self._client.job(self._id)
         except ClientError as error:

@@ -1,11 +1,11 @@
-"""A job in full, as lines of text. Called by `ganger get`. Pure: what the server sent in, text out."""
+"""The text of `ganger get`: a job in full. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, count, ledger_line, size
-from ganger.cli.output.rank_lines import processes_of
-from ganger.cli.output.tables import Column, aligned, coloured_state, quoted, when
+from ganger.cli.output.rank_lines import process_count
+from ganger.cli.output.tables import Column, align_columns, colour_state, format_time, shell_quote
 from ganger.model.job import ENDED
 from ganger.model.units import format_duration
 
@@ -17,59 +17,62 @@ _ATTEMPTS: Final = (
     Column("RAN", right=True),
     Column("FROM STEP", right=True),
     Column("NODES"),
-    Column("HOW IT ENDED"),
+    Column("REASON"),
 )
 
 
-def job_lines(job: Record, now: int) -> Iterator[str]:
-    """Every line of `ganger get`."""
-    yield from about_lines(job, now)
-    yield f"  next: {_next(job['row'])}"
+def job_lines(job: Record, now_ms: int) -> Iterator[str]:
+    """Yield every line of `ganger get`."""
+    yield from detail_lines(job, now_ms)
+    yield f"  next: {_next_command(job['row'])}"
 
 
-def about_lines(job: Record, now: int) -> Iterator[str]:
-    """All but what to type next."""
+def detail_lines(job: Record, now_ms: int) -> Iterator[str]:
+    """Yield all lines except the next command to type."""
     row = job["row"]
-    yield f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else "")
-    fields = [pair for pair in (*spec_fields(job), *_state_fields(job, now)) if pair[1]]
+    yield f"{row['id']}  {colour_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else "")
+    fields = [pair for pair in (*spec_fields(job), *_state_fields(job, now_ms)) if pair[1]]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         yield f"  {name:{width}}  {value}"
     if job["attempts"]:
         yield ""
-        for line in aligned(_ATTEMPTS, [_attempt_cells(attempt, now) for attempt in job["attempts"]]):
+        for line in align_columns(_ATTEMPTS, [_attempt_cells(attempt, now_ms) for attempt in job["attempts"]]):
             yield f"  {line}"
         for attempt in job["attempts"]:
-            yield from (f"  attempt {attempt['generation']}: {each}" for each in attempt["passed"])
+            yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["passed"])
     yield ""
-    of = " of all elements" if row["elements"] else ""
-    yield f"  time{of}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
+    scope = " of all elements" if row["elements"] else ""
+    yield f"  time{scope}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in total"
     for line in cost_lines(job["ledger"]):
         yield f"    {line}"
 
 
 def spec_fields(job: Record) -> Iterator[tuple[str, str]]:
-    """What was asked for."""
+    """Yield (name, text) of what was requested."""
     spec = job["spec"]
     run = spec["run"]
-    yield "command", run if isinstance(run, str) else " ".join(quoted(word) for word in run)
-    yield "size", f"{size(spec)}; {count(processes_of(spec), 'process')}, framework {spec['framework']}"
+    yield "command", run if isinstance(run, str) else " ".join(shell_quote(argument) for argument in run)
+    yield "size", f"{size(spec)}; {count(process_count(spec), 'process')}, framework {spec['framework']}"
     yield "queue", f"{spec['queue']}, priority {spec['priority']}"
     yield "directory", job["directory"]
     if job["git_commit"]:
-        yield "git", job["git_commit"][:12] + (" with changes (git.diff is kept)" if job["git_dirty"] else "")
+        yield (
+            "git",
+            job["git_commit"][:12] + (" with uncommitted changes (saved as git.diff)" if job["git_dirty"] else ""),
+        )
     code = spec["code"]
     yield "code", f"{code['git']} at {code['ref']}" if isinstance(code, dict) else code or ""
     yield "setup", spec["setup"] or ""
-    yield "env", " ".join(f"{name}={quoted(value)}" for name, value in spec["env"].items())
+    yield "env", " ".join(f"{name}={shell_quote(value)}" for name, value in spec["env"].items())
     if checkpoint := spec["checkpoint"]:
-        every = f", every {format_duration(checkpoint['every_ms'])}" if checkpoint["every_ms"] else ""
+        interval = f", every {format_duration(checkpoint['every_ms'])}" if checkpoint["every_ms"] else ""
         grace = format_duration(checkpoint["grace_ms"])
-        signal = f", {checkpoint['signal']} with a notice" if checkpoint["signal"] else ""
-        saving = f"{checkpoint['dir']}{every}, {grace} to save{signal}"
-        yield "checkpoints", f"{saving}, resume {checkpoint['resume']}{_kept(checkpoint)}"
+        signal = f", notice by {checkpoint['signal']}" if checkpoint["signal"] else ""
+        saving = f"{checkpoint['dir']}{interval}, {grace} grace period{signal}"
+        yield "checkpoints", f"{saving}, resume {checkpoint['resume']}{_retention(checkpoint)}"
     if spec["retry"]["max"] is not None:
-        yield "retry", f"{spec['retry']['max']} attempts without progress are forgiven"
+        yield "retry", f"at most {count(spec['retry']['max'], 'retry')} without progress"
     yield "after", ", ".join(f"{after['job']} has {after['when']}" for after in spec["after"])
     if array := spec["array"]:
         limit = f", {array['limit']} at a time" if array["limit"] else ""
@@ -82,41 +85,41 @@ def spec_fields(job: Record) -> Iterator[tuple[str, str]]:
 
 
 def _shortened(limits: Record, attempts: list[Record]) -> str:
-    """Of a job that may start with less time: how much will do, and what its newest attempt was granted."""
-    least = f", at least {format_duration(limits['time_min_ms'])}" if limits["time_min_ms"] is not None else ""
+    """Return the minimum time limit, and the limit granted to the newest attempt."""
+    minimum = f", at least {format_duration(limits['time_min_ms'])}" if limits["time_min_ms"] is not None else ""
     newest = attempts[-1] if attempts else {"time_ms": None}
     if newest["time_ms"] is None:
-        return least
-    return f"{least}; attempt {newest['generation']} was granted {format_duration(newest['time_ms'])}"
+        return minimum
+    return f"{minimum}; attempt {newest['generation']} got {format_duration(newest['time_ms'])}"
 
 
-def _kept(checkpoint: Record) -> str:
+def _retention(checkpoint: Record) -> str:
     if checkpoint["keep"] is None:
         return ""
-    every = f" and those of steps that {checkpoint['keep_every']} divides" if checkpoint["keep_every"] else ""
-    return f", the last {checkpoint['keep']}{every} kept"
+    also_kept = f" and every step divisible by {checkpoint['keep_every']}" if checkpoint["keep_every"] else ""
+    return f", the last {checkpoint['keep']}{also_kept} kept"
 
 
-def _state_fields(job: Record, now: int) -> Iterator[tuple[str, str]]:
-    """What became of it."""
+def _state_fields(job: Record, now_ms: int) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of what happened to the job."""
     row = job["row"]
-    yield "submitted", f"{when(row['submitted_ms'], now)} by {row['user']}"
-    yield "started", when(row["started_ms"], now) if row["started_ms"] is not None else ""
+    yield "submitted", f"{format_time(row['submitted_ms'], now_ms)} by {row['user']}"
+    yield "started", format_time(row["started_ms"], now_ms) if row["started_ms"] is not None else ""
     if job["ends_by_ms"] is not None:
-        yield "ends", f"at the latest {when(job['ends_by_ms'], now)}, by its time limit"
-    yield "ended", when(row["ended_ms"], now) if row["ended_ms"] is not None else ""
+        yield "ends", f"by {format_time(job['ends_by_ms'], now_ms)}, its time limit"
+    yield "ended", format_time(row["ended_ms"], now_ms) if row["ended_ms"] is not None else ""
     yield "exit code", str(row["exit_code"]) if row["exit_code"] is not None else ""
     yield "nodes", ", ".join(row["nodes"])
     if job["progress"]:
         yield "progress", Progress().text(job)
     yield "checkpoint", f"step {job['checkpoint_step']}" if job["checkpoint_step"] is not None else ""
     if job["reason"]:
-        yield "what helps", job["reason"]["remedy"]
+        yield "remedy", job["reason"]["remedy"]
 
 
-def _attempt_cells(attempt: Record, now: int) -> tuple[str, ...]:
+def _attempt_cells(attempt: Record, now_ms: int) -> tuple[str, ...]:
     started_ms = attempt["started_ms"]
-    ran = format_duration((attempt["ended_ms"] or now) - started_ms) if started_ms is not None else "-"
+    ran = format_duration((attempt["ended_ms"] or now_ms) - started_ms) if started_ms is not None else "-"
     step = attempt["resumed_step"]
     return (
         str(attempt["generation"]),
@@ -128,8 +131,8 @@ def _attempt_cells(attempt: Record, now: int) -> tuple[str, ...]:
     )
 
 
-def _next(row: Record) -> str:
-    name = quoted(row["id"])
+def _next_command(row: Record) -> str:
+    name = shell_quote(row["id"])
     if row["elements"]:
         return f"ganger ls {name}   or: ganger {'retry' if row['state'] in ENDED else 'stop'} {name}"
     if row["state"] == "pending":

@@ -1,7 +1,7 @@
-"""What a follower prints on: lines that stay and, on a terminal, one line at the bottom that changes.
+"""The screen of a follower: permanent lines and, on a terminal, a status line at the bottom.
 
-Lines of the job go where the job wrote them; ganger's own words go to stderr, so that a pipe gets the job's output and
-nothing else. Called by `follow`.
+Lines of the job go to the stream to which the job wrote them; messages of ganger go to stderr, so that a pipe gets
+only the job's output.
 """
 
 import shutil
@@ -10,21 +10,24 @@ from typing import Final
 
 import click
 
-from ganger.cli.output.tables import fancy
+from ganger.cli.output.tables import supports_colour
 
 _CLEAR: Final = "\r\x1b[K"
 
 
 class Screen:
-    """`live`: both streams are a terminal that welcomes colours, so a status line may be drawn."""
+    """Prints lines and the status line.
+
+    live: both streams are terminals with colours, so that a status line can be drawn.
+    """
 
     def __init__(self) -> None:
-        self.live = fancy(sys.stdout) and fancy(sys.stderr)
+        self.live = supports_colour(sys.stdout) and supports_colour(sys.stderr)
         self._status = ""
         self._drawn = False
 
     def line(self, text: str, *, err: bool = False) -> None:
-        """A line of the job. It is on its way only after `settle`."""
+        """Write a line of the job; it is flushed by `settle`."""
         self._clear()
         if err:
             sys.stdout.flush()
@@ -33,20 +36,20 @@ class Screen:
             sys.stdout.write(text + "\n")
 
     def say(self, text: str, **style: str | bool) -> None:
-        """A line of ganger's own."""
+        """Print a message of ganger."""
         self._clear()
         sys.stdout.flush()
-        styled = style and fancy(sys.stderr)
+        styled = style and supports_colour(sys.stderr)
         sys.stderr.write((click.style(text, **style) if styled else text) + "\n")  # type: ignore[arg-type]
 
     def status(self, text: str) -> None:
-        """What the changing line says from now on; "" takes it away. Nothing where there is no terminal."""
+        """Set the status line, "" removes it. Has no effect without a terminal."""
         if self.live and text != self._status:
             self._clear()
             self._status = text
 
     def settle(self) -> None:
-        """Bring everything out; call it when nothing more comes at once."""
+        """Flush everything and draw the status line; called when no more lines are pending."""
         sys.stdout.flush()
         if self._status and not self._drawn:
             columns = shutil.get_terminal_size().columns

@@ -1,4 +1,4 @@
-"""A screen that is drawn again every few seconds, and listens to keys: `ganger top` on a terminal."""
+"""The screen of `ganger top`: redrawn at intervals, controlled by keys."""
 
 import os
 import select
@@ -13,59 +13,64 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ganger.cli.output.tables import clock, now_ms
+from ganger.cli.output.tables import current_time_ms, format_clock
 from ganger.cli.output.top_view import Line
 
 Draw = Callable[[str, str, int], Sequence[Line]]
-"""The lines of a view, by an order, for a width."""
-KEYS = {b"\x1b[A": -1, b"\x1b[B": +1, b"k": -1, b"j": +1, b"\x1b[5~": -10, b"\x1b[6~": +10}
-"""Keys that go up and down, and by how many lines."""
-TURNS = {b"\x1b[C": +1, b"\t": +1, b"l": +1, b"\x1b[D": -1, b"h": -1}
-"""Keys that go to another view."""
-SORTS = {b"s": +1, b">": +1, b"S": -1, b"<": -1}
-"""Keys that go to another order."""
-ENDS = (b"q", b"Q", b"\x03", b"\x04")
+"""Returns the lines of a view for a sort key and a width."""
+SCROLL_KEYS = {b"\x1b[A": -1, b"\x1b[B": +1, b"k": -1, b"j": +1, b"\x1b[5~": -10, b"\x1b[6~": +10}
+"""Keys that scroll -> number of lines."""
+VIEW_KEYS = {b"\x1b[C": +1, b"\t": +1, b"l": +1, b"\x1b[D": -1, b"h": -1}
+"""Keys that switch the view."""
+SORT_KEYS = {b"s": +1, b">": +1, b"S": -1, b"<": -1}
+"""Keys that change the sort key."""
+QUIT_KEYS = (b"q", b"Q", b"\x03", b"\x04")
 
 
 def watch(orders: Mapping[str, Sequence[str]], view: tuple[str, str], pause_s: float, draw: Draw) -> None:
-    """Draw a view, again after every pause, until q or Ctrl-C. `orders`: of each view there is; `view`: the one to
-    begin with, and its order."""
+    """Draw a view again and again until q or Ctrl-C.
+
+    orders: view -> its sort keys.
+    view: the first view and its sort key.
+    """
     views, sorts = tuple(orders), dict.fromkeys(orders, 0)
-    console, at, first = Console(), views.index(view[0]), 0
+    console, view_index, top_line = Console(), views.index(view[0]), 0
     sorts[view[0]] = orders[view[0]].index(view[1])
     with _keys() as key_within, Live(console=console, auto_refresh=False, screen=True) as screen:
         try:
             while True:
-                what = views[at]
-                by = orders[what][sorts[what] % len(orders[what])]
-                lines = list(draw(what, by, console.width))
+                name = views[view_index]
+                by = orders[name][sorts[name] % len(orders[name])]
+                lines = list(draw(name, by, console.width))
                 until_s = time.monotonic() + pause_s
                 key: bytes | None = b""
                 while key is not None:
                     room = console.height - 2
-                    first = max(0, min(first, len(lines) - room))
-                    screen.update(_page(views, (what, by), lines[first : first + room]), refresh=True)
+                    top_line = max(0, min(top_line, len(lines) - room))
+                    screen.update(_page(views, (name, by), lines[top_line : top_line + room]), refresh=True)
                     key = key_within(until_s - time.monotonic())
-                    if key in ENDS:
+                    if key in QUIT_KEYS:
                         return
-                    if key in TURNS:
-                        at, first = (at + TURNS[key]) % len(views), 0
+                    if key in VIEW_KEYS:
+                        view_index, top_line = (view_index + VIEW_KEYS[key]) % len(views), 0
                         break
-                    if key in SORTS:
-                        sorts[what], first = sorts[what] + SORTS[key], 0
+                    if key in SORT_KEYS:
+                        sorts[name], top_line = sorts[name] + SORT_KEYS[key], 0
                         break
-                    first += KEYS.get(key or b"", 0)
+                    top_line += SCROLL_KEYS.get(key or b"", 0)
         except KeyboardInterrupt:
             return
 
 
-def _page(views: Sequence[str], seen: tuple[str, str], lines: Sequence[Line]) -> Text:
-    now = now_ms()
+def _page(views: Sequence[str], current: tuple[str, str], lines: Sequence[Line]) -> Text:
+    now_ms = current_time_ms()
     page = Text(no_wrap=True, overflow="crop", end="")
     page.append("top ", style="bold")
     for view in views:
-        page.append(f" {view} ", style="reverse" if view == seen[0] else "dim")
-    page.append(f"  {clock(now, now)}  \u2190 \u2192 views  s sorts: {seen[1]}  q quits\n\n", style="dim")
+        page.append(f" {view} ", style="reverse" if view == current[0] else "dim")
+    page.append(
+        f"  {format_clock(now_ms, now_ms)}  \u2190 \u2192 views  s sorts: {current[1]}  q quits\n\n", style="dim"
+    )
     for line in lines:
         for text, style in line:
             page.append(text, style=style)
@@ -75,10 +80,12 @@ def _page(views: Sequence[str], seen: tuple[str, str], lines: Sequence[Line]) ->
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bytes | None]]:
-    """Inside it keys come one by one; gives a function that waits for one, None when the time is over. Where the input
-    is no terminal there are none."""
+    """Read single keys within the context; yield a function that returns the next key, or None on timeout.
+
+    Without a terminal as input there are no keys.
+    """
     if not sys.stdin.isatty():
-        yield _asleep
+        yield _sleep
         return
     stream = sys.stdin.fileno()
     before = termios.tcgetattr(stream)
@@ -94,6 +101,6 @@ def _keys() -> Iterator[Callable[[float], bytes | None]]:
         termios.tcsetattr(stream, termios.TCSADRAIN, before)
 
 
-def _asleep(pause_s: float) -> bytes | None:
+def _sleep(pause_s: float) -> bytes | None:
     time.sleep(max(0.0, pause_s))
     return None

@@ -1,4 +1,4 @@
-"""Queues as the tree that they are, each below its parent. Called by `queue`, `top` and `glance`."""
+"""Queues as a tree, each below its parent."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 Record = dict[str, Any]
 
 
-def in_tree(rows: Sequence[Record]) -> Iterator[tuple[int, Record]]:
-    """Every queue with how many there are above it: right below its parent, beside its siblings as they came."""
+def tree_rows(rows: Sequence[Record]) -> Iterator[tuple[int, Record]]:
+    """Yield (depth, queue): each queue directly below its parent, siblings in the given order."""
     names = {row["name"] for row in rows}
-    yield from _below(rows, [row for row in rows if row["parent"] not in names], 0)
+    yield from _subtrees(rows, [row for row in rows if row["parent"] not in names], 0)
 
 
-def with_all_below(rows: Sequence[Record], name: str) -> set[str]:
-    """The names of a queue and of those below it."""
+def subtree_names(rows: Sequence[Record], name: str) -> set[str]:
+    """Return the names of a queue and its descendants."""
     top = [row for row in rows if row["name"] == name]
-    return {row["name"] for _, row in _below(rows, top, 0)}
+    return {row["name"] for _, row in _subtrees(rows, top, 0)}
 
 
-def indented(depth: int, name: str) -> str:
-    """A name as it stands in a tree."""
+def indent_name(depth: int, name: str) -> str:
+    """Indent a name by its depth in the tree."""
     return "  " * depth + name
 
 
-def _below(rows: Sequence[Record], of: Sequence[Record], depth: int) -> Iterator[tuple[int, Record]]:
-    for row in of:
+def _subtrees(rows: Sequence[Record], parents: Sequence[Record], depth: int) -> Iterator[tuple[int, Record]]:
+    for row in parents:
         yield depth, row
-        yield from _below(rows, [each for each in rows if each["parent"] == row["name"]], depth + 1)
+        yield from _subtrees(rows, [child for child in rows if child["parent"] == row["name"]], depth + 1)

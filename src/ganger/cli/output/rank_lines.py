@@ -1,7 +1,4 @@
-"""Lines of several ranks as one stream: who wrote what, and the same line of many ranks said once.
-
-Called by `logs` and `follow`. Pure: lines in, text out.
-"""
+"""Lines of several ranks as one stream: the rank in front, equal lines of many ranks shown once. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,13 +9,13 @@ from typing import Any, Final
 from ganger.model.job import WORKER
 
 Record = dict[str, Any]
-"""One line as the server gives it: {"t", "rank", "generation", "stream", "text"}."""
+"""One line as the server returns it: {"t", "rank", "generation", "stream", "text"}."""
 
 WINDOW_MS: Final = 300
-"""Ranks that write the same within this time are taken together; a follower shows a line at most this much later."""
-MOST_HELD: Final = 20_000
-MOST_HELD_CHARACTERS: Final = 8 << 20
-"""Beyond either, the oldest line is shown before its time is over, so that no burst fills the memory."""
+"""Equal lines within this time are joined; a follower shows a line at most this much later."""
+MAX_HELD_LINES: Final = 20_000
+MAX_HELD_CHARACTERS: Final = 8 << 20
+"""Beyond either bound the oldest line is released early, so that no burst fills the memory."""
 
 
 @dataclass(slots=True)
@@ -30,109 +27,111 @@ class CollapsedLine:
 
 
 @dataclass(slots=True)
-class _Equal:
-    """The lines of one text that are held, numbered in their order since the first of them came.
+class _EqualLines:
+    """The held lines with the same text, numbered since the first of them.
 
-    A rank joins the oldest line that it has not joined yet. So the lines that it has joined are always the oldest ones,
-    and the number of the next is all there is to know: to look for it among the lines would take quadratic time where
-    a rank writes one text again and again.
+    A rank joins the oldest line that it has not joined yet. Hence the lines that it has joined are always the oldest
+    ones, and the number of the next one is all there is to remember: to search the lines would take quadratic time for
+    a rank that writes the same text again and again.
     """
 
     held: dict[int, CollapsedLine] = field(default_factory=dict)
     oldest: int = 0
     next_of_rank: dict[int, int] = field(default_factory=dict)
 
-    def joined(self, rank: int) -> CollapsedLine | None:
-        """Add a rank to the oldest line that it has not joined, and return that. None if there is none: the rank's own
-        line must follow, by `add`."""
+    def join(self, rank: int) -> CollapsedLine | None:
+        """Add a rank to the oldest line that it has not joined and return the line.
+
+        None if there is no such line: the rank's own line must follow, by `add`.
+        """
         number = max(self.next_of_rank.get(rank, 0), self.oldest)
         self.next_of_rank[rank] = number + 1
-        same = self.held.get(number)
-        if same is not None:
-            same.ranks.append(rank)
-        return same
+        line = self.held.get(number)
+        if line is not None:
+            line.ranks.append(rank)
+        return line
 
-    def add(self, same: CollapsedLine) -> None:
+    def add(self, line: CollapsedLine) -> None:
         """Hold the newest line."""
-        self.held[self.oldest + len(self.held)] = same
+        self.held[self.oldest + len(self.held)] = line
 
     def release(self) -> None:
-        """Let go of the oldest line."""
+        """Remove the oldest line."""
         del self.held[self.oldest]
         self.oldest += 1
 
 
 class Collapser:
-    """Holds lines back for a short time, so that equal lines of other ranks join them. Order is kept."""
+    """Holds lines for a short time, so that equal lines of other ranks can join them. Order is kept."""
 
     def __init__(self) -> None:
         self._held: deque[CollapsedLine] = deque()
         self._held_characters = 0
-        self._by_text: dict[tuple[int, str, str], _Equal] = {}
+        self._by_text: dict[tuple[int, str, str], _EqualLines] = {}
 
     @property
     def holds(self) -> bool:
-        """Whether a line waits."""
+        """True when a line is held."""
         return bool(self._held)
 
     def push(self, record: Record) -> list[CollapsedLine]:
-        """Take a line; gives those that waited long enough by the lines' own time, or are too many to be held."""
+        """Add a line; return those that were held long enough by the lines' own time, or exceed the bounds."""
         ready = []
         while self._held and self._held[0].record["t"] + WINDOW_MS < record["t"]:
             ready.append(self._release())
         key = _text_of(record)
-        equal = self._by_text.get(key) or self._by_text.setdefault(key, _Equal())
-        if equal.joined(record["rank"]) is None:
-            same = CollapsedLine(record, [record["rank"]])
-            equal.add(same)
-            self._held.append(same)
+        equal = self._by_text.get(key) or self._by_text.setdefault(key, _EqualLines())
+        if equal.join(record["rank"]) is None:
+            line = CollapsedLine(record, [record["rank"]])
+            equal.add(line)
+            self._held.append(line)
             self._held_characters += len(record["text"])
-            while len(self._held) > MOST_HELD or self._held_characters > MOST_HELD_CHARACTERS:
+            while len(self._held) > MAX_HELD_LINES or self._held_characters > MAX_HELD_CHARACTERS:
                 ready.append(self._release())
         return ready
 
     def flush(self) -> list[CollapsedLine]:
-        """All that is held."""
+        """Release all lines."""
         return [self._release() for _ in range(len(self._held))]
 
     def _release(self) -> CollapsedLine:
-        same = self._held.popleft()
-        self._held_characters -= len(same.record["text"])
-        key = _text_of(same.record)
+        line = self._held.popleft()
+        self._held_characters -= len(line.record["text"])
+        key = _text_of(line.record)
         equal = self._by_text[key]
         equal.release()
         if not equal.held:
             del self._by_text[key]
-        return same
+        return line
 
 
-class Writing:
-    """How a line of the job looks: who wrote it when there are several processes, and when, if that is asked for."""
+class LineFormat:
+    """The format of a job's lines: the rank if there are several processes, and optionally the time."""
 
     def __init__(self, processes: int, *, timestamps: bool = False) -> None:
         self.processes = processes
         self._timestamps = timestamps
         self._width = len(str(processes - 1)) + 1
 
-    def text(self, same: CollapsedLine) -> str:
-        """`r0 | loss 2.3  (x4)`, the lowest rank of those that wrote it; without a rank when there is only one."""
-        record = same.record
-        at = f"{iso(record['t'])} " if self._timestamps else ""
-        who = f"{'r' + str(min(same.ranks)):{self._width}} | " if self.processes > 1 else ""
-        count = f"  (x{len(same.ranks)})" if len(same.ranks) > 1 else ""
-        return f"{at}{who}{record['text']}{count}"
+    def text(self, line: CollapsedLine) -> str:
+        """Return `r0 | loss 2.3  (x4)`, with the lowest rank that wrote it; no rank for a single process."""
+        record = line.record
+        time_text = f"{iso_time(record['t'])} " if self._timestamps else ""
+        rank_text = f"{'r' + str(min(line.ranks)):{self._width}} | " if self.processes > 1 else ""
+        count = f"  (x{len(line.ranks)})" if len(line.ranks) > 1 else ""
+        return f"{time_text}{rank_text}{record['text']}{count}"
 
 
-def collapsed(records: Iterable[Record]) -> Iterator[CollapsedLine]:
-    """The lines of an ended stream, equal ones joined."""
+def collapse_equal_lines(records: Iterable[Record]) -> Iterator[CollapsedLine]:
+    """Yield the lines of an ended stream, equal ones joined."""
     collapser = Collapser()
     for record in records:
         yield from collapser.push(record)
     yield from collapser.flush()
 
 
-def processes_of(spec: dict[str, Any]) -> int:
-    """Processes of a job, from its spec as the server gives it."""
+def process_count(spec: dict[str, Any]) -> int:
+    """Return the number of processes of a spec, as the server returns it."""
     roles = spec["roles"]
     per_node = spec["nproc_per_node"] or spec["resources"]["gpu"]["count"] or 1
     workers = spec["nodes"] * per_node if spec["run"] and WORKER not in roles else 0
@@ -143,6 +142,6 @@ def _text_of(record: Record) -> tuple[int, str, str]:
     return record["generation"], record["stream"], record["text"]
 
 
-def iso(at_ms: int) -> str:
-    """A moment as it stands before a line."""
+def iso_time(at_ms: int) -> str:
+    """Return a time as it stands before a line."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(timespec="milliseconds")

@@ -1,7 +1,7 @@
-"""How answers look: tables, JSON, colours, times. Called by every command.
+"""The output of commands: tables, JSON, colours, times.
 
-On a terminal that welcomes colours, tables are rich's; anywhere else they are plain text in columns, and rich is not
-even imported. JSON bypasses all of it.
+On a terminal with colours, tables are rendered by rich; elsewhere they are plain aligned text and rich is not even
+imported. JSON bypasses all of this.
 """
 
 import json
@@ -11,10 +11,10 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
@@ -45,18 +45,24 @@ STATE_COLOURS: Final = {
 }
 
 LONG: Final = 500
-"""Rows beyond which a table is plain text even on a terminal: rich measures every cell, 10,000 rows take it seconds."""
+"""Rows beyond which a table is plain text even on a terminal: rich takes seconds for 10,000 rows."""
 
 SQUEEZED: Final = 32
-"""Characters of the last column, a sentence most often, below which it is no pleasure to read."""
+"""Minimum width of the last column, mostly a sentence, below which it moves below its row."""
 
 Row = Sequence[str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. Numbers stand to the right; a column of states is coloured; one that folds, and the last, is
-    never cut short; one that is spare stands below its row, with its title, where a terminal is too narrow."""
+    """A column of a table.
+
+    right: aligned to the right, for numbers.
+    state: coloured by state.
+    folds: wrapped instead of cut, as the last column is.
+    spare: moved below its row, with its title, on a narrow terminal.
+    """
 
     title: str
     right: bool = False
@@ -65,24 +71,24 @@ class Column:
     spare: bool = False
 
 
-def fancy(stream: TextIO) -> bool:
-    """Whether colours and moving lines are welcome on `stream`."""
+def supports_colour(stream: TextIO) -> bool:
+    """Tell if colours and cursor movement are supported and welcome on `stream`."""
     return stream.isatty() and settings.wants_colour(os.environ) and os.environ.get("TERM") != "dumb"
 
 
 def say(text: str, **style: Any) -> None:
-    """One line of ganger's own words on stderr, so that a job's output stays clean; `style` as of click.style."""
-    click.echo(click.style(text, **style) if style else text, err=True, color=fancy(sys.stderr))
+    """Print a message of ganger to stderr, so that stdout only has the job's output; `style` as of click.style."""
+    click.echo(click.style(text, **style) if style else text, err=True, color=supports_colour(sys.stderr))
 
 
 def show(text: str = "", **style: Any) -> None:
-    """One line of an answer on stdout."""
-    click.echo(click.style(text, **style) if style else text, color=fancy(sys.stdout))
+    """Print a line of output to stdout."""
+    click.echo(click.style(text, **style) if style else text, color=supports_colour(sys.stdout))
 
 
 def show_prose(text: str) -> None:
-    """A line of an answer that says something: on a terminal no word of it is broken, and what follows is indented."""
-    if not fancy(sys.stdout):
+    """Print a line of text; on a terminal it is wrapped at words with a hanging indent."""
+    if not supports_colour(sys.stdout):
         show(text)
         return
     indent = " " * (len(text) - len(text.lstrip()) + 2)
@@ -100,12 +106,12 @@ def show_prose(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """An answer as JSON, and nothing else, on stdout."""
+    """Print a value as JSON, and nothing else, to stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def show_json_array(rows: Iterable[Any]) -> None:
-    """A JSON array, an element a line, written as the elements come."""
+    """Print a JSON array, one element per line, written as the elements come."""
     write = sys.stdout.write
     separator = "[\n"
     for row in rows:
@@ -115,25 +121,33 @@ def show_json_array(rows: Iterable[Any]) -> None:
 
 
 def show_json_line(row: Any) -> None:
-    """One element of a stream that has no end: an object a line, at once."""
+    """Print one element of an endless stream, one object per line."""
     click.echo(json.dumps(row, ensure_ascii=False))
 
 
 def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
-    """A table on stdout, or the sentence `empty` when there is nothing to show."""
+    """Print a table to stdout, or the sentence `empty` if it has no rows."""
     if not rows:
         show(empty)
-    elif fancy(sys.stdout) and len(rows) <= LONG:
+    elif supports_colour(sys.stdout) and len(rows) <= LONG:
         from rich.console import Console
 
         _print(Console(file=sys.stdout, highlight=False), columns, rows)
     else:
-        for line in aligned(columns, rows):
+        for line in align_columns(columns, rows):
             click.echo(line)
 
 
-def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
-    """The table as lines of plain text: two spaces between columns, none after the last."""
+def show_rows(columns: Sequence[Column], rows: Iterable[T], cells: Callable[[T], Row], empty: str, output: str) -> None:
+    """Print rows as a table of their `cells`, or as a JSON array if `output` is json."""
+    if output == "json":
+        show_json_array(rows)
+    else:
+        show_table(columns, [cells(row) for row in rows], empty)
+
+
+def align_columns(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+    """Return the table as lines of plain text: two spaces between columns, none after the last."""
     titles = [column.title for column in columns]
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(columns))]
     lines = []
@@ -147,44 +161,44 @@ def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
 
 
 def rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> "Table":
-    """The same with bold titles and coloured states; a narrow terminal folds the last column and cuts others short."""
+    """Return the table with bold titles and coloured states; a narrow terminal wraps the last column."""
     return _table(columns, rows, len(columns) - 1)
 
 
 def _print(console: "Console", columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """The table; what would be squeezed in the last column, and what is spare, stands below its row."""
+    """Print the table; a last column that would be too narrow, and spare columns, go below their row."""
     from rich.padding import Padding
     from rich.segment import Segment, Segments
     from rich.text import Text
 
-    *widths, last = (max(map(len, cells)) for cells in zip([each.title for each in columns], *rows, strict=True))
-    beside = console.width - sum(widths) - 2 * len(widths)
-    if beside >= min(last, SQUEEZED) or any(each.folds for each in columns):
+    *widths, last = (max(map(len, cells)) for cells in zip([column.title for column in columns], *rows, strict=True))
+    last_width = console.width - sum(widths) - 2 * len(widths)
+    if last_width >= min(last, SQUEEZED) or any(column.folds for column in columns):
         console.print(rich_table(columns, rows))
         return
-    kept = _kept(columns[:-1], widths, console.width)
-    table = _table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], None)
-    gone = [i for i in range(len(columns) - 1) if i not in kept]
-    below = ("", *(_below(columns, row, gone) for row in rows))
-    for line, cell in zip(console.render_lines(table, pad=False), below, strict=True):
+    kept_columns = _fitting_columns(columns[:-1], widths, console.width)
+    table = _table([columns[i] for i in kept_columns], [[row[i] for i in kept_columns] for row in rows], None)
+    dropped_columns = [i for i in range(len(columns) - 1) if i not in kept_columns]
+    notes = ("", *(_note(columns, row, dropped_columns) for row in rows))
+    for line, cell in zip(console.render_lines(table, pad=False), notes, strict=True):
         console.print(Segments([*line, Segment.line()]), end="")
         if cell not in ("", "-"):
             console.print(Padding(Text(cell, overflow="fold"), (0, 0, 0, 2)))
 
 
-def _kept(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """Which columns stay in a table so wide: of those that are spare the last goes first."""
-    kept = list(range(len(columns)))
-    for i in reversed(kept):
-        if columns[i].spare and sum(widths[each] + 2 for each in kept) - 2 > room:
-            kept.remove(i)
-    return kept
+def _fitting_columns(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Return the indices of the columns that fit; the last spare column goes first."""
+    indices = list(range(len(columns)))
+    for i in reversed(indices):
+        if columns[i].spare and sum(widths[index] + 2 for index in indices) - 2 > width:
+            indices.remove(i)
+    return indices
 
 
-def _below(columns: Sequence[Column], row: Row, gone: Sequence[int]) -> str:
-    """What stands below a row: the columns that are gone, where they say anything, and the last one."""
-    said = [f"{columns[i].title} {row[i]}" for i in gone if row[i] not in ("", "-")]
-    return "  ".join([*said, *(cell for cell in row[-1:] if cell not in ("", "-"))])
+def _note(columns: Sequence[Column], row: Row, dropped: Sequence[int]) -> str:
+    """Return the text below a row: the dropped columns that are not empty, and the last one."""
+    parts = [f"{columns[i].title} {row[i]}" for i in dropped if row[i] not in ("", "-")]
+    return "  ".join([*parts, *(cell for cell in row[-1:] if cell not in ("", "-"))])
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Row], folding: int | None) -> "Table":
@@ -194,7 +208,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], folding: int | None) 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         folds = column.folds or i == folding
-        whole = i == 0 or column.state  # a name is there to be copied
+        whole = i == 0 or column.state  # users copy names
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
@@ -212,41 +226,45 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], folding: int | None) 
     return table
 
 
-def coloured_state(state: str) -> str:
-    """The state, coloured for a terminal (click takes the colours off elsewhere)."""
+def colour_state(state: str) -> str:
+    """Return the state with its colour; click removes colours where they are not supported."""
     return click.style(state, fg=STATE_COLOURS.get(state), bold=True)
 
 
-def now_ms() -> int:
-    """Unix milliseconds."""
+def current_time_ms() -> int:
+    """Return the current Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
-def ago(at_ms: int, now: int) -> str:
-    """How long ago, in its largest unit: `3m ago`."""
-    passed_ms = now - at_ms
-    if passed_ms < SECOND_MS:
+def format_age(at_ms: int, now_ms: int) -> str:
+    """Return the age in its largest unit: `3m ago`."""
+    age_ms = now_ms - at_ms
+    if age_ms < SECOND_MS:
         return "now"
     for unit, unit_ms in (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS)):
-        if passed_ms >= unit_ms:
-            return f"{passed_ms // unit_ms}{unit} ago"
-    return f"{passed_ms // SECOND_MS}s ago"
+        if age_ms >= unit_ms:
+            return f"{age_ms // unit_ms}{unit} ago"
+    return f"{age_ms // SECOND_MS}s ago"
 
 
-def clock(at_ms: int, now: int) -> str:
-    """The local time of day; with the date when it is another day."""
+def format_clock(at_ms: int, now_ms: int) -> str:
+    """Return the local time of day, with the date if it is another day."""
     local = datetime.fromtimestamp(at_ms / 1000).astimezone()
-    today = datetime.fromtimestamp(now / 1000).astimezone().date()
+    today = datetime.fromtimestamp(now_ms / 1000).astimezone().date()
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
-def when(at_ms: int, now: int) -> str:
-    """Local and relative: `14:21:07 (3m ago)`; ahead of now, `14:21 (in 3m 00s)`. Less than a second away is now."""
-    if at_ms - now >= SECOND_MS:
-        return f"{clock(at_ms, now)} (in {format_duration(at_ms - now)})"
-    return f"{clock(at_ms, now)} ({ago(at_ms, now)})"
+def format_time(at_ms: int, now_ms: int) -> str:
+    """Return local and relative time: `14:21:07 (3m ago)`, or in the future `14:21:07 (in 3m 00s)`."""
+    return f"{format_clock(at_ms, now_ms)} ({format_relative(at_ms, now_ms)})"
 
 
-def quoted(text: str) -> str:
-    """`text` as a shell takes it, for a command to copy."""
+def format_relative(at_ms: int, now_ms: int) -> str:
+    """Return `3m ago`, or in the future `in 3m 00s`. Less than a second ahead is now."""
+    is_future = at_ms - now_ms >= SECOND_MS
+    return f"in {format_duration(at_ms - now_ms)}" if is_future else format_age(at_ms, now_ms)
+
+
+def shell_quote(text: str) -> str:
+    """Return `text` quoted for a shell."""
     return shlex.quote(text)

@@ -17,7 +17,7 @@ import click
 from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import Column, fancy, show, show_json, show_table
+from ganger.cli.output.tables import Column, show, show_json, show_table, supports_colour
 from ganger.cli.sim.sim_options import Record, answer_of, show_findings, simulated_options, started, words_of
 from ganger.cli.sim.sim_source import checked, cluster_of, documents_option, sourced
 from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables
@@ -104,7 +104,7 @@ class Further(Protocol):
 @contextmanager
 def _progress() -> Iterator[Further]:
     """A bar with the time that is left, on a terminal; elsewhere nothing."""
-    if not fancy(sys.stderr):
+    if not supports_colour(sys.stderr):
         yield lambda _told: None
         return
     from rich.console import Console

@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from ganger.cli.exit_codes import UNREACHABLE
-from ganger.cli.options import DURATION, Checked, Decorated
+from ganger.cli.options import DURATION, CheckedText, Decorated
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
 from ganger.cli.output.tables import show
@@ -49,7 +49,7 @@ _SHARED: Final = (
         metavar="FILE",
         help="Nodes fail as in this record.",
     ),
-    click.option("--fault-rate", type=Checked("number", _rate), help="Times as often as there: 0.5, 4; unset: 1."),
+    click.option("--fault-rate", type=CheckedText("number", _rate), help="Times as often as there: 0.5, 4; unset: 1."),
     click.option(
         "--fault-nodes", type=click.IntRange(1), metavar="N", help="Of how many nodes that is; unset: those it names."
     ),
