@@ -196,7 +196,7 @@ def _log(path: Path, findings: Findings) -> None:
         state = log.restore()
         state.validate()
         findings.events = state.seq
-        for gang, _ in state.holding():
+        for gang, _ in state.allocated():
             findings.add("leaked", f"{gang.id} holds nodes")
         found = replay(log, policies(), 1)  # type: ignore[arg-type] - policies are modules
         if found.difference is not None:

@@ -11,7 +11,7 @@ import time
 
 from bench.fleet import Fleet
 from bench.measure import Figure, median
-from ganger.core.explain.explain import every_reason, explain
+from ganger.core.explain.explain import all_reasons, explain
 from ganger.policies import dynamic
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
@@ -46,7 +46,7 @@ def _every(fleet: Fleet) -> list[Figure]:
     samples, answered = [], 0
     for _ in range(5):
         before = time.process_time()
-        found = every_reason(fleet.state, fleet.now_ms, fleet.policy)
+        found = all_reasons(fleet.state, fleet.now_ms, fleet.policy)
         samples.append(time.process_time() - before)
         answered = len(found)
     return [median("explain_every", "s", samples, under=BAR_ALL_S), median("explain_classes", "classes", [answered])]

@@ -24,7 +24,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.measure import ROOT, Figure, median
-from ganger.core.nodes.fragmentation import typical
+from ganger.core.nodes.fragmentation import most_frequent
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
 from ganger.core.undo import Undo
@@ -167,12 +167,12 @@ def fill(run: Run, nodes: Iterable[Node] | None = None, pods: Iterable[Shape] | 
     named = [replace(node, name=f"{number:04}-{node.name}") for number, node in zip(names, every, strict=True)]
     score = GpuShares(score=POLICIES[run.policy], cut=GRADES, ties="order", seed=run.seed)
     table = NodeTable(named, {}, Undo(), ("rack",), Rules(gpu_shares=score))
-    table.set_kinds(typical(Counter(replace(pod, memory_bytes=0) for pod in asked)))
+    table.set_demand_kinds(most_frequent(Counter(replace(pod, memory_bytes=0) for pod in asked)))
     meter = _Meter(table, typical_tasks(asked), capacity)
     placed, cpu_s = 0, 0.0
     for number, pod in enumerate(arriving):
         began_s = time.process_time()
-        shares = place(table, pod) if table.columns.holds(pod, 1) else None
+        shares = place(table, pod) if table.capacity_index.has_room(pod, 1) else None
         if shares is not None:
             table.take(number, pod, shares)
             placed += 1

@@ -26,7 +26,7 @@ def test_few_nodes_are_drawn_gpu_by_gpu() -> None:
     film = Film(dynamic, "s1/r1/n1:AA.. s1/r1/n2:.... s2/r2/n3:BBBB A,time=1h B,time=2h", "q=8")
     film.do("cordon n2")
     film.do("C:1x4,q=q")
-    film.round()
+    film.run_cycles()
     lines = text(overview_of(film))
     assert lines[0].endswith(" 6 of 12 GPUs used (50%), 2 free, 4 out of service")
     assert lines[1] == "3 nodes: 1 cordoned, 2 ready; jobs: 2 running, 1 pending"
@@ -68,7 +68,7 @@ def test_pending_jobs_are_sorted_by_the_given_key() -> None:
     film.do("C:1x4,q=q,user=cat,prio=low D:1x8,q=p,user=bob")
     film.do("+1h")
     film.do("E:1x2,q=q,user=ann,prio=high F:1x1,q=p,user=dan")
-    film.round()
+    film.run_cycles()
     orders: dict[Order, list[str]] = {
         "wait": ["C", "D", "E", "F"],
         "gpus": ["D", "C", "E", "F"],
@@ -88,7 +88,7 @@ def test_nodes_in_maintenance_are_out_of_service() -> None:
     film = Film(dynamic, "n1:AA.. n2:....", "")
     film.do("maintain n2 0s 1h")
     film.do("maintain n1 1h 1h")
-    film.round()
+    film.run_cycles()
     assert text(overview_of(film))[0].endswith(" 2 of 8 GPUs used (25%), 2 free, 4 out of service")
 
 
@@ -96,7 +96,7 @@ def test_only_a_dozen_of_thousands_of_pending_jobs_is_listed() -> None:
     film = Film(dynamic, "n1:A", "")
     film.state.validate = lambda: None  # type: ignore[method-assign] - slow with thousands of jobs
     film.do(" ".join(f"J{index}:1x1" for index in range(2_000)))
-    film.round()
+    film.run_cycles()
     assert text(overview_of(film))[-1] == "and 1,988 more: ganger ls --state pending"
 
 
@@ -104,5 +104,5 @@ def test_every_line_fits_in_80_columns() -> None:
     row = " ".join(f"spine-one/rack-{index // 5}/node-{index:02}:AAAAAAAA" for index in range(20))
     film = Film(dynamic, row, " ".join(f"a-rather-long-name-{index}=4" for index in range(6)))
     film.do(" ".join(f"J{index}:{index + 1}x8,q=a-rather-long-name-{index}" for index in range(6)))
-    film.round()
+    film.run_cycles()
     assert max(map(len, text(overview_of(film)))) <= NARROW

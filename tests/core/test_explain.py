@@ -1,7 +1,7 @@
-"""Explanations where far more classes wait than a round looks at: whoever asks gets the answer of now."""
+"""Explanations with far more waiting classes than a cycle visits: explanations are always current."""
 
 from ganger.core.cycle.pending_reasons import MAX_REASONS
-from ganger.core.explain.explain import every_reason, explain, standing_reason
+from ganger.core.explain.explain import all_reasons, current_reason, explain
 from ganger.core.state.gang import class_text
 from ganger.model.job import GangState
 from ganger.policies import dynamic, priority
@@ -11,25 +11,25 @@ MANY = 2 * MAX_REASONS + 50
 
 
 def crowded() -> Film:
-    """One node, which A leaves to the first of many gangs, each of a class of its own; one round after that."""
+    """Return a scenario after one cycle on a node that A leaves to the first of many gangs, each of its own class."""
     film = Film(priority, "n1:AAAA n2:BBBB", "")
     film.do(" ".join(f"J{number}:1x4,time={number + 1}h" for number in range(MANY)))
-    film.round()
+    film.run_cycles()
     film.do("done A")
-    film.round()
+    film.run_cycles()
     return film
 
 
 def test_who_asks_gets_the_answer_of_now_though_a_round_told_it_to_others() -> None:
     film = crowded()
-    waits = film.state.waits
+    waits = film.state.pending_reasons
     gangs = [film.state.gangs[f"J{number}"] for number in range(1, MANY)]
     stale = [gang for gang in gangs if waits.get(class_text(gang.class_key)) is None or _names_a(film, gang.id)]
     assert stale, f"a round told all of {MANY} classes: there is nothing to see here"
     for gang in (stale[0], stale[-1]):
-        told = explain(film.state, gang.id, film.now_ms, film.policy)
-        assert told.reason
-        assert told.reason.holders[0] == "J0", "J0 has the node now, and ends before B"
+        explanation = explain(film.state, gang.id, film.now_ms, film.policy)
+        assert explanation.reason
+        assert explanation.reason.holders[0] == "J0", "J0 has the node now, and ends before B"
 
 
 def test_the_others_are_told_in_turn_though_newer_gangs_keep_coming() -> None:
@@ -37,16 +37,16 @@ def test_the_others_are_told_in_turn_though_newer_gangs_keep_coming() -> None:
     before = set(film.state.gangs)
     for number in range(MANY):
         film.do(f"K{number}:1x4,time={number + 1}m")
-        film.round()
-    gangs, waits = film.state.gangs, film.state.waits
+        film.run_cycles()
+    gangs, waits = film.state.gangs, film.state.pending_reasons
     waiting = [name for name in before if name in gangs and gangs[name].state is GangState.PENDING]
     untold = [name for name in waiting if class_text(gangs[name].class_key) not in waits or _names_a(film, name)]
-    # Where the turn goes on is as good as drawn: one or two may have to wait for longer.
+    # The position where the rotation continues is pseudo-random: one or two may have to wait for longer.
     assert len(untold) <= len(waiting) // 20, f"{len(untold)} of {len(waiting)} were told nothing in {MANY} rounds"
 
 
 def _names_a(film: Film, gang: str) -> bool:
-    return "A" in film.state.waits[class_text(film.state.gangs[gang].class_key)].holders
+    return "A" in film.state.pending_reasons[class_text(film.state.gangs[gang].class_key)].holders
 
 
 def test_all_reasons_at_once_are_those_of_each() -> None:
@@ -54,10 +54,10 @@ def test_all_reasons_at_once_are_those_of_each() -> None:
         film = crowded()
         film.policy = policy
         film.now_ms += 60 * 60_000
-        found = every_reason(film.state, film.now_ms, policy)
-        assert len(found) == MANY - 1
+        reasons = all_reasons(film.state, film.now_ms, policy)
+        assert len(reasons) == MANY - 1
         for gang in [film.state.gangs[f"J{number}"] for number in range(1, MANY, 20)]:
-            assert found[gang.class_key] == standing_reason(film.state, gang, film.now_ms, policy)
+            assert reasons[gang.class_key] == current_reason(film.state, gang, film.now_ms, policy)
 
 
 def test_the_place_in_a_queue_is_counted_without_sorting_all_who_wait() -> None:
@@ -65,10 +65,12 @@ def test_the_place_in_a_queue_is_counted_without_sorting_all_who_wait() -> None:
     film.do(
         "C:1x4,q=q D:1x4,q=p,prio=high E:1x4,q=q,user=bob,prio=high F:1x4,q=q,user=bob G:1x4,q=q,prio=low H:1x4,q=p"
     )
-    film.round()
+    film.run_cycles()
     waiting = [gang for members in film.state.classes.values() for gang in members]
     for gang in waiting:
         key = film.policy.key(gang, film.state, film.now_ms)
-        of_queue = [film.policy.key(other, film.state, film.now_ms) for other in waiting if other.queue == gang.queue]
-        told = explain(film.state, gang.id, film.now_ms, film.policy)
-        assert (told.position, told.waiting) == (1 + sorted(of_queue).index(key), len(of_queue))
+        of_queue = [
+            film.policy.key(member, film.state, film.now_ms) for member in waiting if member.queue == gang.queue
+        ]
+        explanation = explain(film.state, gang.id, film.now_ms, film.policy)
+        assert (explanation.position, explanation.waiting) == (1 + sorted(of_queue).index(key), len(of_queue))

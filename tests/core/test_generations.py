@@ -37,19 +37,19 @@ def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
     assert (gang.generation, gang.state, gang.started, gang.finished) == (2, GangState.STARTING, [], [])
     assert (gang.stepped, gang.failure, gang.stop_sent) == (False, None, None)
     assert gang.resumed_step == gang.checkpoint_step == 2
-    assert not gang.progressed
+    assert not gang.has_progressed
 
 
 def resumed(film: Film, step: int | None, *flawed: int) -> str | None:
-    """Told from where C begins; why that is refused."""
-    passed = tuple(FlawedCheckpoint(step=each, flaw="its manifest is broken") for each in flawed)
+    """Report where C resumed; return the reason if the event is refused."""
+    passed = tuple(FlawedCheckpoint(step=step_of_flaw, flaw="its manifest is broken") for step_of_flaw in flawed)
     gang = film.state.gangs["C"]
     older_step = gang.fallback.older_step
     event = e.Resumed(gang="C", generation=gang.generation, step=step, passed=passed, older_step=older_step)
-    why = refusal(film.state, event)
-    if why is None:
+    reason = refusal(film.state, event)
+    if reason is None:
         film.apply(event)
-    return why
+    return reason
 
 
 def test_a_broken_checkpoint_counts_for_nothing() -> None:
@@ -62,16 +62,16 @@ def test_a_broken_checkpoint_counts_for_nothing() -> None:
     gang = film.state.gangs["C"]
     assert resumed(film, 3) == "resumed of C generation 2 is known"
     assert resumed(film, 2, 3) is None
-    assert (gang.checkpoint_step, gang.resumed_step, [each.step for each in gang.passed]) == (2, 2, [3])
+    assert (gang.checkpoint_step, gang.resumed_step, [flawed.step for flawed in gang.passed]) == (2, 2, [3])
     ledger = gang.account.ledger(film.now_ms)
     assert (ledger.productive_ms, ledger.lost_ms, ledger.losses[0].lost_ms) == (60_000, 360_000, 360_000)
     assert resumed(film, 2, 3) == "resumed of C generation 2 is known"
     film.steps = 1
     film.play("up C; step C; saves C -> CC")
-    assert (gang.checkpoint_step, gang.progressed) == (3, False), "there was one of that step before"
+    assert (gang.checkpoint_step, gang.has_progressed) == (3, False), "there was one of that step before"
     assert resumed(film, 2) == "resumed of C generation 2 is known", "it has saved since"
     film.play("saves C -> CC")
-    assert gang.progressed
+    assert gang.has_progressed
 
 
 def test_what_another_job_saved_is_no_progress_of_this_one() -> None:
@@ -79,7 +79,7 @@ def test_what_another_job_saved_is_no_progress_of_this_one() -> None:
     film.play("C:1x2 -> CC")
     gang = film.state.gangs["C"]
     assert resumed(film, 1000) is None
-    assert (gang.checkpoint_step, gang.progressed) == (1000, False)
+    assert (gang.checkpoint_step, gang.has_progressed) == (1000, False)
     assert gang.account.ledger(film.now_ms).losses == ()
 
 

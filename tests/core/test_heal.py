@@ -1,10 +1,10 @@
-"""What a failure leads to: the whole table of retries."""
+"""Retry decisions: the whole table of reactions."""
 
 from dataclasses import replace
 
 import pytest
 
-from ganger.core.failure.retry import RetryDecision, matching, verdict
+from ganger.core.failure.retry import RetryDecision, decide_retry, matching_rule
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import Act
 from ganger.core.state.time_accounting import Account
@@ -16,13 +16,13 @@ from ganger.model.job import GangState, Job, JobSpec, Origin, Retry, Role, Rule
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
 
 
-def gang(most: int | None, **so_far: object) -> Gang:
-    retry = Retry(max=most, backoff_first_ms=1_000, backoff_max_ms=60_000)
+def gang(max_attempts: int | None, **so_far: object) -> Gang:
+    retry = Retry(max=max_attempts, backoff_first_ms=1_000, backoff_max_ms=60_000)
     job = Job(id="j", user="ann", spec=JobSpec(run="x", retry=retry), origin=Origin(directory="/"))
     account = Account(opened_ms=0, since_ms=0)
     start = Start(gang="j", generation=1, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
-    told = {"state": GangState.RUNNING, "start": start} | so_far
-    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **told)
+    fields = {"state": GangState.RUNNING, "start": start} | so_far
+    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **fields)
 
 
 def again(pause_ms: int, *, spends: bool) -> RetryDecision:
@@ -34,7 +34,7 @@ def elsewhere(pause_ms: int) -> RetryDecision:
 
 
 @pytest.mark.parametrize(
-    ("most", "so_far", "cause", "how", "wanted"),
+    ("max_attempts", "so_far", "cause", "exit_fields", "expected"),
     [
         (None, {}, Cause.RANK_FAILED, SIGNAL, again(1_000, spends=True)),
         (None, {"spent": 2}, Cause.RANK_FAILED, SIGNAL, again(1_000, spends=True)),
@@ -62,20 +62,26 @@ def elsewhere(pause_ms: int) -> RetryDecision:
     ],
 )
 def test_verdict(
-    most: int | None, so_far: dict[str, object], cause: Cause, how: dict[str, int], wanted: RetryDecision | None
+    max_attempts: int | None,
+    so_far: dict[str, object],
+    cause: Cause,
+    exit_fields: dict[str, int],
+    expected: RetryDecision | None,
 ) -> None:
-    judged = verdict(gang(most, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **how), 0)
-    assert judged == wanted or (wanted is None and not judged.again)
+    decision = decide_retry(
+        gang(max_attempts, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **exit_fields), 0
+    )
+    assert decision == expected or (expected is None and not decision.again)
 
 
 def test_a_role_may_take_the_job_with_it() -> None:
     roles = {"ps": Role(on_failure="fail"), "eval": Role()}
     shares = (NodeShare("n1", (0,), part=0), NodeShare("n1", (1,), part=1), NodeShare("n1", (2,), part=2))
     start = Start(gang="j", generation=1, shares=shares, host="h", port=1)
-    at = gang(9, checkpoint_step=5, start=start)
-    at.job = replace(at.job, spec=replace(at.job.spec, roles=roles))
+    owner = gang(9, checkpoint_step=5, start=start)
+    owner.job = replace(owner.job, spec=replace(owner.job.spec, roles=roles))
     again = [
-        verdict(at, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9), 0).again
+        decide_retry(owner, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9), 0).again
         for cause, rank in (
             (Cause.RANK_FAILED, 0),
             (Cause.RANK_FAILED, 1),
@@ -94,7 +100,7 @@ RULES = (
 
 
 @pytest.mark.parametrize(
-    ("cause", "found", "wanted"),
+    ("cause", "pattern_match", "expected"),
     [
         (Cause.RANK_FAILED, RuleMatch(rule=0, do="exclude_node", node="n2", rank=3, line="ECC"), (0, "n2")),
         (Cause.RANK_FAILED, RuleMatch(rule=2, do="retry", node="n2", rank=3, line="timed out"), (2, "n2")),
@@ -105,34 +111,34 @@ RULES = (
     ],
 )
 def test_the_first_rule_that_fits_decides(
-    cause: Cause, found: RuleMatch | None, wanted: tuple[int, str] | None
+    cause: Cause, pattern_match: RuleMatch | None, expected: tuple[int, str] | None
 ) -> None:
-    at = gang(None)
-    at.job = replace(at.job, spec=replace(at.job.spec, retry=Retry(rules=RULES)))
-    match = matching(at, Failed(gang="j", generation=1, node="n1", cause=cause, match=found))
-    assert (match and (match.rule, match.node)) == wanted
+    owner = gang(None)
+    owner.job = replace(owner.job, spec=replace(owner.job.spec, retry=Retry(rules=RULES)))
+    match = matching_rule(owner, Failed(gang="j", generation=1, node="n1", cause=cause, match=pattern_match))
+    assert (match and (match.rule, match.node)) == expected
 
 
 def test_a_rule_goes_before_the_role() -> None:
     shares = (NodeShare("n1", (0,)),)
-    at = gang(9, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
-    at.job = replace(at.job, spec=replace(at.job.spec, run=(), roles={"ps": Role(run="x", on_failure="fail")}))
+    owner = gang(9, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
+    owner.job = replace(owner.job, spec=replace(owner.job.spec, run=(), roles={"ps": Role(run="x", on_failure="fail")}))
     failed = Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1)
-    assert not verdict(at, failed, 0).again
-    assert verdict(at, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1")), 0).again
+    assert not decide_retry(owner, failed, 0).again
+    assert decide_retry(owner, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1")), 0).again
 
 
 KEY_ERROR = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
 
 
 def ended(error: PythonError | None, step: int | None = None, node: str = "n2") -> Failed:
-    """Rank 1 ended by itself."""
+    """Return the exit record of rank 1."""
     end = RankEnd(rank=1, node=node, at_ms=5, exit_code=1, step=step, error=error)
     return Failed(gang="j", generation=1, node=node, cause=Cause.RANK_FAILED, rank=1, exit_code=1, ends=(end,))
 
 
 @pytest.mark.parametrize(
-    ("so_far", "failed", "wanted"),
+    ("so_far", "failed", "expected"),
     [
         ({}, ended(KEY_ERROR), False),
         ({"stepped_before": True}, ended(KEY_ERROR), True),
@@ -145,18 +151,18 @@ def ended(error: PythonError | None, step: int | None = None, node: str = "n2") 
         ({}, replace(ended(None), cause=Cause.HUNG), True),
     ],
 )
-def test_who_is_to_blame_and_when_decides(so_far: dict[str, object], failed: Failed, wanted: bool) -> None:
-    assert verdict(gang(None, **so_far), failed, 0).again == wanted
-    assert verdict(gang(1, **so_far), failed, 0).again, "the person's word holds"
+def test_who_is_to_blame_and_when_decides(so_far: dict[str, object], failed: Failed, expected: bool) -> None:
+    assert decide_retry(gang(None, **so_far), failed, 0).again == expected
+    assert decide_retry(gang(1, **so_far), failed, 0).again, "the person's word holds"
 
 
 def test_what_is_ignored_is_nothing_once_all_runs() -> None:
     shares = (NodeShare("n1", (0,), part=0), NodeShare("n2", (1,), part=1))
-    at = gang(None, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
-    at.job = replace(at.job, spec=replace(at.job.spec, roles={"eval": Role(on_failure="ignore")}))
+    owner = gang(None, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
+    owner.job = replace(owner.job, spec=replace(owner.job.spec, roles={"eval": Role(on_failure="ignore")}))
     lost = Failed(gang="j", generation=1, node="n2", cause=Cause.NODE_LOST)
-    at.state = GangState.STARTING
-    assert verdict(at, lost, 0).act is Act.ELSEWHERE
-    at.state = GangState.RUNNING
-    assert verdict(at, lost, 0).act is Act.NOTHING
-    assert verdict(at, replace(lost, node="n1"), 0).act is Act.ELSEWHERE
+    owner.state = GangState.STARTING
+    assert decide_retry(owner, lost, 0).act is Act.ELSEWHERE
+    owner.state = GangState.RUNNING
+    assert decide_retry(owner, lost, 0).act is Act.NOTHING
+    assert decide_retry(owner, replace(lost, node="n1"), 0).act is Act.ELSEWHERE

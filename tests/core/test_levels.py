@@ -1,4 +1,4 @@
-"""Levels of the network that the policy reads from labels of nodes: what they do to places, and to gangs that run."""
+"""Topology levels that the policy reads from node labels: their effect on placement and on running gangs."""
 
 from dataclasses import replace
 
@@ -23,8 +23,8 @@ SITE = (Level(name="hall", labels=(HALL,)), Level(name="leaf", labels=(SWITCH, O
 
 def node(name: str, rack: str, **labels: str) -> Node:
     keys = {"hall": HALL, "switch": SWITCH, "port": OLD}
-    said = {keys[key]: value for key, value in labels.items()}
-    return Node(name=name, domains=(rack,), gpus=2, cpu_milli=8_000, memory_bytes=GIB_BYTES, labels=said)
+    node_labels = {keys[key]: value for key, value in labels.items()}
+    return Node(name=name, domains=(rack,), gpus=2, cpu_milli=8_000, memory_bytes=GIB_BYTES, labels=node_labels)
 
 
 NODES = (
@@ -61,14 +61,14 @@ def submit(state: State, name: str, nodes: int, level: str = "") -> None:
 
 
 def go(state: State) -> dict[str, tuple[str, ...]]:
-    """A round; who has which nodes then."""
-    found: Plan = plan(state, state.at_ms, order(state.rules.order))
-    happens(state, e.Decided(plan=found, policy=state.rules.order, version="0"))
+    """Run a cycle; return the nodes of each gang."""
+    planned: Plan = plan(state, state.at_ms, order(state.rules.order))
+    happens(state, e.Decided(plan=planned, policy=state.rules.order, version="0"))
     return {gang.id: gang.nodes for gang in state.gangs.values() if gang.start}
 
 
 def places(table: NodeTable) -> list[tuple[str, tuple[str, ...]]]:
-    return [(each.name, each.domains) for each in table.nodes]
+    return [(node.name, node.domains) for node in table.nodes]
 
 
 def test_labels_say_where_nodes_are_and_the_first_that_a_node_has_counts() -> None:
@@ -107,7 +107,7 @@ def test_what_is_listed_anew_is_held_against_what_was_told_before() -> None:
     happens(state, e.NodesListed(nodes=NODES))
     assert state.nodes is table, "nothing is new"
     happens(state, e.NodesListed(nodes=(replace(NODES[0], labels={HALL: "h1", SWITCH: "s1"}), *NODES[1:])))
-    assert [each.name for each in state.nodes.nodes if each.domains == ("h1", "s1")] == ["n1", "n2", "n3"]
+    assert [node.name for node in state.nodes.nodes if node.domains == ("h1", "s1")] == ["n1", "n2", "n3"]
 
 
 def test_a_snapshot_keeps_what_was_told() -> None:
@@ -137,5 +137,5 @@ def test_a_trial_says_what_the_list_would_change() -> None:
     state = listed()
     submit(state, "b", 3, "rack")
     assert go(state) == {}
-    found = run_trial(state, under(state, Level(name="rack", labels=(HALL,))), order, state.at_ms)
-    assert found.starts == ("b",)
+    result = run_trial(state, under(state, Level(name="rack", labels=(HALL,))), order, state.at_ms)
+    assert result.starts == ("b",)

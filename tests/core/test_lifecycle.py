@@ -1,4 +1,4 @@
-"""The tables of lives: closed, live to the end, and drawn in the docs as they are."""
+"""The lifecycle tables are closed, every state leads to an end, and the docs show them as they are."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -30,18 +30,18 @@ from ganger.model.cluster import NodeState
 from ganger.model.decision import Cause
 from ganger.model.job import ENDED, GangState
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
+DOCS = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 
 
 def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
-    found = {start}
-    while new := {to for (at, _), to in table.items() if at in found} - found:
-        found |= new
-    return found
+    states = {start}
+    while new := {target for (origin, _), target in table.items() if origin in states} - states:
+        states |= new
+    return states
 
 
 def test_nothing_leaves_an_end() -> None:
-    assert [at for at, _ in GANG if at in ENDED] == []
+    assert [origin for origin, _ in GANG if origin in ENDED] == []
 
 
 @pytest.mark.parametrize("state", GangState)
@@ -70,11 +70,11 @@ def test_every_node_state_is_reached_and_comes_back() -> None:
 def test_a_cordon_and_a_loss_do_not_touch_each_other() -> None:
     lost = {NodeState.LOST, NodeState.LOST_CORDONED}
     cordoned = {NodeState.CORDONED, NodeState.LOST_CORDONED}
-    for (at, step), to in NODE.items():
+    for (origin, step), target in NODE.items():
         if step in (NodeStep.CORDON, NodeStep.UNCORDON, NodeStep.DRAIN):
-            assert (at in lost) == (to in lost)
+            assert (origin in lost) == (target in lost)
         else:
-            assert (at in cordoned) == (to in cordoned)
+            assert (origin in cordoned) == (target in cordoned)
 
 
 def test_what_is_not_in_a_table_is_an_error_that_says_what_is() -> None:
@@ -87,7 +87,7 @@ def test_what_is_not_in_a_table_is_an_error_that_says_what_is() -> None:
 
 
 def test_durable_states_need_nothing_done() -> None:
-    """Where a generation is half begun or half over, somebody must carry on."""
+    """Check that work is left only in states in which a generation is partly started or partly stopped."""
     assert {*DURABLE} == {*GangState} - {GangState.STARTING, *LEAVING}
 
 

@@ -1,14 +1,14 @@
-"""Openings: when and where a gang could start at the latest, as the gangs in its way leave one after the other."""
+"""Earliest starts: when and where a gang can start at the latest, as the gangs before it end one after the other."""
 
 import pytest
 
-from ganger.core.placement.start_check import ask
+from ganger.core.placement.start_check import start_request
 from ganger.core.reservations.earliest_start import find_earliest_start
 from ganger.model.units import HOUR_MS
 from ganger.policies import fifo
 from tests.pictures.film import Film
 
-# jobs that run on two nodes of two GPUs; maintenance; who wants an opening; after how many hours, and after whom
+# running jobs on two nodes of two GPUs; maintenance; the pending job; expected hours and the jobs before it
 OPENINGS = {
     "now": ("A:1x2,time=1h", "", "C:1x2", (0, ())),
     "when the first leaves": ("A:1x2,time=1h B:1x2,time=3h", "", "C:1x2", (1, ("A",))),
@@ -25,17 +25,17 @@ OPENINGS = {
 
 @pytest.mark.parametrize("name", OPENINGS)
 def test_the_first_opening(name: str) -> None:
-    run, maintenance, waits, wanted = OPENINGS[name]
+    run, maintenance, waits, expected = OPENINGS[name]
     film = Film(fifo, "n1:.. n2:..", "")
     film.do(run)
-    film.round()
+    film.run_cycles()
     if maintenance:
         film.do(maintenance)
     film.do(waits)
-    found = find_earliest_start(film.state, ask(film.state.gangs["C"]), film.now_ms)
-    if wanted is None or found is None:
-        assert found is wanted
+    start = find_earliest_start(film.state, start_request(film.state.gangs["C"]), film.now_ms)
+    if expected is None or start is None:
+        assert start is expected
         return
-    hours, after = wanted
-    assert found.at_ms == (None if hours is None else film.now_ms + hours * HOUR_MS)
-    assert found.after == after
+    hours, after = expected
+    assert start.at_ms == (None if hours is None else film.now_ms + hours * HOUR_MS)
+    assert start.after == after

@@ -1,9 +1,9 @@
-"""Gangs of unequal parts: roles become parts of the shape, and each part finds its place among the others."""
+"""Gangs of unequal parts: roles become parts of the shape, and each part is placed among the others."""
 
 import numpy as np
 import pytest
 
-from ganger.core.nodes.node_table import Kept, NodeTable
+from ganger.core.nodes.node_table import NodeTable, ReservedCapacity
 from ganger.core.placement.place import place
 from ganger.core.queues.quota import need
 from ganger.core.undo import Undo
@@ -18,7 +18,7 @@ CPU = Resources(cpu_milli=1_000)
 
 
 def table(*gpus: int, cpu_milli: int = 4_000) -> NodeTable:
-    nodes = [Node(name=f"n{at}", gpus=count, cpu_milli=cpu_milli) for at, count in enumerate(gpus, 1)]
+    nodes = [Node(name=f"n{number}", gpus=count, cpu_milli=cpu_milli) for number, count in enumerate(gpus, 1)]
     return NodeTable(nodes, {}, Undo())
 
 
@@ -49,8 +49,8 @@ def test_processes_of_a_role_share_a_node_with_each_other_and_the_workers() -> N
     roles = {"ps": Role(count=2, resources=CPU)}
     spec = JobSpec(run="x", resources=Resources(gpu=GpuRequest(count=1), cpu_milli=1_000), roles=roles)
     nodes = table(1, 1)
-    found = place(nodes, spec.shape)
-    assert on(found) == [(0, "n1", (0,), (0,)), (1, "n1", (1,), ()), (1, "n1", (2,), ())]
+    shares = place(nodes, spec.shape)
+    assert on(shares) == [(0, "n1", (0,), (0,)), (1, "n1", (1,), ()), (1, "n1", (2,), ())]
     assert nodes.free_cpu_milli.tolist() == [4_000, 4_000], "a place that was looked for is not taken"
 
 
@@ -84,7 +84,9 @@ def test_whole_or_not_at_all() -> None:
 
 def test_all_parts_are_where_the_gang_prefers_to_be() -> None:
     fast = {"disk": "ssd"}
-    every = [Node(name=f"n{at}", gpus=2, cpu_milli=4_000, labels=fast if at > 2 else {}) for at in range(1, 5)]
+    listed = [
+        Node(name=f"n{number}", gpus=2, cpu_milli=4_000, labels=fast if number > 2 else {}) for number in range(1, 5)
+    ]
     ssd = Preference(match=Term((Expression("disk", Operator.IN, ("ssd",)),)))
     role = Role(count=1, resources=Resources(gpu=GpuRequest(count=2), cpu_milli=1_000))
     spec = JobSpec(
@@ -93,9 +95,9 @@ def test_all_parts_are_where_the_gang_prefers_to_be() -> None:
         roles={"ps": role},
         placement=Placement(affinity=Affinity(preferred=(ssd,))),
     )
-    nodes = NodeTable(every, {}, Undo())
+    nodes = NodeTable(listed, {}, Undo())
     assert [node for _, node, *_ in on(place(nodes, spec.shape))] == ["n3", "n4"]
-    with nodes.without(["n3"]):
+    with nodes.excluding(["n3"]):
         assert {node for _, node, *_ in on(place(nodes, spec.shape))} <= {"n1", "n2", "n4"}
 
 
@@ -103,21 +105,21 @@ def test_all_parts_are_where_the_gang_prefers_to_be() -> None:
 def test_exclusive_parts_leave_the_nodes_of_which_others_are_promised_some(sharing: str) -> None:
     nodes = table(4, 2)
     roles = {"chief": Role(resources=Resources(gpu=GpuRequest(count=1), cpu_milli=1_000))}
-    asked, said = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000), Placement(sharing=sharing)
-    shape = JobSpec(run="x", resources=asked, roles=roles, placement=said).shape
-    one, nobody = np.ones(1, dtype=np.int64), np.zeros(1, dtype=bool)
-    promised = Kept(np.array([1]), 0 * one, 1_000 * one, 0 * one, guests=~nobody, alone=nobody)
-    with nodes.keeping(promised):
-        found = place(nodes, shape)
-    assert {node for _, node, *_ in on(found)} == {"n2" if sharing == "shared" else "n1"}
+    resources, placement = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000), Placement(sharing=sharing)
+    shape = JobSpec(run="x", resources=resources, roles=roles, placement=placement).shape
+    ones, none = np.ones(1, dtype=np.int64), np.zeros(1, dtype=bool)
+    reserved = ReservedCapacity(np.array([1]), 0 * ones, 1_000 * ones, 0 * ones, guests=~none, alone=none)
+    with nodes.reserving(reserved):
+        shares = place(nodes, shape)
+    assert {node for _, node, *_ in on(shares)} == {"n2" if sharing == "shared" else "n1"}
 
 
 @pytest.mark.parametrize("sharing", ["shared", "exclusive"])
 def test_exclusive_parts_leave_the_nodes_on_which_others_are(sharing: str) -> None:
     nodes = table(4, 2)
     nodes.take(1, Shape(nodes=1, cpu_milli=500), [NodeShare("n2", (0,), ())])
-    asked = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000)
+    resources = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000)
     spec = JobSpec(
-        run="x", resources=asked, roles={"chief": Role(resources=asked)}, placement=Placement(sharing=sharing)
+        run="x", resources=resources, roles={"chief": Role(resources=resources)}, placement=Placement(sharing=sharing)
     )
     assert {node for _, node, *_ in on(place(nodes, spec.shape))} == {"n2" if sharing == "shared" else "n1"}

@@ -1,4 +1,4 @@
-"""The quota arithmetic of the queue tree, against Kueue's definitions written out on fractions, and by example."""
+"""The quota arithmetic of the queue tree, by example and against Kueue's definitions written out on fractions."""
 
 from fractions import Fraction
 from random import Random
@@ -24,11 +24,11 @@ def tree_of(*queues: Queue) -> QueueTree:
 
 
 class Definitions:
-    """Quota of one resource as defined: usage of the whole tree at once, no increments."""
+    """Quota of one resource by definition: usage of the whole tree at once, without increments."""
 
     def __init__(self, tree: QueueTree, r: int, charges: list[tuple[str, int]]) -> None:
         self.queues = {queue.name: queue for queue in tree.queues}
-        self.r, self.there = tree.resources[r].removeprefix(GPU_TYPE_PREFIX), (*CAPACITY, 5_000, 5_000)[r]
+        self.r, self.capacity = tree.resources[r].removeprefix(GPU_TYPE_PREFIX), (*CAPACITY, 5_000, 5_000)[r]
         self.charges = charges
 
     def children(self, name: str) -> list[str]:
@@ -43,7 +43,7 @@ class Definitions:
     def subtree_quota(self, name: str) -> Fraction:
         own = self.guaranteed(name)
         if name == ROOT and own is None:
-            own = UNLIMITED if all(self.guaranteed(queue) is None for queue in self.queues) else self.there
+            own = UNLIMITED if all(self.guaranteed(queue) is None for queue in self.queues) else self.capacity
         rest = max(0, (own or 0) - sum(self.promised(child) for child in self.children(name)))
         return Fraction(rest) + sum(
             (self.subtree_quota(c) - self.local_quota(c) for c in self.children(name)), Fraction(0)
@@ -80,21 +80,21 @@ class Definitions:
 def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[tuple[str, int]]) -> None:
     tree = tree_of(*queues)
     charges = [(name, amount) for name, amount in charges if name in tree.index]
-    every = range(len(tree.resources))
-    for r in every:
+    resources = range(len(tree.resources))
+    for r in resources:
         empty = Definitions(tree, r, [])
-        for name, at in tree.index.items():
-            assert tree.available(at, r) == tree.potential(at, r) == empty.available(name)
-            assert tree.guaranteed[at][r] == empty.promised(name)
+        for name, index in tree.index.items():
+            assert tree.available(index, r) == tree.potential(index, r) == empty.available(name)
+            assert tree.guaranteed[index][r] == empty.promised(name)
     for name, amount in charges:
         tree.charge(name, (amount,) * len(tree.resources))
-    for r in every:
+    for r in resources:
         empty, defined = Definitions(tree, r, []), Definitions(tree, r, charges)
-        for name, at in tree.index.items():
-            assert tree.usage[r][at] == defined.usage(name)
-            assert tree.subtree_usage(r)[at] == defined.held(name)
-            assert tree.available(at, r) == defined.available(name)
-            assert tree.potential(at, r) == empty.available(name)
+        for name, index in tree.index.items():
+            assert tree.usage[r][index] == defined.usage(name)
+            assert tree.subtree_usage(r)[index] == defined.held(name)
+            assert tree.available(index, r) == defined.available(name)
+            assert tree.potential(index, r) == empty.available(name)
     for name, amount in reversed(charges):
         tree.charge(name, (-amount,) * len(tree.resources))
     assert not any(any(row) for row in tree.usage), "what was taken away was what was added"
@@ -104,19 +104,19 @@ def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[
 def test_order_of_charges_says_nothing(
     queues: tuple[Queue, ...], charges: list[tuple[str, int]], order: Random
 ) -> None:
-    one, other = tree_of(*queues), tree_of(*reversed(queues))
-    charges = [(name, amount) for name, amount in charges if name in one.index]
+    tree, reversed_tree = tree_of(*queues), tree_of(*reversed(queues))
+    charges = [(name, amount) for name, amount in charges if name in tree.index]
     for name, amount in charges:
-        one.charge(name, (amount, amount, amount))
+        tree.charge(name, (amount, amount, amount))
     order.shuffle(charges)
     for name, amount in charges:
-        other.charge(name, (amount, amount, amount))
-    assert one.usage == other.usage
-    assert one.queues == other.queues
+        reversed_tree.charge(name, (amount, amount, amount))
+    assert tree.usage == reversed_tree.usage
+    assert tree.queues == reversed_tree.queues
 
 
 def queue(name: str, parent: str = ROOT, **figures: int) -> Queue:
-    return Queue(name=name, parent=parent, **{what: Amount(gpus=gpus) for what, gpus in figures.items()})
+    return Queue(name=name, parent=parent, **{figure: Amount(gpus=gpus) for figure, gpus in figures.items()})
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,9 @@ def test_users_are_counted_up_to_the_root() -> None:
     tree = tree_of(queue("a"), queue("b", "a"))
     tree.charge_user("b", "ann", 3, 100, 1)
     tree.charge_user("a", "ann", 1, 50, 1)
-    names = {name: tuple(tree.users[at, "ann"]) for name, at in tree.index.items() if (at, "ann") in tree.users}
+    names = {
+        name: tuple(tree.users[index, "ann"]) for name, index in tree.index.items() if (index, "ann") in tree.users
+    }
     assert names == {"b": (3, 100, 1), "a": (4, 150, 2), ROOT: (4, 150, 2)}
     tree.charge_user("b", "ann", -3, -100, -1)
     tree.charge_user("a", "ann", -1, -50, -1)
@@ -176,4 +178,4 @@ def test_need_is_of_the_whole_gang() -> None:
 def test_parents_come_before_children_whatever_their_names() -> None:
     tree = tree_of(queue("z"), queue("a", "z"), queue("m", "a"))
     assert [q.name for q in tree.queues].index("z") < [q.name for q in tree.queues].index("a")
-    assert all(parent < at for at, parent in enumerate(tree.parent))
+    assert all(parent < index for index, parent in enumerate(tree.parent))

@@ -1,4 +1,4 @@
-"""What cannot be folded in, and what is said about it. Whatever is refused has changed nothing."""
+"""Events that cannot be folded, and the reasons given. A refused event changes nothing."""
 
 import pytest
 
@@ -61,9 +61,9 @@ def test_refused(event: e.Event, says: str) -> None:
     film = Film(POLICIES["priority"], "n1:AA n2:AA n3:.. A,q=q", "p= q=,in=p r=")
     film.do("cordon n3")
     before = fingerprint(film.state)
-    why = refusal(film.state, event)
-    assert why
-    assert why.startswith(says)
+    reason = refusal(film.state, event)
+    assert reason
+    assert reason.startswith(says)
     with pytest.raises(ValueError, match=r"^event \d+ \("):
         film.apply(event)
     assert fingerprint(film.state) == before
@@ -90,7 +90,7 @@ def test_news_is_taken_once(before: str, event: e.Event, known: bool) -> None:
     film = Film(POLICIES["priority"], "n1:AA n2:AA", "")
     for action in before.split(";"):
         film.do(action.strip())
-    film.round()
+    film.run_cycles()
     assert (refusal(film.state, event) is not None) == known
 
 

@@ -1,4 +1,4 @@
-"""A trial leaves everything as it found it, however it nests and however it ends."""
+"""A trial restores everything, however it nests and however it ends."""
 
 from copy import deepcopy
 from typing import Any
@@ -43,10 +43,10 @@ class World:
                     with self.undo.trial():
                         mark = self.undo.mark()
                         self.act(inner)
-                        self.undo.back_to(mark)
+                        self.undo.roll_back(mark)
                         assert self.snapshot() == before
-                case ("put", where, key, value):
-                    self.undo.put(getattr(self, where), key, value)
+                case ("put", container, key, value):
+                    self.undo.put(getattr(self, container), key, value)
                 case ("many", keys, _, value):
                     self.undo.put(self.array, np.array(keys, dtype=np.int64), value)
                 case ("slice", _, key, value):

@@ -1,4 +1,4 @@
-"""Where a job's time went: every moment in one part, and the parts of known lives by figure."""
+"""Time accounting: all time is booked exactly once, with figures for known histories."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.state.time_accounting import Account, held_by, total
+from ganger.core.state.time_accounting import Account, for_devices, total
 from ganger.model import event as e
 from ganger.model.decision import Cause
 from ganger.model.units import parse_duration_ms
@@ -40,7 +40,7 @@ def test_parts_add_up_whatever_happens(steps: list[tuple[int, tuple[Any, ...]]],
         now_ms += passed_ms
         before = account.ledger(now_ms)
         if verb == "turn":
-            account.turn(now_ms, arguments[0], holds=arguments[1])
+            account.switch(now_ms, arguments[0], holds=arguments[1])
         elif verb == "go_back":
             account.go_back(*arguments)
         else:
@@ -129,7 +129,7 @@ LIVES = {
 
 
 class Lived(Film):
-    """A film in which nodes say how long things took."""
+    """A scenario in which nodes report how long things took."""
 
     def _saves(self, gang: str, took: str = "0s") -> None:
         self.steps += 1
@@ -143,16 +143,16 @@ class Lived(Film):
 
     def _hangs(self, gang: str, passed: str) -> None:
         ago_ms = parse_duration_ms(passed.strip("-")) * (-1 if passed[0] == "-" else 1)
-        at = self.state.gangs[gang]
+        failing = self.state.gangs[gang]
         since_ms = self.now_ms - ago_ms
         fact = e.Failed(
-            gang=gang, generation=at.generation, node=at.left[0], cause=Cause.HUNG, rank=0, since_ms=since_ms
+            gang=gang, generation=failing.generation, node=failing.left[0], cause=Cause.HUNG, rank=0, since_ms=since_ms
         )
         self.apply(fact)
 
 
 def lived(lines: list[str]) -> tuple[Ledger, int]:
-    """The ledger of C, which was submitted first, after the lines; and how many minutes they took."""
+    """Return the ledger of C, which was submitted first, after the lines, and their duration in minutes."""
     film = Lived(POLICIES["priority"], "n1:AAAA", "")
     film.do("C:1x4")
     gang, began_ms = film.state.gangs["C"], film.now_ms
@@ -160,14 +160,16 @@ def lived(lines: list[str]) -> tuple[Ledger, int]:
         for action in line.split(";"):
             if not action.startswith("C:"):
                 film.do(action.strip())
-        film.round()
+        film.run_cycles()
     return gang.account.ledger(film.now_ms), (film.now_ms - began_ms) // MINUTE_MS
 
 
 @pytest.mark.parametrize(("lines", "minutes"), LIVES.values(), ids=LIVES)
 def test_a_life(lines: list[str], minutes: dict[str, int]) -> None:
     ledger, passed = lived(lines)
-    assert {part: at // MINUTE_MS for part, at in zip(PARTS, parts_of(ledger), strict=True) if at} == minutes
+    assert {
+        part: time_ms // MINUTE_MS for part, time_ms in zip(PARTS, parts_of(ledger), strict=True) if time_ms
+    } == minutes
     assert sum(minutes.values()) == passed
 
 
@@ -188,18 +190,18 @@ def test_what_each_cause_has_cost() -> None:
             "+1m; up C; step C",
         ]
     )
-    told = [
+    costs = [
         (loss.cause, loss.failures, loss.restarts, *(getattr(loss, f"{name}_ms") // MINUTE_MS for name in COSTS))
         for loss in ledger.losses
     ]
-    assert told == [("hung", 2, 2, 3, 3, 8, 3), ("node_lost", 1, 1, 0, 3, 5, 0), ("suspended", 0, 1, 0, 1, 2, 1)]
+    assert costs == [("hung", 2, 2, 3, 3, 8, 3), ("node_lost", 1, 1, 0, 3, 5, 0), ("suspended", 0, 1, 0, 1, 2, 1)]
     assert ledger.held_ms == ledger.total_ms - 3 * MINUTE_MS, "all but the time that n1 was away"
 
 
 def test_ledgers_are_added_up() -> None:
-    one = Ledger(queued_ms=1, lost_ms=2, total_ms=3, losses=(Loss(cause="hung", failures=1, lost_ms=2),))
-    other = Ledger(lost_ms=9, total_ms=9, losses=(Loss(cause="drained", lost_ms=4), Loss(cause="hung", lost_ms=5)))
-    assert total([one, Ledger(), other]) == Ledger(
+    first = Ledger(queued_ms=1, lost_ms=2, total_ms=3, losses=(Loss(cause="hung", failures=1, lost_ms=2),))
+    second = Ledger(lost_ms=9, total_ms=9, losses=(Loss(cause="drained", lost_ms=4), Loss(cause="hung", lost_ms=5)))
+    assert total([first, Ledger(), second]) == Ledger(
         queued_ms=1,
         lost_ms=11,
         total_ms=12,
@@ -210,7 +212,7 @@ def test_ledgers_are_added_up() -> None:
 def test_devices_have_no_time_of_waiting() -> None:
     loss = Loss(cause="node_lost", failures=1, recovery_ms=5, lost_ms=1, held_ms=2)
     ledger = Ledger(queued_ms=7, productive_ms=4, recovery_ms=5, lost_ms=1, total_ms=17, held_ms=7, losses=(loss,))
-    held = held_by(ledger, 8)
+    held = for_devices(ledger, 8)
     assert parts_of(held) == [0, 0, 32, 0, 0, 16, 8]
     assert held.total_ms == held.held_ms == sum(parts_of(held)) == 56
     assert held.losses == (Loss(cause="node_lost", failures=1, recovery_ms=16, lost_ms=8, held_ms=16),)

@@ -1,4 +1,4 @@
-"""`State.validate` sees each figure that is not what it would be made anew: the laws rest on it."""
+"""`State.validate` detects every derived figure that is wrong: the laws depend on it."""
 
 from collections.abc import Callable
 
@@ -11,12 +11,12 @@ from tests.pictures.film import Film
 
 
 def lived() -> State:
-    """A gang runs, another waits, and one is promised a start."""
+    """Return a state in which one gang runs, another waits, and a third has a reservation."""
     film = Film(dynamic, "n1:.. n2:..", "")
     film.do("A:1x2,time=1h B:1x1,time=2h")
-    film.round()
+    film.run_cycles()
     film.do("C:2x2,time=1h D:1x1")
-    film.round()
+    film.run_cycles()
     film.state.validate()
     return film.state
 
@@ -38,23 +38,23 @@ def _user_holds_nothing(state: State) -> None:
 
 
 def _queue_has_used_nothing(state: State) -> None:
-    state.standings.queues[0] = AccountShares()
+    state.fair_shares.queues[0] = AccountShares()
 
 
 def _users_have_used_nothing(state: State) -> None:
-    state.standings.users.clear()
+    state.fair_shares.users.clear()
 
 
 def _counted_from_elsewhere(state: State) -> None:
-    state.standings.base -= 1
+    state.fair_shares.base -= 1
 
 
 def _half_as_long(state: State) -> None:
-    state.standings.half_life_ms //= 2
+    state.fair_shares.half_life_ms //= 2
 
 
 def _holds_nothing(state: State) -> None:
-    del state.shares["A"]
+    del state.allocations["A"]
 
 
 TAMPERED: dict[str, Callable[[State], None]] = {

@@ -1,4 +1,4 @@
-"""Who is to blame, as pictures: a line for each rank, oldest end first: `rank how [step] [exception or 'words']`."""
+"""Failure attribution, as pictures: a line for each rank, oldest end first: `rank how [step] [exception or 'text']`."""
 
 import re
 
@@ -16,22 +16,22 @@ PEER = "train.py:40 RuntimeError: Connection closed by peer [10.0.0.1]:4"
 
 
 def end(line: str, at_ms: int) -> RankEnd:
-    """`1 exit 1 @7 train.py:31 KeyError: 'lr'`, `0 signal 9`, `2 exit 3 'no such config'`, `2 oom signal 9`."""
-    found = re.fullmatch(
+    """Parse `1 exit 1 @7 train.py:31 KeyError: 'lr'`, `0 signal 9`, `2 exit 3 'no such config'` or `2 oom signal 9`."""
+    fields = re.fullmatch(
         r"(\d+) (oom )?(exit|signal) (\d+)(?: @(\d+))?(?: '(.+)')?(?: (?:(\S+):(\d+) )?(\w[\w ]*)(?:: (.*))?)?", line
     )
-    assert found, line
-    rank, oom, how, number, step, words, file, at, kind, message = found.groups()
-    place = {"file": file, "line": int(at)} if file else {}
+    assert fields, line
+    rank, oom, manner, number, step, words, file, line_number, error_type, message = fields.groups()
+    place = {"file": file, "line": int(line_number)} if file else {}
     return RankEnd(
         rank=int(rank),
         node=f"n{int(rank) + 1}",
         at_ms=at_ms,
-        exit_code=int(number) if how == "exit" else None,
-        signal=int(number) if how == "signal" else None,
+        exit_code=int(number) if manner == "exit" else None,
+        signal=int(number) if manner == "signal" else None,
         step=int(step) if step else None,
         out_of_memory=bool(oom),
-        error=PythonError(type=kind, message=message or "", **place) if kind else None,
+        error=PythonError(type=error_type, message=message or "", **place) if error_type else None,
         words=words or "",
     )
 
@@ -56,7 +56,7 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
 @pytest.mark.parametrize(
     ("picture", "ranks", "blame", "rank"),
     [
-        # the program's
+        # the program
         (f"0 exit 1 {KEY}", 1, U, 0),
         (f"0 exit 1 {KEY}\n1 exit 1 {KEY}", 2, U, 0),
         (f"0 exit 1 {KEY}", 64, U, 0),
@@ -76,20 +76,20 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
         ("0 signal 6 a.py:3 KeyError: 'lr'", 1, U, 0),
         ("0 exit 1 a.py:3 DistStoreError: Timed out waiting for clients. 2/4 clients joined.", 2, U, 0),
         ("0 exit 1 a.py:3 DistBackendError: NCCL error: ncclInvalidUsage. Duplicate GPU detected", 2, U, 0),
-        # too little memory
+        # out of memory
         ("0 oom signal 9", 1, U, 0),
         ("1 oom signal 9\n0 exit 1 " + PEER, 2, U, 1),
         ("0 exit 1 a.py:3 OutOfMemoryError: CUDA out of memory. Tried to allocate 30.00 GiB", 1, U, 0),
         ("0 exit 1 a.py:3 MemoryError", 1, U, 0),
         ("0 exit 1 a.py:3 RuntimeError: CUDA error: out of memory", 1, U, 0),
         ("0 signal 6 bad_alloc: std::bad_alloc", 1, U, 0),
-        # the machine's
+        # the machine
         ("0 exit 1 a.py:3 OSError: [Errno 5] Input/output error: '/mnt/x'", 1, I, 0),
         ("0 exit 1 a.py:3 OSError: [Errno 28] No space left on device", 1, I, 0),
         ("0 exit 1 a.py:3 OSError: [Errno 116] Stale file handle", 1, I, 0),
         ("1 exit 1 a.py:3 RuntimeError: CUDA error: uncorrectable ECC error encountered\n0 exit 1 " + PEER, 2, I, 1),
         ("0 exit 1 'Xid 79: GPU has fallen off the bus'", 1, I, 0),
-        # a peer's wake alone
+        # only a lost peer
         (f"0 exit 1 @7 {PEER}", 2, I, 0),
         (f"0 exit 1 @7 {PEER}\n1 exit 1 @7 {PEER}", 3, I, 0),
         ("0 exit 1 @7 a.py:3 DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.", 2, I, 0),
@@ -103,7 +103,7 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
             I,
             0,
         ),
-        # a peer that left early, or that is still there
+        # a peer that exited early, or that has not ended
         (f"1 exit 0\n0 exit 1 @7 {PEER}", 2, U, 0),
         (f"0 exit 1 @7 {PEER}\n1 exit 0", 2, I, 0),
         (f"2 exit 0\n1 signal 9\n0 exit 1 @7 {PEER}", 3, I, 1),
@@ -112,7 +112,7 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
         (f"1 signal 9\n0 exit 1 {PEER}", 2, I, 1),
         ("0 signal 15", 1, I, 0),
         ("0 exit 137", 1, I, 0),
-        # nobody can tell
+        # unknown
         ("0 signal 7 'step 3'", 1, X, 0),
         ("0 signal 11", 1, X, 0),
         ("0 signal 11 a.py:4 Fatal Python error: Segmentation fault", 1, X, 0),
@@ -126,8 +126,8 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
     ],
 )
 def test_whose_failure_it_was(picture: str, ranks: int, blame: Blame, rank: int) -> None:
-    found = attribute(failed(picture, ranks))
-    assert (found.blame, found.rank, found.node) == (blame, rank, f"n{rank + 1}")
+    attribution = attribute(failed(picture, ranks))
+    assert (attribution.blame, attribution.rank, attribution.node) == (blame, rank, f"n{rank + 1}")
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_the_sentence(picture: str, ranks: int, says: str) -> None:
 def test_what_came_of_an_exception_is_named_after_it() -> None:
     error = PythonError(type="KeyError", message="'x'", file="a.py", line=2, led_to="a.py:9: ConfigError: no x")
     ends = (RankEnd(rank=0, node="n1", at_ms=1, exit_code=1, step=7, error=error),)
-    found = attribute(
+    attribution = attribute(
         Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1, ends=ends)
     )
-    assert found.sentence.startswith("a.py:2: KeyError: 'x' (then a.py:9: ConfigError: no x); rank 0 on n1")
-    assert (found.step, found.error) == (7, error)
+    assert attribution.sentence.startswith("a.py:2: KeyError: 'x' (then a.py:9: ConfigError: no x); rank 0 on n1")
+    assert (attribution.step, attribution.error) == (7, error)
 
 
 @pytest.mark.parametrize(
@@ -193,5 +193,5 @@ def test_what_came_of_an_exception_is_named_after_it() -> None:
     ],
 )
 def test_without_the_end_of_a_rank(cause: Cause, code: int | None, blame: Blame) -> None:
-    found = attribute(Failed(gang="j", generation=1, node="n1", cause=cause, exit_code=code, detail="it broke"))
-    assert (found.blame, found.sentence, found.node) == (blame, "it broke", "n1")
+    attribution = attribute(Failed(gang="j", generation=1, node="n1", cause=cause, exit_code=code, detail="it broke"))
+    assert (attribution.blame, attribution.sentence, attribution.node) == (blame, "it broke", "n1")

@@ -1,4 +1,4 @@
-"""When the next round is due although nothing happens."""
+"""When the next cycle is due although no event arrives."""
 
 import pytest
 
@@ -36,7 +36,7 @@ HOUR_MS = 60 * MINUTE_MS
     ],
 )
 def test_wake(policy: str, cluster: str, happens: str, in_ms: int | None) -> None:
-    """A start that the round itself decides counts; what is not yet recorded does so too."""
+    """Count a start that the cycle itself decides, although it is not recorded yet."""
     film = Film(POLICIES[policy], cluster, "")
     for action in filter(None, map(str.strip, happens.split(";"))):
         film.do(action)

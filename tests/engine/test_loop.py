@@ -337,7 +337,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
     world.run(loop, 20 * S)
     copy, before = loop.copy(), raw(loop.copy())
     with copy.trial():
-        for gang, _ in copy.holding():
+        for gang, _ in copy.allocated():
             copy.release(gang)
         copy.undo.put(copy.nodes.free_gpus, slice(None), 0)
     copy.validate()
@@ -347,7 +347,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
         gang.account.lose(world.now_ms())
         gang.spent += 1
     fold(copy, e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
-    copy.waits.clear()
+    copy.pending_reasons.clear()
     copy.queues.clear()
     assert raw(loop.copy()) == before
     loop.copy().validate()

@@ -75,7 +75,7 @@ def test_an_invalid_checkpoint_is_an_error(text: str) -> None:
 def test_a_contradicting_checkpoint_is_an_error(field: str, value: object, message: str) -> None:
     film = Film(fifo, "n1:.. n2:..", "")
     film.do("A:1x2")
-    film.round()
+    film.run_cycles()
     written = json.loads(
         job_checkpoint.encode(
             job_checkpoint.checkpoint_jobs(film.state, ["A"])["A"] or job_checkpoint.JobCheckpoint(gangs=())

@@ -49,7 +49,7 @@ def test_any_day_is_reported_as_its_events(day: Day, looked_ms: int, user: str |
         for name in element_ids(row.event.job):
             stored = log.job(name)
             assert stored is not None
-            gang = state.stand_in(name)
+            gang = state.gang_or_head(name)
             is_over = stored[0].state in ENDED
             until_ms = stored[1].total_ms + row.at_ms if is_over else now_ms
             failed = stored[0].state in (GangState.FAILED, GangState.FAILING)

@@ -40,7 +40,7 @@ def test_a_promise_stands_on_the_object_and_the_next_controller_keeps_it(lives: 
             promised = _late(api)["promise"]
             for _ in range(lives):
                 async with hearing(access, tmp_path) as its:
-                    assert set(its.loop.copy().promises) == {"late.default"}
+                    assert set(its.loop.copy().reservations) == {"late.default"}
             assert _late(api)["promise"] == promised
 
     asyncio.run(play())

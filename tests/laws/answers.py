@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import floor
 
-from ganger.core.explain.explain import UNADMITTED, every_reason, reason_view, standing_reason
+from ganger.core.explain.explain import UNADMITTED, all_reasons, current_reason, reason_view
 from ganger.core.queue_order.policy_interface import Policy, starvation_age_ms
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
@@ -27,7 +27,7 @@ def pending_gangs(world: World) -> list[Gang]:
 
 def published_reason(world: World, gang: Gang) -> PendingReason:
     """Return the published reason of a pending gang's class."""
-    return world.state.waits[class_text(gang.class_key)]
+    return world.state.pending_reasons[class_text(gang.class_key)]
 
 
 def every_class_has_a_true_reason(world: World) -> None:
@@ -35,7 +35,7 @@ def every_class_has_a_true_reason(world: World) -> None:
     if not world.state.ready:
         return
     for gang in pending_gangs(world):
-        assert class_text(gang.class_key) in world.state.waits, f"{gang.id} is pending without a reason"
+        assert class_text(gang.class_key) in world.state.pending_reasons, f"{gang.id} is pending without a reason"
         reason = published_reason(world, gang)
         view = reason_view(reason, gang.id, gang.queue)
         assert view.sentence
@@ -50,17 +50,15 @@ def explanations_agree(world: World) -> None:
     That is an unmet dependency first, then a backoff pause or the cluster's refusal, otherwise the reason of its class.
     Reasons of all classes at once are the same.
     """
-    all_reasons = every_reason(world.state, world.now_ms, world.policy)
+    by_class = all_reasons(world.state, world.now_ms, world.policy)
     for gang in world.state.gangs.values():
         if gang.state is GangState.PENDING and world.state.ready:
-            reason = standing_reason(world.state, gang, world.now_ms, world.policy)
+            reason = current_reason(world.state, gang, world.now_ms, world.policy)
             first = world.raw.waits_for(gang.job)
             assert (reason.why is ReasonCode.DEPENDENCY) == bool(first)
             has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
             assert (reason.why in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
-            assert first or has_own or reason == all_reasons.get(gang.class_key, reason), (
-                "one class and all classes agree"
-            )
+            assert first or has_own or reason == by_class.get(gang.class_key, reason), "one class and all classes agree"
             assert not first or set(reason.holders) == set(first)
             # Holders, and the order in which they end, may have changed with the very cycle that was recorded.
             assert first or has_own or replace(reason, holders=()) == replace(published_reason(world, gang), holders=())
@@ -171,7 +169,7 @@ def _assert_held_is_true(world: World, gang: Gang, reason: PendingReason) -> Non
         assert may_hold_capacity(world, holder)
         own_key, holder_key = (policy.key(either, state, world.now_ms) for either in (gang, holder))
         before = holder_key < own_key or _depends_on_usage(policy, state, world.now_ms)
-        assert before or name in state.promises, "capacity is held from later gangs only"
+        assert before or name in state.reservations, "capacity is held from later gangs only"
 
 
 def _depends_on_usage(policy: Policy, state: State, now_ms: int) -> bool:
@@ -182,7 +180,7 @@ def _depends_on_usage(policy: Policy, state: State, now_ms: int) -> bool:
 
 def may_hold_capacity(world: World, gang: Gang) -> bool:
     """Return whether a cycle may hold capacity for a gang: it starves, preempts others, or blocks all others."""
-    if gang.id in world.state.promises or world.policy.STRICT_ORDER:
+    if gang.id in world.state.reservations or world.policy.STRICT_ORDER:
         return True
     threshold_ms = starvation_age_ms(world.policy, world.state.rules, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:

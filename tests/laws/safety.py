@@ -34,7 +34,7 @@ def state_is_consistent(state: State, raw: RawFacts) -> None:
     for name, array in state.arrays.items():
         assert array.rest == raw.rest.get(name, [])
         assert sum(array.counts.values()) == len(array.job.spec.array.indices), "every element is counted once"
-    for text in state.waits:
+    for text in state.pending_reasons:
         assert text in [class_text(key) for key in state.classes], f"a reason for {text}, in which no gang is pending"
 
 
@@ -113,7 +113,7 @@ def fingerprint(state: State) -> tuple[object, ...]:
     derived = (
         [list(row) for row in tree.usage],
         dict(tree.users),
-        dict(state.shares),
+        dict(state.allocations),
         {key: [gang.id for gang in members] for key, members in state.classes.items()},
         dict(state.active),
         {name: sorted(gangs) for name, gangs in state.dependents.items()},

@@ -92,5 +92,5 @@ def usage_agrees_with_the_log(world: World) -> None:
                 for allocation in own
             ]
             shares.append((held + average(spans, now_ms, half_life_ms, half_life_ms)) / whole if whole else Fraction(0))
-        use = state.standings.user_usage(queue, user, now_ms)
+        use = state.fair_shares.user_usage(queue, user, now_ms)
         assert Fraction(use.used, use.capacity) == max(shares), f"{user} in {queue}"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
-from ganger.core.explain.explain import UNADMITTED, standing_reason
-from ganger.core.explain.hypothetical import supposed
+from ganger.core.explain.explain import UNADMITTED, current_reason
+from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.state.gang import RUNS, Gang
+from ganger.core.state.gang import ACTIVE, Gang
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -85,7 +85,7 @@ def test_invariant_16_a_dry_run_is_what_the_next_cycle_does(policy: Policy, data
     world = lived(policy, data)
     job = draws.job(999, data.draw(st.sampled_from(draws.USERS)), data.draw(draws.specs(tuple(world.state.queues))))
     before = fingerprint(world.state)
-    with supposed(world.state, job, world.now_ms):
+    with hypothetical_gang(world.state, job, world.now_ms):
         foretold = plan(world.state, world.now_ms, policy)
     assert fingerprint(world.state) == before, "a dry run leaves the state unchanged"
     world.state.validate()
@@ -112,7 +112,7 @@ def _every_reason_binds(world: World) -> None:
     policy = world.policy
     pending = [gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING]
     for gang in pending[:4] if world.state.ready else ():
-        reason = standing_reason(world.state, gang, world.now_ms, policy)
+        reason = current_reason(world.state, gang, world.now_ms, policy)
         if reason.why in NODES and _names_nodes(gang):
             continue  # there cannot be more of those that are named
         if _starts(world.state, gang.id, world.now_ms, policy):
@@ -128,7 +128,7 @@ def _every_reason_binds(world: World) -> None:
             continue
         copied = state.gangs[gang.id]
         if not _starts(state, gang.id, now_ms, policy):
-            new_reason = standing_reason(state, copied, now_ms, policy)
+            new_reason = current_reason(state, copied, now_ms, policy)
             assert not _is_same_reason(reason, new_reason), (
                 f"{gang.id}: {reason} was cured, and still it is {new_reason}"
             )
@@ -183,7 +183,7 @@ def _events_ending_other_elements(state: State, gang: Gang) -> list[e.Event]:
     others = [
         other for other in state.gangs.values() if other.array == array and other is not gang and not other.is_head
     ]
-    waiting = [other.id for other in others if other.state not in RUNS]
+    waiting = [other.id for other in others if other.state not in ACTIVE]
     return [
         *(e.StopRequested(gang=name) for name in (*waiting, *rest)),
         *(event for other in others if other.left for event in _ending_events(other)),
@@ -193,7 +193,7 @@ def _events_ending_other_elements(state: State, gang: Gang) -> list[e.Event]:
 def _ending_events(gang: Gang) -> list[e.Event]:
     """Return events that end a gang, or what is left of it."""
     generation_fields: dict[str, Any] = {"gang": gang.id, "generation": gang.generation, "nodes": tuple(gang.left)}
-    runs = gang.state in RUNS
+    runs = gang.state in ACTIVE
     return [*([e.Finished(**generation_fields)] if runs else []), e.Cleared(**generation_fields)]
 
 
@@ -204,7 +204,7 @@ def _resolve_dependencies(state: State, gang: Gang, now_ms: int, policy: Policy)
         required = [other for other in state.gangs.values() if job in (other.id, other.array)]
         counts = state.arrays[job].counts if job in state.arrays else {}
         failed = any(counts.get(ended) for ended in ENDED if ended is not GangState.SUCCEEDED)
-        runs = all(other.state in RUNS for other in required) and not failed
+        runs = all(other.state in ACTIVE for other in required) and not failed
         succeeds = any(other.state is GangState.FINISHING for other in required)
         if (
             not required

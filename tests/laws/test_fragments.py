@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.nodes.fragmentation import TYPICAL, DemandKind, Fragments, typical
+from ganger.core.nodes.fragmentation import COVERED_PERCENT, DemandKind, Fragments, most_frequent
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import fgd
 from ganger.model.decision import NodeShare
@@ -57,7 +57,7 @@ def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
 
 def asked_about(cluster: HalfFull, kinds: tuple[DemandKind, ...], **options: object) -> NodeTable:
     table = cluster.table(Rules(gpu_shares=GpuShares(score="fgd", **options)))
-    table.set_kinds(kinds)
+    table.set_demand_kinds(kinds)
     return table
 
 
@@ -94,7 +94,7 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, 
     table = asked_about(cluster, kinds)
     all_nodes = np.arange(len(table.nodes))
     left = table.devices.left_milli(all_nodes)
-    counted = Fragments(kinds, table.of_type).of(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
+    counted = Fragments(kinds, table.of_type).expected(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
     for index, kind in enumerate(table.gpu_types):
         rest = IdleResources(kind, int(table.free_cpu_milli[index]), tuple(lefts(table, index)))
         assert fragmented_milli(rest, kinds) == counted[index]
@@ -120,9 +120,9 @@ def test_grades_keep_the_order(cluster: HalfFull, part: Shape, kinds: tuple[Dema
 
 @given(counts=st.dictionaries(NEEDS, st.integers(1, 30), max_size=8))
 def test_typical_are_as_few_as_cover_nearly_all(counts: dict[Shape, int]) -> None:
-    kinds, total = typical(counts), sum(counts.values())
+    kinds, total = most_frequent(counts), sum(counts.values())
     covered = [kind.times for kind in kinds]
     assert all(counts[need] == times for need, times in kinds)
-    assert 100 * sum(covered) >= TYPICAL * total
-    assert not covered or 100 * sum(covered[:-1]) < TYPICAL * total
+    assert 100 * sum(covered) >= COVERED_PERCENT * total
+    assert not covered or 100 * sum(covered[:-1]) < COVERED_PERCENT * total
     assert covered == sorted(counts.values(), reverse=True)[: len(covered)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.state.runtime_estimate import KEPT, LEAST
+from ganger.core.state.runtime_estimate import MAX_SAMPLES, MIN_SAMPLES
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Expect, Moved, ReservedStart, Start
@@ -50,9 +50,11 @@ class UnlimitedCluster(PunctualCluster):
     def predicted_ms(self, job: Job) -> int | None:
         """Return the predicted run time of a job by definition."""
         kinds = self.run_times[job.user]
-        own = kinds[_history_key(job)][-KEPT:]
-        times_ms = sorted(own if len(own) >= LEAST else [ms for times in kinds.values() for ms in times[-KEPT:]])
-        if len(times_ms) < LEAST:
+        own = kinds[_history_key(job)][-MAX_SAMPLES:]
+        times_ms = sorted(
+            own if len(own) >= MIN_SAMPLES else [ms for times in kinds.values() for ms in times[-MAX_SAMPLES:]]
+        )
+        if len(times_ms) < MIN_SAMPLES:
             return None
         enough = next(ms for ms in times_ms if 100 * sum(other_ms <= ms for other_ms in times_ms) >= 90 * len(times_ms))
         return enough + -enough % MINUTE_MS
@@ -78,7 +80,7 @@ class UnlimitedCluster(PunctualCluster):
         for gang in self.state.gangs.values():
             if gang.state is GangState.PENDING and gang.job.spec.limits.time_ms is None:
                 predicted_ms = None if gang.expected is None else gang.expected.run_ms
-                assert gang.id in self.state.promises or predicted_ms == self.predicted_ms(gang.job), (
+                assert gang.id in self.state.reservations or predicted_ms == self.predicted_ms(gang.job), (
                     f"{gang.id}: {predicted_ms}"
                 )
 
@@ -95,7 +97,7 @@ class UnlimitedCluster(PunctualCluster):
 
     def fill_history(self) -> None:
         """Let enough jobs of every user end, most of them soon, for predictions."""
-        for _ in range(LEAST):
+        for _ in range(MIN_SAMPLES):
             for user in draws.USERS:
                 self.number += 1
                 spec = JobSpec(run="x", resources=Resources(gpu=GpuRequest(count=1)))

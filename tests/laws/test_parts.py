@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
-from ganger.core.explain.explain import standing_reason
+from ganger.core.explain.explain import current_reason
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -83,7 +83,7 @@ def test_invariant_12_it_starts_where_there_is_a_place_or_its_parts_are_in_each_
     if not _has_place(spec, nodes):
         assert not _starts(state)
     elif not _starts(state):
-        reason = standing_reason(state, state.gangs["j1"], 1, fifo)
+        reason = current_reason(state, state.gangs["j1"], 1, fifo)
         assert reason.why is ReasonCode.NO_CAPACITY
         assert reason.have >= reason.need
 

@@ -76,7 +76,7 @@ class ProfileOracle:
     def __init__(self, state: State, now_ms: int, late_ms: int, *, windows: bool) -> None:
         self.now_ms, self.nodes = now_ms, state.nodes.nodes
         self.held = [held for gang in state.gangs.values() for held in _holds(state, gang, now_ms, late_ms)]
-        self.windows = [*state.windows.values()] if windows else []
+        self.windows = [*state.maintenance.values()] if windows else []
         self.stays: list[Stay] = []
 
     def at(self, node: int, ms: int) -> Amounts:
@@ -134,7 +134,9 @@ def _holds(state: State, gang: Gang, now_ms: int, late_ms: int) -> Iterator[Held
         end_ms = late_ms
     else:
         ahead = [
-            device for device in state.windows.values() if device.from_ms > now_ms and {*device.nodes} & {*gang.left}
+            device
+            for device in state.maintenance.values()
+            if device.from_ms > now_ms and {*device.nodes} & {*gang.left}
         ]
         end_ms = min([end_ms, *(device.from_ms for device in ahead)])
     all_parts = parts(gang.job.spec)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan, simulated_cycle
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.placement.start_check import ask
+from ganger.core.placement.start_check import start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations import availability_profile
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -123,7 +123,7 @@ class PunctualCluster:
                 break
             for name in leaving:
                 self._clear(name)
-        if self.state.promises and self.state.seq % CHECK_EVERY == 0:
+        if self.state.reservations and self.state.seq % CHECK_EVERY == 0:
             assert self._capacity_left(after_tries=True) == self._capacity_left(after_tries=False)
         late = [name for name, reserved in self.reserved.items() if _deadline_ms(reserved) < self.now_ms]
         assert not late, f"{late} had a reserved start by now, and are pending"
@@ -144,7 +144,7 @@ class PunctualCluster:
 
             for gang in gangs if after_tries else ():
                 left()
-                cycle.reservations.find_start(gang, ask(gang))
+                cycle.reservations.find_start(gang, start_request(gang))
             return left()
 
     def _clear(self, name: str) -> None:

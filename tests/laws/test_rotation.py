@@ -70,7 +70,7 @@ class FullCluster:
         self.apply(e.Progressed(gang="j1", generation=1, step=self.state.seq))
 
     def reserved_queues(self) -> set[str]:
-        return {self.state.gangs[name].queue for name in self.state.promises}
+        return {self.state.gangs[name].queue for name in self.state.reservations}
 
 
 def waiting_jobs() -> st.SearchStrategy[list[tuple[str, int]]]:

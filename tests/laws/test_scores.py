@@ -121,8 +121,8 @@ def test_no_score_loses_a_place(
     """
     shape = draws.possible(replace(spec, placement=placement)).shape
     table = cluster.table(Rules(gpu_shares=replace(shares, score=score)))
-    table.set_kinds((DemandKind(shape.one, 2), DemandKind(Shape(nodes=1, gpus=2), 1)))
-    table.columns.hold(shape.parts)
+    table.set_demand_kinds((DemandKind(shape.one, 2), DemandKind(Shape(nodes=1, gpus=2), 1)))
+    table.capacity_index.have_room(shape.parts)
     assert (place(table, shape) is None) == (place(cluster.table(), shape) is None)
     taken = []
     while (node_shares := place(table, shape)) is not None and len(taken) < 4:

@@ -78,7 +78,7 @@ def test_an_overdue_reservation_is_published_by_the_next_cycle() -> None:
     world.run_cycle()  # stops the first, whose nodes are expected to be free soon
     world.submit(draws.job(3, "ann", _takes(8, HOUR_MS)))
     world.run_cycle()
-    assert world.state.promises["j2"].start_ms is not None
+    assert world.state.reservations["j2"].start_ms is not None
     world.now_ms += HOUR_MS  # the first is still there
     world.submit(draws.job(4, "ann", _takes(8, HOUR_MS)))
     assert [decision.cause for decision in world.run_cycle().decisions if isinstance(decision, ReservedStart)] == [

@@ -164,18 +164,18 @@ def test_invariant_18_reading_it_in_between_changes_nothing(lives: list[int], sa
             else:
                 _apply(state, at_ms, e.NodeCordoned(node="n1") if state.nodes.ready[0] else e.NodeUncordoned(node="n1"))
             state.validate()
-    assert (seldom.standings.queues, seldom.standings.users) == (often.standings.queues, often.standings.users)
-    assert seldom.standings.spent() == often.standings.spent()
-    copied = often.copy(dict(often.gangs), often.arrays.values()).standings
+    assert (seldom.fair_shares.queues, seldom.fair_shares.users) == (often.fair_shares.queues, often.fair_shares.users)
+    assert seldom.fair_shares.spent() == often.fair_shares.spent()
+    copied = often.copy(dict(often.gangs), often.arrays.values()).fair_shares
     assert (copied.queues, copied.users, copied.spent()) == (
-        often.standings.queues,
-        often.standings.users,
-        often.standings.spent(),
+        often.fair_shares.queues,
+        often.fair_shares.users,
+        often.fair_shares.spent(),
     )
-    assert seldom.standings.base == first_remembered_period(end_ms, HALF_LIFE_MS)
-    bits = max(abs(past).bit_length() for past in seldom.standings.queues[0].past)
+    assert seldom.fair_shares.base == first_remembered_period(end_ms, HALF_LIFE_MS)
+    bits = max(abs(past).bit_length() for past in seldom.fair_shares.queues[0].past)
     assert bits <= 2 * REMEMBERED + HALF_LIFE_MS.bit_length() + (64_000).bit_length() + 8
-    assert all(len(record.periods) <= 2 * REMEMBERED for record in seldom.standings.spent())
+    assert all(len(record.periods) <= 2 * REMEMBERED for record in seldom.fair_shares.spent())
     assert len(encode_image(seldom.image())) < 20_000
 
 
@@ -227,7 +227,7 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
     for _ in range(data.draw(st.integers(1, 5))):
         queue, user = data.draw(st.sampled_from(accounts))
         amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
-        state.standings.add_held(queue, user, amounts, +1)
+        state.fair_shares.add_held(queue, user, amounts, +1)
         new_keys = keys()
         assert all(was <= later for was, later in zip(before, new_keys, strict=True))
         before = new_keys
@@ -248,11 +248,11 @@ def test_no_key_is_below_its_lower_bound(
         st.lists(st.tuples(queue_names, st.tuples(times_ms, times_ms).map(sorted), HELD, st.booleans()), max_size=6)
     ):
         user = data.draw(st.sampled_from(draws.USERS))
-        state.standings.begin(queue, user, amounts, began)
+        state.fair_shares.begin(queue, user, amounts, began)
         if ends:
-            state.standings.end(queue, user, amounts, (began, until))
+            state.fair_shares.end(queue, user, amounts, (began, until))
         else:
-            state.standings.add_held(queue, user, amounts, +1)
+            state.fair_shares.add_held(queue, user, amounts, +1)
     for number in range(1, jobs + 1):
         spec = JobSpec(run="x", queue=data.draw(queue_names), priority=data.draw(st.integers(-1_000, 1_000)))
         _apply(state, TODAY, e.Submitted(job=draws.job(number, data.draw(st.sampled_from(draws.USERS)), spec)))
@@ -260,7 +260,7 @@ def test_no_key_is_below_its_lower_bound(
     for _ in range(2):
         owners = list(dict.fromkeys((gang.queue, gang.job.user) for gang in gangs))
         owner_indices = (owners.index((gang.queue, gang.job.user)) for gang in gangs)
-        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority, gang.least_ms) for gang in gangs)
+        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority, gang.min_run_ms) for gang in gangs)
         heads = LaneHeads(
             owners,
             *np.array([(owner_index, *figures) for owner_index, figures in zip(owner_indices, own, strict=True)]).T,
@@ -270,7 +270,7 @@ def test_no_key_is_below_its_lower_bound(
         assert all(at_least <= first for at_least, first in zip(key_lower_bound, firsts, strict=True))
         if policy.NAME == "dynamic":
             assert all(at_least > first - 3 for at_least, first in zip(key_lower_bound, firsts, strict=True))
-        state.standings.add_held(gangs[0].queue, gangs[0].job.user, data.draw(HELD), +1)
+        state.fair_shares.add_held(gangs[0].queue, gangs[0].job.user, data.draw(HELD), +1)
 
 
 @every_policy
@@ -314,7 +314,7 @@ def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], da
         time_ms = TODAY + number * data.draw(st.sampled_from((0, MINUTE_MS, 40 * MINUTE_MS)))
         _apply(state, max(state.at_ms, time_ms), e.Submitted(job=draws.job(number, owner, spec)))
         amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
-        state.standings.add_held(spec.queue, owner, amounts, +1)
+        state.fair_shares.add_held(spec.queue, owner, amounts, +1)
     now_ms = state.at_ms + data.draw(st.sampled_from((0, MINUTE_MS, 3 * HALF_LIFE_MS)))
     for gang in state.gangs.values():
         factors = policy.factors(gang, state, now_ms)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.placement.topology_packing import evenly, evenly_on_few, into_few
+from ganger.core.placement.topology_packing import balance_on_few, pack_into_few, spread_evenly
 
 
 @st.composite
@@ -29,7 +29,7 @@ def used(division: tuple[int, ...] | list[int]) -> int:
 @given(drawn=quotas())
 def test_into_few(drawn: tuple[list[int], int]) -> None:
     rooms, quota = drawn
-    division = into_few(np.array(rooms), quota).tolist()
+    division = pack_into_few(np.array(rooms), quota).tolist()
     assert tuple(division) in divisions(rooms, quota)
     assert used(division) == min(map(used, divisions(rooms, quota)))
     broken = [room for room, amount in zip(rooms, division, strict=True) if 0 < amount < room]
@@ -44,7 +44,7 @@ def test_into_few(drawn: tuple[list[int], int]) -> None:
 def test_evenly(drawn: tuple[list[int], int]) -> None:
     rooms, quota = drawn
     for keep_order in (False, True):
-        division = evenly(np.array(rooms), quota, keep_order=keep_order).tolist()
+        division = spread_evenly(np.array(rooms), quota, keep_order=keep_order).tolist()
         assert tuple(division) in divisions(rooms, quota)
         assert sorted(division) == max(map(sorted, divisions(rooms, quota))), (
             "the least has as much as it can, and so on"
@@ -54,7 +54,7 @@ def test_evenly(drawn: tuple[list[int], int]) -> None:
 @given(drawn=quotas())
 def test_evenly_on_few(drawn: tuple[list[int], int]) -> None:
     rooms, quota = drawn
-    division = evenly_on_few(np.array(rooms), quota).tolist()
+    division = balance_on_few(np.array(rooms), quota).tolist()
     all_divisions = divisions(rooms, quota)
     assert tuple(division) in all_divisions
     fewest = min(map(used, all_divisions))

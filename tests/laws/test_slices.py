@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
-from ganger.core.placement.topology_packing import most
+from ganger.core.placement.topology_packing import largest_domain_room
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.job import JobSpec
@@ -86,7 +86,7 @@ def test_slices_of_slices(
         assert lies_well([index[share.node] for share in indices], slicing, inside)
     for layer, named in zip(spec.shape.slices.layers, range(len(slicing)), strict=True):
         room = max(n for n in range(len(free) // layer.nodes + 1) if _fits(free, n, slicing[named:], inside))
-        assert most(table, table.times(spec.shape), (Layout(inside, bool(inside)), layer)) == room
+        assert largest_domain_room(table, table.counts(spec.shape), (Layout(inside, bool(inside)), layer)) == room
 
 
 def _fits(free: Free, count: int, slicing: Slicing, inside: str) -> bool:

@@ -1,15 +1,15 @@
-"""A scenario that goes on: lines of `what happens -> picture | what is said of whom`, one round after each line.
+"""A scenario in lines of `actions -> picture | status of gangs`, with a scheduling cycle after each line.
 
-What happens, separated by `;`: jobs are submitted (`C:2x4 D:1x1`), `+30m` passes, or a verb of `Film`. The picture is
-who holds what (`tests.pictures.picture`), `#` on a cordoned and `x` on a lost node. After `|` comes everybody who does
-not simply run: why it waits, the state it is in, or how it ended since the line before. All of it goes through
-`core.fold.fold`.
+Actions, separated by `;`: jobs are submitted (`C:2x4 D:1x1`), time passes (`+30m`), or a verb of `Film`. The picture
+shows who holds what (`tests.pictures.picture`), with `#` on a cordoned and `x` on a lost node. After `|` comes every
+gang that does not simply run: its pending reason, its state, or how it ended since the previous line. Everything goes
+through `core.fold.fold`.
 """
 
 from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
-from ganger.core.explain.explain import explain, reason_view, standing_reason
+from ganger.core.explain.explain import current_reason, explain, reason_view
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
@@ -27,74 +27,78 @@ from tests.pictures import picture
 
 CAUSES = {"start": Cause.START_FAILED, "port": Cause.PORT_BUSY, "launcher": Cause.LAUNCHER_LOST}
 CAUSES |= {"hung": Cause.HUNG, "oom": Cause.OUT_OF_MEMORY, "quota": Cause.NAMESPACE_QUOTA}
-RUNS = (GangState.STARTING, GangState.RUNNING)
+ACTIVE = (GangState.STARTING, GangState.RUNNING)
 
 
 class Film:
-    """One cluster; `shows` is its picture after every line."""
+    """A scenario on one cluster."""
 
     def __init__(self, policy: Policy, cluster: str, queues: str) -> None:
         self.policy, self.state, self.now_ms, self.steps = policy, State(), 1_000_000_000, 0
         self.ended: dict[str, str] = {}
         for token in queues.split():
             self.apply(e.QueueSet(queue=picture.queue(token)))
-        said = dict(picture.words(token) for token in cluster.split() if token[0].isupper())
+        gang_options = dict(picture.words(token) for token in cluster.split() if token[0].isupper())
         nodes = [picture.node(token) for token in cluster.split() if not token[0].isupper()]
         self.apply(picture.listing([node for node, _ in nodes]))
         for gang in sorted({mark.upper() for _, row in nodes for mark in row if mark.isalpha()}):
-            self._runs(gang, [(node.name, row) for node, row in nodes if gang in row.upper()], said.get(gang, {}))
+            self._runs(
+                gang, [(node.name, row) for node, row in nodes if gang in row.upper()], gang_options.get(gang, {})
+            )
 
     def play(self, film: str) -> None:
-        """Every line of it; AssertionError with the pictures before and after when one comes out otherwise."""
+        """Play every line; raise AssertionError with the pictures before and after for one with another result."""
         for line in filter(None, map(str.strip, film.splitlines())):
-            happens, _, wanted = (part.strip() for part in line.partition("->"))
-            before, self.ended = picture.drawn(self.state), {}
-            for action in filter(None, map(str.strip, happens.split(";"))):
+            actions, _, expected = (part.strip() for part in line.partition("->"))
+            before, self.ended = picture.draw(self.state), {}
+            for action in filter(None, map(str.strip, actions.split(";"))):
                 self.do(action)
-            self.round()
-            found, wanted = self.shows(), " ".join(wanted.split())
-            assert found == wanted, f"\n  {happens}\n  before: {before}\n  after:  {found}\n  wanted: {wanted}"
+            self.run_cycles()
+            actual, expected = self.summary(), " ".join(expected.split())
+            assert actual == expected, f"\n  {actions}\n  before: {before}\n  after:  {actual}\n  wanted: {expected}"
 
-    def shows(self) -> str:
-        """The picture, and what is said of those who do not simply run."""
-        told = [f"{gang.id} {self.says(gang.id)}" for gang in self.state.gangs.values() if gang.state not in RUNS]
-        told += [f"{gang} {state}" for gang, state in self.ended.items()]
-        return picture.drawn(self.state) + (f" | {', '.join(told)}" if told else "")
+    def summary(self) -> str:
+        """Return the picture, and the status of gangs that do not simply run."""
+        statuses = [
+            f"{gang.id} {self.status(gang.id)}" for gang in self.state.gangs.values() if gang.state not in ACTIVE
+        ]
+        statuses += [f"{gang} {state}" for gang, state in self.ended.items()]
+        return picture.draw(self.state) + (f" | {', '.join(statuses)}" if statuses else "")
 
-    def says(self, gang: str) -> str:
-        """Its state, or why it waits."""
-        waits = self.state.gangs[gang].state is GangState.PENDING
-        return self.reason(gang).code if waits else self.state.gangs[gang].state
+    def status(self, gang: str) -> str:
+        """Return the gang's state, or its pending reason."""
+        is_pending = self.state.gangs[gang].state is GangState.PENDING
+        return self.reason(gang).code if is_pending else self.state.gangs[gang].state
 
     def reason(self, gang: str) -> ReasonView:
-        """Why it waits, as people see it."""
-        at = self.state.gangs[gang]
-        return reason_view(standing_reason(self.state, at, self.now_ms, self.policy), gang, at.queue)
+        """Return the pending reason as clients display it."""
+        pending = self.state.gangs[gang]
+        return reason_view(current_reason(self.state, pending, self.now_ms, self.policy), gang, pending.queue)
 
-    def explained(self, gang: str) -> Explanation:
-        """The whole answer."""
+    def explanation(self, gang: str) -> Explanation:
+        """Return the whole explanation."""
         return explain(self.state, gang, self.now_ms, self.policy)
 
-    def round(self) -> None:
-        """Plan and record, as the loop does, until no round is due at once."""
-        due = True
-        while due:
+    def run_cycles(self) -> None:
+        """Plan and record as the loop does, until no cycle is due at once."""
+        is_due = True
+        while is_due:
             planned = plan(self.state, self.now_ms, self.policy)
-            due = planned.next_wake_ms == self.now_ms
+            is_due = planned.next_wake_ms == self.now_ms
             if planned.decisions:
                 self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
 
     def apply(self, event: e.Event) -> None:
-        """One event, numbered and stamped."""
-        for each in fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event)):
-            if each.ended and not (isinstance(each, Gang) and each.is_head):
-                self.ended[each.id] = each.state
+        """Fold an event with the next number and the current time."""
+        for changed in fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event)):
+            if changed.ended and not (isinstance(changed, Gang) and changed.is_head):
+                self.ended[changed.id] = changed.state
         self.state.validate()
 
-    # -- what may happen -----------------------------------------------------------------------------------------------
+    # -- actions -------------------------------------------------------------------------------------------------------
 
     def do(self, action: str) -> None:
-        """One of a line's parts."""
+        """Carry out one action of a line."""
         verb, *arguments = action.split()
         if verb[0].isupper():
             for token in (verb, *arguments):
@@ -105,9 +109,9 @@ class Film:
             getattr(self, f"_{verb}")(*arguments)
 
     def _of(self, gang: str, nodes: tuple[str, ...] = ()) -> dict[str, object]:
-        """The fields of a fact about a gang's generation, on these nodes or all that are left."""
-        at = self.state.gangs[gang]
-        return {"gang": gang, "generation": at.generation, "nodes": nodes or tuple(at.left)}
+        """Return the fields of an event about a gang's generation, on these nodes or all that are left."""
+        subject = self.state.gangs[gang]
+        return {"gang": gang, "generation": subject.generation, "nodes": nodes or tuple(subject.left)}
 
     def _up(self, gang: str, *nodes: str) -> None:
         self.apply(e.Started(**self._of(gang, nodes)))
@@ -121,40 +125,45 @@ class Film:
         self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
 
     def _resumes(self, gang: str, step: str, older: str = "") -> None:
-        """Told that its generation begins from the checkpoint of a step, before which there is a whole one, if any."""
+        """Report that the generation resumed from the checkpoint of a step, with an older complete one, if any."""
         older_step = int(older) if older else None
         generation = self.state.gangs[gang].generation
         self.apply(e.Resumed(gang=gang, generation=generation, step=int(step), older_step=older_step))
 
-    def _fails(self, gang: str, how: str = "exit", log: str = "", node: str = "") -> None:
-        """`how`: exit, signal, error (of the program, at the newest step) or a cause; `log`: what a rule looks for and
-        finds, - for nothing; on the first node unless named. After the first of a generation it changes nothing."""
-        at = self.state.gangs[gang]
+    def _fails(self, gang: str, manner: str = "exit", log: str = "", node: str = "") -> None:
+        """Fail the gang's generation, on the first node unless one is named. A second failure must be refused.
+
+        manner: exit, signal, error (of the program, at the newest step) or a cause.
+        log: the text that a retry rule finds, - for none.
+        """
+        failing = self.state.gangs[gang]
         log = log.strip("-")
-        found = [
-            e.RuleMatch(rule=index, do=rule.do, node=node or at.left[0], rank=0, line=log)
-            for index, rule in enumerate(at.job.spec.retry.rules)
+        matches = [
+            e.RuleMatch(rule=index, do=rule.do, node=node or failing.left[0], rank=0, line=log)
+            for index, rule in enumerate(failing.job.spec.retry.rules)
             if log and rule.log == log
         ]
-        code, signal = 1 if how in ("exit", "error") else None, 9 if how == "signal" else None
+        code, signal = 1 if manner in ("exit", "error") else None, 9 if manner == "signal" else None
         error = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
-        end = RankEnd(rank=0, node=node or at.left[0], at_ms=self.now_ms, exit_code=1, step=self.steps, error=error)
-        cause = CAUSES.get(how, Cause.RANK_FAILED)
-        fact = e.Failed(
+        end = RankEnd(
+            rank=0, node=node or failing.left[0], at_ms=self.now_ms, exit_code=1, step=self.steps, error=error
+        )
+        cause = CAUSES.get(manner, Cause.RANK_FAILED)
+        event = e.Failed(
             gang=gang,
-            generation=at.generation,
-            node=node if node and not log else at.left[0],
+            generation=failing.generation,
+            node=node if node and not log else failing.left[0],
             cause=cause,
-            rank=0 if how == "error" else None,
-            ends=(end,) if how == "error" else (),
+            rank=0 if manner == "error" else None,
+            ends=(end,) if manner == "error" else (),
             exit_code=code,
             signal=signal,
-            match=found[0] if found else None,
+            match=matches[0] if matches else None,
         )
-        if at.failure is None:
-            self.apply(fact)
+        if failing.failure is None:
+            self.apply(event)
         else:
-            assert refusal(self.state, fact), "a second failure is the wake of the first"
+            assert refusal(self.state, event), "a second failure is a consequence of the first"
 
     def _gone(self, gang: str, *nodes: str) -> None:
         self.apply(e.Cleared(**self._of(gang, nodes)))
@@ -179,12 +188,12 @@ class Film:
         self.apply(e.PriorityChanged(gang=gang, priority=int(priority)))
 
     def _took(self, *tokens: str) -> None:
-        """Jobs that ran before, one after the other: `1x2,user=ann` 30m 40m, one job for each time."""
+        """Run earlier jobs one after the other: `1x2,user=ann 30m 40m`, one job for each time."""
         size, *times = tokens
-        for at, time in enumerate(times):
-            name = f"Z{self.state.seq}_{at}"
+        for index, time in enumerate(times):
+            name = f"Z{self.state.seq}_{index}"
             self.apply(e.Submitted(job=picture.job(f"{name}:{size},prio=1000")))
-            self.round()
+            self.run_cycles()
             self.now_ms += parse_duration_ms(time)
             self._done(name)
             del self.ended[name]
@@ -208,7 +217,7 @@ class Film:
         self.apply(e.NodeDrained(node=node))
 
     def _maintain(self, nodes: str, begin: str, lasts: str) -> None:
-        """`n1+n2 1h 30m`: from then on, for so long."""
+        """Set a maintenance window: `n1+n2 1h 30m`, its start from now and its length."""
         from_ms = self.now_ms + parse_duration_ms(begin)
         names = tuple(nodes.split("+"))
         self.apply(
@@ -218,7 +227,7 @@ class Film:
         )
 
     def _maintained(self) -> None:
-        self.apply(e.MaintenanceCleared(id=next(iter(self.state.windows))))
+        self.apply(e.MaintenanceCleared(id=next(iter(self.state.maintenance))))
 
     def _list(self, *nodes: str) -> None:
         self.apply(picture.listing([picture.node(token)[0] for token in nodes]))
@@ -227,13 +236,13 @@ class Film:
         self.apply(e.ServerStarted(version="0"))
 
     def _pools(self, *tokens: str) -> None:
-        """Pools of the policy, in order: `spot=pay:s`, its kind and the labels of its nodes."""
+        """Set the policy's pools in order: `spot=pay:s`, the kind and the labels of its nodes."""
         pairs = [token.split("=") for token in tokens]
         pools = tuple(Pool(name=kind, kind=kind, nodes=dict([pair.split(":")])) for kind, pair in pairs)
         self._rules(pools=pools)
 
     def _score(self, score: str, cut: str = "0", ties: str = "least") -> None:
-        """How devices are chosen."""
+        """Set how devices are chosen."""
         self._rules(gpu_shares=GpuShares(score=score, cut=int(cut), ties=ties))
 
     def _rules(self, **more: object) -> None:
@@ -245,35 +254,34 @@ class Film:
         self.apply(e.QueueSet(queue=picture.queue(token)))
 
     def _policy(self, token: str) -> None:
-        """Another document: `half_life=1h,queues.q.weight=3` in what it says now; `without=q`, a queue that goes;
-        `force`."""
-        said = dict(word.partition("=")[::2] for word in token.split(","))
-        forced, gone = said.pop("force", None) is not None, said.pop("without", "")
+        """Apply a changed policy: `half_life=1h,queues.q.weight=3`; `without=q` removes a queue; `force` forces it."""
+        changes = dict(word.partition("=")[::2] for word in token.split(","))
+        forced, removed = changes.pop("force", None) is not None, changes.pop("without", "")
         data = policy_to_dict(document_of(self.state.rules, self.state.queues))
-        data["queues"].pop(gone, None)
-        for path, value in said.items():
-            *around, key = path.split(".")
-            inside = data
-            for name in around:
-                inside = inside.setdefault(name, {})
-            inside[key] = int(value) if value.isdigit() else value
+        data["queues"].pop(removed, None)
+        for path, value in changes.items():
+            *parents, key = path.split(".")
+            section = data
+            for name in parents:
+                section = section.setdefault(name, {})
+            section[key] = int(value) if value.isdigit() else value
         document = policy_from_dict(data, "it").document
         self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1, forced=forced))
-        self.policy = POLICIES[document.order] if "order" in said else self.policy
+        self.policy = POLICIES[document.order] if "order" in changes else self.policy
 
     def _unqueue(self, name: str) -> None:
         self.apply(e.QueueDeleted(queue=name))
 
-    # -- what ran before the first line --------------------------------------------------------------------------------
+    # -- gangs that run before the first line --------------------------------------------------------------------------
 
-    def _runs(self, gang: str, rows: list[tuple[str, str]], said: picture.Words) -> None:
-        held = [tuple(at for at, mark in enumerate(row) if mark == gang) for _, row in rows]
+    def _runs(self, gang: str, rows: list[tuple[str, str]], options: picture.Words) -> None:
+        held = [tuple(index for index, mark in enumerate(row) if mark == gang) for _, row in rows]
         size = f"{gang}:{len(rows)}x{len(held[0])}"
-        job = picture.job(",".join([size, *(f"{key}={value}" for key, value in said.items())]))
+        job = picture.job(",".join([size, *(f"{key}={value}" for key, value in options.items())]))
         ranks = job.spec.processes_per_node
         shares = tuple(
-            NodeShare(name, tuple(range(at * ranks, (at + 1) * ranks)), devices)
-            for at, ((name, _), devices) in enumerate(zip(rows, held, strict=True))
+            NodeShare(name, tuple(range(index * ranks, (index + 1) * ranks)), devices)
+            for index, ((name, _), devices) in enumerate(zip(rows, held, strict=True))
         )
         start = Start(gang=gang, generation=1, shares=shares, host="127.0.0.1", port=20_000)
         self.apply(e.Submitted(job=job))

@@ -1,21 +1,21 @@
-"""Scenarios as pictures: what a row of text means. One character is one GPU.
+"""Scenarios as pictures: the notation. One character is one GPU.
 
-A cluster is nodes, `rack/name:GPUS,words`, or `spine/rack/name`, or `spine/rack/nvlink/name`: `.` a free GPU, a capital
-the gang that holds it, `(AB)` a GPU that A and B share, `@` one that others use, a small letter a gang that holds a CPU
-and no GPU, `-` no GPU;
-words are a GPU type, `cpu=4`, `mem=8`, `gmem=80` (of each GPU), label=zone:a, taint=spot, net=ib+tcp, doubt
-(suspicion), speed (performance). `A,time=1h` says more of a gang in it.
-A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
-(node-hours); of one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
-A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
-rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
-that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:4+nvlink:2`, of so many nodes;
-exclusive, whole; milli and gmem: of one GPU, instead of whole ones; roles: `500+600`, one process more of each, on that
-much of a GPU; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels; bears: taints; net: networks; else: other
-types of GPU than the first; array: `3%1`, elements 0 to 2, one at a time; need: labels that are required,
-`zone_in_(a&b)|cores>8`, with _ for a blank, & for a comma and | between terms; like: what is preferred,
-`disk=ssd*10|!old`, with weights.
-An element is drawn as its array, and named `C[1]`.
+A cluster consists of nodes, `rack/name:GPUS,options` or `spine/rack/name` or `spine/rack/nvlink/name`: `.` is a free
+GPU, a capital letter the gang that holds it, `(AB)` a GPU that A and B share, `@` a foreign GPU, a small letter a gang
+that holds a CPU and no GPU, `-` no GPU. Options are a GPU type, `cpu=4`, `mem=8`, `gmem=80` (of each GPU),
+label=zone:a, taint=spot, net=ib+tcp, doubt (suspicion), speed (performance). `A,time=1h` gives options of a gang in it.
+
+A queue is `name=GPUS,options`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
+(node-hours); for one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
+
+A job is `C:2x4h100,options`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (queue time), save, max, pause;
+rules: `ecc:fail+node_lost:retry`, log text or cause, and the action; after: `A+B:failed`, the dependencies; in: a
+level, `must` if it is required; how: the strategy; slice: `rack:4+nvlink:2`, with numbers of nodes; exclusive, whole;
+milli and gmem: of one GPU, instead of whole ones; roles: `500+600`, one more process for each, on that much of a GPU;
+at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels; bears: taints; net: networks; else: alternative GPU types;
+array: `3%1`, elements 0 to 2, one at a time; need: required labels, `zone_in_(a&b)|cores>8`, with _ for a blank, & for
+a comma and | between terms; like: preferences, `disk=ssd*10|!old`, with weights. An element is drawn as its array, and
+named `C[1]`.
 """
 
 import re
@@ -55,31 +55,31 @@ Words = dict[str, str]
 
 
 def words(token: str) -> tuple[str, Words]:
-    """`name:size,key=value,word` -> (`name:size`, {"key": "value", "word": ""})."""
+    """Parse `name:size,key=value,word` to (`name:size`, {"key": "value", "word": ""})."""
     head, *rest = token.split(",")
     return head, {key: value for key, _, value in (word.partition("=") for word in rest)}
 
 
 def node(token: str) -> tuple[Node, str]:
-    """A node, and who holds it: its row as drawn."""
-    head, said = words(token)
-    where, _, row = head.partition(":")
-    *domains, name = where.split("/")
-    types = [word for word, value in said.items() if not value]
-    made = Node(name=name, domains=tuple(domains), gpus=sum(not mark.islower() and mark != "-" for mark in row))
-    made = replace(made, foreign=tuple(at for at, mark in enumerate(row) if mark == "@"))
-    cpu_milli, memory_bytes = 1000 * int(said.get("cpu", "64")), GIB_BYTES * int(said.get("mem", "64"))
-    made = replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types))
-    return replace(made, gpu_memory_bytes=_number(said, "gmem", GIB_BYTES) or 0, **_traits(said)), row
+    """Parse a node; return it with its row as drawn."""
+    head, options = words(token)
+    path, _, row = head.partition(":")
+    *domains, name = path.split("/")
+    types = [word for word, value in options.items() if not value]
+    parsed = Node(name=name, domains=tuple(domains), gpus=sum(not mark.islower() and mark != "-" for mark in row))
+    parsed = replace(parsed, foreign=tuple(index for index, mark in enumerate(row) if mark == "@"))
+    cpu_milli, memory_bytes = 1000 * int(options.get("cpu", "64")), GIB_BYTES * int(options.get("mem", "64"))
+    parsed = replace(parsed, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types))
+    return replace(parsed, gpu_memory_bytes=_number(options, "gmem", GIB_BYTES) or 0, **_attributes(options)), row
 
 
-def _traits(said: Words) -> dict[str, Any]:
+def _attributes(options: Words) -> dict[str, Any]:
     return {
-        "labels": _pairs(said.get("label", "")),
-        "taints": tuple(filter(None, said.get("taint", "").replace(":", "=").split("+"))),
-        "networks": tuple(filter(None, said.get("net", "").split("+"))),
-        "suspicion": int(said.get("doubt", "0")),
-        "performance_milli": int(said.get("speed", "1000")),
+        "labels": _pairs(options.get("label", "")),
+        "taints": tuple(filter(None, options.get("taint", "").replace(":", "=").split("+"))),
+        "networks": tuple(filter(None, options.get("net", "").split("+"))),
+        "suspicion": int(options.get("doubt", "0")),
+        "performance_milli": int(options.get("speed", "1000")),
     }
 
 
@@ -88,93 +88,95 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def listing(nodes: list[Node]) -> NodesListed:
-    """The nodes, and as many levels as they are drawn in."""
+    """Return the event that lists the nodes, with as many levels as they are drawn in."""
     deepest = max(len(node.domains) for node in nodes)
     return NodesListed(nodes=tuple(nodes), levels=LEVELS.get(deepest, RACK))
 
 
 def queue(token: str) -> Queue:
-    """A queue; `name=` has no GPUs of its own."""
-    head, said = words(token)
+    """Parse a queue; `name=` has no GPUs of its own."""
+    head, options = words(token)
     name, _, gpus = head.partition("=")
-    hours = _number(said, "user_nodes")
+    hours = _number(options, "user_nodes")
     return Queue(
         name=name,
-        parent=None if name == ROOT else said.get("in", ROOT),
-        weight=int(said.get("weight", "1")),
+        parent=None if name == ROOT else options.get("in", ROOT),
+        weight=int(options.get("weight", "1")),
         nominal=Amount(
-            gpus=int(gpus) if gpus else None, cpu_milli=_number(said, "cpu", 1000), gpu_types=_of_types(said, "")
+            gpus=int(gpus) if gpus else None, cpu_milli=_number(options, "cpu", 1000), gpu_types=_of_types(options, "")
         ),
-        borrowing=Amount(gpus=_number(said, "borrow"), gpu_types=_of_types(said, ".borrow")),
-        lending=Amount(gpus=_number(said, "lend"), gpu_types=_of_types(said, ".lend")),
+        borrowing=Amount(gpus=_number(options, "borrow"), gpu_types=_of_types(options, ".borrow")),
+        lending=Amount(gpus=_number(options, "lend"), gpu_types=_of_types(options, ".lend")),
         user_limits=UserLimits(
-            gpus=_number(said, "user_gpus"),
-            jobs=_number(said, "user_jobs"),
-            time_ms=_ms(said, "user_time"),
+            gpus=_number(options, "user_gpus"),
+            jobs=_number(options, "user_jobs"),
+            time_ms=_ms(options, "user_time"),
             node_ms=None if hours is None else hours * HOUR_MS,
         ),
     )
 
 
 def job(token: str) -> Job:
-    """A job, its name being its id."""
-    head, said = words(token)
+    """Parse a job, whose name is its id."""
+    head, options = words(token)
     parts = re.fullmatch(r"(\w+):(\d+)x(\d+)(\w*)", head)
     assert parts, f"{token} is not a job: write C:2x4,words"
-    name, nodes, gpus, kind = parts.groups()
-    priority = said.get("prio", "0")
+    name, nodes, gpus, gpu_type = parts.groups()
+    priority = options.get("prio", "0")
     spec = JobSpec(
         run="train",
-        queue=said.get("q", "default"),
+        queue=options.get("q", "default"),
         priority=PRIORITIES[priority] if priority in PRIORITIES else int(priority),
         nodes=int(nodes),
         resources=Resources(
             gpu=GpuRequest(
                 count=int(gpus),
-                type=kind or None,
-                other_types=_several(said, "else"),
-                milli=_number(said, "milli"),
-                memory_bytes=_number(said, "gmem", GIB_BYTES),
+                type=gpu_type or None,
+                other_types=_values(options, "else"),
+                milli=_number(options, "milli"),
+                memory_bytes=_number(options, "gmem", GIB_BYTES),
             ),
-            cpu_milli=_number(said, "cpu", 1000),
-            memory_bytes=_number(said, "mem", GIB_BYTES) or 0,
+            cpu_milli=_number(options, "cpu", 1000),
+            memory_bytes=_number(options, "mem", GIB_BYTES) or 0,
         ),
-        placement=_placement(said),
-        roles={f"role{at}": _role(milli) for at, milli in enumerate(_several(said, "roles"))},
-        checkpoint=Checkpoint() if "save" in said else None,
-        retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000, rules=_rules(said)),
-        limits=Limits(time_ms=_ms(said, "time"), time_min_ms=_ms(said, "least"), queue_time_ms=_ms(said, "wait")),
-        array=_array(said["array"]) if "array" in said else None,
+        placement=_placement(options),
+        roles={f"role{number}": _role(milli) for number, milli in enumerate(_values(options, "roles"))},
+        checkpoint=Checkpoint() if "save" in options else None,
+        retry=Retry(max=_number(options, "max"), backoff_first_ms=_ms(options, "pause") or 1000, rules=_rules(options)),
+        limits=Limits(
+            time_ms=_ms(options, "time"), time_min_ms=_ms(options, "least"), queue_time_ms=_ms(options, "wait")
+        ),
+        array=_array(options["array"]) if "array" in options else None,
     )
-    awaits = tuple(_after(text) for text in said.get("after", "").split("+") if text)
-    return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"), awaits=awaits)
+    awaits = tuple(_after(text) for text in options.get("after", "").split("+") if text)
+    return Job(id=name, user=options.get("user", "ann"), spec=spec, origin=Origin(directory="/"), awaits=awaits)
 
 
 def _role(milli: str) -> Role:
-    """One more of the gang, on a share of a GPU."""
+    """Return a role of one process on a share of a GPU."""
     return Role(count=1, resources=Resources(gpu=GpuRequest(milli=int(milli))))
 
 
-def _of_types(said: Words, which: str) -> dict[str, int]:
-    return {kind: int(said[kind + which]) for kind in ("h100", "a100") if kind + which in said}
+def _of_types(options: Words, suffix: str) -> dict[str, int]:
+    return {gpu_type: int(options[gpu_type + suffix]) for gpu_type in ("h100", "a100") if gpu_type + suffix in options}
 
 
-def _placement(said: Words) -> Placement:
+def _placement(options: Words) -> Placement:
     return Placement(
-        topology=said.get("in"),
-        mode="required" if "must" in said else "preferred",
-        strategy=said.get("how", "pack"),
-        slices=tuple(Slice(level=level, nodes=int(size)) for level, size in _pairs(said.get("slice", "")).items()),
-        sharing=next((word for word in ("exclusive", "whole") if word in said), "shared"),
-        nodes=_several(said, "at"),
-        devices=tuple(map(int, _several(said, "dev"))),
-        node_selector=_pairs(said.get("on", "")),
+        topology=options.get("in"),
+        mode="required" if "must" in options else "preferred",
+        strategy=options.get("how", "pack"),
+        slices=tuple(Slice(level=level, nodes=int(size)) for level, size in _pairs(options.get("slice", "")).items()),
+        sharing=next((word for word in ("exclusive", "whole") if word in options), "shared"),
+        nodes=_values(options, "at"),
+        devices=tuple(map(int, _values(options, "dev"))),
+        node_selector=_pairs(options.get("on", "")),
         affinity=Affinity(
-            required=tuple(map(_term, filter(None, said.get("need", "").split("|")))),
-            preferred=tuple(map(_preference, filter(None, said.get("like", "").split("|")))),
+            required=tuple(map(_term, filter(None, options.get("need", "").split("|")))),
+            preferred=tuple(map(_preference, filter(None, options.get("like", "").split("|")))),
         ),
-        tolerations=tuple(text.replace(":", "=") for text in _several(said, "bears")),
-        network=_several(said, "net"),
+        tolerations=tuple(text.replace(":", "=") for text in _values(options, "bears")),
+        network=_values(options, "net"),
     )
 
 
@@ -187,8 +189,8 @@ def _preference(text: str) -> Preference:
     return Preference(match=_term(term), weight=int(weight or "1"))
 
 
-def _several(said: Words, key: str) -> tuple[str, ...]:
-    return tuple(filter(None, said.get(key, "").split("+")))
+def _values(options: Words, key: str) -> tuple[str, ...]:
+    return tuple(filter(None, options.get(key, "").split("+")))
 
 
 def _array(text: str) -> Array:
@@ -197,38 +199,40 @@ def _array(text: str) -> Array:
 
 
 def _after(text: str) -> After:
-    name, _, when = text.partition(":")
-    return After(job=name, when=when or "succeeded")
+    name, _, condition = text.partition(":")
+    return After(job=name, when=condition or "succeeded")
 
 
-def _rules(said: Words) -> tuple[Rule, ...]:
-    pairs = [token.split(":") for token in said.get("rules", "").split("+") if token]
-    return tuple(Rule(cause=on, do=do) if on in [*Cause] else Rule(log=on, do=do) for on, do in pairs)
+def _rules(options: Words) -> tuple[Rule, ...]:
+    pairs = [token.split(":") for token in options.get("rules", "").split("+") if token]
+    return tuple(
+        Rule(cause=trigger, do=do) if trigger in [*Cause] else Rule(log=trigger, do=do) for trigger, do in pairs
+    )
 
 
-def drawn(state: State) -> str:
-    """The nodes as they are held, in topology order, by what was decided and not given back."""
-    return " ".join(_row(state, at) for at in range(len(state.nodes.nodes)))
+def draw(state: State) -> str:
+    """Draw the nodes in topology order with the shares of started gangs that are not cleared yet."""
+    return " ".join(_row(state, index) for index in range(len(state.nodes.nodes)))
 
 
-def _row(state: State, at: int) -> str:
-    here, small = state.nodes.nodes[at], ""
-    row = ["@" if device in here.foreign else "." for device in range(here.gpus)]
+def _row(state: State, index: int) -> str:
+    node, cpu_only = state.nodes.nodes[index], ""
+    row = ["@" if device in node.foreign else "." for device in range(node.gpus)]
     for gang in state.gangs.values():
         for share in gang.start.shares if gang.start else ():
-            if share.node == here.name and share.node in gang.left:
+            if share.node == node.name and share.node in gang.left:
                 part = gang.shape.parts[share.part]
                 for device in share.devices:
-                    assert row[device] == "." or part.has_share, f"device {device} of {here.name} is held twice"
+                    assert row[device] == "." or part.has_share, f"device {device} of {node.name} is held twice"
                     row[device] = f"{row[device][:-1]}{gang.id[0]})" if row[device] != "." else gang.id[0]
                     row[device] = f"({row[device]})" if part.has_share and row[device][-1] != ")" else row[device]
-                small += "" if share.devices else gang.id[0].lower()
-    return ("".join(row) + small or "-") + MARKS[state.nodes.states[at]]
+                cpu_only += "" if share.devices else gang.id[0].lower()
+    return ("".join(row) + cpu_only or "-") + MARKS[state.nodes.states[index]]
 
 
-def _number(said: Words, key: str, scale: int = 1) -> int | None:
-    return scale * int(said[key]) if key in said else None
+def _number(options: Words, key: str, scale: int = 1) -> int | None:
+    return scale * int(options[key]) if key in options else None
 
 
-def _ms(said: Words, key: str) -> int | None:
-    return parse_duration_ms(said[key]) if key in said else None
+def _ms(options: Words, key: str) -> int | None:
+    return parse_duration_ms(options[key]) if key in options else None

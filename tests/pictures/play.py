@@ -1,6 +1,6 @@
-"""Turns a table of scenarios, name -> (cluster, queues, film), into one test each.
+"""Turns a table of scenarios, name -> (cluster, queues, film), into tests.
 
-Each is played on a small cluster, and again on the same one as a large cluster (`core.reservations.queue_rotation`).
+Each scenario is played on a small cluster and again as if the cluster were large (`core.reservations.queue_rotation`).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Table = dict[str, tuple[str, str, str]]
 
 
 def scenarios(table: Table, policy: str = "priority") -> Callable[..., None]:
-    """A test that plays every scenario of the table under a policy."""
+    """Return a test that plays every scenario of the table under a policy."""
 
     @pytest.mark.parametrize(("cluster", "queues", "film"), table.values(), ids=table)
     def play(cluster: str, queues: str, film: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Arrays, and gangs that come after others."""
+"""Arrays and gangs with dependencies."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""What people ask of gangs and nodes: stops, drains, suspension, another priority, an end that a gang asks for."""
+"""Requests about gangs and nodes: stop, drain, suspend, priority, and a gang that ends itself."""
 
 from tests.pictures.play import scenarios
 

@@ -1,7 +1,7 @@
-"""EASY and conservative backfill on the textbook's example: whom a long small job may delay.
+"""EASY and conservative backfill on the textbook's example: which job a long small job may delay.
 
-A timeline has a row for each node and a column for each hour from now on: who runs there until his limit, and who is
-promised to. Under EASY the first in the order alone is promised a start.
+A timeline has a row for each node and a column for each hour from now on: the gang that runs there until its limit, or
+has a reservation. Under EASY only the first in the order has a reservation.
 """
 
 import pytest
@@ -19,10 +19,12 @@ CONSERVATIVE = "policy reservations.total=all,reservations.per_queue=all"
 
 
 def timeline(film: Film) -> list[str]:
-    """Who is where, hour by hour."""
+    """Return the gang on each node, hour by hour."""
     state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.names}
     stays = [(gang, gang.began_ms, tuple(gang.left)) for gang in state.gangs.values() if gang.start]
-    stays += [(state.gangs[told.gang], told.start_ms or 0, told.nodes) for told in state.promises.values()]
+    stays += [
+        (state.gangs[reserved.gang], reserved.start_ms or 0, reserved.nodes) for reserved in state.reservations.values()
+    ]
     for gang, begin_ms, nodes in stays:
         end_ms = begin_ms + (gang.time_ms or 0)
         for hour in range(HOURS):
@@ -34,7 +36,7 @@ def timeline(film: Film) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "wanted"),
+    ("policy", "expected"),
     [
         (
             EASY,
@@ -57,12 +59,12 @@ def timeline(film: Film) -> list[str]:
     ],
     ids=["easy", "conservative"],
 )
-def test_who_is_promised_what(policy: str, wanted: str) -> None:
+def test_who_is_promised_what(policy: str, expected: str) -> None:
     film = Film(POLICIES["fifo"], CLUSTER, "")
     for action in (policy, COME):
         film.do(action)
-    film.round()
-    assert timeline(film) == wanted.split()
+    film.run_cycles()
+    assert timeline(film) == expected.split()
 
 
 test_what_becomes_of_it = scenarios(

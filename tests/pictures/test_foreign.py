@@ -1,4 +1,4 @@
-"""GPUs that others use, whom ganger does not place: `@`."""
+"""GPUs that are used from outside ganger: `@`."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""Shares of GPUs, and GPUs and nodes that a job names."""
+"""Shares of GPUs, and jobs that name GPUs and nodes."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""What happens to gangs: nodes that go and come, failures, limits."""
+"""Events of running gangs: nodes that are lost and return, failures, limits."""
 
 from tests.pictures.play import scenarios
 

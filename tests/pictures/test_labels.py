@@ -1,4 +1,4 @@
-"""Which nodes a gang may have, and would rather, by their labels and taints."""
+"""Required and preferred nodes, by labels and taints."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""Large jobs, and what they are promised beside the first of their queue."""
+"""Large jobs and their reservations beside that of the first gang of the queue."""
 
 import pytest
 
@@ -13,13 +13,13 @@ COME = "S:1x2,time=2h L:2x2,time=1h M:2x2,time=1h T:1x2,time=3h"
 
 
 def promised(film: Film) -> str:
-    """Who is promised a start, and in how many minutes."""
-    facts = sorted(film.state.promises.values(), key=lambda fact: (fact.start_ms or 0, fact.gang))
+    """Return the gangs with a reservation and the minutes until their start."""
+    facts = sorted(film.state.reservations.values(), key=lambda fact: (fact.start_ms or 0, fact.gang))
     return " ".join(f"{fact.gang}:{((fact.start_ms or 0) - film.now_ms) // MINUTE_MS}" for fact in facts)
 
 
 @pytest.mark.parametrize(
-    ("policy", "minutes", "wanted"),
+    ("policy", "minutes", "expected"),
     [
         ("large.per_queue=5", 29, "S:31"),
         ("large.per_queue=5", 30, "S:30 L:150 M:210"),
@@ -51,14 +51,14 @@ def promised(film: Film) -> str:
         "those that are large now leave room for another",
     ],
 )
-def test_who_is_promised_a_start(policy: str, minutes: int, wanted: str) -> None:
+def test_who_is_promised_a_start(policy: str, minutes: int, expected: str) -> None:
     film = Film(POLICIES["fifo"], CLUSTER, "")
     for action in (f"policy reservations.{policy}", COME):
         film.do(action)
-    film.round()
+    film.run_cycles()
     film.do(f"+{minutes}m")
-    film.round()
-    assert promised(film) == wanted
+    film.run_cycles()
+    assert promised(film) == expected
 
 
 test_what_becomes_of_it = scenarios(
@@ -92,10 +92,10 @@ def test_a_job_that_is_due_keeps_its_moment_and_the_next_moves_back() -> None:
     film = Film(POLICIES["fifo"], CLUSTER, "")
     for action in ("S:1x2,time=2h L:2x2,time=1h T:2x2,time=1h", "+1h", "done A", "+1h", "done B"):
         film.do(action)
-        film.round()
+        film.run_cycles()
     assert promised(film) == "L:60 T:120"
     film.do("+1h")
-    film.round()
+    film.run_cycles()
     assert promised(film) == "L:0 T:70"
 
 
@@ -103,10 +103,10 @@ def test_a_job_that_is_due_keeps_its_moment_and_the_next_moves_back() -> None:
 def test_explain_says_that_it_is_large(policy: str) -> None:
     film = Film(POLICIES[policy], CLUSTER, "")
     film.do(COME)
-    film.round()
-    said = {name: explain(film.state, name, film.now_ms, film.policy).factors for name in ("S", "L")}
-    assert [factor.name for factor in said["L"]] == [*(factor.name for factor in said["S"]), "size"]
-    assert said["L"][-1].value == 2
-    assert said["L"][-1].sentence == (
-        "it needs 2 nodes: from an age of 30m 00s on it gets a reservation beside the first job of queue default"
+    film.run_cycles()
+    factors = {name: explain(film.state, name, film.now_ms, film.policy).factors for name in ("S", "L")}
+    assert [factor.name for factor in factors["L"]] == [*(factor.name for factor in factors["S"]), "size"]
+    assert factors["L"][-1].value == 2
+    assert factors["L"][-1].sentence == (
+        "it is on 2 nodes: when it is older than 30m 00s, nodes are reserved for it beside the first of queue default"
     )

@@ -1,9 +1,9 @@
-"""Reservations on a cluster of 600 nodes, where a cycle looks at the first gang of one queue."""
+"""Reservations on a cluster of 600 nodes, where a cycle considers the first gang of one queue only."""
 
 import pytest
 
 from ganger.core.cycle.plan import plan
-from ganger.core.explain.hypothetical import supposed
+from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.fold.fold import fold
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
@@ -21,20 +21,20 @@ JOBS = "S:2x1,q=q,time=1h T:2x1,q=r,time=1h"
 
 @pytest.fixture
 def film() -> Film:
-    """A gang that holds all nodes for an hour."""
-    nodes = " ".join(f"n{at}:A" for at in range(600))
+    """Return a scenario in which a gang holds all nodes for an hour."""
+    nodes = " ".join(f"n{number}:A" for number in range(600))
     return Film(POLICIES["dynamic"], f"{nodes} A,time=1h", QUEUES)
 
 
 def acts(state: State, film: Film) -> list[Decision]:
-    """What a cycle held now would do, but for what it would tell those that wait."""
-    return [each for each in plan(state, film.now_ms, film.policy).decisions if not isinstance(each, Wait)]
+    """Return the decisions of a cycle now, without pending reasons."""
+    return [decision for decision in plan(state, film.now_ms, film.policy).decisions if not isinstance(decision, Wait)]
 
 
 def test_each_queue_has_a_reservation_though_nothing_happens_after_the_submissions(film: Film) -> None:
     film.do(JOBS)
-    film.round()
-    assert [*film.state.promises] == ["S", "T"]
+    film.run_cycles()
+    assert [*film.state.reservations] == ["S", "T"]
 
 
 def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(film: Film) -> None:
@@ -42,12 +42,14 @@ def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(fi
     job = picture.job("T:2x1,q=r,time=1h")
     for _ in range(4):
         film.do("step A")
-        with supposed(film.state, job, film.now_ms):
+        with hypothetical_gang(film.state, job, film.now_ms):
             foretold = acts(film.state, film)
         state = copy_of(film.state)
         fold(state, e.Stamped(state.seq + 1, film.now_ms, e.Submitted(job=job)))
         assert acts(state, film) == foretold
-        assert [each.gang for each in foretold if isinstance(each, ReservedStart)] == ["S"], "the oldest is the first"
+        assert [decision.gang for decision in foretold if isinstance(decision, ReservedStart)] == ["S"], (
+            "the oldest is the first"
+        )
 
 
 def test_a_reservation_moves_earlier_after_eight_early_releases(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +57,9 @@ def test_a_reservation_moves_earlier_after_eight_early_releases(monkeypatch: pyt
     nodes = " ".join(f"n{name.lower()}:{name} {name},time=2h" for name in "BCDEFGHI")
     film = Film(POLICIES["dynamic"], f"na:A A,time=1h {nodes}", "")
     film.do("S:9x1,time=1h")
-    film.round()
-    assert film.state.promises["S"].start_ms == film.now_ms + 2 * HOUR_MS
+    film.run_cycles()
+    assert film.state.reservations["S"].start_ms == film.now_ms + 2 * HOUR_MS
     for name in "BCDEFGHI":
         film.do(f"done {name}")
-        film.round()
-    assert film.state.promises["S"].start_ms == film.now_ms + HOUR_MS
+        film.run_cycles()
+    assert film.state.reservations["S"].start_ms == film.now_ms + HOUR_MS

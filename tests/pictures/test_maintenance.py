@@ -1,4 +1,4 @@
-"""Maintenance: what may start before it, what waits or goes elsewhere, who leaves, and what is promised after it."""
+"""Maintenance: what may start before it, what waits or goes elsewhere, what is stopped, what is reserved after it."""
 
 from tests.pictures.play import scenarios
 

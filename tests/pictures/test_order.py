@@ -1,4 +1,4 @@
-"""Who goes first, who overtakes, who must not starve."""
+"""The order of gangs, overtaking, and no starvation."""
 
 from tests.pictures.play import scenarios
 

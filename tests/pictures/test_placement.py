@@ -1,4 +1,4 @@
-"""Where gangs go: whole or not at all, on one rack, where least is left, on what they asked for."""
+"""Placement of gangs: whole or not at all, in one rack, where the least is left, on the requested nodes."""
 
 from tests.pictures.play import scenarios
 

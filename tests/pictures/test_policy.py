@@ -1,4 +1,4 @@
-"""Another policy document comes into force between two rounds: who goes first, who may start, where jobs then are."""
+"""A new policy document comes into force between two cycles: order, permission to start, queues of jobs."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""Pools of nodes in the order in which they are filled and given back; what breaks up GPUs least."""
+"""Pools of nodes in the order in which they are filled and given back; placement with the least fragmentation."""
 
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
@@ -70,8 +70,8 @@ def test_pools_are_given_back_in_reverse() -> None:
     assert film.state.nodes.give_back(2) == ("n2", "n1")
 
 
-WANTED = "X:9x2 Y:9x2 Z:9x0,milli=600"
-"""What jobs here ask for: two GPUs mostly, and parts of one; none of it fits anywhere."""
+DEMAND = "X:9x2 Y:9x2 Z:9x0,milli=600"
+"""The typical demand: mostly two GPUs, and shares of one; nothing of it fits anywhere."""
 REST = "X no_node, Y no_node, Z no_node"
 
 test_fragments = scenarios(
@@ -79,7 +79,7 @@ test_fragments = scenarios(
         "a GPU is broken into on the node where no pair is left": (
             "n1:.. n2:.A n3:.A",
             "",
-            f"score fgd; {WANTED}; C:1x0,milli=500,prio=9 -> .. (C)A .A | {REST}",
+            f"score fgd; {DEMAND}; C:1x0,milli=500,prio=9 -> .. (C)A .A | {REST}",
         ),
         "what is left over is what others ask for": (
             "n1:..",

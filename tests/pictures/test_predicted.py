@@ -1,4 +1,4 @@
-"""Jobs without a time limit: how long they are expected to run, and what that means for promised starts."""
+"""Jobs without a time limit: their estimated run time and its effect on reservations."""
 
 from ganger.model.units import MINUTE_MS
 from tests.laws.policies import POLICIES
@@ -137,13 +137,15 @@ test_predicted = scenarios(
 def test_what_is_predicted_is_marked_and_says_from_what() -> None:
     film = Film(POLICIES["dynamic"], "n1:....", "")
     film.play(f"{HALF_HOURS}; D:1x2 -> DD..\n +10m; S:1x4 -> DD.. | S no_capacity")
-    told = film.explained("S")
-    assert told.predicted == (
+    explanation = film.explanation("S")
+    assert explanation.predicted == (
         "S is expected to run for 30m 00s, predicted from the last 5 jobs of ann",
         "D is expected to end in 20m 00s, predicted from the last 5 jobs of ann like it",
     )
-    assert told.where == ("cluster: 0 of 1 nodes have 4 free GPUs, 4 free CPUs; D (predicted to end in 20m 00s)",)
-    assert told.promised_ms == told.earliest_ms == film.now_ms + 20 * MINUTE_MS
+    assert explanation.where == (
+        "cluster: 0 of 1 nodes have 4 free GPUs, 4 free CPUs; D (predicted to end in 20m 00s)",
+    )
+    assert explanation.promised_ms == explanation.earliest_ms == film.now_ms + 20 * MINUTE_MS
     film.play("+20m -> DD.. | S no_capacity")
     longer = "D is expected to end in 15m 00s, longer than the last 5 jobs of ann like it"
-    assert film.explained("S").predicted[1] == longer
+    assert film.explanation("S").predicted[1] == longer

@@ -1,4 +1,4 @@
-"""Promised starts: what may start before one, and what may not."""
+"""Reservations: what may start before one and what may not."""
 
 from ganger.model.decision import Moved
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -93,41 +93,41 @@ def test_who_is_overtaken_by_a_restart_is_told_when_it_starts() -> None:
                  maintain n1 0m 1m           -> AAAA | A requeueing, C no_capacity
                  gone A                      -> .... | A maintenance, C maintenance
                  +1m                         -> AAAA | C no_capacity""")
-    told = film.state.promises["C"]
-    assert (told.start_ms, told.cause) == (film.now_ms + 5 * MINUTE_MS, Moved.RESTARTED)
+    reserved = film.state.reservations["C"]
+    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 5 * MINUTE_MS, Moved.RESTARTED)
 
 
 def test_a_share_of_memory_that_one_node_alone_has_is_promised_beside_one_that_any_has() -> None:
     film = Film(POLICIES["fifo"], "n1:A,gmem=8 n2:... A,time=1h", "")
     film.play("S:1x0,gmem=8,roles=500,time=1h -> A ... | S no_capacity")
-    told = film.state.promises["S"]
-    assert (told.start_ms, told.nodes[0]) == (film.now_ms + HOUR_MS, "n1")
+    reserved = film.state.reservations["S"]
+    assert (reserved.start_ms, reserved.nodes[0]) == (film.now_ms + HOUR_MS, "n1")
 
 
 def test_a_promise_whose_node_loses_a_gpu_to_others_moves_to_another() -> None:
     film = Film(POLICIES["fifo"], "n1:AA.. n2:BBBB A,time=1h B,time=3h", "")
     film.play("""S:1x4,time=1h            -> AA.. BBBB | S no_capacity
                  list n1:...@ n2:....     -> AA.@ BBBB | S no_capacity""")
-    told = film.state.promises["S"]
-    assert (told.start_ms, told.nodes, told.cause) == (film.now_ms + 3 * HOUR_MS, ("n2",), Moved.NODE_OUT)
+    reserved = film.state.reservations["S"]
+    assert (reserved.start_ms, reserved.nodes, reserved.cause) == (film.now_ms + 3 * HOUR_MS, ("n2",), Moved.NODE_OUT)
 
 
 def test_the_others_keep_their_promises_when_one_of_them_gives_up() -> None:
     film = Film(POLICIES["conservative"], "n1:AAAA A,time=1h", "")
     film.play("""S:1x4,time=1h,wait=30m T:1x4,time=1h -> AAAA | S no_capacity, T no_capacity
                  +30m                                 -> AAAA | T no_capacity, S stopped""")
-    told = film.state.promises["T"]
-    assert (told.start_ms, told.cause) == (film.now_ms + 30 * MINUTE_MS, Moved.EARLIER)
+    reserved = film.state.reservations["T"]
+    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 30 * MINUTE_MS, Moved.EARLIER)
 
 
 def test_each_is_moved_earlier_in_its_turn_however_many_there_are() -> None:
     film = Film(POLICIES["conservative"], "n1:A,h100 n2:B,a100 A,time=1h B,time=1h", "")
     film.do(" ".join(f"{name}:1x1h100,time=1h" for name in "CDEFGHIJ"))
     film.do("P:1x1a100,time=10h N:1x1a100,time=1h")
-    film.round()
-    last = film.state.promises["N"]
+    film.run_cycles()
+    last = film.state.reservations["N"]
     assert last.start_ms == film.now_ms + 11 * HOUR_MS
     film.do("stop P")
-    for _ in range(2):  # P is withdrawn by the first
-        film.round()
-    assert film.state.promises["N"].start_ms == film.now_ms + HOUR_MS
+    for _ in range(2):  # the first withdraws P's reservation
+        film.run_cycles()
+    assert film.state.reservations["N"].start_ms == film.now_ms + HOUR_MS

@@ -1,4 +1,4 @@
-"""What went wrong with queues and quotas elsewhere, by the number it was reported under, and what happens here."""
+"""Published bugs of other schedulers with queues and quotas, by issue number, and what happens here."""
 
 import pytest
 
@@ -15,8 +15,11 @@ def plays(policy: str, cluster: str, queues: str, film: str) -> None:
 
 @pytest.mark.parametrize("policy", FAIR)
 def test_kueue_4809_a_pending_head_does_not_keep_others_from_borrowing(policy: str) -> None:
-    """In Kueue the head of a strict queue, which itself had no room, kept the other queues of its cohort from borrowing
-    what its own queue left idle."""
+    """Let other queues borrow although the head of a strict queue waits.
+
+    In Kueue such a head, which itself had no room, kept the other queues of its cohort from borrowing what its own
+    queue left idle.
+    """
     plays(
         policy,
         "n1:AAAA.... A,q=p",
@@ -27,7 +30,7 @@ def test_kueue_4809_a_pending_head_does_not_keep_others_from_borrowing(policy: s
 
 @pytest.mark.parametrize("policy", FAIR)
 def test_kueue_4809_nor_does_one_that_can_never_start_however_long_it_waits(policy: str) -> None:
-    """The same, of a head that is larger than its queue may ever be: it keeps nothing, even when it starves."""
+    """Reserve nothing for a head that is larger than its queue may ever be, even when it starves."""
     plays(
         policy,
         "n1:AAAA.... A,q=p",
@@ -39,8 +42,10 @@ def test_kueue_4809_nor_does_one_that_can_never_start_however_long_it_waits(poli
 
 @pytest.mark.parametrize("policy", FAIR)
 def test_kueue_8309_a_head_that_waits_for_one_type_blocks_no_other(policy: str) -> None:
-    """In Kueue a queue in strict order stood still behind a head whose flavor was full, though another was free for
-    those behind it."""
+    """Start gangs of another GPU type than the one that the head waits for.
+
+    In Kueue a queue in strict order stood still behind a head whose flavor was full.
+    """
     plays(
         policy,
         "n1:AAAA,h100 n2:....,a100",
@@ -53,8 +58,10 @@ def test_kueue_8309_a_head_that_waits_for_one_type_blocks_no_other(policy: str) 
 
 @pytest.mark.parametrize("policy", FAIR)
 def test_kueue_8309_a_gang_starts_though_small_jobs_never_end(policy: str) -> None:
-    """In Kueue's other order, the best that fits, small jobs took every GPU as it came free, and a large gang waited
-    without end."""
+    """Start a large gang although small jobs arrive without end.
+
+    In Kueue's best-effort order small jobs took every GPU as it became free.
+    """
     plays(
         policy,
         "n1:AABB A,user=bob B,user=bob",
@@ -67,8 +74,11 @@ def test_kueue_8309_a_gang_starts_though_small_jobs_never_end(policy: str) -> No
 
 @pytest.mark.parametrize("policy", FAIR)
 def test_volcano_1096_no_part_of_a_gpu_keeps_whole_ones_idle(policy: str) -> None:
-    """In Volcano two queues of equal weight deserved 1.5 of 3 GPUs each; both had jobs of 2, neither might pass what it
-    deserved, and all GPUs stood idle."""
+    """Use all GPUs although fair shares are fractions.
+
+    In Volcano two queues of equal weight deserved 1.5 of 3 GPUs each; both had jobs of 2, neither might exceed what it
+    deserved, and all GPUs stood idle.
+    """
     plays(
         policy,
         "n1:...",
@@ -81,5 +91,8 @@ def test_volcano_1096_no_part_of_a_gpu_keeps_whole_ones_idle(policy: str) -> Non
 
 @pytest.mark.parametrize("policy", FAIR)
 def test_volcano_3725_a_guarantee_that_is_no_multiple_of_a_job_wastes_nothing(policy: str) -> None:
-    """The same with figures that somebody set: a quota of 3 and jobs of 2 left one GPU of the quota idle for ever."""
+    """Use all GPUs although a configured quota is no multiple of the job size.
+
+    In Volcano a quota of 3 and jobs of 2 left one GPU of the quota idle for ever.
+    """
     plays(policy, "n1:......", "a=3 b=3", "C:1x2,q=a D:1x2,q=b,user=bob E:1x2,q=a -> CCDDEE")

@@ -1,4 +1,4 @@
-"""What queues and users may have: guarantees, borrowing, lending, trees of queues, limits of each user."""
+"""Quotas of queues and users: guarantees, borrowing, lending, trees of queues, user limits."""
 
 from tests.pictures.play import scenarios
 

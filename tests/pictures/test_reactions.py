@@ -1,4 +1,4 @@
-"""What follows from an end, by how and when it came: the table of `core.state.lifecycle`, played."""
+"""Reactions to an end by how and when it came: the table of `core.state.lifecycle`, played."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""What the rules of a job make of a failure."""
+"""The effect of a job's retry rules on a failure."""
 
 from tests.pictures.play import scenarios
 

@@ -1,4 +1,4 @@
-"""What each placement score does where nodes differ; `fgd` is in test_pools."""
+"""The effect of each placement score where nodes differ; `fgd` is in test_pools."""
 
 from tests.pictures.play import scenarios
 

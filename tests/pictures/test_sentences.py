@@ -1,4 +1,4 @@
-"""What people read: the reason in words, who is in the way, until when, what to do, what would start instead."""
+"""Explanations as users read them: the reason, what is in the way, until when, remedies, changes."""
 
 import pytest
 
@@ -13,13 +13,13 @@ SENTENCES = {
         "n1:AA@. n2:@@.. n3:..",
         "",
         "C:1x4",
-        "waiting for 1 node with 4 free GPUs: 0 nodes free now; held by A; 3 GPUs are used outside ganger",
+        "waiting for 1 node with 4 free GPUs: 0 nodes free now; held by A; 3 GPUs are used by others",
     ),
     "one GPU of others": (
         "n1:@",
         "",
         "C:1x1",
-        "waiting for 1 node with 1 free GPU: 0 nodes free now; 1 GPU is used outside ganger",
+        "waiting for 1 node with 1 free GPU: 0 nodes free now; 1 GPU is used by others",
     ),
     "a type": (
         "n1:AA..,h100 n2:....,a100",
@@ -74,19 +74,19 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x8",
-        "needs 1 node with 8 free GPUs: no node in the cluster could hold it, even if idle",
+        "needs 1 node with 8 free GPUs: no node in the cluster could hold it, whoever else stopped",
     ),
     "too much memory": (
         "n1:....,mem=8",
         "",
         "C:1x1,mem=9",
-        "needs 1 node with 9Gi free memory: no node in the cluster could hold it, even if idle",
+        "needs 1 node with 9Gi free memory: no node in the cluster could hold it, whoever else stopped",
     ),
     "too many nodes": (
         "n1:....",
         "",
         "C:2x1",
-        "needs 2 nodes with 1 free GPU: only 1 node in the cluster could hold it, even if idle",
+        "needs 2 nodes with 1 free GPU: only 1 node in the cluster could hold it, whoever else stopped",
     ),
     "quota": (
         "n1:AA.. A,q=q",
@@ -128,7 +128,7 @@ SENTENCES = {
         "n1:....",
         "q=,user_time=1h",
         "C:1x4,q=q,time=2h",
-        "one job may hold its nodes for 1h 00m in queue q, 2h 00m requested",
+        "one job may hold its nodes for 1h 00m in queue q, 2h 00m asked",
     ),
     "node-hours": (
         "n1:A... A,time=1h",
@@ -136,17 +136,12 @@ SENTENCES = {
         "C:1x1,time=90m",
         "your live jobs may add up to 2 node-hours in queue root: 1 node-hours left, 1.5 node-hours needed; held by A",
     ),
-    "kept for another": (
-        "n1:AA.. n2:....",
-        "",
-        "S:2x4; +31m; C:1x1",
-        "nodes are reserved for S, which comes first in the queue order",
-    ),
+    "kept for another": ("n1:AA.. n2:....", "", "S:2x4; +31m; C:1x1", "room is kept for S, which goes first"),
     "only those that are in the way": (
         "n1:A.,h100 n2:A.,h100 n3:B.,a100 n4:B.,a100",
         "",
         "S:2x2h100 T:2x2a100; +31m; C:1x1a100",
-        "nodes are reserved for T, which comes first in the queue order",
+        "room is kept for T, which goes first",
     ),
     "what is kept for itself is free to it": (
         "n1:AA.. n2:....",
@@ -158,7 +153,7 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x1; fails C signal; gone C",
-        "restarts after a pause: 1 attempt failed without progress",
+        "starts again after a pause: 1 attempt failed without progress",
     ),
     "free nodes that are to be maintained": (
         "n1:AA n2:.. n3:.. n4:..",
@@ -188,7 +183,7 @@ SENTENCES = {
         "n1:A...",
         "",
         "restart; C:1x4",
-        "the server has not yet listed what runs on every node",
+        "the server has not yet heard from every node what runs there",
     ),
 }
 
@@ -197,7 +192,7 @@ def explained(cluster: str, queues: str, happens: str, gang: str = "C", policy: 
     film = Film(POLICIES[policy], cluster, queues)
     for action in map(str.strip, happens.split(";")):
         film.do(action)
-        film.round()
+        film.run_cycles()
     return explain(film.state, gang, film.now_ms, film.policy)
 
 
@@ -207,15 +202,15 @@ def test_sentence(cluster: str, queues: str, happens: str, says: str) -> None:
 
 
 def test_others_give_way() -> None:
-    told = explained("n1:AAAA n2:BBBB", "", "+15m; C:2x4", policy="las")
-    assert told.sentence == "waiting for A, B to stop"
-    assert told.earliest_ms == 1_000_000_000 + 15 * 60_000
+    explanation = explained("n1:AAAA n2:BBBB", "", "+15m; C:2x4", policy="las")
+    assert explanation.sentence == "waiting for A, B to stop and give way"
+    assert explanation.earliest_ms == 1_000_000_000 + 15 * 60_000
 
 
 def test_others_give_way_for_the_quota_of_a_type() -> None:
     cluster, queues = "n1:AB..,h100 n2:.,h100", "root=,h100=2,a100=5"
-    told = explained(cluster, queues, "+2h; C:1x1h100,else=a100", policy="las")
-    assert told.sentence == "waiting for B to stop"
+    explanation = explained(cluster, queues, "+2h; C:1x1h100,else=a100", policy="las")
+    assert explanation.sentence == "waiting for B to stop and give way"
 
 
 @pytest.mark.parametrize(
@@ -235,17 +230,17 @@ def test_others_give_way_for_the_quota_of_a_type() -> None:
     ],
 )
 def test_until_when_and_who(cluster: str, happens: str, in_ms: int | None, holders: tuple[str, ...]) -> None:
-    told = explained(cluster, "", happens)
-    assert told.waited_ms is not None
-    assert told.reason
+    explanation = explained(cluster, "", happens)
+    assert explanation.waited_ms is not None
+    assert explanation.reason
     until = None if in_ms is None else 1_000_000_000 + in_ms + (20 * 60_000 if "+20m" in happens else 0)
-    assert (told.earliest_ms, told.reason.until_ms, told.reason.holders) == (until, until, holders)
+    assert (explanation.earliest_ms, explanation.reason.until_ms, explanation.reason.holders) == (until, until, holders)
 
 
 def test_a_pause_ends_when_it_says() -> None:
-    told = explained("n1:....", "", "C:1x1,pause=10s; fails C signal; gone C")
-    assert told.earliest_ms == 1_000_000_000 + 10_000
-    assert told.changes == ()
+    explanation = explained("n1:....", "", "C:1x1,pause=10s; fails C signal; gone C")
+    assert explanation.earliest_ms == 1_000_000_000 + 10_000
+    assert explanation.changes == ()
 
 
 @pytest.mark.parametrize(
@@ -275,9 +270,9 @@ def test_what_would_start_now(cluster: str, queues: str, happens: str, flags: li
 
 
 def test_where_nothing_helps_the_smallest_form_is_the_proof() -> None:
-    told = explained("n1:AAAA n2:BBBB", "", "C:2x4")
-    assert told.changes == ()
-    assert told.proof == (
+    explanation = explained("n1:AAAA n2:BBBB", "", "C:2x4")
+    assert explanation.changes == ()
+    assert explanation.proof == (
         "no smaller form of it would start now, not even 1 node with 1 GPU: "
         "waiting for 1 node with 1 free GPU: 0 nodes free now; held by A, B"
     )
@@ -285,43 +280,45 @@ def test_where_nothing_helps_the_smallest_form_is_the_proof() -> None:
 
 
 def test_position_is_among_the_queue() -> None:
-    told = explained("n1:AAAA", "q=", "E:1x4,q=q D:1x4; C:1x4,prio=-1; B:1x4,prio=high")
-    assert (told.position, told.waiting) == (3, 3)
+    explanation = explained("n1:AAAA", "q=", "E:1x4,q=q D:1x4; C:1x4,prio=-1; B:1x4,prio=high")
+    assert (explanation.position, explanation.waiting) == (3, 3)
 
 
 def test_a_gang_that_does_not_wait() -> None:
-    told = explained("n1:AA n2:AA n3:AA n4:AA n5:AA", "", "C:1x1", gang="A")
-    assert told.sentence == "A is not waiting: it is running (attempt 1) on n1, n2, n3, n4 and 1 more"
+    explanation = explained("n1:AA n2:AA n3:AA n4:AA n5:AA", "", "C:1x1", gang="A")
+    assert explanation.sentence == "A is not waiting: it is running (attempt 1) on n1, n2, n3, n4 and 1 more"
 
 
 def test_where() -> None:
-    told = explained("r1/n1:AA.. r1/n2:.... r2/n3:BBBB r3/n4:. A,time=1h", "", "cordon n3; C:2x3")
-    assert told.where == (
+    explanation = explained("r1/n1:AA.. r1/n2:.... r2/n3:BBBB r3/n4:. A,time=1h", "", "cordon n3; C:2x3")
+    assert explanation.where == (
         "r1: 1 of 2 nodes have 3 free GPUs, 3 free CPUs; A (ends in at most 1h 00m)",
         "r2: 0 of 1 nodes have 3 free GPUs, 3 free CPUs; B (no time limit); n3 is cordoned",
     )
 
 
 def test_where_names_those_that_hold_what_is_short() -> None:
-    told = explained("r1/n1:gA... r1/n2:BBBB r2/n3:DDDD G,time=1h", "", "C:1x4")
-    assert told.where[0] == "r1: 0 of 2 nodes have 4 free GPUs, 4 free CPUs; A (no time limit); B (no time limit)"
+    explanation = explained("r1/n1:gA... r1/n2:BBBB r2/n3:DDDD G,time=1h", "", "C:1x4")
+    assert (
+        explanation.where[0] == "r1: 0 of 2 nodes have 4 free GPUs, 4 free CPUs; A (no time limit); B (no time limit)"
+    )
 
 
 def test_where_tells_of_maintenance() -> None:
-    told = explained("r1/n1:.. r1/n2:.. r2/n3:..", "", "maintain n1+n3 1h 2h; maintain n2 0s 30m; C:3x2,time=2h")
-    here, there = told.where
-    assert here == (
+    explanation = explained("r1/n1:.. r1/n2:.. r2/n3:..", "", "maintain n1+n3 1h 2h; maintain n2 0s 30m; C:3x2,time=2h")
+    first, second = explanation.where
+    assert first == (
         "r1: 2 of 2 nodes have 2 free GPUs, 2 free CPUs; 1 of them goes into maintenance m1 in 1h 00m; "
         "1 of them is in maintenance m2 for 30m 00s more"
     )
-    assert there == "r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs; 1 of them goes into maintenance m1 in 1h 00m"
+    assert second == "r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs; 1 of them goes into maintenance m1 in 1h 00m"
 
 
 def test_quota_line() -> None:
-    told = explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q")
-    assert told.quota == "queue q: 2 of 3 guaranteed GPUs used, limit 3"
-    told = explained("n1:AAA.", "", "C:1x2")
-    assert told.quota == "queue default: 3 GPUs used, no limit of its own; not what it waits for"
+    explanation = explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q")
+    assert explanation.quota == "queue q: 2 of 3 guaranteed GPUs used, limit 3"
+    explanation = explained("n1:AAA.", "", "C:1x2")
+    assert explanation.quota == "queue default: 3 GPUs used, no limit of its own; not what it waits for"
 
 
 def test_nodes_that_rules_exclude() -> None:

@@ -1,4 +1,4 @@
-"""Who goes first where what was held counts: queues by weight and guarantee, users inside them, points."""
+"""The order where past usage counts: queues by weight and guarantee, users in them, points."""
 
 from tests.pictures.play import scenarios
 

@@ -1,11 +1,11 @@
-"""What fits now, as `ganger fit` tells it: the most nodes of each form, in the cluster and in one domain."""
+"""What fits now, as in `ganger fit`: the most nodes of each form, in the cluster and in one domain."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
-from ganger.core.explain.max_fit import SizeRequest, sizes
+from ganger.core.explain.max_fit import SizeRequest, largest_sizes
 from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec, Limits, Origin
 from ganger.model.units import parse_duration_ms
@@ -35,15 +35,15 @@ TABLE = {
 }  # fmt: skip
 
 
-def told(found: Sizes) -> str:
+def summary(sizes: Sizes) -> str:
     forms: dict[tuple[int, str, int], list[Size]] = {}
-    for size in found.items:
+    for size in sizes.items:
         forms.setdefault((size.gpus, size.gpu_type, size.cpu_milli), []).append(size)
-    said = []
-    for (gpus, kind, _), (most, inner) in forms.items():
+    texts = []
+    for (gpus, kind, _), (whole, inner) in forms.items():
         inside = f", {inner.nodes} in {inner.domain}" if inner.nodes else ""
-        said.append(f"{gpus}{kind}: {most.nodes}{inside}")
-    return "; ".join(said)
+        texts.append(f"{gpus}{kind}: {whole.nodes}{inside}")
+    return "; ".join(texts)
 
 
 @pytest.mark.parametrize(("cluster", "queues", "happens", "says"), TABLE.values(), ids=TABLE)
@@ -54,10 +54,10 @@ def test_what_fits_now(cluster: str, queues: str, happens: str, says: str) -> No
             time_ms = parse_duration_ms(action)
             continue
         film.do(action)
-        film.round()
+        film.run_cycles()
     spec = JobSpec(queue="q", limits=Limits(time_ms=time_ms), run="x")
     job = Job(id=" ", user="ann", spec=spec, origin=Origin(directory="/"))
-    assert told(sizes(film.state, job, SizeRequest(), film.now_ms, film.policy)) == says
+    assert summary(largest_sizes(film.state, job, SizeRequest(), film.now_ms, film.policy)) == says
 
 
 @given(data=st.data())
@@ -71,13 +71,17 @@ def test_what_is_told_starts_when_it_is_submitted(data: st.DataObject) -> None:
     queue, user = data.draw(st.sampled_from(sorted(world.state.queues))), data.draw(st.sampled_from(draws.USERS))
     job = Job(id="new", user=user, spec=JobSpec(queue=queue, run="x"), origin=Origin(directory="/"))
     before = fingerprint(world.state)
-    found = sizes(world.state, job, SizeRequest(), world.now_ms, world.policy)
+    sizes = largest_sizes(world.state, job, SizeRequest(), world.now_ms, world.policy)
     assert fingerprint(world.state) == before
-    size = data.draw(st.sampled_from(found.items)) if found.items else None
+    size = data.draw(st.sampled_from(sizes.items)) if sizes.items else None
     if size is None or not size.nodes:
         assert size is None or (size.reason and size.reason.sentence)
         return
     spec = apply_flags(job.spec, size.flags)
     assert world.submit(Job(id="new", user=user, spec=spec, origin=Origin(directory="/")))
-    started = [each.gang for each in plan(world.state, world.now_ms, world.policy).decisions if isinstance(each, Start)]
+    started = [
+        decision.gang
+        for decision in plan(world.state, world.now_ms, world.policy).decisions
+        if isinstance(decision, Start)
+    ]
     assert "new" in started, f"{size.flags} would start, it was said"

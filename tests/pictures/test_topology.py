@@ -1,4 +1,4 @@
-"""Where in the network a gang lies: levels, slices, strategies, and what it says of the nodes that it may have."""
+"""Topology: levels, slices, strategies, and restrictions to certain nodes."""
 
 from tests.pictures.play import scenarios
 

@@ -1,8 +1,8 @@
-"""What people read of a wait for a level, a slice or nodes of a kind: the numbers, the domains, what would start."""
+"""Explanations of waiting for a level, a slice or certain nodes: numbers, domains, changes."""
 
 import pytest
 
-from ganger.core.explain.explain import standing_reason
+from ganger.core.explain.explain import current_reason
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.test_sentences import explained
@@ -23,13 +23,13 @@ SENTENCES = {
         "C:3x2,in=rack,must",
         (
             "needs 3 nodes with 2 free GPUs, 2 free CPUs in one rack: only 2 in the best rack could hold it, "
-            "even if idle"
+            "whoever else stopped"
         ),
     ),
     "no such level": (
         "r1/n1:.. r2/n2:..",
         "C:2x2,in=spine,must",
-        "needs 2 nodes with 2 free GPUs, 2 free CPUs in one spine: no spine could hold it, even if idle",
+        "needs 2 nodes with 2 free GPUs, 2 free CPUs in one spine: no spine could hold it, whoever else stopped",
     ),
     "slices": (
         "r1/n1:.. r1/n2:AA r2/n3:.. r2/n4:..",
@@ -67,7 +67,7 @@ SENTENCES = {
         "C:4x2,slice=rack:2",
         (
             "needs 2 slices of 2 nodes, each in one rack, with 2 free GPUs, 2 free CPUs: only 1 in the cluster "
-            "could hold it, even if idle"
+            "could hold it, whoever else stopped"
         ),
     ),
     "a label that is taken": (
@@ -78,35 +78,38 @@ SENTENCES = {
     "a label that is not there": (
         "n1:..,label=zone:b",
         "C:1x2,on=zone:a",
-        "needs 1 node with label zone=a: no node in the cluster could hold it, even if idle",
+        "needs 1 node with label zone=a: no node in the cluster could hold it, whoever else stopped",
     ),
     "too few with it": (
         "n1:..,label=zone:a n2:..",
         "C:2x2,on=zone:a",
-        "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, even if idle",
+        "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, whoever else stopped",
     ),
     "labels beyond equality": (
         "n1:..,label=zone:b n2:..",
         "C:1x2,need=zone_in_(a&c)&!old|cores>8",
-        ("needs 1 node with label zone in (a, c), !old or cores>8: no node in the cluster could hold it, even if idle"),
+        (
+            "needs 1 node with label zone in (a, c), !old or cores>8: no node in the cluster could hold it, "
+            "whoever else stopped"
+        ),
     ),
     "a network": (
         "n1:..,net=ib n2:..,net=tcp",
         "C:2x2,net=ib",
-        "needs 2 nodes with network ib: only 1 node in the cluster could hold it, even if idle",
+        "needs 2 nodes with network ib: only 1 node in the cluster could hold it, whoever else stopped",
     ),
     "one of two networks": (
         "n1:..,net=ib n2:..,net=roce",
         "C:2x2,net=ib+roce",
         (
             "needs 2 nodes with 2 free GPUs, 2 free CPUs, network ib or roce: only 1 node in the cluster "
-            "could hold it, even if idle"
+            "could hold it, whoever else stopped"
         ),
     ),
     "a taint": (
         "n1:..,taint=spot",
         "C:1x2",
-        "needs 1 node with no taint spot: no node in the cluster could hold it, even if idle",
+        "needs 1 node with no taint spot: no node in the cluster could hold it, whoever else stopped",
     ),
     "one of two types": (
         "n1:AA,h100 n2:B.,a100",
@@ -122,11 +125,11 @@ SENTENCES = {
 
 
 def test_what_there_would_be_is_counted_as_what_is_missing() -> None:
-    """Nodes are missing, and there would be two; of slices one would be enough."""
+    """Count in the same unit what is missing and what would be there: two nodes, or one slice."""
     film = Film(POLICIES["fifo"], "r1/n1:AA r1/n2:..", "")
     film.do("C:2x2,slice=rack:2")
-    film.round()
-    reason = standing_reason(film.state, film.state.gangs["C"], film.now_ms, film.policy)
+    film.run_cycles()
+    reason = current_reason(film.state, film.state.gangs["C"], film.now_ms, film.policy)
     assert (reason.need, reason.have, reason.limit) == (2, 1, 2)
 
 
@@ -154,8 +157,8 @@ def test_what_would_start_now(cluster: str, job: str, flags: list[str]) -> None:
 
 
 def test_domains_of_the_lowest_level() -> None:
-    told = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB", "", "C:2x2")
-    assert told.where == (
+    explanation = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB", "", "C:2x2")
+    assert explanation.where == (
         "s1/r1: 0 of 1 nodes have 2 free GPUs, 2 free CPUs; A (no time limit)",
         "s1/r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs",
         "s2/r1: 0 of 1 nodes have 2 free GPUs, 2 free CPUs; B (no time limit)",
@@ -163,18 +166,18 @@ def test_domains_of_the_lowest_level() -> None:
 
 
 def test_domains_of_the_level_that_it_must_stay_in() -> None:
-    told = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB s2/r1/n4:BB", "", "C:2x2,in=spine,must")
-    assert told.where == (
+    explanation = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB s2/r1/n4:BB", "", "C:2x2,in=spine,must")
+    assert explanation.where == (
         "s1: 1 of 2 nodes have 2 free GPUs, 2 free CPUs; A (no time limit)",
         "s2: 0 of 2 nodes have 2 free GPUs, 2 free CPUs; B (no time limit)",
     )
 
 
 def test_of_many_domains_those_with_the_most_room() -> None:
-    cluster = " ".join(f"r{at}/n{at}:{'..' if at == 14 else 'A.'}" for at in range(1, 16))
-    told = explained(cluster, "", "C:2x2")
-    assert len(told.where) == 13
-    assert told.where[-2:] == (
+    cluster = " ".join(f"r{number}/n{number}:{'..' if number == 14 else 'A.'}" for number in range(1, 16))
+    explanation = explained(cluster, "", "C:2x2")
+    assert len(explanation.where) == 13
+    assert explanation.where[-2:] == (
         "r14: 1 of 1 nodes have 2 free GPUs, 2 free CPUs",
         "and 3 more with at most 0 such nodes each",
     )

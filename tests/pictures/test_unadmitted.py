@@ -1,4 +1,4 @@
-"""A gang whose pods the cluster would not have starts again in free room alone: nothing is taken from others for it."""
+"""A gang whose pods the cluster did not admit starts again in free room only: no other gang is preempted for it."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_the_user_is_told_the_refusal_while_no_room_is_free() -> None:
     film.play("+10m -> AAAA BBBB | H namespace_quota")
     assert film.reason("H").until_ms is None
     assert "where room is free" in film.reason("H").remedy
-    assert film.explained("H").earliest_ms == film.state.gangs["A"].ends_ms(film.now_ms)
+    assert film.explanation("H").earliest_ms == film.state.gangs["A"].ends_ms(film.now_ms)
 
 
 ONE_NODE = "n1:AAAA A,time=90h"

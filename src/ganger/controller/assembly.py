@@ -41,7 +41,7 @@ from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
 from ganger.controller.policy.queue_usage import Usage, current_usage, known_run_times
 from ganger.controller.token_review import TokenReviewer
-from ganger.core.fold.fold import submitted
+from ganger.core.fold.fold import new_gang
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import GangStep
 from ganger.core.state.state import Image
@@ -327,7 +327,7 @@ def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
 
 def _running_gang(adopted: AdoptedGang, seq: int) -> Gang:
     """Return a gang that has its nodes; it is reported as started once the backend is open."""
-    gang = submitted(adopted.job, seq, adopted.submitted_ms)
+    gang = new_gang(adopted.job, seq, adopted.submitted_ms)
     gang.generation, gang.start, gang.began_ms = adopted.start.generation, adopted.start, adopted.began_ms
     gang.left = list(gang.nodes)
     gang.step(GangStep.PLACED, adopted.began_ms)

@@ -17,7 +17,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.queues.quota import need
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Image, State
-from ganger.core.state.time_accounting import held_by, in_gpus
+from ganger.core.state.time_accounting import for_devices, in_gpus
 from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
@@ -154,7 +154,7 @@ def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
 
 def _pending_reason(state: State, key: ClassKey) -> dict[str, Any]:
     """Return the pending reason of a job class."""
-    reason = state.waits.get(class_text(key))
+    reason = state.pending_reasons.get(class_text(key))
     return {"reason": reason.why, "message": sentence(reason)} if reason else {}
 
 
@@ -178,7 +178,7 @@ def _ledger(projection: Projection) -> dict[str, Any] | None:
     """Return the use of its GPU time, in GPU-seconds. None for an array: its elements have their own."""
     if projection.row.elements is not None:
         return None
-    ledger = in_gpus(held_by(projection.ledger, need(projection.job.spec.shape)[0]))
+    ledger = in_gpus(for_devices(projection.ledger, need(projection.job.spec.shape)[0]))
     parts = {part: getattr(ledger, f"{part}_ms") // 1000 for part in PARTS if part != "queued"}
     causes = {loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms) // 1000 for loss in ledger.losses}
     queued_s = projection.ledger.queued_ms // 1000

@@ -1,1 +1,1 @@
-"""The verbs: a deterministic state machine, events in, decisions out. No clock, randomness, files or logging."""
+"""The scheduling core: a deterministic state machine, events in, decisions out. No clock, chance, files or logging."""

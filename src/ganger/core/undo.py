@@ -1,6 +1,5 @@
-"""One way to change the state's arrays, so that a round can try things and leave everything as it found it.
+"""An undo stack for the state's arrays: a scheduling cycle can try changes and leave everything as it was.
 
-`core.state.state` owns the one Undo and hands it to its parts; `core.cycle.plan` opens a trial around a round.
 Source of the idea: the reversible statements of KAI's scheduler, reduced to old values on a stack.
 """
 
@@ -12,52 +11,52 @@ _ABSENT = object()
 
 
 class Undo:
-    """A stack of old values. Outside a trial, `put` changes for good and remembers nothing."""
+    """A stack of old values. Outside a trial, `put` changes for good and records nothing."""
 
     def __init__(self) -> None:
-        """Nothing is being tried."""
+        """Create an empty stack with no trial open."""
         self._stack: list[tuple[Any, Any, Any]] = []
         self._depth = 0
 
     @property
-    def is_trying(self) -> bool:
-        """Whether a trial is open: the state is not as it was found."""
+    def in_trial(self) -> bool:
+        """True while a trial is open, so that the state holds tentative changes."""
         return self._depth > 0
 
-    def put(self, where: Any, key: Any, value: Any) -> None:
-        """`where[key] = value`, undone at the end of the trial if one is open. `where` is an array, list or dict."""
+    def put(self, container: Any, key: Any, value: Any) -> None:
+        """Set `container[key] = value` in an array, list or dict, to be undone at the end of the open trial."""
         if self._depth:
-            old = where.get(key, _ABSENT) if isinstance(where, dict) else where[key]
+            old = container.get(key, _ABSENT) if isinstance(container, dict) else container[key]
             # A slice of an array is a view: without a copy it would change with the array.
-            self._stack.append((where, key, old.copy() if isinstance(key, slice) else old))
-        where[key] = value
+            self._stack.append((container, key, old.copy() if isinstance(key, slice) else old))
+        container[key] = value
 
-    def drop(self, where: dict[Any, Any], key: Any) -> None:
-        """`del where[key]`, undone likewise."""
+    def drop(self, container: dict[Any, Any], key: Any) -> None:
+        """Delete `container[key]`, to be undone at the end of the open trial."""
         if self._depth:
-            self._stack.append((where, key, where[key]))
-        del where[key]
+            self._stack.append((container, key, container[key]))
+        del container[key]
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Undo, last first, everything put while inside. Trials nest."""
+        """Undo everything put inside the context, last change first. Trials nest."""
         mark = len(self._stack)
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-            self.back_to(mark)
+            self.roll_back(mark)
 
     def mark(self) -> int:
-        """A point inside a trial to come `back_to`."""
+        """Return the current position, to be passed to `roll_back` in the same trial."""
         return len(self._stack)
 
-    def back_to(self, mark: int) -> None:
-        """Undo what was put since `mark`."""
+    def roll_back(self, mark: int) -> None:
+        """Undo the changes made since `mark`."""
         while len(self._stack) > mark:
-            where, key, old = self._stack.pop()
+            container, key, old = self._stack.pop()
             if old is _ABSENT:
-                del where[key]
+                del container[key]
             else:
-                where[key] = old
+                container[key] = old

@@ -462,7 +462,7 @@ class Loop:
             if gang.stop_sent and gang.state in LEAVING:
                 left_ms = max(0, gang.notice_until_ms - now_ms)
                 stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent, notice_ms=left_ms)
-            held_nodes = {share.node for share in self._state.shares[gang.id]}
+            held_nodes = {share.node for share in self._state.allocations[gang.id]}
             lost = tuple(node for node in gang.left if node not in held_nodes)
             generations.append(LiveGeneration(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
         return generations

@@ -60,7 +60,7 @@ def state_metrics(state: State) -> Iterable[Metric]:
     states = Counter(str(gang.state) for gang in state.gangs.values() if not gang.is_head)
     pending: Counter[str] = Counter()
     for key, gangs in state.classes.items():
-        reason = state.waits.get(class_text(key))
+        reason = state.pending_reasons.get(class_text(key))
         pending[str(reason.why) if reason else NO_REASON] += len(gangs)
     yield Metric("ganger_gangs", "Live gangs, by state.", "gauge", "state", dict(states))
     yield Metric("ganger_waiting_gangs", "Pending gangs, by reason.", "gauge", "reason", dict(pending))

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from ganger import __version__
 from ganger.core.explain.explain import explain
 from ganger.core.explain.max_fit import SizeRequest
-from ganger.core.state.gang import RESTING, RUNS
+from ganger.core.state.gang import ACTIVE, RESTING
 from ganger.core.state.timers import deadline_ms
 from ganger.engine.api_tokens import TokenRow, Tokens
 from ganger.engine.eventlog import codec
@@ -164,11 +164,11 @@ class Service(ClusterService, PolicyService, OutputService):
         reason = ends_by_ms = None
         with self._loop.view() as state:
             now_ms = max(now_ms, state.at_ms)
-            gang = state.stand_in(name)
+            gang = state.gang_or_head(name)
             if gang is not None and row.state not in ENDED:
                 ledger = gang.account.ledger(now_ms)
                 reason = pending_reason(state, gang, now_ms) if gang.state is GangState.PENDING else None
-                ends_by_ms = deadline_ms(gang) if gang.state in RUNS else None
+                ends_by_ms = deadline_ms(gang) if gang.state in ACTIVE else None
                 row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
             if row.elements:
                 ledger = report(state, self._log, now_ms, CostQuery(seq=state.seq, job=name)).time
@@ -224,7 +224,7 @@ class Service(ClusterService, PolicyService, OutputService):
         """Set the priority of a live job. Raise RequestError (already_ended, 409)."""
         name = self._live_id(text)
         with self._loop.view() as state:
-            gang = state.stand_in(name)
+            gang = state.gang_or_head(name)
             is_unchanged = gang is not None and not gang.is_head and gang.job.spec.priority == priority
         if not is_unchanged:
             self._request_change(PriorityChanged(gang=name, priority=priority, by=self._user))
@@ -233,7 +233,7 @@ class Service(ClusterService, PolicyService, OutputService):
         """Suspend a live job, or let it wait for nodes again. Raise RequestError (already_ended, 409)."""
         name = self._live_id(text)
         with self._loop.view() as state:
-            gang = state.stand_in(name)
+            gang = state.gang_or_head(name)
             # Some elements of an array may be suspended and others not: the core picks those that can change.
             may_change = gang is None or gang.is_head or (gang.suspends or gang.state in SUSPENDED) is not suspended
         if may_change:
@@ -265,7 +265,7 @@ class Service(ClusterService, PolicyService, OutputService):
         """Return why a job is pending, or one sentence about what it does instead."""
         name = self.find(text)
         with self._trial_replica.state() as (state, now_ms):
-            if state.stand_in(name) is not None:
+            if state.gang_or_head(name) is not None:
                 return explain(state, name, now_ms, self._loop.policy)
         row = stored_job(self._log, name)[0]
         activity = (
@@ -401,7 +401,7 @@ class Service(ClusterService, PolicyService, OutputService):
         now_ms, reasons = self._loop.now_ms(), dict[str, ReasonView | None]()
         with self._loop.view() as state:
             for row in pending:
-                gang = state.stand_in(row["id"])
+                gang = state.gang_or_head(row["id"])
                 if gang is not None and gang.id not in reasons:  # one head stands for all pending elements
                     reasons[gang.id] = pending_reason(state, gang, now_ms)
                 reason = reasons[gang.id] if gang else None

@@ -27,7 +27,7 @@ STRICT_ORDER = False
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     """Return minus the points of all jobs of the user in the queue."""
-    return (-account_points(state.standings, state.rules.weights, queue, user, now_ms),)
+    return (-account_points(state.fair_shares, state.rules.weights, queue, user, now_ms),)
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -42,7 +42,7 @@ def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
     """Return minus an upper bound of all points, computed in floats."""
-    weights, shares = state.rules.weights, state.standings
+    weights, shares = state.rules.weights, state.fair_shares
     priorities, priority_index = np.unique(heads.priority, return_inverse=True)
     starves_ms = [state.rules.starvation.age_ms(priority, STARVATION_AGE_MS) for priority in priorities.tolist()]
     after_ms = np.array([STARVATION_AGE_MS if ms is None else ms for ms in starves_ms], dtype=np.int64)[priority_index]

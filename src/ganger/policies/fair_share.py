@@ -27,7 +27,7 @@ STRICT_ORDER = False
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     """Return the place of the user in the queue among all."""
-    return (*state.standings.rank(queue, user, now_ms), 0)
+    return (*state.fair_shares.rank(queue, user, now_ms), 0)
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:

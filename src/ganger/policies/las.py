@@ -60,4 +60,4 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
 def next_key_change_ms(gang: Gang, now_ms: int) -> int | None:
     """Return when a running gang becomes old."""
     left_gpu_ms = YOUNG_GPU_MS - priority_factors.attained_gpu_ms(gang, now_ms)
-    return now_ms + -(-left_gpu_ms // priority_factors.width(gang)) if gang.holding and left_gpu_ms > 0 else None
+    return now_ms + -(-left_gpu_ms // priority_factors.width(gang)) if gang.holds_nodes and left_gpu_ms > 0 else None

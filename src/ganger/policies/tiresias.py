@@ -66,7 +66,9 @@ def next_key_change_ms(gang: Gang, now_ms: int) -> int | None:
     used = priority_factors.attained_gpu_ms(gang, now_ms)
     left_gpu_ms = next((limit - used for limit in LIMITS_GPU_MS if used < limit), None)
     return (
-        now_ms + -(-left_gpu_ms // priority_factors.width(gang)) if gang.holding and left_gpu_ms is not None else None
+        now_ms + -(-left_gpu_ms // priority_factors.width(gang))
+        if gang.holds_nodes and left_gpu_ms is not None
+        else None
     )
 
 

@@ -14,13 +14,13 @@ from pydantic import TypeAdapter
 from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, recut_usage
 from ganger.core.queues.quota import Vector
 from ganger.core.queues.share_bounds import ZERO_VECTOR
-from ganger.core.state.runtime_estimate import KEPT, SIZES, RunTimes
+from ganger.core.state.runtime_estimate import MAX_SAMPLES, MAX_SIZES, RunTimes
 from ganger.core.state.state import State
 from ganger.model.queue import ROOT
 
 MAX_BYTES: Final = 768 * 1024
 """Maximum in one object, whose limit is 1.5 MiB."""
-_LIMITS: Final = ((KEPT, 2 * REMEMBERED), (8, 2 * REMEMBERED), (0, 8))
+_LIMITS: Final = ((MAX_SAMPLES, 2 * REMEMBERED), (8, 2 * REMEMBERED), (0, 8))
 """Numbers of run times per job kind and of half-lives to keep: the first pair that fits."""
 CLOCK_SKEW_MS: Final = 60_000
 """Tolerated difference between the clocks of two machines."""
@@ -54,11 +54,11 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
     """
     recorded_with = {name: name if name in queues else ROOT for name in state.tree.index}
     spent, runs = dict[str, list[DecayedUsage]](), dict[str, list[RunTimes]]()
-    for usage in state.standings.spent():
+    for usage in state.fair_shares.spent():
         spent.setdefault(recorded_with.get(usage.queue, ROOT), []).append(usage)
     for run_times in state.history.runs():
         runs.setdefault(recorded_with.get(run_times.queue, run_times.queue), []).append(run_times)
-    empty = Usage(at_ms=state.at_ms, half_life_ms=state.standings.half_life_ms)
+    empty = Usage(at_ms=state.at_ms, half_life_ms=state.fair_shares.half_life_ms)
     return {
         name: replace(empty, spent=tuple(spent.get(name, ())), runs=tuple(runs.get(name, ())))
         for name in state.tree.index
@@ -94,7 +94,7 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
             ):
                 raise ValueError(f"spent of {spent.user}: {amounts} in half-life {period} is impossible")
     for runs in usage.runs:
-        if not 0 < len(runs.times_ms) <= KEPT or min(runs.gpu_milli, *runs.times_ms) < 0:
+        if not 0 < len(runs.times_ms) <= MAX_SAMPLES or min(runs.gpu_milli, *runs.times_ms) < 0:
             raise ValueError(f"runs of {runs.user}: invalid run times {runs.times_ms}")
     if len({(item.queue, item.user) for item in usage.spent}) != len(usage.spent):
         raise ValueError("spent: a user occurs twice")
@@ -127,4 +127,4 @@ def known_run_times(usages: Mapping[str, Usage]) -> list[RunTimes]:
     for name in sorted(usages):
         for runs in usages[name].runs:
             by_user.setdefault(runs.user, []).append(runs)
-    return [runs for of_user in by_user.values() for runs in of_user[-SIZES:]]
+    return [runs for of_user in by_user.values() for runs in of_user[-MAX_SIZES:]]

@@ -30,19 +30,19 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.queue_order.policy_interface import Key, LaneHeads, join_key
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state import pending_index as columns
-from ganger.core.state.pending_index import Entry, Group, Kind, Lane
+from ganger.core.state.pending_index import JobClass, Lane, LaneEntry, NodeDemand
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.pending_reason import ReasonCode
 
 NO_PLACE_REASONS: Final = (ReasonCode.NO_CAPACITY, ReasonCode.NO_NODE, ReasonCode.EXCLUDED)
 LANE_HEAD_COLUMNS: Final = (columns.OWNER, columns.NUMBER, columns.SUBMITTED, columns.PRIORITY, columns.STAYS)
 """Columns of the pending index that make up `LaneHeads`, in its order."""
-VIABILITY_COLUMNS: Final = (columns.KIND, columns.QUEUE, columns.STAYS, columns.AGAIN, columns.SINCE)
+VIABILITY_COLUMNS: Final = (columns.DEMAND, columns.QUEUE, columns.STAYS, columns.PASSES, columns.SINCE)
 MAX_SKIPPED: Final = 128
 """Gangs skipped one by one before all groups are scanned again."""
 MIN_GROUPS_TO_BOUND: Final = 4
 """Number of groups up to which exact keys are cheaper than lower bounds."""
-Candidate = tuple[Key, int, Entry]
+Candidate = tuple[Key, int, LaneEntry]
 """(order key, number of the gang, entry); no two keys are equal."""
 
 
@@ -59,26 +59,26 @@ class Candidates:
         self._state, self._now_ms, self._policy = cycle.state, cycle.now_ms, cycle.policy
         self._ending, self._reservations, self._reserved = cycle.ending, cycle.reservations, cycle.reservations.by_gang
         self._holds = cycle.capacity_holds
-        self._max_stays: dict[Kind, int] = {}
+        self._max_stays: dict[NodeDemand, int] = {}
         """By kind, the longest stay with which a gang that starts now delays no reservation."""
-        self._reserved_max_stays: dict[Kind, int] = {}
+        self._reserved_max_stays: dict[NodeDemand, int] = {}
         """The same by reservations alone, whatever refused gangs have shown since."""
         self._reserved_shapes = {reservation.gang.shape: None for reservation in self._reserved.values()}
-        self._lanes = cycle.state.lines(cycle.policy)
+        self._lanes = cycle.state.lanes(cycle.policy)
         entries = [entry for reservation in self._reserved.values() if (entry := self._lanes.entry(reservation.gang))]
-        self._reserved_entries: dict[Group, list[Entry]] = {}
+        self._reserved_entries: dict[JobClass, list[LaneEntry]] = {}
         for entry in sorted(entries, key=_number):
-            self._reserved_entries.setdefault(entry.group, []).append(entry)
+            self._reserved_entries.setdefault(entry.job_class, []).append(entry)
         self._has_room_now = {name: None for name in self._reserved if self._reservations.table.has_room_now(name)}
-        self._kinds = {kind: None for kind in self._lanes.kinds.values() if self._has_room(kind)}
-        self._queue_numbers = [members.at for members in self._lanes.queues.values()]
+        self._kinds = {kind: None for kind in self._lanes.demands.values() if self._has_room(kind)}
+        self._queue_numbers = [members.slot for members in self._lanes.queues.values()]
         self._open_pairs = self._quota_table()
         """(queues, kinds) True where the kind may have room and the queue has quota for one gang of it."""
         self._urgent_since: dict[tuple[str, bool], int | None] = {}
         self._cycle_bounds = cycle.bounds
         large = cycle.state.rules.reservations.large
         min_nodes = large.nodes if large.per_queue != 0 else NEVER_MS
-        self._large_kinds = {kind: None for kind in self._lanes.kinds.values() if kind.shape.all_nodes >= min_nodes}
+        self._large_kinds = {kind: None for kind in self._lanes.demands.values() if kind.shape.all_nodes >= min_nodes}
         self._refused: dict[tuple[object, ...], None] = {}
         self._tried_gangs: dict[str, None] = {}
         self._oldest_since_ms: int | None = None
@@ -86,9 +86,9 @@ class Candidates:
         self._heap: list[Candidate] = []
         self._unkeyed: list[tuple[float, int]] = []
         """Lane heads without an exact key, smallest bound last: (lower bound of the key, row of the group)."""
-        self._key_bounds = np.full(self._lanes.line_numbers.most, -np.inf)
+        self._key_bounds = np.full(self._lanes.lane_numbers.limit, -np.inf)
         """By lane, the lower bound of the key of one of its gangs."""
-        self._bounded_numbers = np.full(self._lanes.line_numbers.most, NEVER_MS, dtype=np.int64)
+        self._bounded_numbers = np.full(self._lanes.lane_numbers.limit, NEVER_MS, dtype=np.int64)
         """By lane, the number of the gang that the bound was computed for; it holds for later gangs too."""
         self._skip_count = 0
         self._viable: NDArray[np.bool_] = np.zeros(0, dtype=bool)
@@ -97,7 +97,7 @@ class Candidates:
         """By lane, the viable groups as a heap of (least number of the next gang, row)."""
         self._scan()
 
-    def next(self) -> Entry | None:
+    def next(self) -> LaneEntry | None:
         """Return the first candidate, or None; it stays first until it is marked as started or refused."""
         entry = self._next()
         while entry is None and self._cycle.rotate():
@@ -106,11 +106,11 @@ class Candidates:
             entry = self._next()
         return entry
 
-    def _next(self) -> Entry | None:
+    def _next(self) -> LaneEntry | None:
         while self._fill_heap():
             key, number, entry = self._heap[0]
-            if entry.kind in self._kinds and not self._has_room(entry.kind):
-                self._close_kind(entry.kind)
+            if entry.demand in self._kinds and not self._has_room(entry.demand):
+                self._close_kind(entry.demand)
                 if self._is_exhausted():
                     return None
                 continue
@@ -127,40 +127,44 @@ class Candidates:
         """Take the first candidate out: it has started."""
         entry = heappop(self._heap)[2]
         self._tried_gangs[entry.gang.id] = None
-        has_reserved = entry.group in self._reserved_entries or (self._reserved and entry.group.again)
+        has_reserved = entry.job_class in self._reserved_entries or (
+            self._reserved and entry.job_class.passes_reservations
+        )
         if self._policy.ORDERS_RUNNING or has_reserved:
             # Capacity that was held for it is free for gangs with a reservation, and the next gang of its queue may get
             # a reservation before others take that capacity. Where running gangs are ordered, some of this owner's may
             # be victims now.
             self._reserved_max_stays.clear()
-            self._forget_urgency(entry, others=entry.group.again)
+            self._forget_urgency(entry, others=entry.job_class.passes_reservations)
             self._rescan()
-        self._push_next_of(entry.line)
+        self._push_next_of(entry.lane)
 
-    def mark_refused(self, entry: Entry, reason: ReasonCode) -> None:
+    def mark_refused(self, entry: LaneEntry, reason: ReasonCode) -> None:
         """Rule out the gangs that cannot start since this one could not.
 
         These are others of its class; if it lacks quota, others of its kind in its queue; and if the nodes have no
         place in spite of free capacity, all others of its kind.
         """
-        decided, is_urgent = self._reservations.changes, self._urgent_since_ms(entry.group) is not None
+        decided, is_urgent = self._reservations.changes, self._urgent_since_ms(entry.job_class) is not None
         if entry.gang.id not in decided and not (is_urgent and entry.gang.id in self._reserved):
             # Otherwise others of its class may get a reservation too.
-            self._refused[entry.group.of_class] = None
+            self._refused[entry.job_class.class_id] = None
         self._tried_gangs[entry.gang.id] = None
         if self._forget_urgency(entry):  # capacity may be held for it, and for one fewer of the others
             self._rescan()
         if reason is ReasonCode.OVER_QUOTA:
-            self._open_pairs[entry.line.crowd.at, entry.kind.at] = False
+            self._open_pairs[entry.lane.queue_lanes.slot, entry.demand.slot] = False
         is_longer = reason is ReasonCode.HELD or (reason is ReasonCode.MAINTENANCE and not self._state.tree.types)
-        if is_longer and not entry.group.again and entry.gang.expected is None:
+        if is_longer and not entry.job_class.passes_reservations and entry.gang.expected is None:
             is_held = reason is ReasonCode.HELD
-            others_ms = self._reservations.max_stay_of_others_ms if is_held else entry.group.stays_ms - 1
+            others_ms = self._reservations.max_stay_of_others_ms if is_held else entry.job_class.stays_ms - 1
             # Computed again: other gangs have started since.
-            max_stay_ms = self._reserved_max_stay_ms(entry.kind) if self._reserved else self._max_stay_ms(entry.kind)
-            self._max_stays[entry.kind] = min(max_stay_ms, max(0, others_ms))
+            max_stay_ms = (
+                self._reserved_max_stay_ms(entry.demand) if self._reserved else self._max_stay_ms(entry.demand)
+            )
+            self._max_stays[entry.demand] = min(max_stay_ms, max(0, others_ms))
         if reason in NO_PLACE_REASONS and not self._state.tree.types:
-            entry.kind.failed_at = self._growth_counters(entry.kind)
+            entry.demand.failed_at = self._growth_counters(entry.demand)
 
     # -- the order -----------------------------------------------------------------------------------------------------
 
@@ -172,13 +176,13 @@ class Candidates:
 
     def _rescan(self) -> None:
         """Add groups that have become viable since the last scan. Those that no longer are get skipped later."""
-        groups, rows_before = self._lanes.groups, np.flatnonzero(~self._viable)
+        groups, rows_before = self._lanes.index, np.flatnonzero(~self._viable)
         new_rows = rows_before[self._find_viable_groups(rows_before)]
         self._viable[new_rows] = True
         for row in new_rows.tolist():
-            heap = self._lane_heaps.get(groups.of[row].line.at)
+            heap = self._lane_heaps.get(groups.rows[row].lane.slot)
             if heap is not None:
-                heappush(heap, (groups.of[row].number, row))
+                heappush(heap, (groups.rows[row].number, row))
         self._add_lane_heads(new_rows)
 
     def _add_lane_heads(self, rows: NDArray[np.intp]) -> None:
@@ -186,12 +190,12 @@ class Candidates:
         if len(rows) <= MIN_GROUPS_TO_BOUND:
             self._unkeyed += ((-np.inf, row) for row in rows.tolist())
             return
-        cells = self._lanes.groups.cells
-        lanes, numbers = cells[columns.LINE, rows], cells[columns.NUMBER, rows]
-        first_numbers = np.full(self._lanes.line_numbers.most, NEVER_MS, dtype=np.int64)
+        cells = self._lanes.index.cells
+        lanes, numbers = cells[columns.LANE, rows], cells[columns.NUMBER, rows]
+        first_numbers = np.full(self._lanes.lane_numbers.limit, NEVER_MS, dtype=np.int64)
         np.minimum.at(first_numbers, lanes, numbers)
         rows = rows[numbers == first_numbers[lanes]]
-        lanes, numbers = cells[columns.LINE, rows], cells[columns.NUMBER, rows]
+        lanes, numbers = cells[columns.LANE, rows], cells[columns.NUMBER, rows]
         unbounded = np.flatnonzero(numbers < self._bounded_numbers[lanes])  # later gangs of a lane have no smaller keys
         if unbounded.size:
             heads = LaneHeads(list(self._lanes.owners), *cells[:, rows[unbounded]][list(LANE_HEAD_COLUMNS)])
@@ -207,10 +211,10 @@ class Candidates:
         A group is viable if its kind is open in its queue, and a gang of it stays short enough to delay no reservation
         or holds a reservation that it can use.
         """
-        groups = self._lanes.groups
+        groups = self._lanes.index
         kinds, queues, stays_ms, passing, since_ms = (groups.cells[column, rows] for column in VIABILITY_COLUMNS)
         viable: NDArray[np.bool_] = np.zeros(len(kinds), dtype=bool)
-        has_unreserved = np.ones(len(groups.of), dtype=bool)
+        has_unreserved = np.ones(len(groups.rows), dtype=bool)
         reserved_rows = [group.row for group in self._reserved_entries]
         has_unreserved[reserved_rows] = self._have_unreserved()
         if self._kinds:
@@ -220,13 +224,13 @@ class Candidates:
             if not (is_open == is_open_anywhere).all():
                 viable &= self._open_pairs[queues, kinds]
             if self._reserved or self._max_stays:
-                can_reserved_start = np.zeros(len(groups.of), dtype=bool)
+                can_reserved_start = np.zeros(len(groups.rows), dtype=bool)
                 can_reserved_start[reserved_rows] = self._can_reserved_start()
                 max_stay_ms = np.full(self._open_pairs.shape[1], NEVER_MS, dtype=np.int64)
                 for open_kind in self._kinds:
-                    max_stay_ms[open_kind.at] = self._max_stay_ms(open_kind)
+                    max_stay_ms[open_kind.slot] = self._max_stay_ms(open_kind)
                 is_short = stays_ms <= max_stay_ms[kinds]
-                if any(open_kind.again for open_kind in self._kinds):
+                if any(open_kind.passes_reservations for open_kind in self._kinds):
                     is_short |= passing > 0
                 viable &= can_reserved_start[rows] | (is_short & has_unreserved[rows])
         urgent = self._are_urgent(queues, kinds, since_ms)
@@ -243,11 +247,11 @@ class Candidates:
         for name, members in self._lanes.queues.items():
             for large in (False, True) if self._large_kinds else (False,):
                 latest_ms = self._queue_urgent_since_ms(name, large=large)
-                urgent_since[int(large), members.at] = -1 if latest_ms is None else latest_ms
+                urgent_since[int(large), members.slot] = -1 if latest_ms is None else latest_ms
         if not (urgent_since >= 0).any():
             return None
         is_large = np.zeros(kind_count, dtype=np.int64)
-        is_large[[large_kind.at for large_kind in self._large_kinds]] = 1
+        is_large[[large_kind.slot for large_kind in self._large_kinds]] = 1
         urgent: NDArray[np.bool_] = since_ms <= urgent_since[is_large[kinds], queues]
         return urgent
 
@@ -270,7 +274,7 @@ class Candidates:
         """Compute exact keys until no lane can come before the first candidate; return whether there is a candidate."""
         while self._unkeyed and not (self._heap and self._unkeyed[-1][0] > self._heap[0][0][0]):
             _, row = self._unkeyed.pop()
-            self._push_next_of(self._lanes.groups.of[row].line)
+            self._push_next_of(self._lanes.index.rows[row].lane)
         return bool(self._heap)
 
     def _skip_first(self) -> None:
@@ -281,12 +285,12 @@ class Candidates:
             return
         entry = heappop(self._heap)[2]
         if entry.gang.id not in self._tried_gangs:
-            self._viable[entry.group.row] = False
-        self._push_next_of(entry.line)
+            self._viable[entry.job_class.row] = False
+        self._push_next_of(entry.lane)
 
     def _push_next_of(self, lane: Lane) -> None:
         """Push the next viable gang of a lane; a group whose gang is skipped is not viable until the next scan."""
-        groups, heap = self._lanes.groups.of, self._lane_heap(lane)
+        groups, heap = self._lanes.index.rows, self._lane_heap(lane)
         while heap:
             number, row = heap[0]
             group = groups[row]
@@ -308,20 +312,20 @@ class Candidates:
 
     def _lane_heap(self, lane: Lane) -> list[tuple[int, int]]:
         """Return the viable groups of a lane as a heap, made when first needed."""
-        heap = self._lane_heaps.get(lane.at)
+        heap = self._lane_heaps.get(lane.slot)
         if heap is None:
             viable = self._viable
-            heap = [(group.number, group.row) for group in lane.groups.values() if viable[group.row]]
-            self._lane_heaps[lane.at] = heap
+            heap = [(group.number, group.row) for group in lane.job_classes.values() if viable[group.row]]
+            self._lane_heaps[lane.slot] = heap
             heapify(heap)
         return heap
 
-    def _first_candidate(self, group: Group, after: int) -> Entry | None:
+    def _first_candidate(self, group: JobClass, after: int) -> LaneEntry | None:
         """Return the first viable gang of a group with a number above `after`."""
         possible = (entry for entry in self._possible_entries(group, after) if not self._is_excluded(entry))
         return next((entry for entry in possible if self._is_viable(entry)), None)
 
-    def _possible_entries(self, group: Group, after: int) -> Iterable[Entry]:
+    def _possible_entries(self, group: JobClass, after: int) -> Iterable[LaneEntry]:
         """Return the gangs of a group with a number above `after` that may be viable.
 
         These are all gangs if the group is open, else the urgent ones, else those with a reservation.
@@ -329,7 +333,7 @@ class Candidates:
         since_ms = self._urgent_since_ms(group)
         is_open = self._is_within_quota(group) and not self._stays_too_long(group)
         is_urgent = since_ms is not None and group.since_ms <= since_ms
-        if not (is_open or is_urgent) or (self._refused and group.of_class in self._refused):
+        if not (is_open or is_urgent) or (self._refused and group.class_id in self._refused):
             reserved = self._reserved_entries.get(group, ())
             return (entry for entry in reserved if entry.gang.number > after)
         begin = bisect_right(group.entries, after, key=_number) if after >= 0 else 0
@@ -337,80 +341,80 @@ class Candidates:
         end = None if is_open or since_ms is None else bisect_right(group.entries, since_ms, key=_submitted_ms)
         return islice(group.entries, begin, end)
 
-    def _push(self, entry: Entry) -> None:
+    def _push(self, entry: LaneEntry) -> None:
         heappush(self._heap, (self._key_lower_bound(entry), entry.gang.number, entry))
 
     # -- which gangs are viable ----------------------------------------------------------------------------------------
 
-    def _is_closed(self, group: Group) -> bool:
+    def _is_closed(self, group: JobClass) -> bool:
         """Return whether no gang of a group can be viable: it is not open, and none is urgent or has a reservation."""
         if self._is_within_quota(group) or group in self._reserved_entries:
             return False
         since_ms = self._urgent_since_ms(group)
         return since_ms is None or group.since_ms > since_ms
 
-    def _has_room(self, kind: Kind) -> bool:
+    def _has_room(self, kind: NodeDemand) -> bool:
         """Return whether the nodes have room for each part of a kind, which has not failed since room was made."""
         if self._holds and kind.shape in self._reserved_shapes:
             return True  # capacity held since the cycle began is not held against a reserved gang
-        if not self._state.nodes.columns.hold(kind.parts):
+        if not self._state.nodes.capacity_index.have_room(kind.parts):
             return False
         if kind.failed_at is not None and kind.failed_at == self._growth_counters(kind):
             return False
-        if not self._reserved or kind.again or kind.shape in self._reserved_shapes:
+        if not self._reserved or kind.passes_reservations or kind.shape in self._reserved_shapes:
             return True
         return min(kind.stays) <= self._max_stay_ms(kind)
 
-    def _max_stay_ms(self, kind: Kind) -> int:
+    def _max_stay_ms(self, kind: NodeDemand) -> int:
         """Return the longest stay with which a gang of the kind that starts now delays no reservation."""
         if kind not in self._max_stays:
             self._max_stays[kind] = self._reserved_max_stay_ms(kind) if self._reserved else NEVER_MS
         return self._max_stays[kind]
 
-    def _reserved_max_stay_ms(self, kind: Kind) -> int:
+    def _reserved_max_stay_ms(self, kind: NodeDemand) -> int:
         max_stay_ms = self._reserved_max_stays[kind] = self._reservations.table.max_stay_ms(kind.parts)
         return max_stay_ms
 
-    def _stays_too_long(self, group: Group) -> bool:
+    def _stays_too_long(self, group: JobClass) -> bool:
         """Return whether a gang of the group would delay a reservation or run into maintenance, wherever it started."""
-        if group.again or not (self._reserved or self._max_stays):
+        if group.passes_reservations or not (self._reserved or self._max_stays):
             return False
-        max_stay_ms = self._max_stays.get(group.kind)
-        return group.stays_ms > (self._max_stay_ms(group.kind) if max_stay_ms is None else max_stay_ms)
+        max_stay_ms = self._max_stays.get(group.demand)
+        return group.stays_ms > (self._max_stay_ms(group.demand) if max_stay_ms is None else max_stay_ms)
 
-    def _has_reservation(self, entry: Entry) -> bool:
-        return entry.group in self._reserved_entries and entry.gang.id in self._reserved
+    def _has_reservation(self, entry: LaneEntry) -> bool:
+        return entry.job_class in self._reserved_entries and entry.gang.id in self._reserved
 
-    def _is_blocked(self, entry: Entry) -> bool:
+    def _is_blocked(self, entry: LaneEntry) -> bool:
         """Return whether a gang with a reservation would delay that of another, wherever it started.
 
         Its own reservation counts too as long as that has no room yet, which makes no difference.
         """
-        if entry.group.again or entry.gang.id in self._has_room_now:
+        if entry.job_class.passes_reservations or entry.gang.id in self._has_room_now:
             return False
-        kind = entry.kind
+        kind = entry.demand
         max_stay_ms = self._reserved_max_stays.get(kind)
-        return entry.group.stays_ms > (self._reserved_max_stay_ms(kind) if max_stay_ms is None else max_stay_ms)
+        return entry.job_class.stays_ms > (self._reserved_max_stay_ms(kind) if max_stay_ms is None else max_stay_ms)
 
-    def _growth_counters(self, kind: Kind) -> tuple[int, ...]:
-        index = self._state.nodes.columns
+    def _growth_counters(self, kind: NodeDemand) -> tuple[int, ...]:
+        index = self._state.nodes.capacity_index
         return tuple(index.of(choice).growth for part in kind.parts for choice in part.choices)
 
-    def _order_key(self, entry: Entry) -> Key:
+    def _order_key(self, entry: LaneEntry) -> Key:
         return self._policy.key(entry.gang, self._state, self._now_ms)
 
-    def _key_lower_bound(self, entry: Entry) -> Key:
+    def _key_lower_bound(self, entry: LaneEntry) -> Key:
         """Return the key with the account's usage as first seen in the cycle: the exact key or a smaller one."""
-        owner = entry.line.owner
+        owner = entry.lane.owner
         account_key = self._account_keys.get(owner)
         if account_key is None:
             account_key = self._account_keys[owner] = self._policy.account_key(self._state, *owner, self._now_ms)
         return join_key(account_key, self._policy.gang_key(entry.gang, self._state, self._now_ms))
 
-    def _urgent_since_ms(self, group: Group) -> int | None:
+    def _urgent_since_ms(self, group: JobClass) -> int | None:
         if group.unadmitted:
             return None  # it starts only in free capacity
-        return self._queue_urgent_since_ms(group.line.queue, large=group.kind in self._large_kinds)
+        return self._queue_urgent_since_ms(group.lane.queue, large=group.demand in self._large_kinds)
 
     def _queue_urgent_since_ms(self, queue: str, *, large: bool) -> int | None:
         """Return the latest time since which a gang of the queue must have waited to be urgent."""
@@ -419,7 +423,7 @@ class Candidates:
             self._urgent_since[scope] = self._find_urgent_since(*scope)
         return self._urgent_since[scope]
 
-    def _forget_urgency(self, entry: Entry, *, others: bool = False) -> bool:
+    def _forget_urgency(self, entry: LaneEntry, *, others: bool = False) -> bool:
         """Forget urgency that a try may have changed, of all queues if `others`.
 
         Return whether the rotation has reached another queue, whose gangs may be urgent now.
@@ -431,10 +435,10 @@ class Candidates:
             self._urgent_since.pop((entry.gang.queue, large), None)
         return old_bounds[-1] != self._cycle_bounds[-1]
 
-    def _close_kind(self, kind: Kind) -> None:
+    def _close_kind(self, kind: NodeDemand) -> None:
         """Rule out a kind that the nodes have no room for any more."""
         del self._kinds[kind]
-        self._open_pairs[:, kind.at] = False
+        self._open_pairs[:, kind.slot] = False
         if not self._kinds:
             self._scan()
 
@@ -448,21 +452,21 @@ class Candidates:
         if not urgent:
             return True
         if self._oldest_since_ms is None:
-            self._oldest_since_ms = min((lane.since_ms for lane in self._lanes.of.values()), default=NEVER_MS)
+            self._oldest_since_ms = min((lane.since_ms for lane in self._lanes.by_key.values()), default=NEVER_MS)
         return self._oldest_since_ms > max(urgent)
 
-    def _is_excluded(self, entry: Entry) -> bool:
+    def _is_excluded(self, entry: LaneEntry) -> bool:
         """Return whether a gang cannot be tried: it pauses, ends, was tried, or its class was refused."""
         gang = entry.gang
         if gang.not_before_ms > self._now_ms or (self._ending and gang.id in self._ending):
             return True
         if gang.id in self._tried_gangs:
             return True
-        return bool(self._refused) and entry.group.of_class in self._refused and not self._has_reservation(entry)
+        return bool(self._refused) and entry.job_class.class_id in self._refused and not self._has_reservation(entry)
 
-    def _is_viable(self, entry: Entry) -> bool:
+    def _is_viable(self, entry: LaneEntry) -> bool:
         """Return whether a gang may start, or is urgent."""
-        group = entry.group
+        group = entry.job_class
         is_open, has_reservation = self._is_within_quota(group), self._has_reservation(entry)
         if is_open and not (self._is_blocked(entry) if has_reservation else self._stays_too_long(group)):
             return True
@@ -471,27 +475,27 @@ class Candidates:
         since_ms = self._urgent_since_ms(group)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
-    def _is_within_quota(self, group: Group) -> bool:
+    def _is_within_quota(self, group: JobClass) -> bool:
         """Return whether the kind of a group is open in its queue."""
-        return bool(self._open_pairs[group.line.crowd.at, group.kind.at])
+        return bool(self._open_pairs[group.lane.queue_lanes.slot, group.demand.slot])
 
     def _quota_table(self) -> NDArray[np.bool_]:
         """Return (queues, kinds) True where the kind has room and the queue has the quota for one gang of it."""
         tree, kinds = self._state.tree, list(self._kinds)
         demand = np.array([tree.wanted(kind.shape) for kind in kinds], dtype=np.int64).reshape(-1, len(tree.resources))
-        kind_columns, is_free_of = [kind.at for kind in kinds], demand == 0
-        size = self._lanes.queue_numbers.most, self._lanes.kind_numbers.most
+        kind_columns, is_free_of = [kind.slot for kind in kinds], demand == 0
+        size = self._lanes.queue_numbers.limit, self._lanes.demand_numbers.limit
         table: NDArray[np.bool_] = np.zeros(size, dtype=bool)
         for queue, members in self._lanes.queues.items():
             queue_index = tree.index[queue]
             available = [min(UNLIMITED, tree.available(queue_index, r)) for r in range(len(tree.resources))]
-            table[members.at, kind_columns] = (is_free_of | (demand <= np.array(available))).all(axis=1)
+            table[members.slot, kind_columns] = (is_free_of | (demand <= np.array(available))).all(axis=1)
         return table
 
 
-def _number(entry: Entry) -> int:
+def _number(entry: LaneEntry) -> int:
     return entry.gang.number
 
 
-def _submitted_ms(entry: Entry) -> int:
+def _submitted_ms(entry: LaneEntry) -> int:
     return entry.gang.submitted_ms

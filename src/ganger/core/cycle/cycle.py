@@ -13,8 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ganger.core.nodes.fragmentation import kinds_of
-from ganger.core.placement.start_check import StartRequest, ask, barred, fit, is_maintained, where
+from ganger.core.nodes.fragmentation import demand_kinds
+from ganger.core.placement.start_check import (
+    StartRequest,
+    exceeded_limit,
+    find_placement,
+    fit,
+    is_blocked_by_maintenance,
+    start_request,
+)
 from ganger.core.queue_order.policy_interface import (
     Policy,
     large_reservation_age_ms,
@@ -101,10 +108,10 @@ class Cycle:
 
     def __post_init__(self) -> None:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
-            self.state.nodes.set_kinds(kinds_of(_live_shapes(self.state)))
+            self.state.nodes.set_demand_kinds(demand_kinds(_live_shapes(self.state)))
         self.reservations = CycleReservations(self.state, self.now_ms, self.ending)
         if is_large_cluster(self.state) and reservation_limits(self.policy, self.state.rules) is not None:
-            lanes = self.state.lines(self.policy)
+            lanes = self.state.lanes(self.policy)
             self.rotation = QueueRotation(self.state, lanes, self._awaits_reservation, self._may_reserve_next)
 
     # -- starts --------------------------------------------------------------------------------------------------------
@@ -122,17 +129,23 @@ class Cycle:
         return self._find_start_beside_holds(gang)
 
     def _find_start_beside_holds(self, gang: Gang) -> Shares | ReasonCode:
-        request = ask(gang)
-        reason = barred(self.state, request)
+        request = start_request(gang)
+        reason = exceeded_limit(self.state, request)
         if reason is not None:
             return reason
         shares = self.reservations.find_start(gang, request)
         if shares:
             # If possible not on nodes where it has failed repeatedly.
-            cautious = replace(request, avoids=(*request.avoids, *gang.shuns))
-            return (self.reservations.find_start(gang, cautious) if gang.shuns else None) or shares
-        if not (self.reservations.by_gang or self.state.windows) or not where(self.state, request.at_least):
-            return ReasonCode.MAINTENANCE if is_maintained(self.state, request.at_least) else ReasonCode.NO_CAPACITY
+            cautious = replace(request, avoids=(*request.avoids, *gang.failing_nodes))
+            return (self.reservations.find_start(gang, cautious) if gang.failing_nodes else None) or shares
+        if not (self.reservations.by_gang or self.state.maintenance) or not find_placement(
+            self.state, request.at_least
+        ):
+            return (
+                ReasonCode.MAINTENANCE
+                if is_blocked_by_maintenance(self.state, request.at_least)
+                else ReasonCode.NO_CAPACITY
+            )
         weaker = self._weaker_reservations(gang)
         shares = self.reservations.find_start(gang, request, weaker) if weaker else None
         if shares:
@@ -189,9 +202,9 @@ class Cycle:
             self.rotate()
         if reason is ReasonCode.MAINTENANCE or not self.starves(gang) or not self.may_hold(gang.queue):
             return
-        if may_reserve or not gang.has_moment:
+        if may_reserve or not gang.is_forecastable:
             is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD)
-            start = find_earliest_start(self.state, ask(gang), self.now_ms) if is_placeable else None
+            start = find_earliest_start(self.state, start_request(gang), self.now_ms) if is_placeable else None
             self.hold_capacity(gang, reason, start.shares if start else ())
         else:
             self.unreserved_starving[gang.queue] = self.unreserved_starving.get(gang.queue, 0) + 1
@@ -271,13 +284,13 @@ class Cycle:
 
     def _awaits_reservation(self, gang: Gang) -> bool:
         is_excluded = gang.id in self.ending or gang.id in self.started_gangs or gang.id in self.reservations.by_gang
-        return gang.has_moment and not gang.unadmitted and not is_excluded and gang.not_before_ms <= self.now_ms
+        return gang.is_forecastable and not gang.unadmitted and not is_excluded and gang.not_before_ms <= self.now_ms
 
     def _may_reserve_next(self, queue: str) -> bool:
         return self.may_reserve(queue, large=False)
 
     def _may_reserve(self, gang: Gang) -> bool:
-        return gang.has_moment and self.may_reserve(gang.queue, large=self.is_large(gang))
+        return gang.is_forecastable and self.may_reserve(gang.queue, large=self.is_large(gang))
 
     def hold_capacity(self, gang: Gang, reason: ReasonCode, shares: Shares) -> None:
         """Hold capacity until the end of the cycle for a gang that would start on `shares`."""
@@ -296,7 +309,7 @@ class Cycle:
         """Return whether a starving gang of the queue may get a reservation or, without a predictable start, a hold."""
         if not self.may_hold(queue):
             return False
-        return self.may_reserve(queue, large=large) or self.state.lines(self.policy).queues[queue].untold > 0
+        return self.may_reserve(queue, large=large) or self.state.lanes(self.policy).queues[queue].unforecastable > 0
 
     def may_hold(self, queue: str) -> bool:
         """Return whether capacity may be held for one more gang of the queue."""
@@ -313,15 +326,17 @@ class Cycle:
                 self._release_holds(self.capacity_holds.values())
             elif gang.id in self.capacity_holds:
                 self._charge_hold(self.capacity_holds[gang.id], -1)
-            result = fit(self.state, ask(gang), self.now_ms)
+            result = fit(self.state, start_request(gang), self.now_ms)
             return result if isinstance(result, PendingReason) else self.blocked_by_reservations(gang, result) or result
 
     def blocked_by_reservations(self, gang: Gang, shares: Shares) -> PendingReason | None:
         """Return the pending reason of a gang that would delay a reservation on `shares`, or None if it would not."""
-        for_ms = None if gang.time_ms is None else gang.least_ms
+        for_ms = None if gang.time_ms is None else gang.min_run_ms
         if not self.reservations.by_gang:
             return None
-        if not self.reservations.excludes(gang) and self.reservations.find_start(gang, ask(gang), for_ms=for_ms):
+        if not self.reservations.excludes(gang) and self.reservations.find_start(
+            gang, start_request(gang), for_ms=for_ms
+        ):
             return None
         holders = self.reservations.gangs_in_the_way(gang, shares)
         return PendingReason(why=ReasonCode.HELD, holders=tuple(holder.id for holder in holders))
@@ -344,7 +359,7 @@ class Cycle:
                 mark = self.state.undo.mark()
                 self._charge_hold(hold, +1)
                 if self._is_barred(gang):
-                    self.state.undo.back_to(mark)
+                    self.state.undo.roll_back(mark)
                     holders.append(hold.gang)
         return tuple(holders)
 
@@ -358,7 +373,7 @@ class Cycle:
         return self.policy.key(gang, self.state, self.now_ms)
 
     def _is_barred(self, gang: Gang) -> bool:
-        return not where(self.state, ask(gang).at_least)
+        return not find_placement(self.state, start_request(gang).at_least)
 
     @contextmanager
     def _without_holds(self, capacity_holds: list[CapacityHold]) -> Iterator[None]:
@@ -379,15 +394,15 @@ class Cycle:
         tree.charge(gang.queue, tuple(sign * amount for amount in hold.quota))
         self.state.nodes.hold(hold.nodes, held=sign > 0)
         if sign > 0:
-            self.state.undo.put(self.state.meant, gang.id, +1)
+            self.state.undo.put(self.state.planned_changes, gang.id, +1)
         else:
-            self.state.undo.drop(self.state.meant, gang.id)
+            self.state.undo.drop(self.state.planned_changes, gang.id)
 
 
 def _live_shapes(state: State) -> Iterator[tuple[Shape, int]]:
     """Yield the shapes that live gangs request, with counts. O(pending classes + running gangs)."""
     yield from ((members[0].shape, len(members)) for members in state.classes.values())
-    yield from ((state.gangs[name].shape, 1) for name in state.shares)
+    yield from ((state.gangs[name].shape, 1) for name in state.allocations)
 
 
 def _is_below(count: int, limit: int | None) -> bool:

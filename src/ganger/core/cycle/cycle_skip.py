@@ -56,27 +56,27 @@ class CycleSkip:
 def _is_timer_due(cycle: Cycle, now_ms: int) -> bool:
     """Return whether a timer has become due since the cycle."""
     state = cycle.state
-    times_ms = (state.due.next_ms(cycle.now_ms), state.windows.next_ms(cycle.now_ms), *state.leaving.values())
+    times_ms = (state.timers.next_ms(cycle.now_ms), state.maintenance.next_ms(cycle.now_ms), *state.leaving.values())
     return any(time_ms is not None and time_ms <= now_ms for time_ms in times_ms)
 
 
 def _is_reservation_overdue(cycle: Cycle, now_ms: int) -> bool:
     """Return whether a reserved start has passed since the cycle, which has to be published."""
-    reserved_ms = (reservation.start_ms for reservation in cycle.state.promises.values())
+    reserved_ms = (reservation.start_ms for reservation in cycle.state.reservations.values())
     return any(start_ms is not None and cycle.now_ms < start_ms <= now_ms for start_ms in reserved_ms)
 
 
 def _changes_nothing(cycle: Cycle, gang: Gang, now_ms: int) -> bool:
     """Return whether a gang submitted after the cycle neither starts now nor gets a reservation."""
-    if gang.is_head or gang.state is not GangState.PENDING or cycle.state.windows:
+    if gang.is_head or gang.state is not GangState.PENDING or cycle.state.maintenance:
         return False
     if gang.awaits:
         return True
     if cycle.may_reserve(gang.queue, large=cycle.is_large(gang)):
         return False
-    if not cycle.state.nodes.columns.hold(gang.shape.parts):
+    if not cycle.state.nodes.capacity_index.have_room(gang.shape.parts):
         return True
     if not cycle.reservations.by_gang:
         return False
     max_stay_ms = cycle.reservations.table.max_stay_ms(gang.shape.parts)
-    return max_stay_ms < NEVER_MS and gang.least_ms > max_stay_ms - (now_ms - cycle.now_ms)
+    return max_stay_ms < NEVER_MS and gang.min_run_ms > max_stay_ms - (now_ms - cycle.now_ms)

@@ -11,7 +11,14 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from ganger.core.cycle.cycle import CURABLE, Cycle
-from ganger.core.placement.start_check import StartRequest, ask, over_limits, room, within_quota, without_room
+from ganger.core.placement.start_check import (
+    StartRequest,
+    check_quota,
+    find_room,
+    no_room_reason,
+    over_limits,
+    start_request,
+)
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Shares
 from ganger.model.decision import Wait
@@ -36,7 +43,11 @@ def changed_reasons(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> list[
     """
     reasons = reasons_of_classes(cycle, _classes_to_publish(cycle, known), known)
     texts = ((class_text(key), reason) for key, reason in reasons.items())
-    return [Wait(gang_class=text, reason=reason) for text, reason in texts if cycle.state.waits.get(text) != reason]
+    return [
+        Wait(gang_class=text, reason=reason)
+        for text, reason in texts
+        if cycle.state.pending_reasons.get(text) != reason
+    ]
 
 
 def reasons_of_classes(
@@ -97,7 +108,7 @@ class _ReasonCache:
     def reason_key(self, key: ClassKey, gang: Gang) -> ReasonKey:
         """Return what the reason of a gang follows from."""
         queue, user, _, shape, times, array, avoids = key
-        has_reserved = self._cycle.capacity_holds or self._cycle.reservations.by_gang or self._cycle.state.windows
+        has_reserved = self._cycle.capacity_holds or self._cycle.reservations.by_gang or self._cycle.state.maintenance
         own = (user, times) if self._has_user_limits[queue] else ("", times) if has_reserved else ("", ())
         own = (*own, gang.expected) if has_reserved else own
         return queue, shape, avoids, *own, array, gang.id if self._has_own_capacity(gang) else ""
@@ -107,19 +118,19 @@ class _ReasonCache:
         state = self._cycle.state
         if state.is_full(gang):
             return PendingReason(why=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
-        request = ask(gang)
+        request = start_request(gang)
         if self._cycle.capacity_holds and self._has_own_capacity(gang):
             result: Shares | PendingReason = self._cycle.fit(gang)
         else:
-            result = over_limits(state, request) or within_quota(state, request, self._find_room(request))
+            result = over_limits(state, request) or check_quota(state, request, self._find_room(request))
         if isinstance(result, tuple) and self._cycle.reservations.by_gang:
             # Whether it delays a reservation depends on how long it stays.
             result = self._cycle.blocked_by_reservations(gang, result) or result
-        return result if isinstance(result, PendingReason) else without_room(state, request, self._cycle.now_ms)
+        return result if isinstance(result, PendingReason) else no_room_reason(state, request, self._cycle.now_ms)
 
     def holders_blocking(self, gang: Gang) -> tuple[Gang, ...]:
         """Return the gangs whose capacity holds keep this one from starting."""
-        own = gang.class_key if self._has_user_limits[gang.queue] or self._cycle.state.windows else gang.avoids
+        own = gang.class_key if self._has_user_limits[gang.queue] or self._cycle.state.maintenance else gang.avoids
         key = gang.queue, gang.shape, own, gang.id if gang.id in self._cycle.capacity_holds else ""
         if key not in self._holders:
             self._holders[key] = self._cycle.holders_blocking(gang)
@@ -133,10 +144,10 @@ class _ReasonCache:
         """Return where the nodes have room for the request, or why they have none."""
         state = self._cycle.state
         closed = state.tree.closed_types(request.queue, request.shape)
-        stays_ms = request.at_least.stays_ms if state.windows else 0
+        stays_ms = request.at_least.stays_ms if state.maintenance else 0
         key = request.shape, request.avoids, closed, request.queue if closed else "", stays_ms
         if key not in self._rooms:
-            result = room(state, request, self._cycle.now_ms)
+            result = find_room(state, request, self._cycle.now_ms)
             self._rooms[key] = result
         return self._rooms[key]
 
@@ -163,7 +174,7 @@ def _classes_to_publish(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> I
 
 def _pending_in_rotation(cycle: Cycle) -> Iterator[Gang]:
     """Yield all pending gangs, beginning with another lane in each cycle and in each lane at another position."""
-    lanes, position = cycle.state.lines(cycle.policy).of, cycle.state.seq
+    lanes, position = cycle.state.lanes(cycle.policy).by_key, cycle.state.seq
     first_lane = position % max(1, len(lanes))
     for lane in chain(islice(lanes.values(), first_lane, None), islice(lanes.values(), first_lane)):
         begin = position * STRIDE % len(lane.entries)

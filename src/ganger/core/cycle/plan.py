@@ -21,13 +21,13 @@ from ganger.core.cycle import pending_reasons, preemption
 from ganger.core.cycle.candidates import Candidates
 from ganger.core.cycle.cycle import CURABLE, Cycle
 from ganger.core.cycle.cycle_skip import CycleSkip
-from ganger.core.placement.start_check import ask, could_ever, over_quota
+from ganger.core.placement.start_check import could_ever_start, over_quota, start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state import job_arrays
-from ganger.core.state.gang import RUNS, ClassKey, Gang
-from ganger.core.state.runtime_estimate import outlived
+from ganger.core.state.gang import ACTIVE, ClassKey, Gang
+from ganger.core.state.runtime_estimate import extend_estimate
 from ganger.core.state.state import Shares, State
-from ganger.core.state.timers import deadline_ms, moments_ms
+from ganger.core.state.timers import deadline_ms, timer_times_ms
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason, ReasonCode
@@ -50,7 +50,7 @@ def plan(state: State, now_ms: int, policy: Policy, skip: CycleSkip | None = Non
     if predictions:
         return Plan(as_of=state.seq, decisions=predictions, next_wake_ms=now_ms)
     state.nodes.trim()
-    state.shares.now_ms = state.windows.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
@@ -73,7 +73,7 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
     Yields the cycle and the pending reasons that it found while it tried gangs. `without` is a gang that does not take
     part.
     """
-    state.shares.now_ms = state.windows.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = now_ms
     ending = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
         cycle = Cycle(state, now_ms, policy, ending)
@@ -83,9 +83,11 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
 
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     """Yield stops of gangs that are to end, leave or pause, and of failed generations, oldest first."""
-    timed_out = {name: state.gangs[name] for name in state.due.over(now_ms)}
-    maintained = {gang.id: gang for gang in state.on_nodes(state.windows.under_way(now_ms)) if gang.state in RUNS}
-    for gang in sorted((state.due.restless | timed_out | maintained).values(), key=lambda gang: gang.number):
+    timed_out = {name: state.gangs[name] for name in state.timers.expired(now_ms)}
+    maintained = {
+        gang.id: gang for gang in state.on_nodes(state.maintenance.affected_nodes(now_ms)) if gang.state in ACTIVE
+    }
+    for gang in sorted((state.timers.in_transition | timed_out | maintained).values(), key=lambda gang: gang.number):
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         cause = cause or (Cause.DRAINED if gang.id in maintained else None)
         if cause:
@@ -97,11 +99,11 @@ def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
 
     They make a cycle of their own; the next one, at once, counts on them.
     """
-    for name in dict.fromkeys(state.due.over(now_ms)):
+    for name in dict.fromkeys(state.timers.expired(now_ms)):
         gang = state.gangs[name]
-        if gang.state in RUNS and gang.time_ms is None and gang.expected is not None:
+        if gang.state in ACTIVE and gang.time_ms is None and gang.expected is not None:
             ran_ms = gang.ran_ms + now_ms - gang.began_ms
-            yield Expect(gang=name, generation=gang.generation, run_ms=outlived(gang.expected, ran_ms).run_ms)
+            yield Expect(gang=name, generation=gang.generation, run_ms=extend_estimate(gang.expected, ran_ms).run_ms)
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
@@ -110,7 +112,7 @@ def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
         return None
     if gang.end_cause:
         return gang.end_cause
-    if gang.is_worn:
+    if gang.has_used_its_time:
         return Cause.TIME_LIMIT
     end_ms = deadline_ms(gang)
     if end_ms is None or now_ms < end_ms:
@@ -125,7 +127,7 @@ def _failure_cause(gang: Gang) -> Cause | None:
 
 def _pause_cause(gang: Gang) -> Cause | None:
     """Return the cause why a gang has to be suspended or leave a node, or why the rest of a finished one may go."""
-    if gang.state in RUNS and (gang.suspends or gang.drains):
+    if gang.state in ACTIVE and (gang.suspends or gang.drains):
         if gang.suspends:
             return Cause.SUSPENDED
         return Cause.DRAINED if gang.leave_by_ms is None else Cause.NODE_PREEMPTED
@@ -135,7 +137,7 @@ def _pause_cause(gang: Gang) -> Cause | None:
 def notice_ms(gang: Gang) -> int:
     """Return the time that a gang gets to save its work before it is stopped: none without a checkpoint section."""
     checkpoint = gang.job.spec.checkpoint
-    return checkpoint.grace_ms if checkpoint and gang.state in RUNS else WITHOUT_NOTICE_MS
+    return checkpoint.grace_ms if checkpoint and gang.state in ACTIVE else WITHOUT_NOTICE_MS
 
 
 def _notice_left_ms(gang: Gang, now_ms: int) -> int:
@@ -148,7 +150,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     state = cycle.state
     starts: list[Start] = []
     known: Known = {}
-    if not state.lines(cycle.policy).of:
+    if not state.lanes(cycle.policy).by_key:
         return starts, known
     candidates = Candidates(cycle, partial(_urgent_since_ms, cycle))
     while (entry := candidates.next()) is not None:
@@ -218,7 +220,7 @@ def _attempt(cycle: Cycle, gang: Gang) -> Shares | ReasonCode | PendingReason:
     if not isinstance(result, ReasonCode):
         return result
     reason = result
-    if gang.unadmitted or reason not in CURABLE or not could_ever(cycle.state, ask(gang)):
+    if gang.unadmitted or reason not in CURABLE or not could_ever_start(cycle.state, start_request(gang)):
         return reason
     if cycle.policy.ORDERS_RUNNING and _is_preemption_useful(cycle, gang, reason) and not cycle.holders_blocking(gang):
         preempting = preemption.preempt_for(cycle, gang)
@@ -231,7 +233,7 @@ def _attempt(cycle: Cycle, gang: Gang) -> Shares | ReasonCode | PendingReason:
 def _is_preemption_useful(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:
     """Return whether a gang waits for nodes, not for a quota that is set."""
     if reason is ReasonCode.OVER_QUOTA:
-        return over_quota(cycle.state, ask(gang), as_set=True) is None
+        return over_quota(cycle.state, start_request(gang), as_set=True) is None
     return reason in (ReasonCode.NO_CAPACITY, ReasonCode.MAINTENANCE)
 
 
@@ -260,18 +262,18 @@ def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
         replace(cycle.started_gangs[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
         for start in starts
     ]
-    times_ms = [_next_timer_ms(cycle.state, now_ms), *chain.from_iterable(map(moments_ms, starting))]
+    times_ms = [_next_timer_ms(cycle.state, now_ms), *chain.from_iterable(map(timer_times_ms, starting))]
     if policy.ORDERS_RUNNING:
-        holding = [cycle.state.gangs[name] for name in cycle.state.shares]
+        holding = [cycle.state.gangs[name] for name in cycle.state.allocations]
         # Of pending gangs only the first of each lane competes with running ones.
-        heads = [lane.entries[0].gang for lane in cycle.state.lines(policy).of.values()]
+        heads = [lane.entries[0].gang for lane in cycle.state.lanes(policy).by_key.values()]
         times_ms += [policy.next_key_change_ms(gang, now_ms) for gang in (*holding, *starting, *heads)]
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
 
 
 def _next_timer_ms(state: State, now_ms: int) -> int | None:
     """Return the first time at which time alone changes a gang, the nodes or maintenance."""
-    times_ms = (state.due.next_ms(now_ms), state.windows.next_ms(now_ms), *state.leaving.values())
+    times_ms = (state.timers.next_ms(now_ms), state.maintenance.next_ms(now_ms), *state.leaving.values())
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
 
 

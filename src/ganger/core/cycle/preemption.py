@@ -9,7 +9,7 @@ cost of the victims. Source of the step that lets victims stay: Kueue (reference
 from typing import Any
 
 from ganger.core.cycle.cycle import Cycle
-from ganger.core.placement.start_check import ask, where
+from ganger.core.placement.start_check import find_placement, start_request
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.state import Shares
 from ganger.model.job import GangState
@@ -18,7 +18,7 @@ from ganger.model.pending_reason import PendingReason, ReasonCode
 
 def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     """Choose victims so that `gang` fits, and hold the capacity for it; return None if preemption cannot help."""
-    state, holding = cycle.state, cycle.state.holding()
+    state, holding = cycle.state, cycle.state.allocated()
     shares_of = {other.id: shares for other, shares in holding}
     leaving = [other for other, _ in holding if _is_leaving(cycle, other)]
     # A gang placed in this cycle is still pending; it comes before this gang in the order.
@@ -31,13 +31,13 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
         for other in leaving:
             state.release(other)
         victims = _choose_victims(cycle, gang, later, shares_of)
-        placement = where(state, ask(gang))
+        placement = find_placement(state, start_request(gang))
     if not placement:
         return None
     cycle.victims += victims
     cycle.ending |= {other.id: None for other in victims}
     for other in victims:
-        state.undo.put(state.meant, other.id, -1)
+        state.undo.put(state.planned_changes, other.id, -1)
     cycle.hold_capacity(gang, ReasonCode.NO_CAPACITY, placement)
     nodes = {share.node: None for share in placement}
     leaving_shares = [(other.id, held_shares) for other, held_shares in holding if _is_leaving(cycle, other)]
@@ -64,7 +64,7 @@ def _choose_victims(cycle: Cycle, gang: Gang, later: list[Gang], shares_of: dict
     """Release as many of `later` as `gang` needs, and return those that cannot stay; all if it does not fit."""
     state = cycle.state
     released: list[Gang] = []
-    while not where(state, ask(gang)):
+    while not find_placement(state, start_request(gang)):
         if len(released) == len(later):
             return released
         released.append(later[len(released)])
@@ -76,7 +76,7 @@ def _may_stay(cycle: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:
     """Put `other` back and return True if `gang` still fits."""
     mark = cycle.state.undo.mark()
     cycle.state.take(other, shares)
-    if not where(cycle.state, ask(gang)):
-        cycle.state.undo.back_to(mark)
+    if not find_placement(cycle.state, start_request(gang)):
+        cycle.state.undo.roll_back(mark)
         return False
     return True

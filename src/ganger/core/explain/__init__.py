@@ -1,1 +1,1 @@
-"""Answers about one gang: why it is pending, until when, and what would start it."""
+"""Explanations of one gang: why it is pending, until when, and what would start it."""

@@ -1,7 +1,8 @@
-"""What each domain of the network has for a gang that waits, and who holds the rest: lines of an explanation.
+"""The domains of an explanation: what each has free for a waiting gang, and who holds the rest.
 
-Called by `core.explain.explain`. The level is the one that the gang must stay in, else the lowest there is. Of many
-domains those are told of that have the most room for it."""
+The level is the one that the gang must stay in, else the lowest there is. If there are many domains, those with the
+most room for it are shown.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.nodes.topology import Ints, up
-from ganger.core.placement.start_check import ask
-from ganger.core.placement.unschedulable import InTheWay, Mask, fitting, hardest, large_enough, node_need
+from ganger.core.nodes.topology import Ints, slice_sums
+from ganger.core.placement.start_check import start_request
+from ganger.core.placement.unschedulable import Blockers, Mask, describe_node_need, fitting, large_enough, limiting_part
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.shape import Shape
@@ -23,28 +24,27 @@ MAX_NAMED: Final = 4
 
 
 def domain_lines(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
-    """One line a domain: what fits there now, who holds the rest, with the end of each by its limit, and what is no use
-    to it."""
+    """Iterate over a line for each domain: free nodes, holders with the latest end of each, unavailable nodes."""
     nodes = state.nodes
-    with nodes.without(gang.avoids):
-        part = hardest(nodes, gang.shape)
+    with nodes.excluding(gang.avoids):
+        part = limiting_part(nodes, gang.shape)
         fits, able = fitting(nodes, part), large_enough(nodes, part)
     depth = _depth(nodes, gang.shape.layout)
     first = nodes.topology.first_node[depth]
-    room, size = (up(mask.astype(np.int64), first) for mask in (fits, able))
+    room, size = (slice_sums(mask.astype(np.int64), first) for mask in (fits, able))
     useful = np.flatnonzero(size)
     shown = np.sort(useful[np.argsort(-room[useful], kind="stable")][:MAX_DOMAINS])
     of_node = np.searchsorted(first, np.arange(len(able)), side="right") - 1
-    holders = _holders(state, part, np.isin(of_node, shown) & able, of_node, now_ms)
+    holders = _holder_lines(state, part, np.isin(of_node, shown) & able, of_node, now_ms)
     for domain in shown.tolist():
-        here = np.flatnonzero(able[first[domain] : first[domain + 1]]) + int(first[domain])
-        parts = [f"{room[domain]} of {size[domain]} nodes have {node_need(part)}"]
-        parts += holders.get(domain, [])[:MAX_NAMED] + _away(nodes, gang, here)[:MAX_NAMED]
-        parts += _maintained(state, gang, here, now_ms)
+        indices = np.flatnonzero(able[first[domain] : first[domain + 1]]) + int(first[domain])
+        parts = [f"{room[domain]} of {size[domain]} nodes have {describe_node_need(part)}"]
+        parts += holders.get(domain, [])[:MAX_NAMED] + _unavailable_lines(nodes, gang, indices)[:MAX_NAMED]
+        parts += _maintenance_lines(state, gang, indices, now_ms)
         yield f"{nodes.topology.name(depth, domain)}: " + "; ".join(parts)
     if rest := useful.size - shown.size:
-        most = int(np.delete(room, shown).max())
-        yield f"and {rest} more with at most {most} such nodes each"
+        max_room = int(np.delete(room, shown).max())
+        yield f"and {rest} more with at most {max_room} such nodes each"
 
 
 def _depth(nodes: NodeTable, layout: Layout) -> int:
@@ -52,39 +52,43 @@ def _depth(nodes: NodeTable, layout: Layout) -> int:
     return nodes.topology.depth(layout.level) if layout.required and layout.level in levels else len(levels)
 
 
-def _holders(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: int) -> dict[int, list[str]]:
-    """Who holds what is short of these nodes, by domain, the oldest first."""
-    nodes, there = state.nodes, InTheWay(state.nodes, part, able)
-    taken = np.flatnonzero(there.anywhere)
-    found: dict[int, list[str]] = {domain: [] for domain in of_node[taken].tolist()}
-    for other in state.on_nodes(nodes.names[at] for at in taken.tolist()):
-        for domain in dict.fromkeys(of_node[there.at(state, other.id)].tolist()):
-            ends_ms = other.ends_ms(now_ms)
-            how = "predicted to end in" if other.is_predicted else "ends in at most"
-            until = "no time limit" if ends_ms is None else f"{how} {format_duration(ends_ms - now_ms)}"
-            found[domain].append(f"{other.id} ({until})")
-        if all(len(names) >= MAX_NAMED for names in found.values()):
+def _holder_lines(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: int) -> dict[int, list[str]]:
+    """Return the holders of what is short on these nodes by domain, oldest first."""
+    nodes, blockers = state.nodes, Blockers(state.nodes, part, able)
+    blocked = np.flatnonzero(blockers.anywhere)
+    lines: dict[int, list[str]] = {domain: [] for domain in of_node[blocked].tolist()}
+    for holder in state.on_nodes(nodes.names[index] for index in blocked.tolist()):
+        for domain in dict.fromkeys(of_node[blockers.blocked_by(state, holder.id)].tolist()):
+            ends_ms = holder.ends_ms(now_ms)
+            verb = "predicted to end in" if holder.is_predicted else "ends in at most"
+            until = "no time limit" if ends_ms is None else f"{verb} {format_duration(ends_ms - now_ms)}"
+            lines[domain].append(f"{holder.id} ({until})")
+        if all(len(names) >= MAX_NAMED for names in lines.values()):
             break
-    return found
+    return lines
 
 
-def _maintained(state: State, gang: Gang, here: Ints, now_ms: int) -> Iterator[str]:
-    """Nodes of use that are in maintenance before the gang would end."""
-    nodes, windows = state.nodes, state.windows
-    names = [nodes.names[at] for at in here.tolist()] if windows else []
-    for window in windows.meeting(names, now_ms, now_ms + ask(gang).stays_ms)[:MAX_NAMED]:
-        count = int(np.isin(here, windows.at(nodes, window)).sum())
+def _maintenance_lines(state: State, gang: Gang, indices: Ints, now_ms: int) -> Iterator[str]:
+    """Iterate over lines about useful nodes that go into maintenance before the gang would end."""
+    nodes, windows = state.nodes, state.maintenance
+    names = [nodes.names[index] for index in indices.tolist()] if windows else []
+    for window in windows.overlapping(names, now_ms, now_ms + start_request(gang).stays_ms)[:MAX_NAMED]:
+        count = int(np.isin(indices, windows.nodes_of(nodes, window)).sum())
         if window.from_ms > now_ms:
-            go = "goes" if count == 1 else "go"
-            yield f"{count} of them {go} into maintenance {window.id} in {format_duration(window.from_ms - now_ms)}"
+            verb = "goes" if count == 1 else "go"
+            yield f"{count} of them {verb} into maintenance {window.id} in {format_duration(window.from_ms - now_ms)}"
         else:
-            are, left = "is" if count == 1 else "are", format_duration(window.until_ms - now_ms)
-            yield f"{count} of them {are} in maintenance {window.id} for {left} more"
+            verb, left = "is" if count == 1 else "are", format_duration(window.until_ms - now_ms)
+            yield f"{count} of them {verb} in maintenance {window.id} for {left} more"
 
 
-def _away(nodes: NodeTable, gang: Gang, here: Ints) -> list[str]:
-    """Nodes of use but that its rules exclude, or that are out of service."""
+def _unavailable_lines(nodes: NodeTable, gang: Gang, indices: Ints) -> list[str]:
+    """Return lines about nodes that are excluded by the gang's rules or out of service."""
     rules = dict(gang.excluded)
-    named = [(nodes.names[at], at) for at in here.tolist() if not nodes.ready[at] or nodes.names[at] in rules]
-    away = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
-    return away + [f"{name} is {nodes.shown_state(at)}" for name, at in named if not nodes.ready[at]]
+    named = [
+        (nodes.names[index], index)
+        for index in indices.tolist()
+        if not nodes.ready[index] or nodes.names[index] in rules
+    ]
+    lines = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
+    return lines + [f"{name} is {nodes.display_state(index)}" for name, index in named if not nodes.ready[index]]

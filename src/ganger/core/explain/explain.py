@@ -1,7 +1,7 @@
-"""The whole answer for one gang: why it waits, who holds what, since when, until when, and what would start it now.
+"""The explanation of one gang: why it waits, who holds what, since when, until when, and what would start it now.
 
-Called by `engine.service` on demand, on a copy of the state. The same checks that the round uses give the reason, the
-opening and every suggested change, so what it says is what happens.
+The checks of the scheduling cycle itself give the reason, the earliest start and every suggested change, so the
+explanation matches what the scheduler does.
 """
 
 from bisect import bisect_left
@@ -12,14 +12,14 @@ from ganger.core.cycle import pending_reasons
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.domains import domain_lines
-from ganger.core.explain.what_if import Tried, ahead, changes
-from ganger.core.placement.start_check import ask
+from ganger.core.explain.what_if import WhatIfResult, find_changes, priority_changes
+from ganger.core.placement.start_check import start_request
 from ganger.core.queue_order.policy_interface import Key, Policy, join_key, large_reservation_age_ms
 from ganger.core.queue_order.priority_factors import size
 from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, need
 from ganger.core.reservations.earliest_start import EarliestStart, find_earliest_start
 from ganger.core.state.gang import ClassKey, Gang, class_text
-from ganger.core.state.pending_index import Crowd, Entry
+from ganger.core.state.pending_index import LaneEntry, QueueLanes
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, shell_quoted_id
@@ -27,7 +27,7 @@ from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sente
 from ganger.model.units import DEVICE_MILLI, format_duration
 from ganger.model.views.service_views import Explanation, Factor, ReasonView
 
-NOT_FORESEEN = (
+NOT_FORECAST = (
     *(
         ReasonCode.NO_NODE,
         ReasonCode.EXCLUDED,
@@ -39,87 +39,86 @@ NOT_FORESEEN = (
     ),
     ReasonCode.MAINTENANCE,
 )
-"""Reasons that time does not cure, or that tell the time themselves; room kept for others, whose run time nobody
-knows yet; others that come first; and nothing known at all."""
+"""Reasons that time does not resolve, that include the time themselves, or that wait for a gang of unknown run time."""
 UNADMITTED = (ReasonCode.NAMESPACE_QUOTA, ReasonCode.WEBHOOK_UNREACHABLE)
 NOT_CHANGEABLE = (ReasonCode.BACKOFF, *UNADMITTED, ReasonCode.NOT_LISTED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY_LIMIT)
-"""Reasons that no other form of the job would help."""
+"""Reasons that no change to the job would resolve."""
 
 
 def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation:
-    """The answer for a live gang, or for an element of an array. KeyError if it is not live."""
-    gang = state.stand_in(name)
+    """Explain a live gang or array element; raise KeyError if it is not live."""
+    gang = state.gang_or_head(name)
     if gang is None:
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
-        unready = tuple(_unready(state, gang))
-        return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang), where=unready)
-    reason, tried = _answered(state, gang, now_ms, policy)
+        unready = tuple(_unready_lines(state, gang))
+        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), where=unready)
+    reason, what_if = _reason_and_changes(state, gang, now_ms, policy)
     position, waiting = _position(state, gang, now_ms, policy)
-    promise = state.promises.get(gang.id)
-    opening = None if reason.why in NOT_FORESEEN else find_earliest_start(state, ask(gang), now_ms)
+    reserved = state.reservations.get(gang.id)
+    earliest_start = None if reason.why in NOT_FORECAST else find_earliest_start(state, start_request(gang), now_ms)
     return Explanation(
         job=name,
         state=gang.state,
         sentence=sentence(reason),
-        reason=reason_view(_timed(reason, gang, opening), gang.id, gang.queue),
+        reason=reason_view(_with_forecast(reason, gang, earliest_start), gang.id, gang.queue),
         position=position,
         waiting=waiting,
         waited_ms=now_ms - gang.since_ms,
-        earliest_ms=reason.until_ms if reason.why is ReasonCode.MAINTENANCE else _expected_ms(gang, opening),
-        promised_ms=promise.start_ms if promise else None,
-        predicted=tuple(_predictions(state, gang, opening, now_ms)),
+        earliest_ms=reason.until_ms if reason.why is ReasonCode.MAINTENANCE else _expected_ms(gang, earliest_start),
+        promised_ms=reserved.start_ms if reserved else None,
+        predicted=tuple(_prediction_lines(state, gang, earliest_start, now_ms)),
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
-        quota="" if gang.awaits else _quota(state, gang),
-        changes=tried.changes,
-        proof=tried.proof,
+        quota="" if gang.awaits else _quota_line(state, gang),
+        changes=what_if.changes,
+        proof=what_if.proof,
         policy=policy.NAME,
         factors=_factors(state, gang, now_ms, policy),
     )
 
 
-def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> PendingReason:
-    """The one current answer for a pending gang: its own, or its class's."""
+def current_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> PendingReason:
+    """Return the current reason of a pending gang: its own, or that of its class."""
     own = own_reason(state, gang, now_ms)
     if own is not None:
         return own
-    with simulated_cycle(state, now_ms, policy) as (now, known):
-        return _of_round(now, gang, known)
+    with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
+        return _cycle_reason(cycle, gang, reasons)
 
 
-def every_reason(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, PendingReason]:
-    """The answer of every class of pending gangs that come after nobody, but of those that pause."""
+def all_reasons(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, PendingReason]:
+    """Return the reason of every class of pending gangs without dependencies."""
     if not state.ready:
         return dict.fromkeys(state.classes, PendingReason(why=ReasonCode.NOT_LISTED))
-    with simulated_cycle(state, now_ms, policy) as (now, known):
-        return pending_reasons.reasons_of_all_classes(now, known)
+    with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
+        return pending_reasons.reasons_of_all_classes(cycle, reasons)
 
 
 def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
-    """Why a pending gang is not even tried, whatever its class; None when it is."""
+    """Return the reason why a pending gang is not even tried, whatever its class; None when it is."""
     if not state.ready:
         return PendingReason(why=ReasonCode.NOT_LISTED)
     if gang.awaits:
-        whens = dict.fromkeys(after.when for after in gang.awaits)
-        scope = next(iter(whens)) if len(whens) == 1 else "come to what it asks"
+        conditions = dict.fromkeys(after.when for after in gang.awaits)
+        scope = next(iter(conditions)) if len(conditions) == 1 else "come to what it asks"
         return PendingReason(
             why=ReasonCode.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits))
         )
-    pauses = gang.not_before_ms > now_ms
+    is_paused = gang.not_before_ms > now_ms
     if gang.unadmitted and gang.failure is not None:
-        why = (
+        code = (
             ReasonCode.NAMESPACE_QUOTA
             if gang.failure.cause is Cause.NAMESPACE_QUOTA
             else ReasonCode.WEBHOOK_UNREACHABLE
         )
-        return PendingReason(why=why, scope=gang.failure.detail, until_ms=gang.not_before_ms if pauses else None)
-    if pauses:
+        return PendingReason(why=code, scope=gang.failure.detail, until_ms=gang.not_before_ms if is_paused else None)
+    if is_paused:
         return PendingReason(why=ReasonCode.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
     return None
 
 
 def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
-    """A reason as the faces show it, its remedy filled in."""
+    """Return a reason as clients display it, with its remedy filled in."""
     holder = shell_quoted_id(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
     flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(GPU_TYPE_PREFIX)}:N")
@@ -131,95 +130,107 @@ def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
     )
 
 
-def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[PendingReason, Tried]:
-    """Why it waits, and what would help: by one round, where that keeps nothing for it."""
+def _reason_and_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[PendingReason, WhatIfResult]:
+    """Return why the gang waits and what would help.
+
+    Changes are tried in the same cycle, or in a second one without what was reserved for the gang.
+    """
     own = own_reason(state, gang, now_ms)
     if own is not None:
-        return own, Tried((), "")
-    with simulated_cycle(state, now_ms, policy) as (now, known):
-        reason = _of_round(now, gang, known)
-        is_free = (
-            gang.id not in now.started_gangs
-            and gang.id not in now.capacity_holds
-            and gang.id not in now.reservations.by_gang
+        return own, WhatIfResult((), "")
+    with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
+        reason = _cycle_reason(cycle, gang, reasons)
+        is_unreserved = (
+            gang.id not in cycle.started_gangs
+            and gang.id not in cycle.capacity_holds
+            and gang.id not in cycle.reservations.by_gang
         )
-        tried = changes(now, gang) if is_free and reason.why not in NOT_CHANGEABLE else Tried((), "")
+        what_if = (
+            find_changes(cycle, gang) if is_unreserved and reason.why not in NOT_CHANGEABLE else WhatIfResult((), "")
+        )
     if reason.why in NOT_CHANGEABLE:
-        return reason, tried
-    if not is_free:
-        with simulated_cycle(state, now_ms, policy, without=gang.id) as (now, _):
-            tried = changes(now, gang)
-    if reason.why is ReasonCode.HELD and (more := tuple(ahead(state, gang, now_ms, policy))):
-        tried = Tried((*tried.changes, *more), "")
-    return reason, tried
+        return reason, what_if
+    if not is_unreserved:
+        with simulated_cycle(state, now_ms, policy, without=gang.id) as (cycle, _):
+            what_if = find_changes(cycle, gang)
+    if reason.why is ReasonCode.HELD and (priority := tuple(priority_changes(state, gang, now_ms, policy))):
+        what_if = WhatIfResult((*what_if.changes, *priority), "")
+    return reason, what_if
 
 
-def _of_round(now: Cycle, gang: Gang, known: dict[ClassKey, PendingReason]) -> PendingReason:
-    """The answer of a round; of one that would start in it what was said before."""
-    found = pending_reasons.reasons_of_classes(now, [gang.class_key], known).get(gang.class_key)
-    return found or now.state.waits.get(class_text(gang.class_key)) or PendingReason(why=ReasonCode.NOT_LISTED)
+def _cycle_reason(cycle: Cycle, gang: Gang, reasons: dict[ClassKey, PendingReason]) -> PendingReason:
+    """Return the gang's reason in a cycle; for a gang that starts in it, the published one."""
+    reason = pending_reasons.reasons_of_classes(cycle, [gang.class_key], reasons).get(gang.class_key)
+    return (
+        reason
+        or cycle.state.pending_reasons.get(class_text(gang.class_key))
+        or PendingReason(why=ReasonCode.NOT_LISTED)
+    )
 
 
 def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[int | None, int]:
-    """Its place among those of its queue, from 1, and how many they are. Who comes after others has no place yet.
+    """Return the gang's position in its queue, from 1 (None with dependencies), and the length of the queue.
 
-    Each line is in order by itself, so that halving finds how many of it go first.
+    Each lane is sorted, so bisection finds how many of its gangs come first.
     """
-    crowd = state.lines(policy).queues.get(gang.queue, Crowd())
-    waiting = sum(len(line.entries) for line in crowd.lines)
+    queue_lanes = state.lanes(policy).queues.get(gang.queue, QueueLanes())
+    waiting = sum(len(lane.entries) for lane in queue_lanes.lanes)
     if gang.awaits:
         return None, waiting
-    mine, before, accounts = policy.key(gang, state, now_ms), 0, dict[tuple[str, str], Key]()
-    for line in crowd.lines:
-        account = accounts.get(line.owner)
+    own_key, before, accounts = policy.key(gang, state, now_ms), 0, dict[tuple[str, str], Key]()
+    for lane in queue_lanes.lanes:
+        account = accounts.get(lane.owner)
         if account is None:
-            account = accounts[line.owner] = policy.account_key(state, *line.owner, now_ms)
+            account = accounts[lane.owner] = policy.account_key(state, *lane.owner, now_ms)
 
-        def key(entry: Entry, account: Key = account) -> Key:
+        def key(entry: LaneEntry, account: Key = account) -> Key:
             return join_key(account, policy.gang_key(entry.gang, state, now_ms))
 
-        before += bisect_left(line.entries, mine, key=key)
+        before += bisect_left(lane.entries, own_key, key=key)
     return 1 + before, waiting
 
 
 def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Factor, ...]:
-    """What decides its place, and whether nodes are reserved for it because it is large."""
-    found, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.rules, gang)
+    """Return the factors of its position, and its size if nodes are reserved for it because of that."""
+    factors, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.rules, gang)
     if after_ms is None:
-        return found
-    told = size(gang, after_ms)
-    return (*found, replace(told, points=None) if all(factor.points is None for factor in found) else told)
+        return factors
+    size_factor = size(gang, after_ms)
+    return (
+        *factors,
+        replace(size_factor, points=None) if all(factor.points is None for factor in factors) else size_factor,
+    )
 
 
-def _timed(reason: PendingReason, gang: Gang, opening: EarliestStart | None) -> PendingReason:
-    if reason.until_ms is not None or opening is None:
+def _with_forecast(reason: PendingReason, gang: Gang, earliest_start: EarliestStart | None) -> PendingReason:
+    if reason.until_ms is not None or earliest_start is None:
         return reason
-    others = tuple(name for name in opening.after if name != gang.id)
-    return replace(reason, until_ms=opening.at_ms, holders=others or reason.holders)
+    blockers = tuple(name for name in earliest_start.after if name != gang.id)
+    return replace(reason, until_ms=earliest_start.at_ms, holders=blockers or reason.holders)
 
 
-def _expected_ms(gang: Gang, opening: EarliestStart | None) -> int | None:
-    if opening is None or opening.at_ms is None:
+def _expected_ms(gang: Gang, earliest_start: EarliestStart | None) -> int | None:
+    if earliest_start is None or earliest_start.at_ms is None:
         return None
-    return max(opening.at_ms, gang.not_before_ms)
+    return max(earliest_start.at_ms, gang.not_before_ms)
 
 
-def _predictions(state: State, gang: Gang, opening: EarliestStart | None, now_ms: int) -> Iterator[str]:
-    """A sentence for itself, and each that is in its way, whose time is not limited but predicted."""
-    promise = state.promises.get(gang.id)
-    there = [state.gangs[name] for name in (opening.after if opening else ())]
-    there += state.on_nodes(promise.nodes) if promise else []
-    for each in {other.id: other for other in (gang, *there)}.values():
-        if each.is_predicted and each.expected:
-            like = " like it" if each.expected.alike else ""
-            from_ = f"the last {each.expected.of} jobs of {each.job.user}{like}"
-            end_ms = each.ends_ms(now_ms) or now_ms
-            what = "run for" if each is gang else "end in"
-            how = "longer than" if each.expected.outlived else "predicted from"
-            yield f"{each.id} is expected to {what} {format_duration(end_ms - now_ms)}, {how} {from_}"
+def _prediction_lines(state: State, gang: Gang, earliest_start: EarliestStart | None, now_ms: int) -> Iterator[str]:
+    """Iterate over a sentence for the gang, and for each in its way, whose run time is estimated."""
+    reserved = state.reservations.get(gang.id)
+    blockers = [state.gangs[name] for name in (earliest_start.after if earliest_start else ())]
+    blockers += state.on_nodes(reserved.nodes) if reserved else []
+    for blocker in {blocker.id: blocker for blocker in (gang, *blockers)}.values():
+        if blocker.is_predicted and blocker.expected:
+            similarity = " like it" if blocker.expected.alike else ""
+            source = f"the last {blocker.expected.of} jobs of {blocker.job.user}{similarity}"
+            end_ms = blocker.ends_ms(now_ms) or now_ms
+            verb = "run for" if blocker is gang else "end in"
+            basis = "longer than" if blocker.expected.outlived else "predicted from"
+            yield f"{blocker.id} is expected to {verb} {format_duration(end_ms - now_ms)}, {basis} {source}"
 
 
-def _not_waiting(gang: Gang) -> str:
+def _state_sentence(gang: Gang) -> str:
     if gang.state is GangState.SUSPENDED:
         return f"{gang.id} is suspended: it waits for `ganger resume {shell_quoted_id(gang.id)}`"
     nodes = ", ".join(gang.nodes[:4]) or "no node"
@@ -227,27 +238,27 @@ def _not_waiting(gang: Gang) -> str:
     return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}{_excluded(gang)}"
 
 
-def _unready(state: State, gang: Gang) -> Iterator[str]:
-    """Yield a line for each node that it has and that is not ready."""
+def _unready_lines(state: State, gang: Gang) -> Iterator[str]:
+    """Iterate over a line for each of its nodes that is not ready."""
     for node in (state.nodes.nodes[state.nodes.index[name]] for name in gang.left if name in state.nodes.index):
         if node.unready:
             yield f"{node.name}: {node.unready}"
 
 
 def _excluded(gang: Gang) -> str:
-    """The end of a sentence: on which nodes it will not start again, and which of its rules say so."""
+    """Return the end of a sentence that names the excluded nodes and the rules that exclude them."""
     rules = [f"{node} is excluded by retry.rules[{rule}]" for node, rule in gang.excluded]
     return f"; {', '.join(rules)}" if rules else ""
 
 
-def _quota(state: State, gang: Gang) -> str:
-    """One line about GPUs, or CPUs where none are asked for, in its queue."""
-    at, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
-    limit, used = state.tree.potential(at, r, as_set=True), state.tree.usage[r][at]
+def _quota_line(state: State, gang: Gang) -> str:
+    """Return a line about the queue's quota of GPUs, or of CPUs for a gang without GPUs."""
+    queue, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
+    limit, used = state.tree.potential(queue, r, as_set=True), state.tree.usage[r][queue]
     unit, scale = ("GPUs", DEVICE_MILLI) if r == 0 else ("CPUs", 1000)
-    guaranteed = state.tree.guaranteed[at][r]
-    kept = f" of {guaranteed / scale:g} guaranteed" if guaranteed else ""
-    bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
+    guaranteed = state.tree.guaranteed[queue][r]
+    guarantee = f" of {guaranteed / scale:g} guaranteed" if guaranteed else ""
+    limit_text = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
     binds = state.tree.exceeded_resource(gang.queue, need(gang.shape), as_set=True) is not None
-    why = "" if binds else "; not what it waits for"
-    return f"queue {gang.queue}: {used / scale:g}{kept} {unit} used, {bound}{why}"
+    note = "" if binds else "; not what it waits for"
+    return f"queue {gang.queue}: {used / scale:g}{guarantee} {unit} used, {limit_text}{note}"

@@ -1,7 +1,7 @@
-"""What fits now: the largest gang of each form that would start, for one user in one queue, at each level.
+"""The largest gangs that fit now: for one user in one queue, each form of node at each topology level.
 
-Called by `engine.service` for `ganger fit`. Each is found by halving, with the very check that starts gangs, on what a
-round held now leaves over: what is told here starts when it is submitted, as long as nothing else happens.
+Each is found by bisection with the check that starts gangs, on what a cycle would leave over: a gang of the returned
+size starts when it is submitted, as long as nothing else happens.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Final
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.explain import reason_view
-from ganger.core.explain.hypothetical import supposed
+from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.gang import Gang
@@ -23,14 +23,18 @@ from ganger.model.terms import Layout
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
 from ganger.model.views.overview import Size, Sizes
 
-MOST_CPUS: Final = 64
-"""CPUs on a node, beyond which fewer sizes are tried where no node has GPUs."""
-CPU: Final = 1000
+MAX_CPUS: Final = 64
+"""CPUs of a node up to which sizes are tried where no node has GPUs."""
+CPU_MILLI: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRequest:
-    """What is asked: gpus, cpu_milli on each node, unless 0 for all sizes there may be; only one type, unless empty."""
+    """The forms of node that are asked for.
+
+    gpu_type: only this type, unless empty.
+    gpus, cpu_milli: only this amount on each node, unless 0.
+    """
 
     gpu_type: str = ""
     gpus: int = 0
@@ -38,61 +42,73 @@ class SizeRequest:
     memory_bytes: int = 0
 
 
-def sizes(state: State, job: Job, wanted: SizeRequest, now_ms: int, policy: Policy) -> Sizes:
-    """For a job like this one: its user, its queue, its time limit. KeyError: there is no such queue."""
+def largest_sizes(state: State, job: Job, request: SizeRequest, now_ms: int, policy: Policy) -> Sizes:
+    """Return the sizes for a job with this user, queue and time limit; raise KeyError for an unknown queue."""
     levels = state.nodes.topology.levels
-    with supposed(state, job, now_ms) as gang, simulated_cycle(state, now_ms, policy, without=gang.id) as (now, _):
+    with (
+        hypothetical_gang(state, job, now_ms) as gang,
+        simulated_cycle(state, now_ms, policy, without=gang.id) as (cycle, _),
+    ):
         tree = state.tree
         available = tree.available(tree.index[job.spec.queue], 0, as_set=True)
-        items = tuple(_largest(now, gang, shape, level) for shape in _forms(state, wanted) for level in ("", *levels))
-    room = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
+        items = tuple(
+            _largest(cycle, gang, shape, level) for shape in _node_forms(state, request) for level in ("", *levels)
+        )
+    available_gpus = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
     queue, user = job.spec.queue, job.user
-    return Sizes(at_ms=now_ms, queue=queue, user=user, levels=levels, available_gpus=room, items=items)
+    return Sizes(at_ms=now_ms, queue=queue, user=user, levels=levels, available_gpus=available_gpus, items=items)
 
 
-def _forms(state: State, wanted: SizeRequest) -> Iterator[Shape]:
-    """One node of each form: of every type all its GPUs, then half of them, down to one."""
+def _node_forms(state: State, request: SizeRequest) -> Iterator[Shape]:
+    """Iterate over node forms: of every GPU type all of a node's GPUs, then half of them, down to one."""
     nodes = state.nodes
-    most: dict[str, int] = {}
-    for kind, gpus in zip(nodes.gpu_types, nodes.gpus.tolist(), strict=True):
-        if gpus and (not wanted.gpu_type or kind == wanted.gpu_type):
-            most[kind] = max(gpus, most.get(kind, 0))
-    one = Shape(nodes=1, memory_bytes=wanted.memory_bytes)
-    for kind in sorted(most):
-        for gpus in [wanted.gpus] if wanted.gpus else _halves(most[kind]):
-            yield replace(one, gpus=gpus, gpu_type=kind or None, cpu_milli=wanted.cpu_milli or CPU * gpus, ranks=gpus)
-    if not most and not wanted.gpus and not wanted.gpu_type:
-        cpus = min(MOST_CPUS, int(nodes.cpu_milli.max(initial=0)) // CPU)
-        for each in [wanted.cpu_milli] if wanted.cpu_milli else [CPU * many for many in _halves(max(1, cpus))]:
-            yield replace(one, cpu_milli=each)
+    max_gpus: dict[str, int] = {}
+    for gpu_type, gpus in zip(nodes.gpu_types, nodes.gpus.tolist(), strict=True):
+        if gpus and (not request.gpu_type or gpu_type == request.gpu_type):
+            max_gpus[gpu_type] = max(gpus, max_gpus.get(gpu_type, 0))
+    node = Shape(nodes=1, memory_bytes=request.memory_bytes)
+    for gpu_type in sorted(max_gpus):
+        for gpus in [request.gpus] if request.gpus else _descending_sizes(max_gpus[gpu_type]):
+            yield replace(
+                node, gpus=gpus, gpu_type=gpu_type or None, cpu_milli=request.cpu_milli or CPU_MILLI * gpus, ranks=gpus
+            )
+    if not max_gpus and not request.gpus and not request.gpu_type:
+        cpus = min(MAX_CPUS, int(nodes.cpu_milli.max(initial=0)) // CPU_MILLI)
+        for cpu_milli in (
+            [request.cpu_milli] if request.cpu_milli else [CPU_MILLI * cpus for cpus in _descending_sizes(max(1, cpus))]
+        ):
+            yield replace(node, cpu_milli=cpu_milli)
 
 
-def _halves(most: int) -> list[int]:
-    """The most, then powers of two below it."""
-    return [most, *(1 << by for by in range(most.bit_length() - 1, -1, -1) if 1 << by < most)]
+def _descending_sizes(largest: int) -> list[int]:
+    """Return the largest size, then the powers of two below it."""
+    return [
+        largest,
+        *(1 << exponent for exponent in range(largest.bit_length() - 1, -1, -1) if 1 << exponent < largest),
+    ]
 
 
-def _largest(now: Cycle, gang: Gang, one: Shape, level: str) -> Size:
-    """By halving: who asks for fewer nodes is never refused more."""
+def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str) -> Size:
+    """Find the largest number of nodes by bisection: fewer nodes are never harder to place."""
     layout = Layout(level, required=True) if level else Layout()
-    high, low, found = len(now.state.nodes.nodes), 0, None
+    high, low, largest = len(cycle.state.nodes.nodes), 0, None
     while low < high:
         middle = (low + high + 1) // 2
-        here = now.find_start(_formed(now, gang, replace(one, nodes=middle, layout=layout)))
-        if isinstance(here, tuple):
-            low, found = middle, here
+        placement = cycle.find_start(_with_shape(cycle, gang, replace(node, nodes=middle, layout=layout)))
+        if isinstance(placement, tuple):
+            low, largest = middle, placement
         else:
             high = middle - 1
-    size = Size(gpu_type=one.gpu_type or "", gpus=one.gpus, cpu_milli=one.cpu_milli, level=level, nodes=low)
-    if found is None:
-        told = now.fit(replace(gang, shape=replace(one, layout=layout)))
-        reason = told if isinstance(told, PendingReason) else PendingReason(why=ReasonCode.HELD)
+    size = Size(gpu_type=node.gpu_type or "", gpus=node.gpus, cpu_milli=node.cpu_milli, level=level, nodes=low)
+    if largest is None:
+        result = cycle.fit(replace(gang, shape=replace(node, layout=layout)))
+        reason = result if isinstance(result, PendingReason) else PendingReason(why=ReasonCode.HELD)
         return replace(size, reason=reason_view(reason, "", gang.queue))
-    return replace(size, domain=_domain(now.state, found, level), flags=_flags(one, low, level))
+    return replace(size, domain=_domain(cycle.state, largest, level), flags=_command_line(node, low, level))
 
 
-def _formed(now: Cycle, gang: Gang, shape: Shape) -> Gang:
-    return replace(gang, shape=shape, expected=now.state.history.expects(gang.job, shape, 0))
+def _with_shape(cycle: Cycle, gang: Gang, shape: Shape) -> Gang:
+    return replace(gang, shape=shape, expected=cycle.state.history.estimate(gang.job, shape, 0))
 
 
 def _domain(state: State, shares: Shares, level: str) -> str:
@@ -100,15 +116,15 @@ def _domain(state: State, shares: Shares, level: str) -> str:
     if not level:
         return ""
     depth = topology.depth(level)
-    at = state.nodes.index[shares[0].node]
-    return topology.name(depth, int(topology.first_node[depth].searchsorted(at, side="right")) - 1)
+    index = state.nodes.index[shares[0].node]
+    return topology.name(depth, int(topology.first_node[depth].searchsorted(index, side="right")) - 1)
 
 
-def _flags(one: Shape, nodes: int, level: str) -> str:
-    kind = f"{one.gpu_type}:" if one.gpu_type else ""
-    words = [f"--nodes {nodes}"]
-    words += [f"--gpu {kind}{one.gpus}"] if one.gpus else []
-    words += [f"--cpu {format_cpu(one.cpu_milli)}"] if one.cpu_milli != CPU * max(1, one.gpus) else []
-    words += [f"--memory {format_bytes(one.memory_bytes)}"] if one.memory_bytes else []
-    words += [f"--topology {level} --mode required"] if level else []
-    return " ".join(words)
+def _command_line(node: Shape, nodes: int, level: str) -> str:
+    type_prefix = f"{node.gpu_type}:" if node.gpu_type else ""
+    options = [f"--nodes {nodes}"]
+    options += [f"--gpu {type_prefix}{node.gpus}"] if node.gpus else []
+    options += [f"--cpu {format_cpu(node.cpu_milli)}"] if node.cpu_milli != CPU_MILLI * max(1, node.gpus) else []
+    options += [f"--memory {format_bytes(node.memory_bytes)}"] if node.memory_bytes else []
+    options += [f"--topology {level} --mode required"] if level else []
+    return " ".join(options)

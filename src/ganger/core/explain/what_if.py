@@ -1,9 +1,10 @@
-"""What would start a waiting gang now: other forms of the same job, each tried as a round that was held leaves it.
+"""What-if: changes to a waiting job with which it would start now, tried on what a scheduling cycle leaves over.
 
-Called by `core.explain.explain`. A change is one word more to type: fewer nodes, less on each, another type, a shorter
-time, another queue, a higher priority. Of every kind the nearest to what was asked for; amounts are found by halving,
-since who asks for less is never refused more. Where no one change helps two are tried together; where nothing does, the
-smallest form of the job that is refused is the proof."""
+A change is one more option to type: fewer nodes, less on each, another type, a shorter time, another queue, a higher
+priority. Of every kind the change nearest to the request is found, amounts by bisection, since smaller requests are
+never harder to place. Where no single change helps, two are tried together; where nothing helps, the smallest form of
+the job that is refused is the proof.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,8 +12,8 @@ from typing import Final
 
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
-from ganger.core.explain.hypothetical import supposed
-from ganger.core.placement.start_check import ask, placed
+from ganger.core.explain.hypothetical import hypothetical_gang
+from ganger.core.placement.start_check import place_request, start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
@@ -23,154 +24,185 @@ from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI, GIB_BYTES, MINUTE_MS, format_bytes, format_cpu, format_duration
 from ganger.model.views.service_views import Change
 
-QUEUES_TRIED: Final = 64
-"""How many other queues, those first in which the user has jobs."""
-LONGEST_MS: Final = 30 * 24 * 60 * MINUTE_MS
-"""Of the times that a job without a limit might be given."""
+MAX_QUEUES_TRIED: Final = 64
+"""The maximum number of other queues, those with jobs of the user first."""
+MAX_TIME_MS: Final = 30 * 24 * 60 * MINUTE_MS
+"""The longest time tried for a job without a limit."""
 CPU_STEP: Final = 1000
-HIGHEST: Final = 1000
-"""Of all priorities."""
+MAX_PRIORITY: Final = 1000
+"""The highest of all priorities."""
 
-Form = Callable[[int], Gang]
-"""The gang with another amount of something."""
+Variant = Callable[[int], Gang]
+"""Returns the gang with another amount of something."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What would start now; or, if nothing would, the smallest form of it that would not, and why."""
+class WhatIfResult:
+    """The changes that would start the job now; or, if there are none, the smallest form that would not, and why."""
 
     changes: tuple[Change, ...]
     proof: str
 
 
-def changes(now: Cycle, gang: Gang) -> Tried:
-    """Every change that would start it now if it were submitted so, tried on what a round leaves over in which it does
-    not start, and nothing is kept for it."""
-    trial = _Trial(now, gang)
-    found = tuple(trial.single()) or tuple(trial.double())
-    return Tried(found, "" if found else trial.proof())
+def find_changes(cycle: Cycle, gang: Gang) -> WhatIfResult:
+    """Return every change with which the gang would start now if it were submitted so.
+
+    The cycle is one in which the gang does not start and nothing is reserved for it.
+    """
+    trial = _Trial(cycle, gang)
+    find_changes = tuple(trial.single()) or tuple(trial.double())
+    return WhatIfResult(find_changes, "" if find_changes else trial.proof())
 
 
-def ahead(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:
-    """With a priority that puts it before those whom room is kept for: they wait longer then."""
-    for priority in _higher(gang.job.spec.priority):
+def priority_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:
+    """Yield the lowest priority that would put the gang before those that capacity is reserved for."""
+    for priority in _higher_priorities(gang.job.spec.priority):
         job = replace(gang.job, id=f"{gang.id}+", spec=replace(gang.job.spec, priority=priority), awaits=())
-        with supposed(state, job, now_ms) as again, simulated_cycle(state, now_ms, policy, without=gang.id) as (now, _):
-            starts = again.id in now.started_gangs or again.id in now.started_elements
+        with (
+            hypothetical_gang(state, job, now_ms) as gang_copy,
+            simulated_cycle(state, now_ms, policy, without=gang.id) as (cycle, _),
+        ):
+            starts = gang_copy.id in cycle.started_gangs or gang_copy.id in cycle.started_elements
         if starts:
             yield Change(say="it would go first and start now; others wait longer", flags=f"--priority {priority}")
             return
 
 
 class _Trial:
-    """Forms of one gang, tried one after the other in a round that is over."""
+    """Variants of one gang, tried one after the other on what a finished cycle leaves over."""
 
-    def __init__(self, now: Cycle, gang: Gang) -> None:
-        """As if it were a new one."""
-        self._now, self._gang = now, replace(gang, generation=0, ran_ms=0, failed_on=("", 0))
+    def __init__(self, cycle: Cycle, gang: Gang) -> None:
+        """Treat the gang like a new one."""
+        self._cycle, self._gang = cycle, replace(gang, generation=0, ran_ms=0, failed_on=("", 0))
         self._shape = gang.shape
 
     def single(self) -> Iterator[Change]:
-        """The nearest form of each kind."""
+        """Iterate over the nearest change of each kind."""
         shape = self._shape
         if shape.layout.required:
-            beyond = self._formed(replace(shape, layout=replace(shape.layout, required=False)))
+            beyond = self._with_shape(replace(shape, layout=replace(shape.layout, required=False)))
             if self._starts(beyond):
                 yield Change(say=f"beyond one {shape.layout.level} it would start now", flags="--mode preferred")
         if shape.more or shape.stacked:
-            yield from self._fewer_processes()
+            yield from self._fewer_role_processes()
         else:
-            yield from self._smaller()
+            yield from self._fewer_nodes_or_gpus()
         yield from self._shorter()
-        yield from self._elsewhere()
+        yield from self._other_queue()
 
-    def _smaller(self) -> Iterator[Change]:
+    def _fewer_nodes_or_gpus(self) -> Iterator[Change]:
         shape, slices = self._shape, self._shape.slices.nodes
-        n = self._most(shape.nodes // slices - 1, lambda n: self._formed(replace(shape, nodes=n * slices))) * slices
-        if n:
-            yield Change(say=f"{n} of the {shape.nodes} nodes would start now", flags=f"--nodes {n}")
-        g = self._most(shape.gpus - 1, lambda g: self._formed(replace(shape, gpus=g)))
-        if g:
-            yield Change(
-                say=f"{g} of the {shape.gpus} GPUs per node would start now", flags=_gpus(replace(shape, gpus=g))
+        nodes = (
+            self._largest(
+                shape.nodes // slices - 1, lambda nodes: self._with_shape(replace(shape, nodes=nodes * slices))
             )
-        yield from self._leaner()
-        milli = self._most(shape.gpu_milli - 1, lambda milli: self._formed(replace(shape, gpu_milli=milli)))
+            * slices
+        )
+        if nodes:
+            yield Change(say=f"{nodes} of the {shape.nodes} nodes would start now", flags=f"--nodes {nodes}")
+        gpus = self._largest(shape.gpus - 1, lambda gpus: self._with_shape(replace(shape, gpus=gpus)))
+        if gpus:
+            yield Change(
+                say=f"{gpus} of the {shape.gpus} GPUs per node would start now",
+                flags=_gpu_option(replace(shape, gpus=gpus)),
+            )
+        yield from self._less_cpu_or_memory()
+        milli = self._largest(shape.gpu_milli - 1, lambda milli: self._with_shape(replace(shape, gpu_milli=milli)))
         if milli:
-            less = f"{milli / DEVICE_MILLI:g} instead of {shape.gpu_milli / DEVICE_MILLI:g} of one GPU"
-            yield Change(say=f"{less} would start now", flags=f"--gpu-milli {milli}")
-        if shape.gpus and shape.gpu_type and self._starts(self._formed(replace(shape, gpu_type=None, other_types=()))):
+            amounts = f"{milli / DEVICE_MILLI:gpus} instead of {shape.gpu_milli / DEVICE_MILLI:gpus} of one GPU"
+            yield Change(say=f"{amounts} would start now", flags=f"--gpu-milli {milli}")
+        if (
+            shape.gpus
+            and shape.gpu_type
+            and self._starts(self._with_shape(replace(shape, gpu_type=None, other_types=())))
+        ):
             yield Change(say="GPUs of another type would start now", flags=f"--gpu {shape.gpus}")
 
-    def _leaner(self) -> Iterator[Change]:
-        """With less of what is no GPU."""
+    def _less_cpu_or_memory(self) -> Iterator[Change]:
+        """Iterate over changes with less CPU or memory."""
         shape = self._shape
-        most = (shape.cpu_milli - 1) // CPU_STEP
-        c = self._most(most, lambda c: self._formed(replace(shape, cpu_milli=c * CPU_STEP))) * CPU_STEP
-        if c:
-            asked = f"{format_cpu(c)} of the {format_cpu(shape.cpu_milli)} CPUs per node"
-            yield Change(say=f"{asked} would start now", flags=f"--cpu {format_cpu(c)}")
+        max_steps = (shape.cpu_milli - 1) // CPU_STEP
+        cpu_milli = (
+            self._largest(max_steps, lambda cpu_milli: self._with_shape(replace(shape, cpu_milli=cpu_milli * CPU_STEP)))
+            * CPU_STEP
+        )
+        if cpu_milli:
+            amounts = f"{format_cpu(cpu_milli)} of the {format_cpu(shape.cpu_milli)} CPUs per node"
+            yield Change(say=f"{amounts} would start now", flags=f"--cpu {format_cpu(cpu_milli)}")
         step = GIB_BYTES if shape.memory_bytes > GIB_BYTES else 1 << 20
-        most = (shape.memory_bytes - 1) // step
-        m = self._most(most, lambda m: self._formed(replace(shape, memory_bytes=m * step))) * step
-        if m:
-            asked = f"{format_bytes(m)} of the {format_bytes(shape.memory_bytes)} memory per node"
-            yield Change(say=f"{asked} would start now", flags=f"--memory {format_bytes(m)}")
+        max_steps = (shape.memory_bytes - 1) // step
+        memory_bytes = (
+            self._largest(
+                max_steps, lambda memory_bytes: self._with_shape(replace(shape, memory_bytes=memory_bytes * step))
+            )
+            * step
+        )
+        if memory_bytes:
+            amounts = f"{format_bytes(memory_bytes)} of the {format_bytes(shape.memory_bytes)} memory per node"
+            yield Change(say=f"{amounts} would start now", flags=f"--memory {format_bytes(memory_bytes)}")
 
-    def _fewer_processes(self) -> Iterator[Change]:
-        """Of one role each: a line of the job file, since no flag says it."""
+    def _fewer_role_processes(self) -> Iterator[Change]:
+        """Iterate over changes of one role each, as the key of the job file: no option sets it."""
         spec, shape = self._gang.job.spec, self._shape
-        for at, role in enumerate(spec.order):
-            part = shape.parts[at]
-            n = self._most(part.nodes - 1, lambda n, at=at: self._formed(_with_part(shape, at, n)))  # type: ignore[misc]
-            if n and role in spec.roles:
-                yield Change(say=f"{n} of the {part.nodes} {role} would start now", flags=f"roles.{role}.count={n}")
-            elif n:
-                yield Change(say=f"{n} of the {part.nodes} nodes would start now", flags=f"--nodes {n}")
+        for index, role in enumerate(spec.order):
+            part = shape.parts[index]
+            count = self._largest(part.nodes - 1, self._with_part_nodes(index))
+            if count and role in spec.roles:
+                yield Change(
+                    say=f"{count} of the {part.nodes} {role} would start now", flags=f"roles.{role}.count={count}"
+                )
+            elif count:
+                yield Change(say=f"{count} of the {part.nodes} nodes would start now", flags=f"--nodes {count}")
 
     def _shorter(self) -> Iterator[Change]:
-        """With less time: where it is the time that binds, or what is promised to others."""
+        """Yield a shorter time, which helps against time limits and before reservations."""
         limit_ms = self._gang.job.spec.limits.time_ms
-        most = ((limit_ms or LONGEST_MS + MINUTE_MS) - 1) // MINUTE_MS
-        minutes = self._most(most, lambda minutes: self._timed(minutes * MINUTE_MS))
+        max_minutes = ((limit_ms or MAX_TIME_MS + MINUTE_MS) - 1) // MINUTE_MS
+        minutes = self._largest(max_minutes, lambda minutes: self._with_time(minutes * MINUTE_MS))
         if minutes:
             time = format_duration(minutes * MINUTE_MS).removesuffix(" 00s")
             yield Change(say=f"with at most {time} of time it would start now", flags=f"--time {minutes}m")
 
-    def _elsewhere(self) -> Iterator[Change]:
-        """In another queue; the first that has quota for it, of those that the user has jobs in, then of all. Nowhere,
-        if the nodes have no room for it whatever its queue may have."""
-        state, user = self._now.state, self._gang.job.user
-        if not state.tree.types and placed(state, ask(self._gang)) is None:
+    def _other_queue(self) -> Iterator[Change]:
+        """Yield the first other queue with quota for it, those with jobs of the user first.
+
+        None is tried if the nodes have no room for it in any queue.
+        """
+        state, user = self._cycle.state, self._gang.job.user
+        if not state.tree.types and place_request(state, start_request(self._gang)) is None:
             return
-        own = dict.fromkeys(gang.queue for gang in state.shares.oldest(user=user))
-        names = [name for name in (own | dict.fromkeys(state.tree.index)) if name not in (self._gang.queue, ROOT)]
-        for name in names[:QUEUES_TRIED]:
-            if self._starts(self._queued(name)):
+        own_queues = dict.fromkeys(gang.queue for gang in state.allocations.oldest(user=user))
+        names = [
+            name for name in (own_queues | dict.fromkeys(state.tree.index)) if name not in (self._gang.queue, ROOT)
+        ]
+        for name in names[:MAX_QUEUES_TRIED]:
+            if self._starts(self._in_queue(name)):
                 yield Change(say=f"in queue {name} it would start now", flags=f"--queue {name}")
                 return
 
     def double(self) -> Iterator[Change]:
-        """Fewer nodes with less on each: of these the form with the most GPUs, or CPUs."""
+        """Yield fewer nodes together with less on each: the form with the most GPUs, or CPUs, in all."""
         shape = self._shape
         if shape.more or shape.stacked or shape.slices.nodes > 1:
             return
         cpu_of_gpu = shape.cpu_milli // max(1, shape.gpus)
         best: tuple[int, Shape] | None = None
-        halves = sorted({max(1, shape.gpus >> by) for by in range(1, 8)}, reverse=True) if shape.gpus else [0]
-        for gpus in halves:
+        gpu_counts = (
+            sorted({max(1, shape.gpus >> exponent) for exponent in range(1, 8)}, reverse=True) if shape.gpus else [0]
+        )
+        for gpus in gpu_counts:
             cpus = max(CPU_STEP, gpus * cpu_of_gpu) if gpus else CPU_STEP
-            each = replace(shape, gpus=gpus, cpu_milli=min(cpus, shape.cpu_milli))
-            n = self._most(shape.nodes, lambda n, each=each: self._formed(replace(each, nodes=n)))  # type: ignore[misc]
-            if n and (best is None or n * max(1, gpus) > best[0]):
-                best = n * max(1, gpus), replace(each, nodes=n)
+            smaller = replace(shape, gpus=gpus, cpu_milli=min(cpus, shape.cpu_milli))
+            nodes = self._largest(shape.nodes, self._with_nodes(smaller))
+            if nodes and (best is None or nodes * max(1, gpus) > best[0]):
+                best = nodes * max(1, gpus), replace(smaller, nodes=nodes)
         if best is not None:
-            yield _both(best[1])
+            yield _combined_change(best[1])
 
     def proof(self) -> str:
-        """Why not even the smallest form starts."""
+        """Return why not even the smallest form starts."""
         shape = self._shape
-        least = replace(
+        smallest = replace(
             shape,
             nodes=shape.slices.nodes,
             gpus=min(1, shape.gpus),
@@ -181,14 +213,16 @@ class _Trial:
             more=(),
             layout=replace(shape.layout, required=False),
         )
-        found = self._now.fit(self._formed(least))
-        each = "1 GPU" if least.gpus else f"{least.share} of one GPU" if least.has_share else "1 CPU"
-        size = f"{least.nodes} node{'s' * (least.nodes > 1)} with {each}"
-        why = sentence(found) if isinstance(found, PendingReason) else "what is free is kept for others, who go first"
-        return f"no smaller form of it would start now, not even {size}: {why}"
+        result = self._cycle.fit(self._with_shape(smallest))
+        amount = "1 GPU" if smallest.gpus else f"{smallest.share} of one GPU" if smallest.has_share else "1 CPU"
+        size = f"{smallest.nodes} node{'s' * (smallest.nodes > 1)} with {amount}"
+        cause = (
+            sentence(result) if isinstance(result, PendingReason) else "what is free is kept for others, who go first"
+        )
+        return f"no smaller form of it would start now, not even {size}: {cause}"
 
-    def _most(self, high: int, form: Form) -> int:
-        """The largest amount up to `high` with which it starts, 0 for none: less is never refused more."""
+    def _largest(self, high: int, form: Variant) -> int:
+        """Return the largest amount up to `high` with which it starts, 0 for none, by bisection."""
         low = 0
         if high < 1 or not self._starts(form(1)):
             return 0
@@ -199,41 +233,49 @@ class _Trial:
         return low
 
     def _starts(self, gang: Gang) -> bool:
-        # What is expected of one without a limit depends on its form.
-        expected = self._now.state.history.expects(gang.job, gang.shape, 0)
-        return isinstance(self._now.find_start(replace(gang, expected=expected)), tuple)
+        # The run time estimate depends on the shape.
+        expected = self._cycle.state.history.estimate(gang.job, gang.shape, 0)
+        return isinstance(self._cycle.find_start(replace(gang, expected=expected)), tuple)
 
-    def _formed(self, shape: Shape) -> Gang:
+    def _with_shape(self, shape: Shape) -> Gang:
         return replace(self._gang, shape=shape)
 
-    def _timed(self, time_ms: int) -> Gang:
+    def _with_nodes(self, shape: Shape) -> Variant:
+        return lambda nodes: self._with_shape(replace(shape, nodes=nodes))
+
+    def _with_part_nodes(self, index: int) -> Variant:
+        return lambda nodes: self._with_shape(_with_part(self._shape, index, nodes))
+
+    def _with_time(self, time_ms: int) -> Gang:
         spec = self._gang.job.spec
         limits = replace(spec.limits, time_ms=time_ms)
         return replace(self._gang, job=replace(self._gang.job, spec=replace(spec, limits=limits)))
 
-    def _queued(self, queue: str) -> Gang:
+    def _in_queue(self, queue: str) -> Gang:
         job = self._gang.job
         return replace(self._gang, job=replace(job, spec=replace(job.spec, queue=queue)))
 
 
-def _with_part(shape: Shape, at: int, nodes: int) -> Shape:
-    if at == 0:
+def _with_part(shape: Shape, index: int, nodes: int) -> Shape:
+    if index == 0:
         return replace(shape, nodes=nodes)
-    more = tuple(replace(part, nodes=nodes) if at == each else part for each, part in enumerate(shape.more, start=1))
+    more = tuple(
+        replace(part, nodes=nodes) if index == position else part for position, part in enumerate(shape.more, start=1)
+    )
     return replace(shape, more=more)
 
 
-def _both(shape: Shape) -> Change:
-    what = f"{shape.gpus} GPU{'s' * (shape.gpus > 1)}" if shape.gpus else f"{format_cpu(shape.cpu_milli)} CPU"
-    flags = (f"--nodes {shape.nodes}", _gpus(shape) * bool(shape.gpus), f"--cpu {format_cpu(shape.cpu_milli)}")
+def _combined_change(shape: Shape) -> Change:
+    amount = f"{shape.gpus} GPU{'s' * (shape.gpus > 1)}" if shape.gpus else f"{format_cpu(shape.cpu_milli)} CPU"
+    flags = (f"--nodes {shape.nodes}", _gpu_option(shape) * bool(shape.gpus), f"--cpu {format_cpu(shape.cpu_milli)}")
     nodes = f"{shape.nodes} node{'s' * (shape.nodes > 1)}"
-    return Change(say=f"{nodes} with {what} each would start now", flags=" ".join(filter(None, flags)))
+    return Change(say=f"{nodes} with {amount} each would start now", flags=" ".join(filter(None, flags)))
 
 
-def _gpus(shape: Shape) -> str:
+def _gpu_option(shape: Shape) -> str:
     kinds = ",".join(filter(None, (shape.gpu_type, *shape.other_types)))
     return f"--gpu {kinds}:{shape.gpus}" if kinds else f"--gpu {shape.gpus}"
 
 
-def _higher(now: int) -> list[int]:
-    return [each for each in (*sorted(PRIORITIES.values()), HIGHEST) if each > now]
+def _higher_priorities(cycle: int) -> list[int]:
+    return [priority for priority in (*sorted(PRIORITIES.values()), MAX_PRIORITY) if priority > cycle]

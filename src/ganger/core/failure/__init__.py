@@ -1,1 +1,1 @@
-"""How a failure is judged: its signature, its attribution, and the retry decision."""
+"""Judgement of failures: signature, attribution and retry decision."""

@@ -1,15 +1,14 @@
-"""Who is to blame for a failure: the program, the machines, or nobody can tell; which rank was first, in one sentence.
+"""Failure attribution: whether the program or the machines are to blame, and which rank failed first, in one sentence.
 
-Judged by the `Failed` event alone, so that a judgement replays. Called by `core.failure.retry`, which decides what
-follows, and by whoever shows a failure. The order of the rules: docs/reference/failures.md, "Attribution". The words
-that are looked for: `core.failure.signatures`."""
+Based on the `Failed` event alone, so that it can be replayed. The order of the rules: docs/how-to/failures.md,
+"Attribution". The texts that are searched for: `core.failure.signatures`."""
 
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ganger.core.failure.signatures import CRASHES, SIGNALS, Signature, kind
+from ganger.core.failure.signatures import CRASHES, SIGNALS, Signature, classify
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.evidence import PythonError, RankEnd
@@ -25,8 +24,11 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Whose failure it was. rank, node, step and error are those of the first cause; rank None: no rank's. `sentence`
-    begins with file, line and message where there is an exception; empty where nothing is known but the cause."""
+    """Whose failure it was.
+
+    sentence: begins with file, line and message of the exception if there is one; empty if only the cause is known.
+    rank, node, step, error: those of the first failure; rank is None for a failure of no rank.
+    """
 
     blame: Blame
     sentence: str
@@ -40,38 +42,38 @@ BLAMES: Final = {
     Signature.MEMORY: Blame.USER,
     Signature.MACHINE: Blame.INFRASTRUCTURE,
     Signature.PROGRAM: Blame.USER,
-    Signature.WAKE: Blame.INFRASTRUCTURE,
+    Signature.PEER_LOST: Blame.INFRASTRUCTURE,
     Signature.CRASH: Blame.UNKNOWN,
     Signature.KILLED: Blame.INFRASTRUCTURE,
     Signature.STOPPED: Blame.UNKNOWN,
 }
-NOT_OF_A_RANK: Final = {
+BLAMES_WITHOUT_RANK: Final = {
     Cause.PORT_BUSY: Blame.INFRASTRUCTURE,
     Cause.LAUNCHER_LOST: Blame.INFRASTRUCTURE,
     Cause.NODE_LOST: Blame.INFRASTRUCTURE,
 }
-NO_SUCH_PROGRAM: Final = (126, 127)
-"""What a shell exits with when it cannot run a command."""
+CANNOT_RUN: Final = (126, 127)
+"""Exit codes of a shell that cannot run a command."""
 SIGKILL: Final = 9
-LIMIT: Final = re.compile(r"(?i)timed? ?out|watchdog")
-"""How somebody says that he waited too long."""
-_JOINED = re.compile(r"(\d+)/(\d+) clients joined")
-"""How torch's store says who came to the rendezvous."""
+TIMEOUT_WORDS: Final = re.compile(r"(?i)timed? ?out|watchdog")
+"""How a program says that it waited too long."""
+_CLIENTS_JOINED = re.compile(r"(\d+)/(\d+) clients joined")
+"""How torch's store reports the clients at the rendezvous."""
 
 
 def attribute(failed: Failed) -> Attribution:
-    """Whose failure it was."""
-    bad = (end for end in failed.ends if end.exit_code != 0)
-    # Oldest first; of several at one time, one that was killed did not fail because of the others.
-    ends = tuple(sorted(bad, key=lambda end: (end.at_ms, end.signal is None, end.rank)))
+    """Return whose failure it was."""
+    failures = (end for end in failed.ends if end.exit_code != 0)
+    # Oldest first. At equal times a killed rank comes first: it cannot have failed because of the others.
+    ends = tuple(sorted(failures, key=lambda end: (end.at_ms, end.signal is None, end.rank)))
     if not ends:
         return _without_ends(failed)
-    kinds = {end.rank: _kind(end, failed) for end in ends}
-    first = next((end for end in ends if kinds[end.rank] is not Signature.WAKE), ends[0])
-    blame = _blame(kinds[first.rank], first, ends, failed)
+    signatures = {end.rank: _signature(end, failed) for end in ends}
+    first = next((end for end in ends if signatures[end.rank] is not Signature.PEER_LOST), ends[0])
+    blame = _blame(signatures[first.rank], first, ends, failed)
     return Attribution(
         blame=blame,
-        sentence=_sentence(first, kinds[first.rank], blame, ends, failed),
+        sentence=_sentence(first, signatures[first.rank], blame, ends, failed),
         node=first.node,
         rank=first.rank,
         step=first.step,
@@ -79,108 +81,112 @@ def attribute(failed: Failed) -> Attribution:
     )
 
 
-# -- the judgement -----------------------------------------------------------------------------------------------------
+# -- judgement ---------------------------------------------------------------------------------------------------------
 
 
 def _without_ends(failed: Failed) -> Attribution:
-    """Of a failure that was no rank's, or of which nobody knows more than what was told."""
-    blame, sentence = NOT_OF_A_RANK.get(failed.cause, Blame.UNKNOWN), failed.detail
-    if failed.cause is Cause.START_FAILED and failed.exit_code in NO_SUCH_PROGRAM:
+    """Attribute a failure of no rank, or one without exit records."""
+    blame, sentence = BLAMES_WITHOUT_RANK.get(failed.cause, Blame.UNKNOWN), failed.detail
+    if failed.cause is Cause.START_FAILED and failed.exit_code in CANNOT_RUN:
         blame = Blame.USER
     if not sentence and failed.rank is not None and (failed.exit_code is not None or failed.signal is not None):
-        sentence = f"rank {failed.rank} on {failed.node} {_ended(failed.exit_code, failed.signal, 'was')}"
+        sentence = f"rank {failed.rank} on {failed.node} {_describe_end(failed.exit_code, failed.signal, 'was')}"
     return Attribution(blame=blame, sentence=sentence, node=failed.node, rank=failed.rank)
 
 
-def _kind(end: RankEnd, failed: Failed) -> Signature:
-    """What an end says, by itself and for a gang of this size."""
-    found = kind(end)
-    joined = _JOINED.search(end.error.message) if end.error else None
-    if found is Signature.WAKE and joined and 0 < failed.ranks <= int(joined[1]):
-        return Signature.PROGRAM  # all that there are came: it asks for more than the job has
-    return found
+def _signature(end: RankEnd, failed: Failed) -> Signature:
+    """Return the signature of an end in a gang of this size."""
+    signature = classify(end)
+    joined = _CLIENTS_JOINED.search(end.error.message) if end.error else None
+    if signature is Signature.PEER_LOST and joined and 0 < failed.ranks <= int(joined[1]):
+        return Signature.PROGRAM  # all ranks joined: the program expects more than the job has
+    return signature
 
 
-def _blame(found: Signature, first: RankEnd, ends: tuple[RankEnd, ...], failed: Failed) -> Blame:
-    if found is not Signature.WAKE:
-        return BLAMES[found]
+def _blame(signature: Signature, first: RankEnd, ends: tuple[RankEnd, ...], failed: Failed) -> Blame:
+    if signature is not Signature.PEER_LOST:
+        return BLAMES[signature]
     if failed.ranks == 1:
-        return Blame.UNKNOWN  # it has no peer: it spoke with somebody else
-    if _left(first, failed) is not None:
+        return Blame.UNKNOWN  # it has no peer: the connection was to something else
+    if _left_early(first, failed) is not None:
         return Blame.USER
-    if LIMIT.search(first.error.message if first.error else first.words) and len(failed.ends) < failed.ranks:
-        return Blame.UNKNOWN  # those it waited for have not ended: they hang, or work for longer than it waits
-    alike = len(ends) == failed.ranks and all(_place(end) == _place(first) for end in ends)
-    # Before the first step it may be that they could never meet, by an address of the program's own.
-    return Blame.UNKNOWN if alike and first.step is None else BLAMES[found]
+    if TIMEOUT_WORDS.search(first.error.message if first.error else first.words) and len(failed.ends) < failed.ranks:
+        return (
+            Blame.UNKNOWN
+        )  # the ranks that it waited for have not ended: they hang, or work for longer than its timeout
+    is_same_everywhere = len(ends) == failed.ranks and all(_error_place(end) == _error_place(first) for end in ends)
+    # Before the first step, a wrong address in the program may be why the ranks never connected.
+    return Blame.UNKNOWN if is_same_everywhere and first.step is None else BLAMES[signature]
 
 
-def _left(first: RankEnd, failed: Failed) -> RankEnd | None:
-    """A rank that had ended well while its peers still counted on it."""
+def _left_early(first: RankEnd, failed: Failed) -> RankEnd | None:
+    """Return a rank that had exited with 0 while its peers still counted on it, or None."""
     return next((end for end in failed.ends if end.exit_code == 0 and end.at_ms <= first.at_ms), None)
 
 
-def _place(end: RankEnd) -> tuple[str, str, int] | None:
+def _error_place(end: RankEnd) -> tuple[str, str, int] | None:
     return (end.error.type, end.error.file, end.error.line) if end.error else None
 
 
-# -- the sentence ------------------------------------------------------------------------------------------------------
+# -- sentence ----------------------------------------------------------------------------------------------------------
 
 
-def _sentence(first: RankEnd, found: Signature, blame: Blame, ends: tuple[RankEnd, ...], failed: Failed) -> str:
-    """What, who and where, and who is to act."""
-    who = _who(first, ends, failed)
-    said = f"{_exception(first.error)}; {who}" if first.error else who
+def _sentence(first: RankEnd, signature: Signature, blame: Blame, ends: tuple[RankEnd, ...], failed: Failed) -> str:
+    """Return error, ranks and advice as one sentence."""
+    ranks = _describe_ranks(first, ends, failed)
+    text = f"{_describe_error(first.error)}; {ranks}" if first.error else ranks
     if first.words and first.error is None and first.signal in (None, *CRASHES):
-        said += f" after it wrote {first.words!r}"
-    left = _left(first, failed) if found is Signature.WAKE else None
-    if left is not None:
-        return f"{said}; rank {left.rank} on {left.node} had ended before, with code 0: an error of the program"
-    advice = _advice(found, blame, first)
-    return f"{said}; {advice}" if advice else said
+        text += f" after it wrote {first.words!r}"
+    leaver = _left_early(first, failed) if signature is Signature.PEER_LOST else None
+    if leaver is not None:
+        return f"{text}; rank {leaver.rank} on {leaver.node} had ended before, with code 0: an error of the program"
+    advice = _advice(signature, blame, first)
+    return f"{text}; {advice}" if advice else text
 
 
-def _who(first: RankEnd, ends: tuple[RankEnd, ...], failed: Failed) -> str:
-    """`rank 3 on n2 exited with code 1`; of several that ended alike, how many did."""
-    alike = [end for end in ends if (_place(end), _how(end)) == (_place(first), _how(first))]
-    if len(alike) == failed.ranks > 1:
-        who = f"all {len(alike)} ranks"
+def _describe_ranks(first: RankEnd, ends: tuple[RankEnd, ...], failed: Failed) -> str:
+    """Describe the ranks that ended the same way: `rank 3 on n2 exited with code 1`, or how many did."""
+    similar = [
+        end for end in ends if (_error_place(end), _exit_status(end)) == (_error_place(first), _exit_status(first))
+    ]
+    if len(similar) == failed.ranks > 1:
+        ranks = f"all {len(similar)} ranks"
     else:
-        who = f"rank {first.rank} on {first.node}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")
-    return f"{who} {_ended(first.exit_code, first.signal, 'were' if len(alike) > 1 else 'was')}"
+        ranks = f"rank {first.rank} on {first.node}" + (f" and {len(similar) - 1} more" if len(similar) > 1 else "")
+    return f"{ranks} {_describe_end(first.exit_code, first.signal, 'were' if len(similar) > 1 else 'was')}"
 
 
-def _ended(code: int | None, number: int | None, was: str) -> str:
+def _describe_end(code: int | None, number: int | None, verb: str) -> str:
     if number is None:
         return f"exited with code {code}"
-    return f"{was} killed by signal {number}" + (f" ({SIGNALS[number]})" if number in SIGNALS else "")
+    return f"{verb} killed by signal {number}" + (f" ({SIGNALS[number]})" if number in SIGNALS else "")
 
 
-def _how(end: RankEnd) -> tuple[int | None, int | None]:
+def _exit_status(end: RankEnd) -> tuple[int | None, int | None]:
     return end.exit_code, end.signal
 
 
-def _exception(error: PythonError) -> str:
-    """`train.py:31: KeyError: 'lr'`, and what came of it."""
-    place = f"{error.file}:{error.line}: " if error.line else ""
+def _describe_error(error: PythonError) -> str:
+    """Describe the error: `train.py:31: KeyError: 'lr'`, and what it led to."""
+    location = f"{error.file}:{error.line}: " if error.line else ""
     words = error.message or error.source
     led_to = f" (then {error.led_to})" if error.led_to else ""
-    return f"{place}{error.type}{f': {words}' if words else ''}{led_to}"
+    return f"{location}{error.type}{f': {words}' if words else ''}{led_to}"
 
 
-def _advice(found: Signature, blame: Blame, first: RankEnd) -> str:
-    match found:
+def _advice(signature: Signature, blame: Blame, first: RankEnd) -> str:
+    match signature:
         case Signature.MEMORY if first.out_of_memory:
-            what = "a process of it" if first.signal is None else "it"
+            process = "a process of it" if first.signal is None else "it"
             remedy = "ask for more with resources.memory, or make it need less"
-            return f"the kernel ended {what} for want of memory: {remedy}"
+            return f"the kernel ended {process} for want of memory: {remedy}"
         case Signature.MEMORY:
             return "out of memory: give it more, or make it need less"
         case Signature.PROGRAM:
             return "an error of the program"
         case Signature.MACHINE:
             return "a fault of the machine, not of the program"
-        case Signature.WAKE if blame is Blame.INFRASTRUCTURE:
+        case Signature.PEER_LOST if blame is Blame.INFRASTRUCTURE:
             return "it lost a peer"
         case Signature.KILLED:
             memory = ", nor for want of memory as far as the kernel tells" if first.signal == SIGKILL else ""

@@ -1,8 +1,8 @@
-"""What a failure leads to: another attempt, after which pause, or the end.
+"""The retry decision: what a failure leads to, another attempt after some pause, or the end.
 
-Called by `core.fold.fold_attempt` when a rank, a launcher or a node fails. What happens is a row of the table in
-`core.state.lifecycle`; here are the numbers: retry limit, pause, progress, and whose failure it was. What the job's own
-`retry.rules` say goes before the table (docs/explanation/decisions/frameworks.md, "Rules for failures")."""
+The reaction is a row of the table in `core.state.lifecycle`; here are the numbers: retry limit, pause, progress, and
+attribution. The job's own `retry.rules` go before the table (docs/explanation/decisions/frameworks.md, "Rules for
+failures")."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,10 +18,10 @@ from ganger.model.job import GangState
 DEFAULT_RETRIES: Final = 3
 FAIL: Final = "fail"
 UNADMITTED_FIRST_MS: Final = 10_000
-UNADMITTED_MOST_MS: Final = 160_000
-"""Pauses before a cluster is asked again to take the pods of a job: nobody tells when it would."""
+UNADMITTED_MAX_MS: Final = 160_000
+"""Pauses before a cluster that did not admit a job's pods is asked again: it does not announce when it would."""
 EXCLUDE: Final = "exclude_node"
-"""What a rule may say, besides `retry`."""
+"""Besides `retry`, what a rule may say."""
 
 ENDINGS: Final = {
     Cause.OUT_OF_MEMORY: Ending.OUT_OF_MEMORY,
@@ -42,13 +42,16 @@ ENDINGS: Final = {
     Cause.DONE: Ending.DONE,
     Cause.DEPENDENCY: Ending.DEPENDENCY,
 }
-"""Of causes that say all; for a rank that failed it depends on how."""
+"""The ending for causes that determine it; that of a failed rank depends on how it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """`act`: nothing, another generation (again, elsewhere) `pause_ms` from now, or the end; `spends`: it counts
-    against the retry limit."""
+    """The decision about a failure.
+
+    act: nothing, another generation (again, elsewhere) after `pause_ms`, or the end.
+    spends: it counts against the retry limit.
+    """
 
     act: Act
     spends: bool = False
@@ -56,90 +59,89 @@ class RetryDecision:
 
     @property
     def again(self) -> bool:
-        """Whether another generation follows."""
+        """True if another generation follows."""
         return self.act in (Act.AGAIN, Act.ELSEWHERE)
 
 
 GIVE_UP: Final = RetryDecision(Act.GIVE_UP, spends=True)
 
 
-def matching(gang: Gang, failed: Failed) -> RuleMatch | None:
-    """The rule of the job that decides: by the pattern that a backend found in the logs, or by the cause alone."""
-    retry, found = gang.job.spec.retry, failed.match
-    index = retry.rule_for(failed.cause, () if found is None else (found.rule,))
+def matching_rule(gang: Gang, failed: Failed) -> RuleMatch | None:
+    """Return the job's rule that decides: by the pattern that a backend found in the logs, or by the cause alone."""
+    retry, match = gang.job.spec.retry, failed.match
+    index = retry.rule_for(failed.cause, () if match is None else (match.rule,))
     if index is None:
         return None
     by_cause = RuleMatch(rule=index, do=retry.rules[index].do, node=failed.node)
-    return found if found is not None and found.rule == index else by_cause
+    return match if match is not None and match.rule == index else by_cause
 
 
-def verdict(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
-    """Judge the first failure of a generation; its `match` is the rule that decides."""
-    row = reaction(member(gang, failed), ending(failed), gang.phase)
-    says = failed.match.do if failed.match else None
+def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
+    """Decide on the first failure of a generation; `failed.match` is the rule that applies."""
+    row = reaction(failed_member(gang, failed), ending(failed), gang.phase)
+    rule_action = failed.match.do if failed.match else None
     if row.act is Act.NOTHING:
         return RetryDecision(Act.NOTHING)
-    if says == FAIL:
+    if rule_action == FAIL:
         return GIVE_UP
     if row.waits:
-        return RetryDecision(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
+        return RetryDecision(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MAX_MS))
     retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
     if falls_back(gang, failed, at_ms):
         return RetryDecision(Act.AGAIN, spends=retry.max is not None, pause_ms=pause_ms if gang.fruitless else 0)
-    if says is None and row.act is Act.GIVE_UP:
+    if rule_action is None and row.act is Act.GIVE_UP:
         return GIVE_UP
-    if says is None and retry.max is None and error_of(failed) and error_of(failed) == gang.same_error:
-        return GIVE_UP  # whatever it saved on the way there
+    if rule_action is None and retry.max is None and program_error(failed) and program_error(failed) == gang.same_error:
+        return GIVE_UP  # the same error at the same step would recur, whatever was saved on the way
     act = Act.ELSEWHERE if row.act is Act.ELSEWHERE else Act.AGAIN
-    if gang.progressed:
+    if gang.has_progressed:
         return RetryDecision(act)
     if not row.spends and row.act is not Act.GIVE_UP:
-        # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
+        # The next attempt gets another port, and another node for a lost one: the first time, a pause gains nothing.
         return RetryDecision(act, pause_ms=pause_ms if gang.fruitless else 0)
-    most = retry.max if retry.max is not None else 0 if row.once and says is None else DEFAULT_RETRIES
-    return RetryDecision(act, spends=True, pause_ms=pause_ms) if gang.spent < most else GIVE_UP
+    max_attempts = retry.max if retry.max is not None else 0 if row.once and rule_action is None else DEFAULT_RETRIES
+    return RetryDecision(act, spends=True, pause_ms=pause_ms) if gang.spent < max_attempts else GIVE_UP
 
 
-def member(gang: Gang, failed: Failed) -> Member:
-    """Whose failure it is: that of a rank, or of all that is on a node."""
+def failed_member(gang: Gang, failed: Failed) -> Member:
+    """Return whose failure it is: that of a rank, or of everything on a node."""
     shares, spec = gang.start.shares if gang.start else (), gang.job.spec
     if failed.rank is None:
-        mine = [share for share in shares if share.node == failed.node]
+        shares_of_failure = [share for share in shares if share.node == failed.node]
     else:
-        mine = [share for share in shares if failed.rank in share.ranks]
-    says = [spec.role(spec.order[share.part]).on_failure for share in mine]
-    if mine and all(each == "ignore" for each in says) and gang.state is GangState.RUNNING:
+        shares_of_failure = [share for share in shares if failed.rank in share.ranks]
+    actions = [spec.role(spec.order[share.part]).on_failure for share in shares_of_failure]
+    if shares_of_failure and all(action == "ignore" for action in actions) and gang.state is GangState.RUNNING:
         return Member.EXTRA
-    if failed.rank is not None and "fail" in says:
+    if failed.rank is not None and "fail" in actions:
         return Member.VITAL
     return Member.MASTER if gang.nodes[:1] == (failed.node,) else Member.WORKER
 
 
 def failed_on(gang: Gang, failed: Failed) -> tuple[str, int]:
-    """The node it failed on, and how many times in a row without progress by now."""
-    (before, times), node = gang.failed_on, attribute(failed).node
-    if gang.progressed:
+    """Return the node of the failure and the number of consecutive failures there without progress."""
+    (before, count), node = gang.failed_on, attribute(failed).node
+    if gang.has_progressed:
         return "", 0
-    return node, times + 1 if node == before else 1
+    return node, count + 1 if node == before else 1
 
 
 def ending(failed: Failed) -> Ending:
-    """How it ended, as the table has it."""
-    found = attribute(failed)
-    if failed.cause is Cause.START_FAILED and found.blame is Blame.USER:
+    """Return how it ended, as a row of the reaction table."""
+    attribution = attribute(failed)
+    if failed.cause is Cause.START_FAILED and attribution.blame is Blame.USER:
         return Ending.USER_ERROR
     if failed.cause in ENDINGS:
         return ENDINGS[failed.cause]
-    if found.error is None or found.blame is Blame.UNKNOWN:
+    if attribution.error is None or attribution.blame is Blame.UNKNOWN:
         return Ending.KILLED if failed.signal is not None else Ending.EXITED
-    return Ending.USER_ERROR if found.blame is Blame.USER else Ending.MACHINE_ERROR
+    return Ending.USER_ERROR if attribution.blame is Blame.USER else Ending.MACHINE_ERROR
 
 
-def error_of(failed: Failed) -> str:
-    """The program's own error, where it was and at which step: the same again would come of the same again. Empty where
-    there is none."""
-    found = attribute(failed)
-    if found.blame is not Blame.USER or found.error is None:
+def program_error(failed: Failed) -> str:
+    """Return the program's own error with place and step, empty if there is none: equal errors would recur."""
+    attribution = attribute(failed)
+    if attribution.blame is not Blame.USER or attribution.error is None:
         return ""
-    return f"{found.error.type} at {found.error.file}:{found.error.line}, step {found.step}"
+    return f"{attribution.error.type} at {attribution.error.file}:{attribution.error.line}, step {attribution.step}"

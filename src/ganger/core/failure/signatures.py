@@ -1,8 +1,9 @@
-"""What one rank's end says by itself: the words of Python, torch, NCCL, gloo, MPI, CUDA and the kernel, as tables.
+"""Failure signatures: what one rank's end says by itself, from the texts of Python, its libraries and the kernel.
 
-Called by `core.failure.attribution`. Words are looked for only in exceptions that come from the system or from such a
-library: a ValueError is the program's own, whatever it says. Sources: reference/reliability.md section 3, and the
-messages of these programs themselves."""
+Texts are searched for only in exceptions that come from the system or from a library such as torch, NCCL, gloo, MPI or
+CUDA: a ValueError is the program's own, whatever it says. Sources: reference/reliability.md section 3, and the messages
+of these programs themselves.
+"""
 
 import re
 from enum import StrEnum
@@ -12,13 +13,17 @@ from ganger.model.evidence import PythonError, RankEnd
 
 
 class Signature(StrEnum):
-    """memory: too little; machine: a fault of it; program: its own error; wake: a peer was lost; crash: a fatal signal
-    of its own doing; killed: by a signal from outside; stopped: asked to end, and did."""
+    """The kind of failure.
+
+    memory: out of memory; machine: a fault of the machine; program: the program's own error; wake: a peer was lost;
+        crash: a fatal signal that the process caused itself; killed: by a signal from outside; stopped: asked to end,
+        and did.
+    """
 
     MEMORY = "memory"
     MACHINE = "machine"
     PROGRAM = "program"
-    WAKE = "wake"
+    PEER_LOST = "wake"
     CRASH = "crash"
     KILLED = "killed"
     STOPPED = "stopped"
@@ -44,9 +49,9 @@ SIGNALS: Final = {
     25: "SIGXFSZ",
     31: "SIGSYS",
 }
-"""Linux, x86 and ARM (signal(7)); the core knows no machine."""
+"""Linux on x86 and ARM (signal(7)); the core does not query the machine it runs on."""
 CRASHES: Final = (4, 5, 6, 7, 8, 11, 31)
-"""A process gets these by its own doing, or by a fault of what it runs on: nobody can tell."""
+"""Signals that a process causes itself, or a fault of the machine: the two cannot be told apart."""
 
 SYSTEM_TYPES: Final = re.compile(
     r"^(OSError|IOError|EnvironmentError|RuntimeError|SystemError|InternalError|\w*ConnectionError|Connection\w+Error"
@@ -55,22 +60,22 @@ SYSTEM_TYPES: Final = re.compile(
     r"|CancelledError|FailedPreconditionError|RpcError|_?InactiveRpcError|\w*RendezvousError|Ray\w*Error|CUDA\w*"
     r"|CudaError|cudaError\w*|RemoteError|NVMLError\w*|Error|runtime_error|system_error)$"
 )
-"""Exceptions in whose messages words are looked for."""
+"""Exceptions whose messages are searched."""
 MEMORY_TYPES: Final = re.compile(r"^(\w*MemoryError|\w*OutOfMemory\w*|bad_alloc|ResourceExhaustedError)$")
-WAKE_TYPES: Final = re.compile(
+PEER_LOST_TYPES: Final = re.compile(
     r"^(ConnectionResetError|ConnectionAbortedError|ConnectionRefusedError|BrokenPipeError|HorovodInternalError"
     r"|DistNetworkError|WorkerCrashedError|\w*ActorDiedError|RayActorError|NodeDiedError|ActorUnavailableError"
     r"|RendezvousConnectionError)$"
 )
 UNCLEAR_TYPES: Final = re.compile(r"^(DistBackendError|BrokenProcessPool)$")
-"""Without words that are known, nobody can tell."""
+"""Exceptions whose origin is unknown unless a known text is found."""
 CHILD_KILLED: Final = re.compile(r"killed by signal|terminated with signal|SIG[A-Z]{3}|exitcode\s*:? -\d")
-"""How somebody tells that a process it had started was ended by a signal."""
-FATAL: Final = "Fatal Python error"
-CARRIERS: Final = re.compile(r"^(ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception)$")
-"""Of those who only started another process, and tell how that ended."""
+"""How a program reports that a signal ended a process it had started."""
+FATAL_ERROR: Final = "Fatal Python error"
+WRAPPER_TYPES: Final = re.compile(r"^(ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception)$")
+"""Exceptions of programs that only started another process and report its end."""
 
-WORDS: Final = (
+PATTERNS: Final = (
     (
         Signature.MEMORY,
         re.compile(
@@ -98,7 +103,7 @@ WORDS: Final = (
         ),
     ),
     (
-        Signature.WAKE,
+        Signature.PEER_LOST,
         re.compile(
             r"(?i)by peer|broken pipe|connection (was )?(likely )?(closed|refused|aborted|lost)|socket (was )?closed"
             r"|remote (server|host|process|peer).*(shut ?down|crash|exit|died|closed)|ncclRemoteError|remote error"
@@ -112,22 +117,22 @@ WORDS: Final = (
         ),
     ),
 )
-"""In this order: the first that is found decides."""
+"""The first match decides."""
 
 
-def kind(end: RankEnd) -> Signature:
-    """What a bad end says."""
+def classify(end: RankEnd) -> Signature:
+    """Return the signature of a failed end."""
     if end.out_of_memory:
         return Signature.MEMORY
-    number = end.signal if end.signal is not None else _by_shell(end.exit_code)
+    number = end.signal if end.signal is not None else _signal_of_exit_code(end.exit_code)
     if end.error is not None:
         return _by_error(end.error, number)
     if number is None:
-        return _by_words(end.words) or Signature.PROGRAM
+        return _by_text(end.words) or Signature.PROGRAM
     if number not in CRASHES:
         return Signature.KILLED
-    said = _by_words(end.words)
-    return said if said in (Signature.WAKE, Signature.MACHINE) else Signature.CRASH
+    signature = _by_text(end.words)
+    return signature if signature in (Signature.PEER_LOST, Signature.MACHINE) else Signature.CRASH
 
 
 def _by_error(error: PythonError, number: int | None) -> Signature:
@@ -135,18 +140,18 @@ def _by_error(error: PythonError, number: int | None) -> Signature:
         return Signature.MEMORY
     if error.type == "KeyboardInterrupt":
         return Signature.PROGRAM if error.message or error.source.startswith("raise") else Signature.STOPPED
-    if error.type.startswith(FATAL):
+    if error.type.startswith(FATAL_ERROR):
         return Signature.CRASH
-    if CARRIERS.match(error.type):
+    if WRAPPER_TYPES.match(error.type):
         return Signature.CRASH if CHILD_KILLED.search(error.message) else Signature.PROGRAM
-    if not any(types.match(error.type) for types in (SYSTEM_TYPES, WAKE_TYPES, UNCLEAR_TYPES)):
+    if not any(types.match(error.type) for types in (SYSTEM_TYPES, PEER_LOST_TYPES, UNCLEAR_TYPES)):
         return Signature.PROGRAM
     if CHILD_KILLED.search(error.message):
         return Signature.CRASH
-    if said := _by_words(error.message):
-        return said
-    if WAKE_TYPES.match(error.type):
-        return Signature.WAKE
+    if signature := _by_text(error.message):
+        return signature
+    if PEER_LOST_TYPES.match(error.type):
+        return Signature.PEER_LOST
     return (
         Signature.CRASH
         if UNCLEAR_TYPES.match(error.type) or (number in CRASHES and not error.line)
@@ -154,10 +159,10 @@ def _by_error(error: PythonError, number: int | None) -> Signature:
     )
 
 
-def _by_words(text: str) -> Signature | None:
-    return next((kind for kind, words in WORDS if words.search(text)), None)
+def _by_text(text: str) -> Signature | None:
+    return next((classify for classify, words in PATTERNS if words.search(text)), None)
 
 
-def _by_shell(code: int | None) -> int | None:
-    """The signal that a shell or mpirun says a process died of, by its exit code."""
+def _signal_of_exit_code(code: int | None) -> int | None:
+    """Return the signal that a shell or mpirun encodes in an exit code, or None."""
     return code - 128 if code is not None and code - 128 in SIGNALS else None

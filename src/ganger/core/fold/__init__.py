@@ -1,1 +1,1 @@
-"""How each event changes the state."""
+"""The fold of events into the state."""

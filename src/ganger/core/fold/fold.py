@@ -1,7 +1,7 @@
-"""The fold of events into a state: the only way that a state changes for good. One function a kind of event.
+"""The fold of events into a state, the only way that a state changes for good. One function for each kind of event.
 
-`refusal` says which events cannot be folded in now. Facts about an older generation are stale: the log never holds
-them, so that the fold never has to tell them apart.
+`refusal` says which events cannot be folded. Events about an older generation are stale: the log never contains them,
+so the fold need not recognize them.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from ganger.core.failure import retry
 from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_policy
 from ganger.core.state import maintenance
 from ganger.core.state.gang import HEAD, STRIDE, Gang
-from ganger.core.state.job_arrays import ArrayJob, untouched
+from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import Account
@@ -20,35 +20,35 @@ from ganger.model.decision import Cause, Decision, Expect, ReservedStart, Start,
 from ganger.model.job import GangState, Job
 
 Touched = tuple[Gang, ...]
-GIVES_WAY = (Act.AGAIN, Act.ELSEWHERE)
-TAKES_ONLY: Final = (e.Submitted, e.Started, e.Progressed, e.Checkpointed, e.Finished)
-"""Events that free nothing sooner than was known."""
-TOLD_APART: Final = (e.Decided, e.Cleared)
-"""Events of which the state says whether they do."""
+REQUEUES = (Act.AGAIN, Act.ELSEWHERE)
+FREES_NOTHING: Final = (e.Submitted, e.Started, e.Progressed, e.Checkpointed, e.Finished)
+"""Events that free nothing earlier than was known."""
+MAY_FREE: Final = (e.Decided, e.Cleared)
+"""Events for which that depends on the state."""
 
 
 def refusal(state: State, event: e.Event) -> str | None:
-    """Why the event cannot be folded in now, in words, or None."""
+    """Return the reason why the event cannot be folded now, or None."""
     match event:
         case e.Submitted(job=job):
-            return _not_taken(state, job)
+            return _submission_refusal(state, job)
         case e.StopRequested(gang=gang):
             return None if state.is_live(gang) else f"{gang} is not pending or running"
         case e.SuspendRequested(gang=gang) | e.ResumeRequested(gang=gang) | e.PriorityChanged(gang=gang):
-            return _cannot(state, gang, event)
+            return _change_refusal(state, gang, event)
         case e.Deleted(gang=gang):
-            live = state.arrays.get(gang) or state.stand_in(gang)
+            live = state.arrays.get(gang) or state.gang_or_head(gang)
             return f"{gang} is still {live.state}" if live else None
         case e.QueueSet(queue=queue):
-            return fold_cluster.misplaced(state, queue)
+            return fold_cluster.queue_refusal(state, queue)
         case e.QueueDeleted(queue=name):
-            return fold_cluster.kept(state, name)
+            return fold_cluster.deletion_refusal(state, name)
         case e.PolicySet():
             return fold_policy.refusal(state, event)
         case e.MaintenanceSet():
-            return maintenance.refusal(state.windows, state.nodes, event)
+            return maintenance.refusal(state.maintenance, state.nodes, event)
         case e.MaintenanceCleared(id=name):
-            return None if name in state.windows else f"there is no maintenance {name}"
+            return None if name in state.maintenance else f"there is no maintenance {name}"
         case (
             e.NodeLost(node=name)
             | e.NodeReturned(node=name)
@@ -57,7 +57,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.NodeDrained(node=name)
             | e.NodePreempted(node=name)
         ):
-            return fold_cluster.no_node_step(state, name, event.kind)
+            return fold_cluster.node_step_refusal(state, name, event.kind)
         case (
             e.Started()
             | e.Progressed()
@@ -69,39 +69,39 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.Failed()
             | e.Cleared()
         ):
-            return fold_attempt.stale(state, event)
+            return fold_attempt.staleness(state, event)
         case _:
             return None
 
 
 def fold(state: State, stamped: e.Stamped) -> tuple[Gang | ArrayJob, ...]:
-    """Change a state by one event. Return the gangs that it changed, ended ones too, then the arrays they belong to.
+    """Change a state by one event and return the changed gangs, ended ones too, then the arrays they belong to.
 
-    ValueError: the event is out of order or refused.
+    Raise ValueError if the event is out of order or refused.
     """
     if stamped.seq != state.seq + 1 or stamped.at_ms < state.at_ms:
         raise ValueError(
             f"event {stamped.seq} at {stamped.at_ms} after {state.seq} at {state.at_ms}: the log has a hole"
         )
-    why = refusal(state, stamped.event)
-    if why:
-        raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
+    reason = refusal(state, stamped.event)
+    if reason:
+        raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {reason}")
     state.seq, state.at_ms = stamped.seq, stamped.at_ms
-    if not isinstance(stamped.event, TAKES_ONLY + TOLD_APART):
-        state.soonest.clear()
-    if state.at_ms >= state.standings.until_ms:
+    if not isinstance(stamped.event, FREES_NOTHING + MAY_FREE):
+        state.earliest_checked_ms.clear()
+    if state.at_ms >= state.fair_shares.until_ms:
         state.recount()
-    if state.windows:
-        state.windows.forget(state.at_ms)
-    touched = fold_arrays.recount(state, _changes(state, stamped), stamped.at_ms)
+    if state.maintenance:
+        state.maintenance.forget(state.at_ms)
+    touched = fold_arrays.recount(state, _fold(state, stamped), stamped.at_ms)
     for changed in touched:
         if isinstance(changed, Gang):
-            state.due.note(changed, lives=state.gangs.get(changed.id) is changed)
+            state.timers.note(changed, live=state.gangs.get(changed.id) is changed)
     return touched
 
 
-def _changes(state: State, stamped: e.Stamped) -> Touched:
-    """Change a state by one event that is not refused. Return the gangs that it changed."""
+def _fold(state: State, stamped: e.Stamped) -> Touched:
+    """Change a state by one event that is not refused and return the changed gangs."""
     event, at_ms = stamped.event, stamped.at_ms
     match event:
         case e.ServerStarted():
@@ -110,21 +110,21 @@ def _changes(state: State, stamped: e.Stamped) -> Touched:
                 state.port_turn = at_ms
             return ()
         case e.Submitted(job=job):
-            return _submitted(state, job, stamped)
+            return _submit(state, job, stamped)
         case e.StopRequested(gang=name):
-            asked = fold_arrays.meant(state, name)
-            for gang in asked:
+            gangs = fold_arrays.named_gangs(state, name)
+            for gang in gangs:
                 gang.end_cause = Cause.USER
-            return tuple(asked)
+            return tuple(gangs)
         case e.SuspendRequested(gang=name) | e.ResumeRequested(gang=name) | e.PriorityChanged(gang=name):
-            able = [gang for gang in fold_arrays.meant(state, name) if _cannot_take(gang, event) is None]
-            return tuple(_changed(state, gang, event, at_ms) for gang in able)
+            changeable = [gang for gang in fold_arrays.named_gangs(state, name) if _gang_refusal(gang, event) is None]
+            return tuple(_change(state, gang, event, at_ms) for gang in changeable)
         case e.Deleted() | e.Described() | e.Unreadable():
             return ()
         case e.Decided(plan=plan):
-            return _decided(state, plan.decisions, at_ms)
+            return _decide(state, plan.decisions, at_ms)
         case e.PolicySet():
-            return fold_policy.take(state, event)
+            return fold_policy.fold(state, event)
         case (
             e.NodesListed()
             | e.NodeLost()
@@ -138,45 +138,45 @@ def _changes(state: State, stamped: e.Stamped) -> Touched:
             | e.QueueSet()
             | e.QueueDeleted()
         ):
-            return fold_cluster.take(state, event, at_ms)
+            return fold_cluster.fold(state, event, at_ms)
         case _:
-            return fold_attempt.take(state, event, at_ms)
+            return fold_attempt.fold(state, event, at_ms)
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-def _not_taken(state: State, job: Job) -> str | None:
-    """Why a submission cannot be taken, or None."""
+def _submission_refusal(state: State, job: Job) -> str | None:
+    """Return the reason why a submission cannot be accepted, or None."""
     if state.is_live(job.id):
         return f"job {job.id} exists already"
-    over = [after.job for after in job.awaits if not state.is_live(after.job)]
-    return f"{over[0]} has ended meanwhile" if over else fold_cluster.no_queue(state, job.spec.queue)
+    ended = [after.job for after in job.awaits if not state.is_live(after.job)]
+    return f"{ended[0]} has ended meanwhile" if ended else fold_cluster.unknown_queue(state, job.spec.queue)
 
 
-def _cannot(state: State, name: str, request: e.Event) -> str | None:
-    """Why nothing of what a request means can be suspended, or resumed, as it stands; or why it is not there."""
+def _change_refusal(state: State, name: str, request: e.Event) -> str | None:
+    """Return the reason why none of the gangs that a request names can be changed that way, or None."""
     if not state.is_live(name):
         return f"{name} is not pending or running"
     if name in state.arrays:
-        those = [gang for gang in state.gangs.values() if gang.array == name]
+        gangs = [gang for gang in state.gangs.values() if gang.array == name]
     else:
-        those = [gang] if (gang := state.stand_in(name)) else []
-    reasons = [_cannot_take(gang, request) for gang in those]
+        gangs = [gang] if (gang := state.gang_or_head(name)) else []
+    reasons = [_gang_refusal(gang, request) for gang in gangs]
     return None if None in reasons else reasons[0]
 
 
-def _cannot_take(gang: Gang, request: e.Event) -> str | None:
+def _gang_refusal(gang: Gang, request: e.Event) -> str | None:
     name = gang.id
     suspended = gang.suspends or gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
     if isinstance(request, e.SuspendRequested):
-        ending = suspended or gang.end_cause or gang.state in (GangState.FAILING, GangState.FINISHING)
-        return f"{name} is {gang.state} already" if ending else None
+        is_refused = suspended or gang.end_cause or gang.state in (GangState.FAILING, GangState.FINISHING)
+        return f"{name} is {gang.state} already" if is_refused else None
     return f"{name} is not suspended" if isinstance(request, e.ResumeRequested) and not suspended else None
 
 
-def submitted(job: Job, seq: int, at_ms: int) -> Gang:
-    """The gang that a submission makes."""
+def new_gang(job: Job, seq: int, at_ms: int) -> Gang:
+    """Return the gang that a submission creates."""
     account = Account(opened_ms=at_ms, since_ms=at_ms)
     gang = Gang(job=job, shape=job.spec.shape, number=seq * STRIDE, submitted_ms=at_ms, since_ms=at_ms, account=account)
     gang.awaits = list(job.awaits)
@@ -184,22 +184,25 @@ def submitted(job: Job, seq: int, at_ms: int) -> Gang:
     return gang
 
 
-def _submitted(state: State, job: Job, stamped: e.Stamped) -> Touched:
+def _submit(state: State, job: Job, stamped: e.Stamped) -> Touched:
     at_ms = stamped.at_ms
-    # What an untouched element comes to is told to nobody, so it gets a gang of its own.
-    named = [
-        gang for each in job.awaits if untouched(state.arrays, each.job) for gang in fold_arrays.meant(state, each.job)
+    # The end of an element is recorded only if it has a gang of its own.
+    split_off = [
+        gang
+        for after in job.awaits
+        if array_of_unsplit(state.arrays, after.job)
+        for gang in fold_arrays.named_gangs(state, after.job)
     ]
-    gang = submitted(job, stamped.seq, at_ms)
+    gang = new_gang(job, stamped.seq, at_ms)
     if gang.is_head:
         fold_arrays.begin(state, gang)
     state.gangs[gang.id] = gang
     state.dependents.add(gang, state.is_live)
     state.enqueue(gang)
-    return (*named, gang)
+    return (*split_off, gang)
 
 
-def _changed(
+def _change(
     state: State, gang: Gang, request: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged, at_ms: int
 ) -> Gang:
     match request:
@@ -228,33 +231,33 @@ def _changed(
 # -- decisions --------------------------------------------------------------------------------------------------------
 
 
-def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touched:
+def _decide(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touched:
     touched: list[Gang] = []
     for decision in decisions:
         match decision:
             case Start():
-                touched += _begin(state, decision, at_ms)
+                touched += _start(state, decision, at_ms)
             case Stop():
-                state.soonest.clear()
+                state.earliest_checked_ms.clear()
                 touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
-                state.waits[text] = reason
+                state.pending_reasons[text] = reason
             case ReservedStart():
-                touched.append(_promised(state, decision))
+                touched.append(_reserve(state, decision))
             case Expect(gang=name, run_ms=run_ms):
-                state.soonest.clear()
-                state.outlive(state.gangs[name], run_ms)
+                state.earliest_checked_ms.clear()
+                state.extend_expected_end(state.gangs[name], run_ms)
                 touched.append(state.gangs[name])
     return tuple(touched)
 
 
-def _begin(state: State, start: Start, at_ms: int) -> Touched:
-    gang = fold_arrays.meant(state, start.gang)[0]
-    if _is_as_promised(state, gang, start, at_ms):
-        del state.promises[gang.id]  # nothing is free sooner by it
+def _start(state: State, start: Start, at_ms: int) -> Touched:
+    gang = fold_arrays.named_gangs(state, start.gang)[0]
+    if _is_as_reserved(state, gang, start, at_ms):
+        del state.reservations[gang.id]  # it frees nothing earlier than was known
     state.dequeue(gang)
-    head = state.unpromise(gang.array or "")  # it was its head's
-    state.port_turn = state.turn_after(start)
+    head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
+    state.port_turn = state.next_port_turn(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
     if gang.generation > 1:
@@ -266,40 +269,40 @@ def _begin(state: State, start: Start, at_ms: int) -> Touched:
     gang.resume(gang.checkpoint_step, ())
     gang.fallback = gang.fallback.begun()
     state.take(gang, start.shares)
-    state.meter(gang)
+    state.begin_usage(gang)
     return (gang, *head)
 
 
-def _is_as_promised(state: State, gang: Gang, start: Start, at_ms: int) -> bool:
-    """Whether it takes all that it was promised, and not before its time. A share of a device takes less."""
-    promise, shape = state.promises.get(gang.id), gang.shape
-    if promise is None or promise.start_ms is None or at_ms < promise.start_ms:
+def _is_as_reserved(state: State, gang: Gang, start: Start, at_ms: int) -> bool:
+    """Return whether the start uses all that was reserved, and not before its time. A share of a device uses less."""
+    reserved, shape = state.reservations.get(gang.id), gang.shape
+    if reserved is None or reserved.start_ms is None or at_ms < reserved.start_ms:
         return False
     is_plain = not shape.more and not shape.has_share and start.time_ms is None
-    return is_plain and promise.nodes == tuple(share.node for share in start.shares)
+    return is_plain and reserved.nodes == tuple(share.node for share in start.shares)
 
 
-def _promised(state: State, promise: ReservedStart) -> Gang:
-    if promise.start_ms is None:
-        state.unpromise(promise.gang)
+def _reserve(state: State, reserved: ReservedStart) -> Gang:
+    if reserved.start_ms is None:
+        state.drop_reservation(reserved.gang)
     else:
-        if promise.gang in state.promises:
-            state.release_early()  # what it was promised until now
-        state.promises[promise.gang] = promise
-    return state.gangs[promise.gang]
+        if reserved.gang in state.reservations:
+            state.release_early()  # its previous reservation ends
+        state.reservations[reserved.gang] = reserved
+    return state.gangs[reserved.gang]
 
 
 def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
     gang.stop_sent, gang.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause not in retry.ENDINGS:
-        return (gang,)  # a failure: what it leads to was decided when it came
+        return (gang,)  # a failure: the reaction was decided when it was reported
     act = reaction(Member.WORKER, retry.ENDINGS[stop.cause], gang.phase).act
-    if act in GIVES_WAY:
-        gang.account.give_way(stop.cause)
-        gang.step(GangStep.GIVE_WAY, at_ms)
+    if act in REQUEUES:
+        gang.account.requeue(stop.cause)
+        gang.step(GangStep.REQUEUE, at_ms)
     elif act is Act.SUSPEND:
-        gang.account.give_way(stop.cause)
+        gang.account.requeue(stop.cause)
         gang.suspends = False
         gang.step(GangStep.SUSPEND, at_ms)
     elif act is Act.END:

@@ -1,7 +1,7 @@
-"""What another policy document does to the state. Called by `core.fold.fold` alone.
+"""The fold of a new policy document.
 
-All of it is in force with the event that brings it, between two rounds; what is derived from it (lines, standings, the
-tree) is made anew. Jobs whose queue is gone go to the nearest queue above it that is still there.
+The whole document is in force with the event that brings it, between two cycles; what is derived from it (lanes, fair
+shares, the tree) is rebuilt. Jobs whose queue is gone move to the nearest queue above it that still exists.
 """
 
 from dataclasses import replace
@@ -15,12 +15,12 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 
 
 def refusal(state: State, policy: PolicySet) -> str | None:
-    """Why the document cannot be in force as things stand, or None."""
+    """Return the reason why the document cannot be put in force, or None."""
     if policy.version != state.policy_version + 1:
         return f"version {policy.version} does not follow on version {state.policy_version}, which is in force now"
     queues = policy.document.queues
-    if (wrong := unsound(queues)) is not None:
-        return wrong
+    if (error := queues_refusal(queues)) is not None:
+        return error
     if policy.forced:
         return None
     stranded = [gang for gang in state.gangs.values() if gang.queue not in queues]
@@ -31,59 +31,59 @@ def refusal(state: State, policy: PolicySet) -> str | None:
     return f"job {first.id} is in queue {first.queue}, which the document does not have{others}"
 
 
-def unsound(queues: dict[str, Queue]) -> str | None:
-    """Why these queues are no tree with a root and a default queue, or have figures that cannot be; None: they are."""
+def queues_refusal(queues: dict[str, Queue]) -> str | None:
+    """Return the reason why these queues are no tree with root and default, or have impossible values, or None."""
     for name in (ROOT, DEFAULT):
         if name not in queues:
             return f"queue {name} is always there, and the document does not have it"
     for name, queue in queues.items():
         if queue.name != name:
             return f"queue {name} is called {queue.name}"
-        if (wrong := invalid_figure(queue)) is not None:
-            return f"queue {name}: {wrong}"
+        if (error := invalid_figure(queue)) is not None:
+            return f"queue {name}: {error}"
         if name == ROOT:
             if queue.parent is not None:
                 return "root is above all queues and has no parent"
         elif queue.parent is None or queue.parent not in queues:
             return f"parent {queue.parent} of queue {name} is not a queue; there are {', '.join(sorted(queues))}"
-    circle = next((circle for name in queues if (circle := circle_of(queues, name))), ())
-    return f"queues {', '.join(circle)} are above each other" if circle else None
+    loop = next((loop for name in queues if (loop := parent_loop(queues, name))), ())
+    return f"queues {', '.join(loop)} are above each other" if loop else None
 
 
-def circle_of(queues: dict[str, Queue], name: str) -> tuple[str, ...]:
-    """The queues that are above each other, beginning with `name`, if it is one of them."""
-    found, above = {name: None}, queues[name].parent
-    while above is not None and above in queues and above not in found:
-        found[above] = None
+def parent_loop(queues: dict[str, Queue], name: str) -> tuple[str, ...]:
+    """Return the queues that are above each other, beginning with `name`; empty if `name` is not one of them."""
+    chain, above = {name: None}, queues[name].parent
+    while above is not None and above in queues and above not in chain:
+        chain[above] = None
         above = queues[above].parent
-    return tuple(found) if above == name else ()
+    return tuple(chain) if above == name else ()
 
 
-def take(state: State, policy: PolicySet) -> tuple[Gang, ...]:
-    """Put the document in force; gives the gangs that are in another queue now."""
+def fold(state: State, policy: PolicySet) -> tuple[Gang, ...]:
+    """Put the document in force; return the gangs that are in another queue now."""
     document = policy.document
-    moves = {name: _heir(state, name, document.queues) for name in state.queues if name not in document.queues}
+    moves = {name: _nearest_queue(state, name, document.queues) for name in state.queues if name not in document.queues}
     moved = [gang for gang in state.gangs.values() if gang.queue in moves]
     for gang in moved:
-        waits = gang.state is GangState.PENDING
-        if waits:
+        is_pending = gang.state is GangState.PENDING
+        if is_pending:
             state.dequeue(gang)
         gang.job = _in_queue(gang.job, moves[gang.queue])
-        if waits:
+        if is_pending:
             state.enqueue(gang)
     for array in state.arrays.values():
         if array.job.spec.queue in moves:
             array.job = _in_queue(array.job, moves[array.job.spec.queue])
-    for name, heir in moves.items():
-        state.standings.move_usage_to_parent(name, heir)
+    for name, target in moves.items():
+        state.fair_shares.move_usage_to_parent(name, target)
     state.rules, state.queues = document.rules, dict(document.queues)
     state.policy_version = policy.version
     state.recount()
     return tuple(moved)
 
 
-def _heir(state: State, name: str, queues: dict[str, Queue]) -> str:
-    """The nearest queue above one that is gone."""
+def _nearest_queue(state: State, name: str, queues: dict[str, Queue]) -> str:
+    """Return the nearest queue above one that is gone."""
     above: str | None = name
     while above is not None and above not in queues:
         above = state.queues[above].parent

@@ -1,1 +1,1 @@
-"""Nodes and devices as arrays: capacity, topology, pools, fragmentation, scores, and the caches kept beside them."""
+"""Nodes and devices as arrays: capacity, topology, pools, fragmentation, scores and the caches kept beside them."""

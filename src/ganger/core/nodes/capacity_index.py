@@ -1,8 +1,11 @@
-"""How many of each kind of need every node holds now, and all nodes together: kept up to date by what changed.
+"""How many of each node demand every node can take now, and all nodes together, kept up to date incrementally.
 
-Owned by `core.nodes.node_table`; asked by `core.placement.start_check` and `core.cycle.candidates` before anything is
-placed. A column is made when its need is first asked about, and reads the journal of changed nodes when it is asked
-again: what nobody asks about costs nothing."""
+Idea: the question "is there room for this part?" is asked for every job class in every scheduling cycle, and the answer
+    changes only for nodes that something started or ended on. So each demand has a column of counts per node and their
+    sum. A column is created when its demand is first asked about. When it is asked about again, it reads the journal
+    from where it stopped and counts anew only the nodes that changed: O(changed nodes), and nothing for demands that no
+    job asks about.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,61 +17,72 @@ from numpy.typing import NDArray
 from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.model.shape import Shape
 
-MOST_COLUMNS: Final = 4_096
-"""Beyond that many needs those that nobody asks about any more are let go."""
+MAX_COLUMNS: Final = 4_096
+"""The number of columns beyond which all are dropped, so that demands no longer asked about do not accumulate."""
 
 
 @dataclass(slots=True)
 class Column:
-    """times: (N,) int64, how many of the need each node holds: 0 or 1, unless it is stacked; total: their sum; read:
-    how far in the journal it has come; growth: how often a node came to hold more."""
+    """The room for one demand.
+
+    counts: (N,) int64, how many of it each node takes: 0 or 1, unless it is stacked.
+    total: their sum.
+    read: the journal position up to which it is current.
+    growth: how often some node's count rose; an unchanged value means that a failed placement would fail again.
+    """
 
     part: Shape
-    times: NDArray[np.int64]
+    counts: NDArray[np.int64]
     total: int
     read: int
     growth: int = 0
 
 
 class CapacityIndex:
-    """The columns of one table of nodes. cleared: how often all columns were let go: an old one is read no more."""
+    """The columns of one table of nodes.
+
+    resets: how often all columns were dropped; columns from before are no longer current.
+    """
 
     def __init__(self, nodes: NodeArrays) -> None:
-        """None yet."""
+        """Start without columns."""
         self._nodes = nodes
         self._of: dict[Shape, Column] = {}
         self._columns: dict[Shape, Column] = {}
-        self.cleared = 0
+        self.resets = 0
 
     def of(self, part: Shape) -> Column:
-        """The column of a part's need, as the nodes are now."""
+        """Return the up-to-date column of a part's demand, creating it if needed."""
         column = self._of.get(part)
         if column is None:
-            column = self._of[part] = self._made(part)
+            column = self._of[part] = self._create(part)
         self.refresh(column)
         return column
 
-    def kept(self, part: Shape) -> Column | None:
-        """The same, if there is one: to place a gang once, or one that does not exist, none is made."""
+    def existing(self, part: Shape) -> Column | None:
+        """Return the up-to-date column if there is one: a single or hypothetical placement is not worth creating it."""
         column = self._of.get(part)
         if column is not None:
             self.refresh(column)
         return column
 
-    def holds(self, part: Shape, many: int) -> bool:
-        """Whether all nodes together hold so many of a part now. O(1) where they did with more to spare than nodes have
-        changed since."""
+    def has_room(self, part: Shape, count: int) -> bool:
+        """Return whether all nodes together take so many of a part now.
+
+        A node change lowers the total of an unstacked part by at most 1, so the journal need not be read while the old
+        total exceeds `count` by more than the unread changes: O(1).
+        """
         column = self._of.get(part)
         if column is None or part.stacked:
-            return self.of(part).total >= many
-        fresh = len(self._nodes.journal.entries) - column.read
-        return column.total - fresh >= many or self.of(part).total >= many
+            return self.of(part).total >= count
+        changes = len(self._nodes.journal.entries) - column.read
+        return column.total - changes >= count or self.of(part).total >= count
 
-    def hold(self, parts: Iterable[Shape]) -> bool:
-        """Whether they hold all of each of these parts, whichever of its choices it is, each by itself."""
+    def have_room(self, parts: Iterable[Shape]) -> bool:
+        """Return whether the nodes take all of each of these parts, each considered alone, in any of its choices."""
         for part in parts:
             for choice in part.choices:
-                if self.holds(choice, part.nodes):
+                if self.has_room(choice, part.nodes):
                     break
             else:
                 return False
@@ -77,36 +91,36 @@ class CapacityIndex:
     def refresh(self, column: Column) -> None:
         """Bring a column up to date. O(nodes changed since)."""
         entries = self._nodes.journal.entries
-        fresh = len(entries) - column.read
-        if not fresh:
+        unread = len(entries) - column.read
+        if not unread:
             return
-        changed = self._nodes.journal.since(column.read, len(column.times))
+        changed = self._nodes.journal.since(column.read, len(column.counts))
         column.read = len(entries)
-        before, now = column.times[changed], self._nodes.times_at(column.part, changed)
-        column.growth += bool((now > before).any())
-        column.total += int(now.sum()) - int(before.sum())
-        column.times[changed] = now
+        before, current = column.counts[changed], self._nodes.counts_at(column.part, changed)
+        column.growth += bool((current > before).any())
+        column.total += int(current.sum()) - int(before.sum())
+        column.counts[changed] = current
 
     def rewind(self) -> None:
-        """Read the journal to its end, before it is let go: what comes then is read from its beginning."""
+        """Read the journal to its end before it is cleared; columns then read it from the beginning."""
         for column in self._columns.values():
             self.refresh(column)
             column.read = 0
 
     def validate(self) -> None:
-        """Count everything anew and compare. AssertionError names what differs."""
+        """Recount everything and raise AssertionError naming the difference."""
         for part, column in self._columns.items():
             self.refresh(column)
-            now = self._nodes.times_at(part, slice(None))
-            assert (column.times == now).all(), f"what nodes hold of {part} differs from the nodes"
-            assert column.total == now.sum(), f"the sum of what nodes hold of {part} is not {now.sum()}"
+            current = self._nodes.counts_at(part, slice(None))
+            assert (column.counts == current).all(), f"what nodes hold of {part} differs from the nodes"
+            assert column.total == current.sum(), f"the sum of what nodes hold of {part} is not {current.sum()}"
 
-    def _made(self, part: Shape) -> Column:
-        alike = part.one
-        if alike not in self._columns:
-            if len(self._columns) >= MOST_COLUMNS:
+    def _create(self, part: Shape) -> Column:
+        demand = part.one
+        if demand not in self._columns:
+            if len(self._columns) >= MAX_COLUMNS:
                 self._of, self._columns = {}, {}
-                self.cleared += 1
-            times = self._nodes.times_at(alike, slice(None))
-            self._columns[alike] = Column(alike, times, int(times.sum()), len(self._nodes.journal.entries))
-        return self._columns[alike]
+                self.resets += 1
+            counts = self._nodes.counts_at(demand, slice(None))
+            self._columns[demand] = Column(demand, counts, int(counts.sum()), len(self._nodes.journal.entries))
+        return self._columns[demand]

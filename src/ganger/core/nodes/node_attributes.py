@@ -1,7 +1,8 @@
-"""What nodes are, and no round changes: labels, taints, networks; so which of them a gang may have, and would rather.
+"""Static attributes of nodes, and which nodes a gang may have or prefers because of them.
 
-Owned by `core.nodes.node_table`. Nodes have few different values of a label, and few sets of taints: each is looked at
-once, and all nodes that are alike in it at a time."""
+Nodes have few distinct values of a label and few distinct sets of taints, so each distinct value is tested once and the
+result expanded to all nodes that have it.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -19,56 +20,58 @@ Mask = NDArray[np.bool_]
 Trait = Callable[[Node], Hashable]
 
 MOST_SELECTORS: Final = 4_096
-"""Beyond that many those that nobody asks about any more are let go."""
+"""The number of cached selectors beyond which all are dropped, so that unused ones do not accumulate."""
 
 
 class NodeAttributes:
-    """Masks and sums over N nodes, in topology order, each made when it is first asked for."""
+    """Masks and sums over N nodes in topology order, computed when first needed."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        """Nothing has been asked yet."""
+        """Start without cached masks."""
         self._nodes = nodes
-        self._label: dict[str, Trait] = {}
-        self._alike: dict[Trait, tuple[list[Node], Ints]] = {}
-        self._meant: dict[Selector, Mask] = {}
+        self._label_traits: dict[str, Trait] = {}
+        self._distinct: dict[Trait, tuple[list[Node], Ints]] = {}
+        self._eligible: dict[Selector, Mask] = {}
         self._points: dict[tuple[Preference, ...], Ints] = {}
 
-    def meant(self, selector: Selector) -> Mask:
-        """(N,) nodes that a gang may have by name, labels, taints and networks."""
-        known = self._meant.get(selector)
-        if known is None:
-            if len(self._meant) >= MOST_SELECTORS:
-                self._meant.clear()
+    def eligible(self, selector: Selector) -> Mask:
+        """Return (N,) nodes that a gang may have by name, labels, taints and networks."""
+        mask = self._eligible.get(selector)
+        if mask is None:
+            if len(self._eligible) >= MOST_SELECTORS:
+                self._eligible.clear()
             static = replace(selector, sharing=SHARED, devices=(), preferred=())
-            if static not in self._meant:
-                self._meant[static] = self._means(static)
-            known = self._meant[selector] = self._meant[static]
-        return known
+            if static not in self._eligible:
+                self._eligible[static] = self._compute(static)
+            mask = self._eligible[selector] = self._eligible[static]
+        return mask
 
     def points(self, selector: Selector) -> Ints | None:
-        """(N,) int32, the weights of what a gang prefers that each node is; None for one that prefers nothing."""
+        """Return (N,) int32 the summed weights of the matching preferences, or None without preferences."""
         preferred = selector.preferred
         if not preferred:
             return None
         if preferred not in self._points:
             if len(self._points) >= MOST_SELECTORS:
                 self._points.clear()
-            every = [each.weight * self.holds(each.match) for each in preferred]
-            self._points[preferred] = np.add.reduce(every).astype(np.int32)
+            weights = [preference.weight * self.matches(preference.match) for preference in preferred]
+            self._points[preferred] = np.add.reduce(weights).astype(np.int32)
         return self._points[preferred]
 
-    def holds(self, term: Term) -> Mask:
-        """(N,) nodes whose labels are as the term says."""
+    def matches(self, term: Term) -> Mask:
+        """Return (N,) nodes whose labels match the term."""
         mask: Mask = np.logical_and.reduce([self._has(expression) for expression in term.expressions])
         return mask
 
-    def _means(self, selector: Selector) -> Mask:
+    def _compute(self, selector: Selector) -> Mask:
         masks = [self._has(Expression(key, Operator.IN, (value,))) for key, value in selector.labels]
-        masks.append(self._each(_taints, lambda node: all(map(selector.tolerates, node.taints))))
+        masks.append(self._by_trait(_taints, lambda node: all(map(selector.tolerates, node.taints))))
         if selector.required:
-            masks.append(np.logical_or.reduce([self.holds(term) for term in selector.required]))
+            masks.append(np.logical_or.reduce([self.matches(term) for term in selector.required]))
         if selector.networks:
-            masks.append(self._each(_networks, lambda node: any(on in node.networks for on in selector.networks)))
+            masks.append(
+                self._by_trait(_networks, lambda node: any(network in node.networks for network in selector.networks))
+            )
         if selector.nodes:
             masks.append(np.array([node.name in selector.nodes for node in self._nodes], dtype=bool))
         mask: Mask = np.logical_and.reduce(masks)
@@ -76,19 +79,22 @@ class NodeAttributes:
 
     def _has(self, expression: Expression) -> Mask:
         key = expression.key
-        if key not in self._label:
-            self._label[key] = lambda node: node.labels.get(key)
-        return self._each(self._label[key], lambda node: expression.holds(node.labels))
+        if key not in self._label_traits:
+            self._label_traits[key] = lambda node: node.labels.get(key)
+        return self._by_trait(self._label_traits[key], lambda node: expression.holds(node.labels))
 
-    def _each(self, trait: Trait, test: Callable[[Node], bool]) -> Mask:
-        """(N,) the test of each node, which depends on that trait alone."""
-        if trait not in self._alike:
+    def _by_trait(self, trait: Trait, test: Callable[[Node], bool]) -> Mask:
+        """Return (N,) the result of a test that depends on one trait alone, evaluated once for each distinct value."""
+        if trait not in self._distinct:
             values = [trait(node) for node in self._nodes]
-            any_of = dict(zip(values, self._nodes, strict=True))
-            at = {value: index for index, value in enumerate(any_of)}
-            self._alike[trait] = list(any_of.values()), np.array([at[value] for value in values], dtype=np.int32)
-        nodes, which = self._alike[trait]
-        mask: Mask = np.array([test(node) for node in nodes], dtype=bool)[which]
+            examples = dict(zip(values, self._nodes, strict=True))
+            positions = {value: index for index, value in enumerate(examples)}
+            self._distinct[trait] = (
+                list(examples.values()),
+                np.array([positions[value] for value in values], dtype=np.int32),
+            )
+        nodes, expand = self._distinct[trait]
+        mask: Mask = np.array([test(node) for node in nodes], dtype=bool)[expand]
         return mask
 
 

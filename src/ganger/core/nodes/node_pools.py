@@ -1,9 +1,9 @@
-"""Pools of nodes, in the order in which they are filled: reserved, spot, on-demand, CPU-only, as the policy lists them.
+"""Pools of nodes in the order in which they are filled: reserved, spot, on-demand, CPU-only, as the policy lists them.
 
-Owned by `core.nodes.node_table`, asked by `core.placement.place`. A gang is in one pool, the first that holds all of
-it; only where none does it is in as few of the first ones as hold it together. What asks for no GPU is in a pool of
-nodes without any before it is elsewhere. A node is in the first pool whose labels it has; those in none are filled
-last. Given back are nodes in the reverse order."""
+A gang goes into one pool, the first that holds all of it; only where none does, into as few of the first pools as hold
+it together. A gang without GPUs prefers pools of nodes without any. A node belongs to the first pool whose labels it
+has; nodes in no pool are filled last. Nodes are given back in the reverse order.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,37 +19,37 @@ Usable = NDArray[np.bool_] | None
 
 
 class NodePools:
-    """of: (N,) int64, the pool of each node; one more than there are pools for nodes that are in none."""
+    """The pool of each node. pool_of: (N,) int64, its index; the number of pools for nodes in none."""
 
     def __init__(self, nodes: Sequence[Node], pools: Sequence[Pool]) -> None:
-        """`nodes` in topology order."""
+        """Assign `nodes`, in topology order, to pools."""
         self.pools = tuple(pools)
-        self.of = np.array([self._of(node) for node in nodes], dtype=np.int64)
-        self._turns: dict[bool, list[Usable]] = {}
+        self.pool_of = np.array([self._pool_index(node) for node in nodes], dtype=np.int64)
+        self._cache: dict[bool, list[Usable]] = {}
 
     def name(self, node: int) -> str:
-        """The pool of a node, by index; empty for none."""
-        at = int(self.of[node])
-        return self.pools[at].name if at < len(self.pools) else ""
+        """Return the pool name of a node, given by index; empty for none."""
+        pool = int(self.pool_of[node])
+        return self.pools[pool].name if pool < len(self.pools) else ""
 
-    def in_turn(self, shape: Shape) -> Sequence[Usable]:
-        """Nodes to try one after the other: those of each pool, then of more and more pools, then all."""
+    def candidates(self, shape: Shape) -> Sequence[Usable]:
+        """Return the node sets to try one after the other: each pool, then growing unions of pools, then all."""
         if not self.pools:
             return (None,)
         has_gpus = any(part.has_gpus for part in shape.parts)
-        if has_gpus not in self._turns:
-            self._turns[has_gpus] = list(self._in_turn(has_gpus=has_gpus))
-        return self._turns[has_gpus]
+        if has_gpus not in self._cache:
+            self._cache[has_gpus] = list(self._candidates(has_gpus=has_gpus))
+        return self._cache[has_gpus]
 
-    def _in_turn(self, *, has_gpus: bool) -> Iterator[Usable]:
+    def _candidates(self, *, has_gpus: bool) -> Iterator[Usable]:
         order = list(range(len(self.pools) + 1))
         if not has_gpus:
-            order.sort(key=lambda at: at == len(self.pools) or self.pools[at].kind != CPU)
-        order = [at for at in order if (self.of == at).any()]
-        yield from (self.of == at for at in order)
-        yield from (np.isin(self.of, order[:many]) for many in range(2, len(order)))
+            order.sort(key=lambda pool: pool == len(self.pools) or self.pools[pool].kind != CPU)
+        order = [pool for pool in order if (self.pool_of == pool).any()]
+        yield from (self.pool_of == pool for pool in order)
+        yield from (np.isin(self.pool_of, order[:count]) for count in range(2, len(order)))
         yield None
 
-    def _of(self, node: Node) -> int:
-        fits = (at for at, pool in enumerate(self.pools) if pool.nodes.items() <= node.labels.items())
-        return next(fits, len(self.pools))
+    def _pool_index(self, node: Node) -> int:
+        matching = (index for index, pool in enumerate(self.pools) if pool.nodes.items() <= node.labels.items())
+        return next(matching, len(self.pools))

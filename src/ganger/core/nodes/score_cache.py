@@ -1,8 +1,7 @@
-"""What the policy's score says of every node, for each kind of need: kept up to date by what changed.
+"""The policy's score of every node for each demand, kept up to date incrementally.
 
-Owned by `core.nodes.node_table`; asked by `core.placement.place` before nodes are compared by what they have left. Only
-nodes that changed since a kind of need was last asked about are scored anew, for which the journal of changed nodes is
-read."""
+Only nodes that changed since a demand was last scored are scored again, by reading the journal of changed nodes.
+"""
 
 from dataclasses import dataclass
 from types import ModuleType
@@ -17,103 +16,107 @@ from ganger.core.nodes.topology import Ints
 from ganger.model.policy import LEAST
 from ganger.model.shape import Shape
 
-MOST_SCORED: Final = 512
-"""Beyond that many needs those that nobody asks about any more are let go."""
+MAX_COLUMNS: Final = 512
+"""The number of columns beyond which all are dropped, so that demands no longer asked about do not accumulate."""
 
 
 @dataclass(slots=True)
 class _Column:
-    """numbers: (N,) of a kind of need; room: how many of it nodes hold, without which a node is not scored; read: how
-    far in the journal it has come."""
+    """The scores for one demand.
+
+    scores: (N,) the score of each node that has room for it.
+    room: the column of the capacity index; a node without room is not scored.
+    read: the journal position up to which it is current.
+    """
 
     score: ModuleType
     part: Shape
-    numbers: Ints
+    scores: Ints
     room: Column
     read: int
 
 
 class ScoreCache:
-    """The scores of one table of nodes, for needs of which `rooms` has a column."""
+    """The scores of one table of nodes, for demands that the capacity index has a column for."""
 
-    def __init__(self, nodes: NodeArrays, rooms: CapacityIndex) -> None:
-        """None yet."""
-        self._nodes, self._rooms = nodes, rooms
-        self._every = np.arange(len(nodes.nodes))
+    def __init__(self, nodes: NodeArrays, capacity: CapacityIndex) -> None:
+        """Start without columns."""
+        self._nodes, self._capacity = nodes, capacity
+        self._all_nodes = np.arange(len(nodes.nodes))
         self._columns: dict[tuple[str, Shape], _Column] = {}
-        self._fragments, self._cleared = nodes.fragments, rooms.cleared
+        self._fragments, self._resets = nodes.fragments, capacity.resets
 
-    def first(self, part: Shape) -> tuple[Ints, ...]:
-        """(N,) each, what is compared of nodes before what they have left, the least first; ties as the policy says."""
-        said = self._nodes.rules.gpu_shares
+    def sort_keys(self, part: Shape) -> tuple[Ints, ...]:
+        """Return (N,) arrays by which nodes are compared before what they have left, least first."""
+        rules = self._nodes.rules.gpu_shares
         tightest = (self._of(pack, part),) if part.has_share else ()
-        if said.score == pack.NAME:
+        if rules.score == pack.NAME:
             return tightest
-        found = self._of(SCORES[said.score], part)
-        return (found, *tightest) if said.ties == LEAST else (found, self._every)
+        scores = self._of(SCORES[rules.score], part)
+        return (scores, *tightest) if rules.ties == LEAST else (scores, self._all_nodes)
 
     def order(self, part: Shape, devices: Ints) -> Ints:
-        """(d,) these devices of one node, that which a share gets first: by index."""
-        said, own = self._nodes.rules.gpu_shares, self._nodes.devices.keys(part, devices)
-        numbers = SCORES[said.score].of_devices(self._nodes, part, devices)
-        if numbers is None:
-            return np.argsort(own, kind="stable")
-        return np.lexsort((own, numbers)) if said.ties == LEAST else np.argsort(numbers, kind="stable")
+        """Return the order of these devices of one node, by index, the preferred device for a share first."""
+        rules, keys = self._nodes.rules.gpu_shares, self._nodes.devices.packing_keys(part, devices)
+        scores = SCORES[rules.score].of_devices(self._nodes, part, devices)
+        if scores is None:
+            return np.argsort(keys, kind="stable")
+        return np.lexsort((keys, scores)) if rules.ties == LEAST else np.argsort(scores, kind="stable")
 
     def rewind(self) -> None:
-        """Read the journal to its end, before `rooms` do and it is let go: then it is read from its beginning."""
+        """Read the journal to its end before the capacity index does and it is cleared."""
         self._drop_stale()
         for column in self._columns.values():
-            self._rooms.refresh(column.room)
+            self._capacity.refresh(column.room)
             self._refresh(column)
         for column in self._columns.values():
             column.read = 0
 
     def _of(self, score: ModuleType, part: Shape) -> Ints:
-        """(N,) by a score. To place a gang once, or one that does not exist, no column is made."""
+        """Return (N,) the values of a score; a single or hypothetical placement does not create a column."""
         self._drop_stale()
-        room = self._rooms.kept(part) if score.LASTS else None
+        room = self._capacity.existing(part) if score.LASTS else None
         if room is None:
-            found: Ints = score.of_nodes(self._nodes, part, self._every)
-            return found
-        column = self._columns.get((score.NAME, part)) or self._made(score, part, room)
+            scores: Ints = score.of_nodes(self._nodes, part, self._all_nodes)
+            return scores
+        column = self._columns.get((score.NAME, part)) or self._create(score, part, room)
         self._refresh(column)
-        return column.numbers
+        return column.scores
 
     def _drop_stale(self) -> None:
-        """Let go of all columns where jobs ask for other things than before, or `rooms` has let go of its own."""
-        if self._nodes.fragments is not self._fragments or self._rooms.cleared != self._cleared:
+        """Drop all columns when the typical demands changed or the capacity index dropped its own."""
+        if self._nodes.fragments is not self._fragments or self._capacity.resets != self._resets:
             self._columns.clear()
-            self._fragments, self._cleared = self._nodes.fragments, self._rooms.cleared
+            self._fragments, self._resets = self._nodes.fragments, self._capacity.resets
 
-    def _made(self, score: ModuleType, part: Shape, room: Column) -> _Column:
-        alike = part.one
-        column = self._columns.get((score.NAME, alike))
+    def _create(self, score: ModuleType, part: Shape, room: Column) -> _Column:
+        demand = part.one
+        column = self._columns.get((score.NAME, demand))
         if column is None or column.room is not room:
-            if len(self._columns) >= MOST_SCORED:
+            if len(self._columns) >= MAX_COLUMNS:
                 self._columns.clear()
-            numbers = score.of_nodes(self._nodes, alike, self._every)
-            column = _Column(score, alike, numbers, room, len(self._nodes.journal.entries))
-            self._columns[score.NAME, alike] = column
+            scores = score.of_nodes(self._nodes, demand, self._all_nodes)
+            column = _Column(score, demand, scores, room, len(self._nodes.journal.entries))
+            self._columns[score.NAME, demand] = column
         self._columns[score.NAME, part] = column
         return column
 
     def _refresh(self, column: _Column) -> None:
         """Bring a column up to date. O(nodes changed since)."""
-        many = len(self._nodes.journal.entries)
-        if column.read < many:
-            changed = self._nodes.journal.since(column.read, len(column.numbers))
-            changed = changed[column.room.times[changed] > 0]
-            column.read = many
+        length = len(self._nodes.journal.entries)
+        if column.read < length:
+            changed = self._nodes.journal.since(column.read, len(column.scores))
+            changed = changed[column.room.counts[changed] > 0]
+            column.read = length
             if changed.size:
-                column.numbers[changed] = column.score.of_nodes(self._nodes, column.part, changed)
+                column.scores[changed] = column.score.of_nodes(self._nodes, column.part, changed)
 
     def validate(self) -> None:
-        """Score everything anew and compare. AssertionError names what differs."""
+        """Rescore everything and raise AssertionError naming the difference."""
         self._drop_stale()
         for (name, part), column in self._columns.items():
-            self._rooms.refresh(column.room)
+            self._capacity.refresh(column.room)
             self._refresh(column)
-            there = np.flatnonzero(column.room.times)
-            anew = column.score.of_nodes(self._nodes, part, there)
-            assert (column.numbers[there] == anew).all(), f"the score of {part} by {name} differs"
+            nodes = np.flatnonzero(column.room.counts)
+            expected = column.score.of_nodes(self._nodes, part, nodes)
+            assert (column.scores[nodes] == expected).all(), f"the score of {part} by {name} differs"

@@ -1,1 +1,1 @@
-"""Checks of a start now or ever, and the nodes and devices that a gang gets."""
+"""Placement: whether a gang can start now or ever, and the nodes and devices it gets."""

@@ -1,8 +1,8 @@
-"""Whether a gang may start now, and if not, which constraint binds first: the one place that answers both.
+"""The start check: whether a gang may start now and if not, which constraint binds first. Nothing else answers this.
 
-Called by `core.cycle.plan` for every class of pending gangs, by `core.explain.explain` for what-ifs. Order of the
-checks: what the user may have, what the queue may have, what the nodes have; cheap ones first, and a limit that only
-the owner can change before one that time cures."""
+Order of the checks: user limits, quota, nodes. Cheap checks come first, and a limit that only its owner can change
+comes before one that time resolves.
+"""
 
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -23,8 +23,10 @@ from ganger.model.units import DEVICE_MILLI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
-    """A gang as the checks see it: whose, where, how large, for how long, on which nodes not. Also a gang that does not
-    exist (what-if). for_ms: it stays for so long only, whatever it asks for."""
+    """A gang as the checks see it, also a hypothetical one.
+
+    for_ms: how long it stays, overriding its time limit.
+    """
 
     queue: str
     user: str
@@ -37,29 +39,29 @@ class StartRequest:
 
     @property
     def stays_ms(self) -> int:
-        """How long it holds its nodes at most, if it starts; of its time what earlier generations had is gone."""
+        """How long it holds its nodes at most: the rest of its time limit."""
         if self.for_ms is not None:
             return self.for_ms
         return NEVER_MS if self.time_ms is None else max(1, self.time_ms - self.ran_ms)
 
     @property
     def node_ms(self) -> int:
-        """Node-milliseconds it may use."""
+        """The node-milliseconds it may use."""
         return self.shape.all_nodes * (self.time_ms or 0)
 
     @property
     def at_least(self) -> "StartRequest":
-        """The same with as much time as it must have, if it may be granted less than all."""
-        enough_ms = self.time_min_ms
-        return self if enough_ms is None or enough_ms >= self.stays_ms else self.lasting(enough_ms)
+        """The same request with the minimum time that it accepts."""
+        min_ms = self.time_min_ms
+        return self if min_ms is None or min_ms >= self.stays_ms else self.lasting(min_ms)
 
     def lasting(self, stays_ms: int) -> "StartRequest":
-        """The same if it stays for so long only."""
+        """Return the same request for a gang that stays for `stays_ms` only."""
         return replace(self, for_ms=stays_ms)
 
 
-def ask(gang: Gang) -> StartRequest:
-    """What a gang asks for."""
+def start_request(gang: Gang) -> StartRequest:
+    """Return the start request of a gang."""
     spec = gang.job.spec
     return StartRequest(
         queue=gang.queue,
@@ -72,147 +74,153 @@ def ask(gang: Gang) -> StartRequest:
     )
 
 
-def fit(state: State, wanted: StartRequest, now_ms: int) -> Shares | PendingReason:
-    """Where it may start now, or the first constraint that binds."""
-    return over_limits(state, wanted) or within_quota(state, wanted, room(state, wanted, now_ms))
+def fit(state: State, request: StartRequest, now_ms: int) -> Shares | PendingReason:
+    """Return where the gang may start now, or the first constraint that binds."""
+    return over_limits(state, request) or check_quota(state, request, find_room(state, request, now_ms))
 
 
-def over_limits(state: State, wanted: StartRequest) -> PendingReason | None:
-    """What its user may not have, or its queue, by what somebody has set; of the nodes nothing."""
-    return over_user_limits(state, wanted) or over_quota(state, wanted, as_set=True)
+def over_limits(state: State, request: StartRequest) -> PendingReason | None:
+    """Return the reason if the user or the queue exceeds a configured limit; the nodes are not considered."""
+    return over_user_limits(state, request) or over_quota(state, request, as_set=True)
 
 
-def within_quota(state: State, wanted: StartRequest, found: Shares | PendingReason) -> Shares | PendingReason:
-    """What `room` found, unless the queue may not have it. On a full cluster the nodes are named, not the quota of a
-    root that nobody gave one, which is what the nodes have."""
-    return found if isinstance(found, PendingReason) else over_quota(state, wanted) or found
+def check_quota(state: State, request: StartRequest, placement: Shares | PendingReason) -> Shares | PendingReason:
+    """Return the result of `find_room`, unless the queue has no quota for it.
+
+    Quota comes second here so that on a full cluster the reason names the nodes, and not the quota of a root without a
+    configured quota, which equals the nodes.
+    """
+    return placement if isinstance(placement, PendingReason) else over_quota(state, request) or placement
 
 
-def room(state: State, wanted: StartRequest, now_ms: int) -> Shares | PendingReason:
-    """Its place on the nodes, if need be with as much time as it must have, or why there is none: the same for all of
-    its kind where no type has a quota."""
-    wanted = wanted.at_least
-    found = placed(state, wanted) or maintained(state, wanted, now_ms)
-    return found or over_type(state, wanted) or without_room(state, wanted, now_ms)
+def find_room(state: State, request: StartRequest, now_ms: int) -> Shares | PendingReason:
+    """Return a place on the nodes, with the minimum time if need be, or the reason why there is none.
+
+    The result is the same for all gangs with this demand where no GPU type has a quota.
+    """
+    request = request.at_least
+    shares = place_request(state, request) or maintenance_reason(state, request, now_ms)
+    return shares or over_type(state, request) or no_room_reason(state, request, now_ms)
 
 
-def where(state: State, wanted: StartRequest) -> Shares | None:
-    """Where it may start now with all its time, without a word of why not: for those who try many times."""
-    return None if barred(state, wanted) else placed(state, wanted)
+def find_placement(state: State, request: StartRequest) -> Shares | None:
+    """Return where the gang may start now with all its time, or None, without determining a reason."""
+    return None if exceeded_limit(state, request) else place_request(state, request)
 
 
-def barred(state: State, wanted: StartRequest) -> ReasonCode | None:
-    """Whether its user may not have that much more, or its queue: which of them."""
-    return barred_in(state.tree, wanted)
+def exceeded_limit(state: State, request: StartRequest) -> ReasonCode | None:
+    """Return which limit the gang's user or queue exceeds, or None."""
+    return exceeded_limit_in(state.tree, request)
 
 
-def barred_in(tree: QueueTree, wanted: StartRequest) -> ReasonCode | None:
-    """The same, where so much is used as a tree says."""
-    bar = _user_bar(tree, wanted, tree.users)
-    if bar is not None:
-        return bar.why
-    return None if tree.exceeded_resource(wanted.queue, tree.wanted(wanted.shape)) is None else ReasonCode.OVER_QUOTA
+def exceeded_limit_in(tree: QueueTree, request: StartRequest) -> ReasonCode | None:
+    """Return the same for the usage in a tree."""
+    limit = _user_limit(tree, request, tree.users)
+    if limit is not None:
+        return limit.why
+    return None if tree.exceeded_resource(request.queue, tree.wanted(request.shape)) is None else ReasonCode.OVER_QUOTA
 
 
-def could_ever(state: State, wanted: StartRequest) -> bool:
-    """Whether it could start if nobody else held anything, its nodes being in service as they are."""
+def could_ever_start(state: State, request: StartRequest) -> bool:
+    """Return whether the gang could start on the nodes in service if no other gang held anything."""
     tree = state.tree
-    at = tree.index[wanted.queue]
-    if any(amount and amount > tree.potential(at, r) for r, amount in enumerate(tree.wanted(wanted.shape))):
+    queue = tree.index[request.queue]
+    if any(amount and amount > tree.potential(queue, r) for r, amount in enumerate(tree.wanted(request.shape))):
         return False
-    if _user_bar(tree, wanted, {}) is not None:
+    if _user_limit(tree, request, {}) is not None:
         return False
-    closed = tree.closed_types(wanted.queue, wanted.shape, ever=True)
-    return _place_but(state.nodes.bare(), wanted, closed) is not None
+    closed = tree.closed_types(request.queue, request.shape, ever=True)
+    return _place_outside(state.nodes.bare(), request, closed) is not None
 
 
-def placed(state: State, wanted: StartRequest) -> Shares | None:
-    """Its place on nodes that it may have, that stay for as long as it does, of types that its queue may use as much
-    of."""
-    away = state.windows.away(state.nodes, wanted.stays_ms) if state.windows else None
-    return _placed_without(state, wanted, away)
+def place_request(state: State, request: StartRequest) -> Shares | None:
+    """Return a place on permitted nodes that stay available for its time, of GPU types that its queue has quota for."""
+    unavailable = state.maintenance.unavailable(state.nodes, request.stays_ms) if state.maintenance else None
+    return _place_avoiding(state, request, unavailable)
 
 
-def _placed_without(state: State, wanted: StartRequest, away: Ints | None) -> Shares | None:
-    closed = state.tree.closed_types(wanted.queue, wanted.shape)
-    if away is None or not away.size:
-        return _place_but(state.nodes, wanted, closed)
-    with state.nodes.barring(away):
-        return _place_but(state.nodes, wanted, closed)
+def _place_avoiding(state: State, request: StartRequest, unavailable: Ints | None) -> Shares | None:
+    closed = state.tree.closed_types(request.queue, request.shape)
+    if unavailable is None or not unavailable.size:
+        return _place_outside(state.nodes, request, closed)
+    with state.nodes.excluding_at(unavailable):
+        return _place_outside(state.nodes, request, closed)
 
 
-def is_maintained(state: State, wanted: StartRequest) -> bool:
-    """Whether a gang without a place has none because of maintenance alone."""
-    there = bool(state.windows) and state.windows.away(state.nodes, wanted.stays_ms).size
-    return bool(there) and _placed_without(state, wanted, None) is not None
+def is_blocked_by_maintenance(state: State, request: StartRequest) -> bool:
+    """Return whether maintenance alone keeps a gang without a place from having one."""
+    unavailable = bool(state.maintenance) and state.maintenance.unavailable(state.nodes, request.stays_ms).size
+    return bool(unavailable) and _place_avoiding(state, request, None) is not None
 
 
-def maintained(state: State, wanted: StartRequest, now_ms: int) -> PendingReason | None:
-    """The answer for a gang without a place that has none because of maintenance alone: of the nodes that it would have
-    otherwise, and until when, if the others stay as they are."""
-    if not is_maintained(state, wanted):
+def maintenance_reason(state: State, request: StartRequest, now_ms: int) -> PendingReason | None:
+    """Return the reason of a gang that only maintenance keeps from a place, or None.
+
+    It names the nodes that the gang would have otherwise, and until when, if all else stays the same.
+    """
+    if not is_blocked_by_maintenance(state, request):
         return None
-    nodes, windows = state.nodes, state.windows
-    there = {share.node: None for share in _placed_without(state, wanted, None) or ()}
-    ends = ((ms, windows.away(nodes, wanted.stays_ms, ms)) for ms in windows.ends_ms(now_ms))
-    over = (ms for ms, away in ends if _placed_without(state, wanted, away) is not None)
-    binding = windows.meeting(there, now_ms, now_ms + wanted.stays_ms)
-    gone = {node: None for window in binding for node in window.nodes if node in there}
+    nodes, windows = state.nodes, state.maintenance
+    needed = {share.node: None for share in _place_avoiding(state, request, None) or ()}
+    ends = ((ms, windows.unavailable(nodes, request.stays_ms, ms)) for ms in windows.ends_ms(now_ms))
+    until = (ms for ms, unavailable in ends if _place_avoiding(state, request, unavailable) is not None)
+    binding = windows.overlapping(needed, now_ms, now_ms + request.stays_ms)
+    missing = {node: None for window in binding for node in window.nodes if node in needed}
     return PendingReason(
         why=ReasonCode.MAINTENANCE,
         resource="nodes",
-        need=len(there),
-        have=len(there) - len(gone),
+        need=len(needed),
+        have=len(needed) - len(missing),
         scope=", ".join(window.id for window in binding),
-        until_ms=next(over, None),
+        until_ms=next(until, None),
     )
 
 
-def _place_but(nodes: NodeTable, wanted: StartRequest, closed: tuple[str, ...]) -> Shares | None:
+def _place_outside(nodes: NodeTable, request: StartRequest, closed: tuple[str, ...]) -> Shares | None:
     shell_quoted_id = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
-    kept_out = [node.name for node, kind in shell_quoted_id if kind in closed]
-    with nodes.without((*wanted.avoids, *kept_out)):
-        return place(nodes, wanted.shape)
+    excluded = [node.name for node, gpu_type in shell_quoted_id if gpu_type in closed]
+    with nodes.excluding((*request.avoids, *excluded)):
+        return place(nodes, request.shape)
 
 
-def without_room(state: State, wanted: StartRequest, now_ms: int) -> PendingReason:
-    """Why the nodes that it may have hold no place for it."""
-    with state.nodes.without(wanted.avoids):
-        return no_room(state, wanted.shape, now_ms, wanted.stays_ms)
+def no_room_reason(state: State, request: StartRequest, now_ms: int) -> PendingReason:
+    """Return the reason why the permitted nodes have no place for it."""
+    with state.nodes.excluding(request.avoids):
+        return no_room(state, request.shape, now_ms, request.stays_ms)
 
 
-def over_type(state: State, wanted: StartRequest) -> PendingReason | None:
-    """A type of GPUs of which its queue may not use that much more, where it would have room but for that."""
-    closed = state.tree.closed_types(wanted.queue, wanted.shape)
+def over_type(state: State, request: StartRequest) -> PendingReason | None:
+    """Return the reason if only the quota of a GPU type keeps the gang from starting, or None."""
+    closed = state.tree.closed_types(request.queue, request.shape)
     if not closed:
         return None
-    with state.nodes.without(wanted.avoids):
-        if place(state.nodes, wanted.shape) is None:
+    with state.nodes.excluding(request.avoids):
+        if place(state.nodes, request.shape) is None:
             return None
-    resources, max_demand = state.tree.resources, state.tree.max_demand(wanted.shape)
+    resources, max_demand = state.tree.resources, state.tree.max_demand(request.shape)
     r = resources.index(GPU_TYPE_PREFIX + closed[0])
-    return _short(state, wanted, r, max_demand[r])
+    return _quota_reason(state, request, r, max_demand[r])
 
 
-def over_user_limits(state: State, wanted: StartRequest) -> PendingReason | None:
-    """The first queue, upwards, in which its user may not hold that much more."""
-    bar = _user_bar(state.tree, wanted, state.tree.users)
-    if bar is None:
+def over_user_limits(state: State, request: StartRequest) -> PendingReason | None:
+    """Return the reason for the first queue, upwards, in which the user exceeds a limit, or None."""
+    limit = _user_limit(state.tree, request, state.tree.users)
+    if limit is None:
         return None
-    holders = () if bar.why is ReasonCode.USER_TIME else _held_by(state, wanted.user, bar.at)
+    holders = () if limit.why is ReasonCode.USER_TIME else _holders(state, request.user, limit.at)
     return PendingReason(
-        why=bar.why,
-        resource=bar.resource,
-        need=bar.need,
-        have=max(0, bar.have),
-        limit=bar.limit,
-        scope=state.tree.queues[bar.at].name,
+        why=limit.why,
+        resource=limit.resource,
+        need=limit.need,
+        have=max(0, limit.have),
+        limit=limit.limit,
+        scope=state.tree.queues[limit.at].name,
         holders=holders,
     )
 
 
-class _Bar(NamedTuple):
-    """A limit of a user that binds, in queue `at`."""
+class _UserLimit(NamedTuple):
+    """A user limit that binds, in queue `at`."""
 
     why: ReasonCode
     at: int
@@ -222,56 +230,64 @@ class _Bar(NamedTuple):
     limit: int
 
 
-def _user_bar(tree: QueueTree, wanted: StartRequest, users: dict[tuple[int, str], UserCharge]) -> _Bar | None:
-    """The first limit that binds where users hold that much, by queue."""
-    gpu_milli, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
-    for at in tree.path(tree.index[wanted.queue]):
-        limits = tree.queues[at].user_limits
-        held, committed, jobs = users.get((at, wanted.user), NO_CHARGE)
+def _user_limit(tree: QueueTree, request: StartRequest, users: dict[tuple[int, str], UserCharge]) -> _UserLimit | None:
+    """Return the first limit that binds, for users that hold the given amounts by queue."""
+    gpu_milli, time_ms = need(request.shape)[0], request.time_ms or 0
+    for queue in tree.path(tree.index[request.queue]):
+        limits = tree.queues[queue].user_limits
+        held, committed, jobs = users.get((queue, request.user), NO_CHARGE)
         if limits.jobs is not None and jobs >= limits.jobs:
-            return _Bar(ReasonCode.USER_JOBS, at, "jobs", 1, limits.jobs - jobs, limits.jobs)
+            return _UserLimit(ReasonCode.USER_JOBS, queue, "jobs", 1, limits.jobs - jobs, limits.jobs)
         if limits.time_ms is not None and time_ms > limits.time_ms:
-            return _Bar(ReasonCode.USER_TIME, at, "time_ms", time_ms, limits.time_ms, limits.time_ms)
-        # Who asks for none of it is not kept out by a limit that was lowered below what is held.
-        most = None if limits.gpus is None else DEVICE_MILLI * limits.gpus
-        if most is not None and gpu_milli and gpu_milli > most - held:
-            return _Bar(ReasonCode.USER_GPUS, at, "gpu_milli", gpu_milli, most - held, most)
-        if limits.node_ms is not None and wanted.node_ms and wanted.node_ms > limits.node_ms - committed:
-            return _Bar(
-                ReasonCode.USER_NODE_TIME, at, "node_ms", wanted.node_ms, limits.node_ms - committed, limits.node_ms
+            return _UserLimit(ReasonCode.USER_TIME, queue, "time_ms", time_ms, limits.time_ms, limits.time_ms)
+        # A request for none of a resource is allowed even when the limit was lowered below what is held.
+        max_milli = None if limits.gpus is None else DEVICE_MILLI * limits.gpus
+        if max_milli is not None and gpu_milli and gpu_milli > max_milli - held:
+            return _UserLimit(ReasonCode.USER_GPUS, queue, "gpu_milli", gpu_milli, max_milli - held, max_milli)
+        if limits.node_ms is not None and request.node_ms and request.node_ms > limits.node_ms - committed:
+            return _UserLimit(
+                ReasonCode.USER_NODE_TIME, queue, "node_ms", request.node_ms, limits.node_ms - committed, limits.node_ms
             )
     return None
 
 
-def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
-    """Gangs of the user that count in a queue."""
+def _holders(state: State, user: str, queue: int) -> tuple[str, ...]:
+    """Return gangs of the user that count in a queue."""
     tree = state.tree
-    own = (gang.id for gang in state.shares.oldest(user=user) if at in tree.path(tree.index[gang.queue]))
-    return tuple(islice(own, MAX_HOLDERS))
+    gangs = (gang.id for gang in state.allocations.oldest(user=user) if queue in tree.path(tree.index[gang.queue]))
+    return tuple(islice(gangs, MAX_HOLDERS))
 
 
-def over_quota(state: State, wanted: StartRequest, *, as_set: bool = False) -> PendingReason | None:
-    """The first resource of which its queue may not use that much more; `as_set`: not because the cluster has none."""
-    total = state.tree.wanted(wanted.shape)
-    r = state.tree.exceeded_resource(wanted.queue, total, as_set=as_set)
-    return None if r is None else _short(state, wanted, r, total[r])
+def over_quota(state: State, request: StartRequest, *, as_set: bool = False) -> PendingReason | None:
+    """Return the reason for the first resource that exceeds the quota of the queue, or None.
+
+    as_set: only configured quotas count, not the size of the cluster.
+    """
+    amounts = state.tree.wanted(request.shape)
+    r = state.tree.exceeded_resource(request.queue, amounts, as_set=as_set)
+    return None if r is None else _quota_reason(state, request, r, amounts[r])
 
 
-def _short(state: State, wanted: StartRequest, r: int, amount: int) -> PendingReason:
-    """Its queue may not use that much more of resource r."""
+def _quota_reason(state: State, request: StartRequest, r: int, amount: int) -> PendingReason:
+    """Return the reason that the queue cannot use that much more of resource r."""
     tree = state.tree
-    at = tree.index[wanted.queue]
-    near, all_of_them = (
-        tuple(islice((gang.id for gang in state.shares.oldest(queue=name) if state.charged[gang.id][r]), MAX_HOLDERS))
-        for name in (wanted.queue, "")
+    queue = tree.index[request.queue]
+    own, all_holders = (
+        tuple(
+            islice(
+                (gang.id for gang in state.allocations.oldest(queue=name) if state.quota_charges[gang.id][r]),
+                MAX_HOLDERS,
+            )
+        )
+        for name in (request.queue, "")
     )
-    limit = tree.potential(at, r)
+    limit = tree.potential(queue, r)
     return PendingReason(
         why=ReasonCode.OVER_QUOTA,
         resource=tree.resources[r],
         need=amount,
-        have=max(0, tree.available(at, r)),
+        have=max(0, tree.available(queue, r)),
         limit=None if limit >= UNLIMITED // 2 else limit,
-        scope=wanted.queue,
-        holders=near or all_of_them,
+        scope=request.queue,
+        holders=own or all_holders,
     )

@@ -1,17 +1,20 @@
-"""How many of a part go to which node, when it is known how many each could take: a walk down the levels.
+"""How many of a part's nodes go to which node, from the counts that each node can take: a walk down the levels.
 
-Called by `core.placement.place`; `core.placement.start_check` asks what the best domain holds. Rule: the lowest level
-that has a domain which holds it all, a single node being the lowest; among these domains the one that is left with the
-least; inside it as few domains of the next level as possible, the last of them as tight as can be; and so on down to
-the nodes, those first that are left with the least. Ties: the domain around it that is left with the least, then the
-nodes that least speaks against, then topology order. Source of the idea: buddy cells (HiveD, OSDI 2020) and the best
-fit of Kueue's topology-aware scheduling (reference: scheduling, section 2).
+Idea: packing minimizes the number of domains that a gang spans, lowest level first. So the home of the gang is a domain
+    of the lowest level on which one holds it all, a single node being the lowest; of these domains the one that is left
+    with the least (best fit). Inside the home, the gang uses as few child domains as possible, the last of them as
+    tight as possible; the same rule applies in each of these, down to the nodes, where those come first that are left
+    with the least. Ties go to the parent domain that is left with the least, then to the nodes with the smallest
+    penalty, then to topology order. All domains of a level are handled at once as arrays: the room of a domain is the
+    sum over its slice of nodes. Source: buddy cells (HiveD, OSDI 2020) and the best fit of Kueue's topology-aware
+    scheduling (reference: scheduling, section 2).
 
-`spread` begins at the level asked for, or with the cluster, and gives every domain inside as nearly the same as can be,
-nodes first that have the most left. `balanced` takes as few domains as packing does, and shares equally among them.
+`spread` starts at the requested level, or at the cluster, and gives all child domains as nearly equal counts as
+possible, on the nodes that have the most left. `balanced` takes as few domains as packing does and divides equally
+among them.
 
-Nodes that come in slices are counted in slices down to the slices' level, and one by one below it; where slices are
-made of slices, in these down to their level: so many of what the next layer counts are one of what the layer counts.
+A part that comes in slices is counted in slices down to the slices' level, and in nodes below it. Slices can consist of
+smaller slices, each layer at its own level; a unit of one layer is a fixed number of units of the next.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +24,21 @@ from itertools import pairwise
 import numpy as np
 
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.nodes.topology import Ints, Topology, up
+from ganger.core.nodes.topology import Ints, Topology, slice_sums
 from ganger.model.terms import BALANCED, SPREAD, Layout, Slices
 
 Divide = Callable[[int, int, int], Ints]
-"""How many of a quota each of the domains, or nodes, first : last gets: (first, last, quota) -> (last - first,)."""
+"""How a quota is divided among children first : last: (first, last, quota) -> (last - first,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """highest, lowest: depths that a home may have; layers: of the slices, the largest first, each as its depth and as
-    how many of the next one inside, or nodes, it has; named: depths at which a node must be in a domain with a name."""
+    """Depths that the layout and the slices permit.
+
+    highest, lowest: of the home domain.
+    layers: of slices, the largest first, each as its depth and its number of units of the next layer, or nodes.
+    named: at which a node must be in a domain with a name.
+    """
 
     highest: int
     lowest: int
@@ -39,14 +46,14 @@ class Bounds:
     named: tuple[int, ...]
 
 
-def bounds(topology: Topology, layout: Layout, slices: Slices) -> Bounds | None:
-    """What is asked, on the levels there are; None where a level that it needs is not among them."""
+def layout_bounds(topology: Topology, layout: Layout, slices: Slices) -> Bounds | None:
+    """Translate layout and slices to depths; return None where a required level does not exist."""
     levels, layers = topology.levels, slices.layers
-    if (layout.required and layout.level not in levels) or any(each.level not in levels for each in layers):
+    if (layout.required and layout.level not in levels) or any(layer.level not in levels for layer in layers):
         return None
     depth = topology.depth(layout.level) if layout.level in levels else 0
-    depths, sizes = [topology.depth(each.level) for each in layers], [*(each.nodes for each in layers), 1]
-    named = [at for at, size in zip(depths, sizes, strict=False) if size > 1]
+    depths, sizes = [topology.depth(layer.level) for layer in layers], [*(layer.nodes for layer in layers), 1]
+    named = [depth_of_layer for depth_of_layer, size in zip(depths, sizes, strict=False) if size > 1]
     return Bounds(
         highest=depth if layout.required else 0,
         lowest=depth if layout.strategy == SPREAD else len(levels) + 1,
@@ -55,82 +62,92 @@ def bounds(topology: Topology, layout: Layout, slices: Slices) -> Bounds | None:
     )
 
 
-def rooms(topology: Topology, times: Ints) -> list[Ints]:
-    """For each depth how many each domain could take, the nodes last: (N,) `times`."""
+def domain_rooms(topology: Topology, times: Ints) -> list[Ints]:
+    """Return for each depth how many each domain can take, the nodes (N,) `times` last."""
     return [*topology.sums(times), times]
 
 
-def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> int:
-    """How many slices, or nodes where there are none, fit into the one domain of the level that is required which holds
-    the most; into the whole cluster where none is."""
-    within = bounds(nodes.topology, *asked)
+def largest_domain_room(nodes: NodeTable, times: Ints, layout: tuple[Layout, Slices]) -> int:
+    """Return the room of the best domain of the required level, or of the cluster, in slices or else nodes."""
+    within = layout_bounds(nodes.topology, *layout)
     if within is None:
         return 0
-    units = _units(nodes.topology, _only_named(nodes.topology, rooms(nodes.topology, times), within), within)
+    units = _units_by_layer(
+        nodes.topology, _room_in_named_domains(nodes.topology, domain_rooms(nodes.topology, times), within), within
+    )
     return int(units[0][within.highest].max()) if len(times) else 0
 
 
-def lay_out(
-    nodes: NodeTable, room: Sequence[Ints], wanted: int, asked: tuple[Layout, Slices], first: Sequence[Ints] = ()
+def distribute(
+    nodes: NodeTable, room: Sequence[Ints], needed: int, layout: tuple[Layout, Slices], first: Sequence[Ints] = ()
 ) -> tuple[Ints, Ints] | None:
-    """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. room: for each depth how
-    many each domain could take, the nodes last; a multiple of the slices' size is wanted. first: (N,) each, what is
-    compared before what nodes have left, the least first."""
-    within = bounds(nodes.topology, *asked)
-    if within is None or int(room[0][0]) < wanted:
+    """Return the nodes, in rising order, and how many each takes, `needed` in all; None when there is no room.
+
+    room: for each depth, how many each domain can take, the nodes last.
+    needed: a multiple of the slices' size.
+    first: (N,) each, compared before what nodes have left, least first.
+    """
+    within = layout_bounds(nodes.topology, *layout)
+    if within is None or int(room[0][0]) < needed:
         return None
-    room = _only_named(nodes.topology, room, within)
-    units = _units(nodes.topology, room, within)
-    count = wanted // (asked[1].nodes if within.layers else 1)
+    room = _room_in_named_domains(nodes.topology, room, within)
+    units = _units_by_layer(nodes.topology, room, within)
+    units_needed = needed // (layout[1].nodes if within.layers else 1)
     for depth in range(within.lowest, within.highest - 1, -1):
-        found = np.flatnonzero(units[0][depth] >= count)
-        if found.size:
-            return _Walk(nodes, room, units, within, asked[0].strategy, first).down(depth, found, count)
+        homes = np.flatnonzero(units[0][depth] >= units_needed)
+        if homes.size:
+            return _Walk(nodes, room, units, within, layout[0].strategy, first).down(depth, homes, units_needed)
     return None
 
 
-def only_named(topology: Topology, times: Ints, within: Bounds) -> Ints:
-    """The same of nodes that are in a domain where they must be in one, and none of the others."""
+def in_named_domains(topology: Topology, times: Ints, within: Bounds) -> Ints:
+    """Return the counts with zeros for nodes outside the named domains in which they must be."""
     for depth in within.named:
         named = topology.named(depth)
         times = times if named is None else np.where(named, times, 0)
     return times
 
 
-def by_what_is_left(nodes: NodeTable, among: Ints, first: Sequence[Ints], *, most: bool) -> Ints:
-    """Nodes with the least left first, or the most: what is `first`, GPUs, then CPUs, then memory; then those that
-    least speaks against; ties in topology order."""
+def order_by_remainder(nodes: NodeTable, among: Ints, first: Sequence[Ints], *, most: bool) -> Ints:
+    """Return nodes by what they have left of `first`, GPUs, CPUs and memory, least (or most) first.
+
+    Ties go to the smaller penalty, then to topology order.
+    """
     sign = -1 if most else 1
-    left: list[Ints] = [nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus]
-    left += reversed(first)
-    return among[np.lexsort((nodes.doubt[among], *(sign * amount[among] for amount in left)))]
+    sort_keys: list[Ints] = [nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus]
+    sort_keys += reversed(first)
+    return among[np.lexsort((nodes.penalty[among], *(sign * amount[among] for amount in sort_keys)))]
 
 
-def _only_named(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
-    named = only_named(topology, room[-1], within)
-    return room if named is room[-1] else rooms(topology, named)
+def _room_in_named_domains(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
+    named = in_named_domains(topology, room[-1], within)
+    return room if named is room[-1] else domain_rooms(topology, named)
 
 
-def _units(topology: Topology, room: Sequence[Ints], within: Bounds) -> list[Sequence[Ints]]:
-    """For each layer, the largest slices first, and for the nodes, for each depth how many each domain could take."""
-    found = [room]
+def _units_by_layer(topology: Topology, room: Sequence[Ints], within: Bounds) -> list[Sequence[Ints]]:
+    """Return, for each layer of slices and for nodes, and for each depth, how many each domain can take."""
+    units = [room]
     for depth, size in reversed(within.layers):
-        found.insert(0, _grouped(topology, found[0], depth, size) if size > 1 else found[0])
-    return found
+        units.insert(0, _in_units(topology, units[0], depth, size) if size > 1 else units[0])
+    return units
 
 
-def _grouped(topology: Topology, counts: Sequence[Ints], depth: int, size: int) -> Sequence[Ints]:
-    """So many of what is counted as one, all of them in one domain of that depth."""
-    found = [each // size for each in counts[depth:]]
-    for above in reversed(range(depth)):
-        found.insert(0, up(found[0], topology.first_child[above]))
-    return found
+def _in_units(topology: Topology, counts: Sequence[Ints], depth: int, size: int) -> Sequence[Ints]:
+    """Convert counts to units of `size`, each within one domain of that depth."""
+    units = [counts_at_depth // size for counts_at_depth in counts[depth:]]
+    for level in reversed(range(depth)):
+        units.insert(0, slice_sums(units[0], topology.first_child[level]))
+    return units
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """From a home down to the nodes. room, units: for each depth what each domain could take, and how many slices of
-    each layer; first: what is compared of nodes before what they have left."""
+    """The walk from a home domain down to the nodes.
+
+    room: for each depth, what each domain can take.
+    units: the same in slices of each layer.
+    first: compared for nodes before what they have left.
+    """
 
     nodes: NodeTable
     room: Sequence[Ints]
@@ -140,118 +157,130 @@ class _Walk:
     first: Sequence[Ints]
 
     def down(self, depth: int, homes: Ints, count: int) -> tuple[Ints, Ints]:
-        """`count` slices go into the best of those domains of that depth."""
-        at, quota = np.array([self._home(depth, homes)]), np.array([count])
-        layers, inside = self.within.layers, 0
-        for above in range(depth, len(self.room)):
-            while inside < len(layers) and above >= layers[inside][0]:
-                quota, inside = quota * layers[inside][1], inside + 1
-            if above < len(self.room) - 1:
-                at, quota = self._step(above, self.units[inside], at, quota)
-        order = np.argsort(at, kind="stable")
-        return at[order], quota[order]
+        """Distribute `count` slices into the best of these domains of that depth.
 
-    def _home(self, depth: int, found: Ints) -> int:
-        """Of the domains of a depth that hold it all the one that is left with the least; nodes are the deepest."""
+        `quota` is counted in units of the current layer and converted where the walk passes the layer's depth.
+        """
+        domains, quota = np.array([self._home(depth, homes)]), np.array([count])
+        layers, layer = self.within.layers, 0
+        for level in range(depth, len(self.room)):
+            while layer < len(layers) and level >= layers[layer][0]:
+                quota, layer = quota * layers[layer][1], layer + 1
+            if level < len(self.room) - 1:
+                domains, quota = self._step(level, self.units[layer], domains, quota)
+        order = np.argsort(domains, kind="stable")
+        return domains[order], quota[order]
+
+    def _home(self, depth: int, homes: Ints) -> int:
+        """Return the domain of a depth that holds everything and is left with the least; nodes are the deepest.
+
+        For ties among domains the walk goes up: it compares what their parents are left with, then the grandparents.
+        """
         nodes, topology = self.nodes, self.nodes.topology
-        above, around = depth, found
+        level, parents = depth, homes
         if depth == len(self.room) - 1:
             amounts: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
             for amount in (*self.first, *amounts):
-                found = _least(found, amount[found])
-            above, around = depth - 1, topology.domain_of(found)
-        while above and found.size > 1:
-            left = self.room[above][around]
-            found, around = _least(found, left), topology.inside[above][_least(around, left)]
-            above -= 1
-        if nodes.doubts and found.size > 1:
-            found = _least(found, self._doubts(depth)[found])
-        return int(found[0])
+                homes = _with_least(homes, amount[homes])
+            level, parents = depth - 1, topology.domain_of(homes)
+        while level and homes.size > 1:
+            left = self.room[level][parents]
+            homes, parents = _with_least(homes, left), topology.parent[level][_with_least(parents, left)]
+            level -= 1
+        if nodes.has_penalties and homes.size > 1:
+            homes = _with_least(homes, self._penalties(depth)[homes])
+        return int(homes[0])
 
-    def _doubts(self, depth: int) -> Ints:
-        """What speaks against each domain of a depth: the sum over the nodes that it could take."""
-        doubts = self.nodes.doubt * (self.room[-1] > 0)
-        return doubts if depth == len(self.room) - 1 else self.nodes.topology.sums(doubts)[depth]
+    def _penalties(self, depth: int) -> Ints:
+        """Return the penalty of each domain of a depth: the sum over the nodes that it could take."""
+        penalties = self.nodes.penalty * (self.room[-1] > 0)
+        return penalties if depth == len(self.room) - 1 else self.nodes.topology.sums(penalties)[depth]
 
-    def _step(self, above: int, has: Sequence[Ints], at: Ints, quota: Ints) -> tuple[Ints, Ints]:
-        """From domains and the quota of each to what is one depth below. One that is to be filled hands all that it has
-        to those below it."""
-        first, filled = self.nodes.topology.first_child[above], quota == has[above][at]
-        below = [_ranges(first, at[filled])]
-        quotas = [has[above + 1][below[0]]]
-        divide = self._among_nodes if above == len(self.room) - 2 else self._among_domains(has[above + 1])
-        for domain, its in zip(at[~filled].tolist(), quota[~filled].tolist(), strict=True):
+    def _step(self, level: int, units: Sequence[Ints], domains: Ints, quota: Ints) -> tuple[Ints, Ints]:
+        """Pass the quotas of domains on to their children.
+
+        A domain that is filled needs no division: each child gets all that it can take.
+        """
+        first, is_full = self.nodes.topology.first_child[level], quota == units[level][domains]
+        children = [_ranges(first, domains[is_full])]
+        quotas = [units[level + 1][children[0]]]
+        divide = self._among_nodes if level == len(self.room) - 2 else self._among_domains(units[level + 1])
+        for domain, domain_quota in zip(domains[~is_full].tolist(), quota[~is_full].tolist(), strict=True):
             begin, end = int(first[domain]), int(first[domain + 1])
-            below.append(np.arange(begin, end))
-            quotas.append(divide(begin, end, its))
-        every, each = np.concatenate(below), np.concatenate(quotas)
-        return every[each > 0], each[each > 0]
+            children.append(np.arange(begin, end))
+            quotas.append(divide(begin, end, domain_quota))
+        all_children, all_quotas = np.concatenate(children), np.concatenate(quotas)
+        return all_children[all_quotas > 0], all_quotas[all_quotas > 0]
 
     def _among_domains(self, rooms: Ints) -> Divide:
-        share = {SPREAD: evenly, BALANCED: evenly_on_few}.get(self.strategy, into_few)
-        return lambda begin, end, quota: share(rooms[begin:end], quota)
+        divide = {SPREAD: spread_evenly, BALANCED: balance_on_few}.get(self.strategy, pack_into_few)
+        return lambda begin, end, quota: divide(rooms[begin:end], quota)
 
     def _among_nodes(self, begin: int, end: int, quota: int) -> Ints:
-        """Nodes with the least left first, each as much as it holds; spread: those with the most left, all alike."""
-        times = self.room[-1][begin:end]
-        able, most = np.arange(begin, end)[times > 0], self.strategy == SPREAD
-        order = by_what_is_left(self.nodes, able, self.first, most=most) - begin
-        given = np.zeros(end - begin, dtype=np.int64)
+        """Fill nodes with the least left first; with `spread`, give equal counts, those with the most left first."""
+        room = self.room[-1][begin:end]
+        able, most = np.arange(begin, end)[room > 0], self.strategy == SPREAD
+        order = order_by_remainder(self.nodes, able, self.first, most=most) - begin
+        counts = np.zeros(end - begin, dtype=np.int64)
         if self.strategy == SPREAD:
-            given[order] = evenly(times[order], quota, keep_order=True)
+            counts[order] = spread_evenly(room[order], quota, keep_order=True)
         else:
-            given[order] = np.clip(quota - np.cumsum(times[order]) + times[order], 0, times[order])
-        return given
+            counts[order] = np.clip(quota - np.cumsum(room[order]) + room[order], 0, room[order])
+        return counts
 
 
-def into_few(rooms: Ints, quota: int) -> Ints:
-    """As few as possible: the fullest are filled, the rest goes to the tightest that holds all of it."""
+def pack_into_few(rooms: Ints, quota: int) -> Ints:
+    """Use as few domains as possible: fill those with the most room; the rest goes to the tightest that holds it."""
     order = np.argsort(-rooms, kind="stable")
     total = np.cumsum(rooms[order])
     full = int(np.searchsorted(total, quota))
     rest = quota - int(total[full - 1]) if full else quota
     holds = order[full:][rooms[order[full:]] >= rest]
-    given = np.zeros_like(rooms)
-    given[order[:full]] = rooms[order[:full]]
-    given[_least(holds, rooms[holds]).min()] = rest
-    return given
+    counts = np.zeros_like(rooms)
+    counts[order[:full]] = rooms[order[:full]]
+    counts[_with_least(holds, rooms[holds]).min()] = rest
+    return counts
 
 
-def evenly(rooms: Ints, quota: int, *, keep_order: bool = False) -> Ints:
-    """All alike as far as they hold that much; what is left over goes to those with the most room, or to the first."""
+def spread_evenly(rooms: Ints, quota: int, *, keep_order: bool = False) -> Ints:
+    """Divide equally, up to the room of each; the remainder goes to those with the most room, or to the first.
+
+    This is water filling: all get the same level except where their room is smaller. The level lies between two
+    consecutive values of the sorted rooms, found by comparing the quota with the total at each.
+    """
     rising = np.sort(rooms)
     total = np.cumsum(rising)
-    # With the level at the room of the i-th, that much is given out in all.
-    given_out = total + rising * np.arange(len(rooms) - 1, -1, -1)
-    full = int(np.searchsorted(given_out, quota, side="right"))
+    # total_at_level[i]: what is given out in all when the level equals the i-th smallest room.
+    total_at_level = total + rising * np.arange(len(rooms) - 1, -1, -1)
+    full = int(np.searchsorted(total_at_level, quota, side="right"))
     if full == len(rooms):
         return rooms
     level = (quota - (int(total[full - 1]) if full else 0)) // (len(rooms) - full)
-    given = np.minimum(rooms, level)
+    counts = np.minimum(rooms, level)
     more = np.flatnonzero(rooms > level)
     more = more if keep_order else more[np.argsort(-rooms[more], kind="stable")]
-    given[more[: quota - int(given.sum())]] += 1
-    return given
+    counts[more[: quota - int(counts.sum())]] += 1
+    return counts
 
 
-def evenly_on_few(rooms: Ints, quota: int) -> Ints:
-    """As few as possible, and these alike: the tightest that can be, or else the fullest."""
+def balance_on_few(rooms: Ints, quota: int) -> Ints:
+    """Use as few domains as possible with equal counts: the tightest with the room, or else those with the most."""
     order = np.argsort(-rooms, kind="stable")
     count = int(np.searchsorted(np.cumsum(rooms[order]), quota)) + 1
     able = np.flatnonzero(rooms >= -(-quota // count))
-    chosen = able[np.argsort(rooms[able], kind="stable")][:count] if able.size >= count else order[:count]
-    given = np.zeros_like(rooms)
-    given[chosen] = evenly(rooms[chosen], quota)
-    return given
+    domains = able[np.argsort(rooms[able], kind="stable")][:count] if able.size >= count else order[:count]
+    counts = np.zeros_like(rooms)
+    counts[domains] = spread_evenly(rooms[domains], quota)
+    return counts
 
 
-def _least(found: Ints, values: Ints) -> Ints:
-    return found[values == values.min()] if found.size > 1 else found
+def _with_least(indices: Ints, values: Ints) -> Ints:
+    return indices[values == values.min()] if indices.size > 1 else indices
 
 
-def _ranges(first: Ints, at: Ints) -> Ints:
-    """All of first[d] : first[d + 1], for each d in `at`."""
-    sizes = first[at + 1] - first[at]
+def _ranges(first: Ints, selected: Ints) -> Ints:
+    """Concatenate the ranges first[d] : first[d + 1] for each selected d."""
+    sizes = first[selected + 1] - first[selected]
     ends = np.cumsum(sizes)
-    found: Ints = np.arange(ends[-1] if ends.size else 0) + np.repeat(first[at] - ends + sizes, sizes)
-    return found
+    ranges: Ints = np.arange(ends[-1] if ends.size else 0) + np.repeat(first[selected] - ends + sizes, sizes)
+    return ranges

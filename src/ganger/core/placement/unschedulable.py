@@ -1,7 +1,8 @@
-"""Why the nodes have no place for a gang: of what there are too few, in which domain, and who holds the rest.
+"""The reason why the nodes have no place for a gang: what there is too little of, in which domain, and who holds it.
 
-Called by `core.placement.start_check` once placing has failed, and by `core.explain.explain`. A number comes before a
-level: that a gang needs one rack matters once there are enough nodes in all."""
+Asked once placement has failed. A count comes before a level: that a gang needs a single rack matters once there are
+enough nodes in all.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.devices import EVERY
+from ganger.core.nodes.devices import ALL
 from ganger.core.nodes.node_arrays import picks_devices
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.topology_packing import most
+from ganger.core.placement.topology_packing import largest_domain_room
 from ganger.core.state.state import State
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.shape import Shape
@@ -26,12 +27,12 @@ Mask = NDArray[np.bool_]
 Amounts = NDArray[np.integer[Any]]
 
 MAX_HOLDERS: Final = 8
-"""Gangs named in a reason; more would not be read."""
+"""The maximum number of gangs named in a reason."""
 NOWHERE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Tally(NamedTuple):
-    """What a part needs and what there is: of nodes in all, of slices in all, or of either in one domain of `level`."""
+    """What a part needs and what there is: nodes in all, slices in all, or either in one domain of `level`."""
 
     need: int
     have: int
@@ -40,172 +41,186 @@ class Tally(NamedTuple):
 
 
 def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> PendingReason:
-    """Why the nodes have no place for it: too few could ever hold it, or others hold them, or are to be maintained
-    before it would end."""
+    """Return the reason why the nodes have no place for the shape.
+
+    Too few nodes could ever hold it, or other gangs hold them, or they go into maintenance before it would end.
+    """
     nodes = state.nodes
-    part = hardest(nodes, shape)
-    choice = _choice(nodes, part, shape.layout)
+    part = limiting_part(nodes, shape)
+    choice = _reported_choice(nodes, part, shape.layout)
     able, large_enough = nodes.able(choice) & nodes.ready, nodes.large_enough(choice) & nodes.ready
-    excluded = tuple(nodes.nodes[at].name for at in np.flatnonzero(large_enough & nodes.barred))
-    ever = _tallies(nodes, part, shape.layout, nodes.capacities(choice, able))
-    binds = _binding(ever)
-    if ever[binds].have < ever[binds].need:
-        without = _tallies(nodes, part, shape.layout, nodes.capacities(choice, large_enough))
-        if all(tally.have >= tally.need for tally in without):
-            return replace(_reason(ReasonCode.EXCLUDED, ever[binds], node_need(part)), excluded=excluded)
-        return _reason(ReasonCode.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
+    excluded = tuple(nodes.nodes[index].name for index in np.flatnonzero(large_enough & nodes.excluded))
+    idle = _tallies(nodes, part, shape.layout, nodes.capacities(choice, able))
+    binding = _binding_index(idle)
+    if idle[binding].have < idle[binding].need:
+        unrestricted = _tallies(nodes, part, shape.layout, nodes.capacities(choice, large_enough))
+        if all(tally.have >= tally.need for tally in unrestricted):
+            return replace(_reason(ReasonCode.EXCLUDED, idle[binding], describe_node_need(part)), excluded=excluded)
+        return _reason(ReasonCode.NO_NODE, idle[binding], _scarce_resource(nodes, part, nodes.ready, free=False))
     return replace(
-        _now_short(state, (part, choice, shape.layout), ever, stays_ms),
+        _capacity_reason(state, (part, choice, shape.layout), idle, stays_ms),
         holders=tuple(islice(_holders(state, choice, able, now_ms), MAX_HOLDERS)),
         excluded=excluded,
         foreign=0 if nodes.foreign is None or not choice.has_gpus else int(nodes.foreign[able].sum()),
     )
 
 
-def _now_short(state: State, told: tuple[Shape, Shape, Layout], ever: list[Tally], stays_ms: int) -> PendingReason:
-    """Of what there is too little now, for as long as the gang stays, and how much of it maintenance takes away.
-    `told`: a part, which of what it may be is counted, and its layout; `ever`: what there would be if nothing else
-    ran."""
-    nodes, windows, (part, choice, layout) = state.nodes, state.windows, told
-    times = nodes.times(choice) if nodes.barred.any() or nodes.kept else nodes.columns.of(choice).times
-    free = stays = _tallies(nodes, choice, layout, times)
-    away = windows.away(nodes, stays_ms) if windows else NOWHERE
-    if away.size:
-        times = times.copy()
-        times[away] = 0
-        stays = _tallies(nodes, choice, layout, times)
-    binds = _binding(stays)
-    gone = free[binds].have - stays[binds].have
-    names = {nodes.names[at]: None for at in away.tolist()} if gone else {}
-    met = windows.meeting(names, windows.now_ms, windows.now_ms + stays_ms) if gone else []
-    among = nodes.ready & ~nodes.held & ~nodes.barred
-    among[away] = False
-    scarce = _scarce(nodes, part, among, free=True)
-    ids = tuple(window.id for window in met)
-    short = _reason(ReasonCode.NO_CAPACITY, stays[binds], scarce)
-    return replace(short, limit=ever[binds].have, away=gone, windows=ids)
+def _capacity_reason(
+    state: State, demand: tuple[Shape, Shape, Layout], idle: list[Tally], stays_ms: int
+) -> PendingReason:
+    """Return what there is too little of now, while the gang stays, and how much of that maintenance takes away.
+
+    demand: the part, the choice that is counted, and the layout.
+    idle: what there would be if nothing else ran.
+    """
+    nodes, windows, (part, choice, layout) = state.nodes, state.maintenance, demand
+    counts = nodes.counts(choice) if nodes.excluded.any() or nodes.reserved else nodes.capacity_index.of(choice).counts
+    free = stays = _tallies(nodes, choice, layout, counts)
+    unavailable = windows.unavailable(nodes, stays_ms) if windows else NOWHERE
+    if unavailable.size:
+        counts = counts.copy()
+        counts[unavailable] = 0
+        stays = _tallies(nodes, choice, layout, counts)
+    binding = _binding_index(stays)
+    lost = free[binding].have - stays[binding].have
+    names = {nodes.names[index]: None for index in unavailable.tolist()} if lost else {}
+    overlapping = windows.overlapping(names, windows.now_ms, windows.now_ms + stays_ms) if lost else []
+    among = nodes.ready & ~nodes.held & ~nodes.excluded
+    among[unavailable] = False
+    scarce = _scarce_resource(nodes, part, among, free=True)
+    window_ids = tuple(window.id for window in overlapping)
+    short = _reason(ReasonCode.NO_CAPACITY, stays[binding], scarce)
+    return replace(short, limit=idle[binding].have, away=lost, windows=window_ids)
 
 
-def hardest(nodes: NodeTable, shape: Shape) -> Shape:
-    """The part that even alone has no room, the one that never has before others; else the last: the parts are in each
-    other's way."""
+def limiting_part(nodes: NodeTable, shape: Shape) -> Shape:
+    """Return the part that has no room even alone, preferably one that never has; else the last part.
+
+    The last part stands for a gang whose parts fit alone but not together.
+    """
     if not shape.more:
         return shape
     parts = shape.parts
-    never = [part for part in parts if _short(_ever(nodes, part, shape.layout))]
-    return (never or [part for part in parts if _short(_now(nodes, part, shape.layout))] or parts[-1:])[0]
+    impossible = [part for part in parts if _is_short_of(_idle_tallies(nodes, part, shape.layout))]
+    return (
+        impossible
+        or [part for part in parts if _is_short_of(_current_tallies(nodes, part, shape.layout))]
+        or parts[-1:]
+    )[0]
 
 
 def fitting(nodes: NodeTable, part: Shape) -> Mask:
-    """(N,) nodes that can take one of the part's nodes now, of whichever type it may be."""
+    """Return (N,) nodes that can take one of the part's nodes now, of any type that it accepts."""
     mask: Mask = np.logical_or.reduce([nodes.fitting(choice) for choice in part.choices])
     return mask
 
 
 def large_enough(nodes: NodeTable, part: Shape) -> Mask:
-    """(N,) nodes that could hold one of them if nothing else ran, also such as the gang must not have."""
+    """Return (N,) nodes that could hold one of the part's nodes if nothing else ran, also excluded ones."""
     mask: Mask = np.logical_or.reduce([nodes.large_enough(choice) for choice in part.choices])
     return mask
 
 
-# -- who holds it -----------------------------------------------------------------------------------------------------
+# -- holders ----------------------------------------------------------------------------------------------------------
 
 
-class InTheWay:
-    """Where others keep one node of a part from a place: for each resource the nodes that have too little left of it,
-    and those whose guests are in the way whatever they hold."""
+class Blockers:
+    """The nodes on which other gangs keep a part from a place.
+
+    For each resource, the nodes that have too little of it left; and the nodes whose guests block it whatever they
+    hold.
+    """
 
     def __init__(self, nodes: NodeTable, part: Shape, able: Mask) -> None:
-        """Of the nodes `able` to hold it if nothing else ran."""
+        """Compute the masks among the nodes `able` to hold it if nothing else ran."""
         whole = nodes.capacities(part, able)
         needs = (part.gpus, part.cpu_milli, part.memory_bytes)
-        has: tuple[Amounts, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-        self._short = [
-            _less(part, need, amount, whole) if need else None for need, amount in zip(needs, has, strict=True)
+        free: tuple[Amounts, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        self._is_short_of = [
+            _is_short(part, need, amount, whole) if need else None for need, amount in zip(needs, free, strict=True)
         ]
         if picks_devices(part):
-            self._short[0] = nodes.devices.counts(part, EVERY) < whole
+            self._is_short_of[0] = nodes.devices.counts(part, ALL) < whole
         self._taken: Mask = able & (nodes.alone > 0 if part.selector.sharing == SHARED else nodes.guests > 0)
 
     @property
     def anywhere(self) -> Mask:
         """(N,) nodes on which something is short."""
-        found: Mask = np.logical_or.reduce([self._taken, *(short for short in self._short if short is not None)])
-        return found
+        mask: Mask = np.logical_or.reduce([self._taken, *(short for short in self._is_short_of if short is not None)])
+        return mask
 
-    def at(self, state: State, gang: str) -> Ints:
-        """Nodes, by index, on which a gang holds some of what is short there."""
-        found: list[Ints] = [NOWHERE]
-        for part, _, at in state.shares.rows(gang):
-            bars = self._taken[at]
-            for short, amount in zip(self._short, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
-                bars = bars | short[at] if short is not None and amount else bars
-            found.append(at[bars])
-        return np.concatenate(found)
+    def blocked_by(self, state: State, gang: str) -> Ints:
+        """Return the indices of the nodes on which a gang holds some of what is short there."""
+        nodes: list[Ints] = [NOWHERE]
+        for part, _, indices in state.allocations.by_part(gang):
+            blocks = self._taken[indices]
+            for short, amount in zip(self._is_short_of, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
+                blocks = blocks | short[indices] if short is not None and amount else blocks
+            nodes.append(indices[blocks])
+        return np.concatenate(nodes)
 
 
-def _less(part: Shape, need: int, amount: Amounts, whole: Ints) -> Mask:
-    """(N,) where there is less left than for as many as a node would hold."""
-    # To divide takes ten times as long as to compare.
-    found: Mask = amount // need < whole if part.stacked else (amount < need) & (whole > 0)
-    return found
+def _is_short(part: Shape, need: int, amount: Amounts, whole: Ints) -> Mask:
+    """Return (N,) nodes that have less left than for as many as they would hold idle."""
+    # Dividing takes ten times as long as comparing, and unstacked parts need only a comparison.
+    mask: Mask = amount // need < whole if part.stacked else (amount < need) & (whole > 0)
+    return mask
 
 
 def _holders(state: State, part: Shape, able: Mask, now_ms: int) -> Iterator[str]:
-    """Who holds what is short of the nodes `able` to hold a part, the first to end first."""
-    there = InTheWay(state.nodes, part, able)
-    return (gang.id for gang, _ in state.by_end(now_ms) if there.at(state, gang.id).size)
+    """Iterate over the gangs that hold what is short on the nodes `able` to hold a part, the first to end first."""
+    blockers = Blockers(state.nodes, part, able)
+    return (gang.id for gang, _ in state.by_end(now_ms) if blockers.blocked_by(state, gang.id).size)
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------
 
 
-def _choice(nodes: NodeTable, part: Shape, layout: Layout) -> Shape:
-    """What the part is told about: of what it may be, that which could ever hold it and has the most room now."""
+def _reported_choice(nodes: NodeTable, part: Shape, layout: Layout) -> Shape:
+    """Return the choice of a part that the reason is about: one that could ever fit, with the most room now."""
 
     def room(choice: Shape) -> tuple[bool, int, int]:
-        ever, now = _ever(nodes, choice, layout), _now(nodes, choice, layout)
-        return not _short(ever), now[-1].have, ever[-1].have
+        idle, current = _idle_tallies(nodes, choice, layout), _current_tallies(nodes, choice, layout)
+        return not _is_short_of(idle), current[-1].have, idle[-1].have
 
     return max(part.choices, key=room) if len(part.choices) > 1 else part
 
 
-def _ever(nodes: NodeTable, choice: Shape, layout: Layout) -> list[Tally]:
+def _idle_tallies(nodes: NodeTable, choice: Shape, layout: Layout) -> list[Tally]:
     return _tallies(nodes, choice, layout, nodes.capacities(choice, nodes.able(choice) & nodes.ready))
 
 
-def _now(nodes: NodeTable, choice: Shape, layout: Layout) -> list[Tally]:
-    return _tallies(nodes, choice, layout, nodes.times(choice))
+def _current_tallies(nodes: NodeTable, choice: Shape, layout: Layout) -> list[Tally]:
+    return _tallies(nodes, choice, layout, nodes.counts(choice))
 
 
-def _tallies(nodes: NodeTable, part: Shape, layout: Layout, times: Ints) -> list[Tally]:
-    """What must be enough, one after the other: nodes; slices, the smallest first; the largest of them, or nodes where
-    there are none, in one domain."""
-    tallies = [Tally(part.nodes, int(times.sum()))]
+def _tallies(nodes: NodeTable, part: Shape, layout: Layout, counts: Ints) -> list[Tally]:
+    """Return what must be sufficient, in order: nodes; slices, smallest first; the largest unit in one domain."""
+    tallies = [Tally(part.nodes, int(counts.sum()))]
     tallies += [
-        Tally(part.nodes // each.nodes, most(nodes, times, (Layout(), each)), slices=each)
-        for each in reversed(part.slices.layers)
-        if each.nodes > 1
+        Tally(part.nodes // layer.nodes, largest_domain_room(nodes, counts, (Layout(), layer)), slices=layer)
+        for layer in reversed(part.slices.layers)
+        if layer.nodes > 1
     ]
     if layout.required:
         slices = part.slices if part.slices.nodes > 1 else Slices()
-        best = most(nodes, times, (layout, part.slices))
+        best = largest_domain_room(nodes, counts, (layout, part.slices))
         tallies.append(Tally(part.nodes // part.slices.nodes, best, layout.level, slices))
     return tallies
 
 
-def _short(tallies: list[Tally]) -> bool:
+def _is_short_of(tallies: list[Tally]) -> bool:
     return any(tally.have < tally.need for tally in tallies)
 
 
-def _binding(tallies: list[Tally]) -> int:
-    """Which is the first that is not enough, or else the last."""
-    return next((at for at, tally in enumerate(tallies) if tally.have < tally.need), len(tallies) - 1)
+def _binding_index(tallies: list[Tally]) -> int:
+    """Return the index of the first insufficient tally, or else of the last."""
+    return next((index for index, tally in enumerate(tallies) if tally.have < tally.need), len(tallies) - 1)
 
 
-def _reason(why: ReasonCode, tally: Tally, scope: str) -> PendingReason:
+def _reason(code: ReasonCode, tally: Tally, scope: str) -> PendingReason:
     return PendingReason(
-        why=why,
+        why=code,
         resource="nodes",
         need=tally.need,
         have=tally.have,
@@ -215,60 +230,62 @@ def _reason(why: ReasonCode, tally: Tally, scope: str) -> PendingReason:
     )
 
 
-# -- in words ---------------------------------------------------------------------------------------------------------
+# -- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _scarce(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) -> str:
-    """The part of a node's need that too few nodes `among` have, in words: which nodes it may have, its GPUs, or else
-    all amounts that are short. `free`: what is there now, else what there would be if nothing else ran."""
-    meant = among & np.logical_or.reduce([nodes.meant(choice.selector) for choice in part.choices])
+def _scarce_resource(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) -> str:
+    """Describe what too few nodes `among` have: eligibility, GPUs, or else all amounts that are short.
+
+    free: what is free now, else what there would be if nothing else ran.
+    """
+    eligible = among & np.logical_or.reduce([nodes.eligible(choice.selector) for choice in part.choices])
     if free and part.selector.sharing != SHARED:
-        meant = meant & nodes.empty()
-    if int(meant.sum()) < part.nodes and (terms := ", ".join(_terms(part.selector, nodes, free=free))):
+        eligible = eligible & nodes.empty()
+    if int(eligible.sum()) < part.nodes and (terms := ", ".join(_describe_terms(part.selector, nodes, free=free))):
         return terms
     shell_quoted_id = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])
-    has: tuple[Amounts, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+    amounts: tuple[Amounts, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
     if free:
-        has = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    each = (part.gpus, part.cpu_milli, part.memory_bytes)
+        amounts = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+    needs = (part.gpus, part.cpu_milli, part.memory_bytes)
     if picks_devices(part):
-        has = (nodes.devices.counts(part, EVERY) if free else nodes.devices.most(part), *has[1:])
-        each = (1, *each[1:])
-    masks = (meant & shell_quoted_id, meant, meant)
-    short = [r for r in range(len(each)) if each[r] and (masks[r] & (has[r] >= each[r])).sum() < part.nodes]
+        amounts = (nodes.devices.counts(part, ALL) if free else nodes.devices.capacity_when_idle(part), *amounts[1:])
+        needs = (1, *needs[1:])
+    masks = (eligible & shell_quoted_id, eligible, eligible)
+    short = [r for r in range(len(needs)) if needs[r] and (masks[r] & (amounts[r] >= needs[r])).sum() < part.nodes]
     if not short:
-        return node_need(part)
+        return describe_node_need(part)
     parts = short[:1] if short[0] == 0 else short
     if 0 in parts:
-        return _gpus(part)
-    cpu_milli, memory_bytes = (amount if r in parts else 0 for r, amount in enumerate(each[1:], start=1))
-    return _amounts(replace(part, cpu_milli=cpu_milli, memory_bytes=memory_bytes), gpus=False)
+        return _describe_gpus(part)
+    cpu_milli, memory_bytes = (amount if r in parts else 0 for r, amount in enumerate(needs[1:], start=1))
+    return _describe_amounts(replace(part, cpu_milli=cpu_milli, memory_bytes=memory_bytes), gpus=False)
 
 
-def node_need(part: Shape) -> str:
-    """What each node must have, in words: `8 free h100 GPUs, 8 free CPUs, 64Gi free memory, label zone=a`."""
-    return ", ".join(filter(None, (_amounts(part), *_terms(part.selector, None, free=True))))
+def describe_node_need(part: Shape) -> str:
+    """Describe what each node must have: `8 free h100 GPUs, 8 free CPUs, 64Gi free memory, label zone=a`."""
+    return ", ".join(filter(None, (_describe_amounts(part), *_describe_terms(part.selector, None, free=True))))
 
 
-def _gpus(part: Shape) -> str:
-    """`8 free h100 GPUs`, `0.5/10Gi free of one h100 GPU`; nothing for none; with the indices that it must have."""
-    kinds = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
-    kind = f" {kinds}" if kinds else ""
-    which = f" of {', '.join(f'#{index}' for index in part.selector.devices)}" if part.selector.devices else ""
+def _describe_gpus(part: Shape) -> str:
+    """Describe the GPUs: `8 free h100 GPUs`, `0.5/10Gi free of one h100 GPU`, with required indices; empty for none."""
+    types = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
+    type_text = f" {types}" if types else ""
+    indices_text = f" of {', '.join(f'#{index}' for index in part.selector.devices)}" if part.selector.devices else ""
     if part.has_share:
-        return f"{part.share} free of one{kind} GPU{which}"
-    return f"{part.gpus} free{kind} GPU{'s' if part.gpus > 1 else ''}{which}" if part.gpus else ""
+        return f"{part.share} free of one{type_text} GPU{indices_text}"
+    return f"{part.gpus} free{type_text} GPU{'s' if part.gpus > 1 else ''}{indices_text}" if part.gpus else ""
 
 
-def _amounts(part: Shape, *, gpus: bool = True) -> str:
-    parts = [_gpus(part)] if gpus and part.has_gpus else []
+def _describe_amounts(part: Shape, *, gpus: bool = True) -> str:
+    parts = [_describe_gpus(part)] if gpus and part.has_gpus else []
     parts += [f"{part.cpu_milli / 1000:g} free CPU{'s' if part.cpu_milli > 1000 else ''}"] if part.cpu_milli else []
     parts += [f"{format_bytes(part.memory_bytes)} free memory"] if part.memory_bytes else []
     return ", ".join(parts)
 
 
-def _terms(selector: Selector, nodes: NodeTable | None, *, free: bool) -> Iterator[str]:
-    """Which nodes it may have; with the taints that keep it away, where `nodes` are known."""
+def _describe_terms(selector: Selector, nodes: NodeTable | None, *, free: bool) -> Iterator[str]:
+    """Iterate over the restrictions to certain nodes, with the taints that exclude nodes where `nodes` are known."""
     if selector.nodes:
         yield f"name {' or '.join(selector.nodes)}"
     yield from (f"label {key}={value}" for key, value in selector.labels)

@@ -79,8 +79,8 @@ def size(gang: Gang, after_ms: int) -> Factor:
 
 def queue_share(state: State, gang: Gang, now_ms: int, max_points: int | None = None) -> Factor:
     """Return the factor of the queue's usage; `max_points` for none at all, None if it is only compared."""
-    usage = state.standings.queue_usage(gang.queue, now_ms)
-    if state.standings.is_below_guarantee(gang.queue):
+    usage = state.fair_shares.queue_usage(gang.queue, now_ms)
+    if state.fair_shares.is_below_guarantee(gang.queue):
         sentence = f"queue {gang.queue} holds less than its guarantee"
     else:
         sentence = f"queue {gang.queue}, or one above it, has {_percent(usage)}"
@@ -89,7 +89,7 @@ def queue_share(state: State, gang: Gang, now_ms: int, max_points: int | None = 
 
 def user_share(state: State, gang: Gang, now_ms: int, max_points: int | None = None) -> Factor:
     """Return the factor of the user's usage in the queue, compared with what is fair to the queue."""
-    usage = state.standings.user_usage(gang.queue, gang.job.user, now_ms)
+    usage = state.fair_shares.user_usage(gang.queue, gang.job.user, now_ms)
     return _share("user_share", usage, f"{gang.job.user} has {_percent(usage)}, in queue {gang.queue}", max_points)
 
 
@@ -130,7 +130,7 @@ def width(gang: Gang) -> int:
 
 def attained_gpu_ms(gang: Gang, now_ms: int) -> int:
     """Return the GPU time that a gang has held, over all attempts; for a CPU gang the node time."""
-    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holding else 0)
+    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holds_nodes else 0)
     return held_ms * width(gang)
 
 
@@ -138,4 +138,4 @@ def left_ms(gang: Gang, now_ms: int) -> int | None:
     """Return what is left of a gang's time limit, or None without one. It is constant while a gang is pending."""
     if gang.time_ms is None:
         return None
-    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holding else 0))
+    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holds_nodes else 0))

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.devices import EVERY, Places
+from ganger.core.nodes.devices import ALL, NodeIndices
 from ganger.core.nodes.node_arrays import picks_devices
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
@@ -241,7 +241,7 @@ class AvailabilityProfile:
                 self._hold_tables[per_node] = _HoldTable(suitable if self.subset is None else suitable[self.subset])
             table = self._hold_table_of[part] = self._hold_tables[per_node]
         if table.held_until is None or table.cut_count != self._cut_count:
-            table.held_until = self._compute_held_until(part, table.suitable, EVERY)
+            table.held_until = self._compute_held_until(part, table.suitable, ALL)
             table.log_position, table.cut_count = len(self._log), self._cut_count
         elif table.log_position < len(self._log):
             changed = np.unique(np.array(self._log[table.log_position :], dtype=np.intp))
@@ -249,7 +249,7 @@ class AvailabilityProfile:
             table.log_position = len(self._log)
         return table.held_until
 
-    def _compute_held_until(self, part: Shape, suitable: NDArray[np.bool_], columns: Places) -> NDArray[np.int16]:
+    def _compute_held_until(self, part: Shape, suitable: NDArray[np.bool_], columns: NodeIndices) -> NDArray[np.int16]:
         sharing = part.selector.sharing
         is_enough = suitable[columns] & (self.alone[:, columns] == 0)
         for amount, need in zip(self.free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
@@ -327,12 +327,12 @@ class AvailabilityProfile:
 
 def suitable_nodes(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     """Return (N,) True for nodes that can satisfy the part at some time, by their type, labels and size."""
-    suitable = nodes.of_type(part.gpu_type) & nodes.meant(part.selector)
+    suitable = nodes.of_type(part.gpu_type) & nodes.eligible(part.selector)
     if part.selector.sharing != SHARED and nodes.foreign is not None:
         suitable = suitable & (nodes.foreign == 0)
     if part.selector.sharing == WHOLE:
         suitable = suitable & (nodes.gpus == part.devices)
-    return suitable & (nodes.devices.most(part) > 0) if picks_devices(part) else suitable
+    return suitable & (nodes.devices.capacity_when_idle(part) > 0) if picks_devices(part) else suitable
 
 
 def restrict_stay(stay: Stay, is_included: NDArray[np.bool_]) -> Stay:

@@ -24,8 +24,8 @@ from ganger.core.reservations.availability_profile import (
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.quota_forecast import QuotaCharge, QuotaForecast
 from ganger.core.reservations.sparse_profile import SparseProfile
-from ganger.core.state.allocations import AT, TAKEN, rows
-from ganger.core.state.column_table import END, Ledger
+from ganger.core.state.allocations import AMOUNTS, NODE, split_by_part
+from ganger.core.state.column_table import END_MS, ColumnTable
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -67,20 +67,20 @@ class CapacityForecast:
 
     def profile_of_all(self, reservations: Iterable[Reservation]) -> AvailabilityProfile:
         """Return the profile of all nodes with these reservations."""
-        reserved, windows, held = list(reservations), self.state.windows, self._held_capacity(LATE_MARGIN_MS)
+        reserved, windows, held = list(reservations), self.state.maintenance, self._held_capacity(LATE_MARGIN_MS)
         times_ms = [ms for r in reserved for ms in (max(self.now_ms, r.start_ms), r.end_ms)]
         times_ms += [ms for window in windows.values() for ms in (window.from_ms, window.until_ms)]
         ends_ms = np.append(held.ends_ms, np.array(times_ms, dtype=np.int64))
         slots = slot_edges(self.now_ms, ends_ms, len(self.state.nodes.nodes))
         reserved_stays = (stay for reservation in reserved for stay in reservation.stays)
-        stays = chain(self._shared_devices(self.state.shares.sharers, LATE_MARGIN_MS), reserved_stays)
-        closed = [windows.at(self.state.nodes, window) for window in windows.values()]
+        stays = chain(self._shared_devices(self.state.allocations.sharers, LATE_MARGIN_MS), reserved_stays)
+        closed = [windows.nodes_of(self.state.nodes, window) for window in windows.values()]
         if len(slots) * len(self.state.nodes.nodes) <= availability_profile.MAX_EXACT_CELLS:
             profile = AvailabilityProfile(self.state.nodes, slots, held, stays)
         else:
             profile = SparseProfile(self.state.nodes, slots, held, list(stays), closed)
         for window in windows.values():
-            profile.close_nodes(windows.at(self.state.nodes, window), window.from_ms, window.until_ms)
+            profile.close_nodes(windows.nodes_of(self.state.nodes, window), window.from_ms, window.until_ms)
         return profile
 
     def profile_near(self, reservations: Iterable[Reservation]) -> AvailabilityProfile:
@@ -90,12 +90,14 @@ class CapacityForecast:
         subset = np.unique(np.concatenate([stay.indices for reservation in reserved for stay in reservation.stays]))
         held, is_reserved = self._held_capacity(LATE_AT_ONCE_MS), np.zeros(len(state.nodes.nodes), dtype=bool)
         is_reserved[subset] = True
-        rows = np.flatnonzero(is_reserved[held.indices])
-        names = {state.nodes.names[index]: None for index in subset.tolist()} if state.shares.sharers else {}
-        sharers = {gang: None for name in names for gang in state.shares.residents.get(name, ())}
+        split_by_part = np.flatnonzero(is_reserved[held.indices])
+        names = {state.nodes.names[index]: None for index in subset.tolist()} if state.allocations.sharers else {}
+        sharers = {gang: None for name in names for gang in state.allocations.gangs_on_node.get(name, ())}
         stays = [restrict_stay(stay, is_reserved) for stay in self._shared_devices(sharers, LATE_AT_ONCE_MS)]
         stays += (stay for reservation in reserved for stay in reservation.stays)
-        held_there = HeldCapacity(held.indices[rows], held.ends_ms[rows], held.taken[:, rows])
+        held_there = HeldCapacity(
+            held.indices[split_by_part], held.ends_ms[split_by_part], held.taken[:, split_by_part]
+        )
         return AvailabilityProfile(state.nodes, slots, held_there, stays, subset)
 
     def has_all_ends(self, profile: AvailabilityProfile, times_ms: list[int]) -> bool:
@@ -103,9 +105,9 @@ class CapacityForecast:
 
         Otherwise more may be free than in the profile, or sooner.
         """
-        ends_ms = self.state.shares.ledger.cells[END]
+        ends_ms = self.state.allocations.table.cells[END_MS]
         ends_ms = ends_ms[ends_ms > 0]
-        if self.state.due.restless or bool((ends_ms <= self.now_ms).any()):
+        if self.state.timers.in_transition or bool((ends_ms <= self.now_ms).any()):
             return False
         ends_ms = np.append(ends_ms, np.array(times_ms, dtype=np.int64))
         return bool(np.isin(ends_ms[ends_ms < NEVER_MS], profile.edges).all())
@@ -115,14 +117,14 @@ class CapacityForecast:
         state = self.state
         if not state.tree.has_limits:
             return None
-        ends_ms = self._end_times(state.charged.ledger, self.now_ms + LATE_AT_ONCE_MS)
-        return (FlatQuotaForecast if state.tree.is_flat else QuotaForecast)(state.tree, state.charged, ends_ms)
+        ends_ms = self._end_times(state.quota_charges.table, self.now_ms + LATE_AT_ONCE_MS)
+        return (FlatQuotaForecast if state.tree.is_flat else QuotaForecast)(state.tree, state.quota_charges, ends_ms)
 
     def stays_of(self, gang: Gang, shares: Shares, interval: tuple[int, int]) -> Iterator[Stay]:
         """Yield what shares take of the nodes, part by part."""
-        holding, end_ms = self.state.shares, min(NEVER_MS, interval[1])
+        holding, end_ms = self.state.allocations, min(NEVER_MS, interval[1])
         is_held = holding.get(gang.id) is shares
-        parts = holding.rows(gang.id) if is_held else rows(gang.shape, shares, self.state.nodes.index)
+        parts = holding.by_part(gang.id) if is_held else split_by_part(gang.shape, shares, self.state.nodes.index)
         for part, part_shares, indices in parts:
             has_device = part.has_share and bool(part_shares[0].devices)
             if has_device:
@@ -147,33 +149,35 @@ class CapacityForecast:
 
     def _held_capacity(self, late_ms: int) -> HeldCapacity:
         """Return what is held, and until when: by the time limits, or `late_ms` from now where that has passed."""
-        ledger = self.state.shares.ledger
-        return HeldCapacity(ledger.cells[AT], self._end_times(ledger, self.now_ms + late_ms), ledger.cells[TAKEN:])
+        ledger = self.state.allocations.table
+        return HeldCapacity(ledger.cells[NODE], self._end_times(ledger, self.now_ms + late_ms), ledger.cells[AMOUNTS:])
 
     def _shared_devices(self, names: Iterable[str], late_ms: int) -> Iterator[Stay]:
         """Yield the devices that shares of these gangs are on, each taken until the last share leaves."""
         until_ms: dict[Device, int] = {}
-        holding, ledger = self.state.shares, self.state.shares.ledger
+        holding, ledger = self.state.allocations, self.state.allocations.table
         ends_ms = self._end_times(ledger, self.now_ms + late_ms)
         for name in (name for name in holding.sharers if name in names):
-            end_ms = int(ends_ms[ledger.at((name,))[0]])
-            shared = (share for part, part_shares, _ in holding.rows(name) if part.has_share for share in part_shares)
+            end_ms = int(ends_ms[ledger.row_indices((name,))[0]])
+            shared = (
+                share for part, part_shares, _ in holding.by_part(name) if part.has_share for share in part_shares
+            )
             for device in ((share.node, share.devices[0]) for share in shared):
                 until_ms[device] = max(until_ms.get(device, 0), end_ms)
         return self._whole_devices(until_ms, self.now_ms)
 
-    def _end_times(self, ledger: Ledger, late_ms: int) -> Ints:
+    def _end_times(self, ledger: ColumnTable, late_ms: int) -> Ints:
         """Return (rows,) the end of each row's gang.
 
         That is `late_ms` for gangs that are leaving or overdue, and the begin of maintenance for those on its nodes.
         """
         state = self.state
-        ends_ms: Ints = ledger.cells[END].copy()
-        for window in state.windows.values():
+        ends_ms: Ints = ledger.cells[END_MS].copy()
+        for window in state.maintenance.values():
             if window.from_ms > self.now_ms:
-                rows = ledger.at(gang.id for gang in state.on_nodes(window.nodes))
-                ends_ms[rows] = np.minimum(ends_ms[rows], window.from_ms)
-        leaving = (gang.id for gang in state.due.restless.values() if gang.state in LEAVING)
+                split_by_part = ledger.row_indices(gang.id for gang in state.on_nodes(window.nodes))
+                ends_ms[split_by_part] = np.minimum(ends_ms[split_by_part], window.from_ms)
+        leaving = (gang.id for gang in state.timers.in_transition.values() if gang.state in LEAVING)
         ends_ms[(ends_ms > 0) & (ends_ms <= self.now_ms)] = late_ms
-        ends_ms[ledger.at((*leaving, *self._ending))] = late_ms
+        ends_ms[ledger.row_indices((*leaving, *self._ending))] = late_ms
         return ends_ms

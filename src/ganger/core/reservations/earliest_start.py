@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import FREE
 from ganger.core.placement.place import place
-from ganger.core.placement.start_check import StartRequest, where
-from ganger.core.placement.topology_packing import lay_out, rooms
+from ganger.core.placement.start_check import StartRequest, find_placement
+from ganger.core.placement.topology_packing import distribute, domain_rooms
 from ganger.core.reservations.availability_profile import AvailabilityProfile
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
@@ -51,7 +51,7 @@ def find_earliest_start(state: State, request: StartRequest, now_ms: int) -> Ear
     Nothing else is assumed to start meanwhile. A gang that leaves makes room and takes none, so the number of
     departures that suffices is found by bisection: O(log gangs) placements.
     """
-    with state.trial(), state.windows.later():
+    with state.trial(), state.maintenance.restoring_now():
         departures = _Departures(state, (gang for gang, _ in state.by_end(now_ms)), now_ms)
         too_few, enough, step = -1, 0, 1
         while not (shares := departures.place(enough, request)):
@@ -65,7 +65,7 @@ def find_earliest_start(state: State, request: StartRequest, now_ms: int) -> Ear
             else:
                 too_few = middle
     departed, nodes = departures.gangs[:enough], {share.node: None for share in shares}
-    after = tuple(gang.id for gang in departed if any(share.node in nodes for share in state.shares[gang.id]))
+    after = tuple(gang.id for gang in departed if any(share.node in nodes for share in state.allocations[gang.id]))
     return EarliestStart(shares=shares, at_ms=departed[-1].ends_ms(now_ms) if departed else now_ms, after=after)
 
 
@@ -88,15 +88,15 @@ class _Departures:
     def place(self, departures: int, request: StartRequest) -> Shares | None:
         """Return where a gang may start after that many departures."""
         if departures < len(self._marks):
-            self._state.undo.back_to(self._marks[departures])
+            self._state.undo.roll_back(self._marks[departures])
             del self._marks[departures + 1 :]
         for gang in self.gangs[len(self._marks) - 1 : departures]:
             self._state.release(gang)
             self._marks.append(self._state.undo.mark())
-        if self._state.windows and departures:
+        if self._state.maintenance and departures:
             end_ms = self.gangs[departures - 1].ends_ms(self._now_ms)
-            self._state.windows.now_ms = self._now_ms if end_ms is None else end_ms
-        return where(self._state, request.at_least)
+            self._state.maintenance.now_ms = self._now_ms if end_ms is None else end_ms
+        return find_placement(self._state, request.at_least)
 
 
 # -- on the availability profile ---------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def place_at_slot(
         room_counts = (profile.holding_nodes(choice, *slot_and_ms) & usable).astype(np.int64)
         if int(room_counts.sum()) < shape.nodes:
             continue
-        layout = lay_out(nodes, rooms(nodes.topology, room_counts), shape.nodes, (shape.layout, shape.slices))
+        layout = distribute(nodes, domain_rooms(nodes.topology, room_counts), shape.nodes, (shape.layout, shape.slices))
         if layout is not None:
             names = tuple(nodes.names[index] for index in layout[0].tolist())
             return shares_on(shape, names)
@@ -165,7 +165,7 @@ def _place_together(
     least_free = profile.least_free(indices, slot_and_ms[0], int(profile.end_edges(slot_and_ms[1])[slot_and_ms[0]]))
     owner = np.where(devices.place < (nodes.gpus - least_free.gpus)[devices.node], _OCCUPIED, FREE)
     free_arrays: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    arrays = (*free_arrays, nodes.guests, nodes.alone, nodes.barred, devices.owner)
+    arrays = (*free_arrays, nodes.guests, nodes.alone, nodes.excluded, devices.owner)
     with state.trial():
         for array in (devices.sharers, devices.used_milli, devices.used_memory_bytes):
             undo.put(array, slice(None), 0)

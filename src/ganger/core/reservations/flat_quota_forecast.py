@@ -14,7 +14,7 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.queues.quota import QueueTree
 from ganger.core.reservations.quota_forecast import QuotaCharge
-from ganger.core.state.quota_charges import TAKEN, QuotaCharges
+from ganger.core.state.quota_charges import AMOUNTS, QuotaCharges
 
 _NEVER: Final = -1
 """Begin and end of a removed reservation."""
@@ -34,7 +34,7 @@ class FlatQuotaForecast:
         width = len(tree.resources)
         self._tree = tree
         root_quota = np.array([tree.potential(0, r) for r in range(width)], dtype=np.int64)
-        order, cells = charges.ledger.order(ends_ms), charges.ledger.cells[TAKEN:]
+        order, cells = charges.table.order(ends_ms), charges.table.cells[AMOUNTS:]
         self._end_times = ends_ms[order]
         freed = np.zeros((len(order) + 1, width), dtype=np.int64)
         np.cumsum(cells[:, order].T, axis=0, out=freed[1:])

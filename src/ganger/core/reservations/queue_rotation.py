@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from ganger.core.placement.start_check import ask, could_ever
+from ganger.core.placement.start_check import could_ever_start, start_request
 from ganger.core.state.gang import Gang
 from ganger.core.state.pending import PendingLanes
-from ganger.core.state.pending_index import NUMBER, QUEUE, Entry
+from ganger.core.state.pending_index import NUMBER, QUEUE, LaneEntry
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 
@@ -60,10 +60,10 @@ class QueueRotation:
     def queue(self) -> str | None:
         """The current queue, or None if no queue is left that may have a reservation."""
         if self._ahead is None:
-            cells, queues = self._lines.groups.cells, self._lines.queues
-            oldest = np.full(self._lines.queue_numbers.most, NEVER_MS, dtype=np.int64)
+            cells, queues = self._lines.index.cells, self._lines.queues
+            oldest = np.full(self._lines.queue_numbers.limit, NEVER_MS, dtype=np.int64)
             np.minimum.at(oldest, cells[QUEUE], cells[NUMBER])
-            self._ahead = [(int(oldest[members.at]), name, False) for name, members in queues.items()]
+            self._ahead = [(int(oldest[members.slot]), name, False) for name, members in queues.items()]
             heapify(self._ahead)
             self.current = self._next()
         return self.current
@@ -94,17 +94,17 @@ class QueueRotation:
 
     def _oldest(self, queue: str) -> int | None:
         """Return the number of the oldest gang of a queue that waits for a reservation."""
-        entries = merge(*(lane.entries for lane in self._lines.queues[queue].lines), key=_number)
+        entries = merge(*(lane.entries for lane in self._lines.queues[queue].lanes), key=_number)
         return next((entry.gang.number for entry in entries if self._is_candidate(entry)), None)
 
-    def _is_candidate(self, entry: Entry) -> bool:
+    def _is_candidate(self, entry: LaneEntry) -> bool:
         if not self._counts(entry.gang):
             return False
-        of_class = entry.group.of_class
+        of_class = entry.job_class.class_id
         if of_class not in self._possible:
-            self._possible[of_class] = could_ever(self._state, ask(entry.gang))
+            self._possible[of_class] = could_ever_start(self._state, start_request(entry.gang))
         return self._possible[of_class]
 
 
-def _number(entry: Entry) -> int:
+def _number(entry: LaneEntry) -> int:
     return entry.gang.number

@@ -12,10 +12,10 @@ from itertools import chain
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.start_check import StartRequest, ask, barred_in
+from ganger.core.placement.start_check import StartRequest, exceeded_limit_in, start_request
 from ganger.core.queues.quota import GPU_TYPE_PREFIX, QueueTree, Vector
 from ganger.core.state.gang import Gang
-from ganger.core.state.quota_charges import NODE_MS, QUEUE, TAKEN, USER, QuotaCharges
+from ganger.core.state.quota_charges import AMOUNTS, NODE_MS, QUEUE, USER, QuotaCharges
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class QuotaForecast:
     def __init__(self, tree: QueueTree, charges: QuotaCharges, ends_ms: Ints) -> None:
         """Create the forecast of a tree; `ends_ms` has the end of each row of `charges`."""
         self._tree, self._users = tree, charges.users
-        self._held, self._ends_ms = charges.ledger.cells.copy(), ends_ms
+        self._held, self._ends_ms = charges.table.cells.copy(), ends_ms
         self._running: list[QuotaCharge] = []
         self._reserved: dict[str, QuotaCharge] = {}
         self._trees: dict[tuple[str, int], QueueTree] = {}
@@ -68,7 +68,7 @@ class QuotaForecast:
 
     def bars(self, request: StartRequest, at_ms: int) -> bool:
         """Return whether quota keeps a gang without a reservation from starting at a time."""
-        return barred_in(self.tree_at(request.user, at_ms), request) is not None
+        return exceeded_limit_in(self.tree_at(request.user, at_ms), request) is not None
 
     def exceeds(self, name: str) -> bool:
         """Return whether a gang's reservation takes more than its queue and user may have at its start."""
@@ -92,11 +92,11 @@ class QuotaForecast:
     def tree_at(self, user: str, at_ms: int, without: str = "") -> QueueTree:
         """Return the tree at a time, with what the user has; the reservation of the gang `without` does not count."""
         tree, lasting = self._tree.copy_unused(), self._held[:, self._ends_ms > at_ms]
-        for queue, taken in self._sum_by_queue(lasting[TAKEN:], lasting):
+        for queue, taken in self._sum_by_queue(lasting[AMOUNTS:], lasting):
             tree.charge(queue, taken)
         own_rows = lasting[:, lasting[USER] == self._users.get(user, -1)]
         own_amounts = np.concatenate(
-            (own_rows[TAKEN : TAKEN + 1], own_rows[NODE_MS : NODE_MS + 1], np.sign(own_rows[:1]))
+            (own_rows[AMOUNTS : AMOUNTS + 1], own_rows[NODE_MS : NODE_MS + 1], np.sign(own_rows[:1]))
         )
         for queue, (gpu_milli, node_ms, jobs) in self._sum_by_queue(own_amounts, own_rows):
             tree.charge_user(queue, user, gpu_milli, node_ms, jobs)
@@ -123,7 +123,7 @@ class QuotaForecast:
 
 def _is_barred(tree: QueueTree, own: QuotaCharge) -> bool:
     """Return whether a gang may not start on what it has reserved; GPUs of other types are no substitute."""
-    if barred_in(tree, ask(own.gang)) is not None:
+    if exceeded_limit_in(tree, start_request(own.gang)) is not None:
         return True
     closed = tree.closed_types(own.gang.queue, own.gang.shape)
     return any(own.taken[tree.resources.index(GPU_TYPE_PREFIX + kind)] for kind in closed)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.node_table import Kept
+from ganger.core.nodes.node_table import ReservedCapacity
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations.availability_profile import AvailabilityProfile
 from ganger.core.reservations.capacity_forecast import CapacityForecast, Reservation
@@ -47,7 +47,7 @@ class ReservationTable:
         self._near_profile: AvailabilityProfile | None = None
         self._quota_forecast: QuotaForecast | FlatQuotaForecast | None = None
         self._has_quota_forecast = False
-        self._kept_by_slots: dict[tuple[int, bool], Kept] = {}
+        self._kept_by_slots: dict[tuple[int, bool], ReservedCapacity] = {}
         self._max_stays: dict[tuple[Shape, ...], tuple[int, int]] = {}
         """By shape, the length of the node journal when the longest stay was computed, and that stay."""
 
@@ -131,7 +131,7 @@ class ReservationTable:
 
     def are_all_feasible(self) -> bool:
         """Return whether all reservations can be kept, by a single check; if False, each has to be checked."""
-        if not self.by_gang or self.state.windows:
+        if not self.by_gang or self.state.maintenance:
             return not self.by_gang
         nodes, quota = self.state.nodes, self.quota_forecast()
         stays_by_part: dict[Shape, list[Ints]] = {}
@@ -156,7 +156,9 @@ class ReservationTable:
         """Return whether one of its nodes is in maintenance for a part of its time."""
         begin_ms = max(self.now_ms, reservation.start_ms)
         end_ms = NEVER_MS if reservation.gang.time_ms is None else reservation.end_ms
-        return bool(self.state.windows) and bool(self.state.windows.meeting(reservation.nodes, begin_ms, end_ms))
+        return bool(self.state.maintenance) and bool(
+            self.state.maintenance.overlapping(reservation.nodes, begin_ms, end_ms)
+        )
 
     def has_capacity(self, reservation: Reservation) -> bool:
         """Return whether its nodes have what it needs, from its start on."""
@@ -186,8 +188,8 @@ class ReservationTable:
 
     def has_room_now(self, name: str) -> bool:
         """Return whether a node reserved for a gang has room for one part of it now."""
-        reservation, index = self.by_gang[name], self.state.nodes.columns
-        choices = [index.of(choice).times for part in reservation.gang.shape.parts for choice in part.choices]
+        reservation, index = self.by_gang[name], self.state.nodes.capacity_index
+        choices = [index.of(choice).counts for part in reservation.gang.shape.parts for choice in part.choices]
         return any(room_counts[stay.indices].any() for stay in reservation.stays for room_counts in choices)
 
     def max_stay_ms(self, parts: tuple[Shape, ...]) -> int:
@@ -211,11 +213,11 @@ class ReservationTable:
         self._max_stays[parts] = journal_length, max_stay_ms
         return max_stay_ms
 
-    def capacity_kept_until(self, end_ms: int, parts: Iterable[Shape]) -> Kept:
+    def capacity_kept_until(self, end_ms: int, parts: Iterable[Shape]) -> ReservedCapacity:
         """Return what a gang of such parts that ends then has to leave free."""
         return self._capacity_kept(max(1, self.near_profile().edge_at_or_after(end_ms)), has_share=has_share(parts))
 
-    def _capacity_kept(self, slots: int, *, has_share: bool) -> Kept:
+    def _capacity_kept(self, slots: int, *, has_share: bool) -> ReservedCapacity:
         """Return what a gang that stays for so many slots has to leave free."""
         kept = self._kept_by_slots.get((slots, has_share))
         if kept is None:
@@ -223,16 +225,16 @@ class ReservationTable:
             self._kept_by_slots[slots, has_share] = kept
         return kept
 
-    def _kept_on_all_reserved(self, slots: int) -> Kept:
+    def _kept_on_all_reserved(self, slots: int) -> ReservedCapacity:
         profile, nodes = self.near_profile(), self.state.nodes
         indices = profile.indices
         least_free = profile.least_free(indices, 0, slots)
         free_now: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
         amounts = zip(free_now, least_free[:3], strict=True)
         gpus, cpu_milli, memory_bytes = (np.maximum(0, free[indices] - least) for free, least in amounts)
-        return Kept(indices, gpus, cpu_milli, memory_bytes, least_free.guests > 0, least_free.alone > 0)
+        return ReservedCapacity(indices, gpus, cpu_milli, memory_bytes, least_free.guests > 0, least_free.alone > 0)
 
-    def _kept_where_reservations_begin(self, slots: int) -> Kept:
+    def _kept_where_reservations_begin(self, slots: int) -> ReservedCapacity:
         """Return the same for nodes on which a reservation begins in these slots.
 
         On other nodes a share may stay alone on its device.
@@ -245,7 +247,7 @@ class ReservationTable:
     def _has_room_for(self, parts: tuple[Shape, ...], slots: int) -> bool:
         """Return whether there are enough nodes for each part by itself, for so many slots."""
         nodes = self.state.nodes
-        with nodes.keeping(self._capacity_kept(slots, has_share=has_share(parts))):
+        with nodes.reserving(self._capacity_kept(slots, has_share=has_share(parts))):
             return all(any(nodes.room(choice) >= part.nodes for choice in part.choices) for part in parts)
 
     # -- forecasts -----------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.node_table import Kept
-from ganger.core.placement.start_check import StartRequest, ask, placed
+from ganger.core.nodes.node_table import ReservedCapacity
+from ganger.core.placement.start_check import StartRequest, place_request, start_request
 from ganger.core.reservations.capacity_forecast import LATE_MARGIN_MS, Reservation
 from ganger.core.reservations.earliest_start import candidate_slots, place_at_slot
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
@@ -54,7 +54,7 @@ class CycleReservations:
         self.by_gang = self.table.by_gang
         self.changes: dict[str, ReservedStart] = {}
         self.max_stay_of_others_ms = NEVER_MS
-        if state.promises:
+        if state.reservations:
             self._restore()
             self._move_earlier()
 
@@ -71,18 +71,18 @@ class CycleReservations:
         request = request if for_ms is None else request.lasting(for_ms)
         with self.table.without([*weaker, *([own] if own else [])]):
             if not self.by_gang:
-                return placed(self.state, request)
+                return place_request(self.state, request)
             stays_ms = self._assumed_stay_ms(gang) if for_ms is None else for_ms
             kept = self.table.capacity_kept_until(self.now_ms + stays_ms, gang.shape.parts)
-            with self.state.nodes.keeping(kept):
-                shares = placed(self.state, request)
+            with self.state.nodes.reserving(kept):
+                shares = place_request(self.state, request)
             shares = shares if shares and self._leaves_devices(kept, request.shape, shares) else None
             delayed = self.table.gangs_delayed(gang, shares, (self.now_ms, self.now_ms + stays_ms)) if shares else []
             if for_ms is None and not weaker:
                 self.max_stay_of_others_ms = self._max_stay_of_others_ms(stays_ms, delayed)
             return None if delayed else shares
 
-    def _leaves_devices(self, kept: Kept, shape: Shape, shares: Shares) -> bool:
+    def _leaves_devices(self, kept: ReservedCapacity, shape: Shape, shares: Shares) -> bool:
         """Return whether the devices that are kept remain beside a placement of several parts.
 
         Each part is placed beside what is kept, but several may need too much together.
@@ -107,10 +107,10 @@ class CycleReservations:
 
         It may stay until the last reserved start or maintenance before which it can end.
         """
-        begin_ms, end_ms = self.now_ms + gang.least_ms, self.now_ms + gang.runs_for_ms
+        begin_ms, end_ms = self.now_ms + gang.min_run_ms, self.now_ms + gang.runs_for_ms
         if begin_ms >= end_ms:
             return None
-        times_ms = [window.from_ms for window in self.state.windows.values()]
+        times_ms = [window.from_ms for window in self.state.maintenance.values()]
         times_ms += self.table.near_profile().edges.tolist() if self.by_gang else []
         ends_ms = [begin_ms, *sorted({ms: None for ms in times_ms if begin_ms < ms < end_ms})]
         shares, low, high = self.find_start(gang, request, for_ms=begin_ms - self.now_ms), 0, len(ends_ms)
@@ -124,7 +124,7 @@ class CycleReservations:
         """Return whether reservations keep a gang from starting anywhere now, which must not have run yet."""
         if gang.passes_reservations or (gang.id in self.by_gang and self.table.has_room_now(gang.id)):
             return False  # neither its own reservation nor weaker ones are in its way
-        return gang.least_ms > self.table.max_stay_ms(gang.shape.parts)
+        return gang.min_run_ms > self.table.max_stay_ms(gang.shape.parts)
 
     def record_start(self, candidate: str, gang: Gang, shares: Shares) -> None:
         """Record a start; `candidate` is the id of the gang or array that the reservation was made for."""
@@ -136,7 +136,7 @@ class CycleReservations:
 
     def gangs_in_the_way(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
         """Return the gangs whose reservation a start on these shares would delay, even with its least stay."""
-        stays_ms = self._assumed_stay_ms(gang) if gang.time_ms is None else gang.least_ms
+        stays_ms = self._assumed_stay_ms(gang) if gang.time_ms is None else gang.min_run_ms
         interval, nodes = (self.now_ms, self.now_ms + stays_ms), {share.node: None for share in shares}
         before_end = [r for r in self.table.in_start_order() if r.start_ms < interval[1] and r.gang is not gang]
         delayed = self.table.gangs_delayed(gang, shares, interval)
@@ -155,7 +155,7 @@ class CycleReservations:
         A reservation that was postponed by a wrong prediction must not be put at risk by another prediction: while one
         is in force, a gang without a limit and without a reservation counts as staying for ever.
         """
-        is_predicted = gang.time_ms is None and gang.id not in self.state.promises
+        is_predicted = gang.time_ms is None and gang.id not in self.state.reservations
         if is_predicted and any(reservation.cause is Moved.PREDICTED for reservation in self.by_gang.values()):
             return NEVER_MS
         return gang.runs_for_ms
@@ -174,7 +174,9 @@ class CycleReservations:
     def _restore(self) -> None:
         """Put the reservations of the state in force as far as possible, and reserve the others anew."""
         gangs, broken = self.state.gangs, list[tuple[Gang, ReservedStart, Moved]]()
-        for start in sorted(self.state.promises.values(), key=lambda start: (start.start_ms, gangs[start.gang].number)):
+        for start in sorted(
+            self.state.reservations.values(), key=lambda start: (start.start_ms, gangs[start.gang].number)
+        ):
             gang = gangs[start.gang]
             if gang.id in self._ending or start.start_ms is None:
                 continue
@@ -228,7 +230,7 @@ class CycleReservations:
         if reservation.start_ms < start_ms:
             reservation = replace(reservation, cause=Moved.EARLIER)
         self.table.add(reservation)
-        if reservation.decision != self.state.promises.get(gang.id):
+        if reservation.decision != self.state.reservations.get(gang.id):
             self.changes[gang.id] = reservation.decision
 
     def _postponement_cause(self, reservation: Reservation, *, is_late: bool) -> Moved:
@@ -247,24 +249,24 @@ class CycleReservations:
     def _is_prediction_outlived(self, reservation: Reservation) -> bool:
         """Return whether a gang in the way of a reservation has run for longer than predicted."""
         state, lacks_quota = self.state, self.table.has_capacity(reservation)
-        gangs = map(state.gangs.__getitem__, state.shares) if lacks_quota else state.on_nodes(reservation.nodes)
+        gangs = map(state.gangs.__getitem__, state.allocations) if lacks_quota else state.on_nodes(reservation.nodes)
         return any(gang.time_ms is None and gang.expected is not None and gang.expected.outlived for gang in gangs)
 
     def _move_earlier(self) -> None:
         """Move reservations to an earlier start where there is one, each in its order."""
         order = [reservation for reservation in self.table.in_start_order() if reservation.gang.id not in self.changes]
-        may_cache = not (self._ending or self.state.windows or self.state.undo.is_trying)
+        may_cache = not (self._ending or self.state.maintenance or self.state.undo.in_trial)
         for reservation in self._candidates_to_move(order):
             if reservation.start_ms <= self.now_ms:
                 continue
             name = reservation.gang.id
-            if may_cache and self.state.soonest.get(name, NEVER_MS) <= self.now_ms:
+            if may_cache and self.state.earliest_checked_ms.get(name, NEVER_MS) <= self.now_ms:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
             self.table.remove(reservation)
             earlier = self._find_reservation(reservation.gang, Moved.EARLIER, reservation.start_ms)
             if may_cache and earlier is None and self._is_earliest(reservation):
-                self.state.soonest[name] = self.now_ms
+                self.state.earliest_checked_ms[name] = self.now_ms
             self.table.add(earlier or reservation)
             if earlier is not None:
                 self.changes[reservation.gang.id] = earlier.decision
@@ -287,7 +289,11 @@ class CycleReservations:
 
         There remain too few as long as nothing is freed sooner than known now.
         """
-        profile, request, for_ms = self.table.full_profile(), ask(reservation.gang), reservation.gang.runs_for_ms
+        profile, request, for_ms = (
+            self.table.full_profile(),
+            start_request(reservation.gang),
+            reservation.gang.runs_for_ms,
+        )
         slots = candidate_slots(profile, request, for_ms, self._usable_nodes(request), profile.slot_at(self.now_ms))
         first_ms = next((int(profile.edges[slot]) for slot in slots), NEVER_MS)
         return first_ms >= reservation.start_ms and self.table.is_profile_exact()
@@ -303,7 +309,7 @@ class CycleReservations:
         if any(part.selector.devices for part in gang.shape.parts):
             return None  # the forecast does not tell which devices are free
         profile, quota = self.table.full_profile(), self.table.quota_forecast()
-        request, for_ms = ask(gang), gang.runs_for_ms
+        request, for_ms = start_request(gang), gang.runs_for_ms
         tried_slots = self._slots_tried(gang, is_flat=isinstance(quota, FlatQuotaForecast))
         size = gang.shape.nodes, for_ms
         known = () if profile.is_exact else tried_slots.items()
@@ -314,8 +320,8 @@ class CycleReservations:
             if start_ms >= before_ms:
                 return None
             usable, end_ms = usable_nodes.copy(), start_ms + for_ms
-            if self.state.windows and gang.time_ms is None:  # a prediction is not enough for maintenance
-                usable[self.state.windows.away(self.state.nodes, NEVER_MS, start_ms)] = False
+            if self.state.maintenance and gang.time_ms is None:  # a prediction is not enough for maintenance
+                usable[self.state.maintenance.unavailable(self.state.nodes, NEVER_MS, start_ms)] = False
             if quota is not None:
                 if quota.bars(request, start_ms):
                     continue

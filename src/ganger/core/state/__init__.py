@@ -1,1 +1,1 @@
-"""The scheduler's state: gangs, the pending ones in lines, allocations, quota charges, and timers."""
+"""The scheduler's state: gangs, pending gangs in lanes, allocations, quota charges and timers."""

@@ -1,8 +1,7 @@
-"""What every gang holds, by gang, by node and by the time it ends.
+"""Allocations of all gangs, indexed by gang, by node and by expected end.
 
-Owned by `core.state.state`, changed through its `Undo`; read by `core.placement.start_check`,
-`core.reservations.earliest_start`, `core.cycle.preemption` and `core.explain.explain`, none of which has to look at all
-gangs to find those that end first or that are on one node."""
+The indexes let the scheduler find the gangs that end first, or those on one node, without visiting all gangs.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.state.column_table import Ledger
+from ganger.core.state.column_table import ColumnTable
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.decision import NodeShare
@@ -21,82 +20,91 @@ from ganger.model.terms import SHARED
 
 Shares = tuple[NodeShare, ...]
 End = tuple[int, int, str]
-"""(when by its limit, or without one as is expected; number, id)"""
+"""(end by its limit or estimate, number, id)"""
 Rows = tuple[tuple[Shape, Shares, Ints], ...]
-"""(part, its shares, their nodes by index)"""
-AT, TAKEN, COLUMNS = 1, 2, 7
-"""Columns after the end, by the gang's limit: the node by index, and what of it is taken: GPUs as a whole, which a
-share of one is not, CPUs, memory, one guest, and whether that is alone."""
+"""(part, its shares, the indices of their nodes)"""
+NODE, AMOUNTS, COLUMNS = 1, 2, 7
+"""Columns after the end: node index, then the amounts held there (whole GPUs, CPU, memory, guests, exclusive guests).
 
-_OTHERS: Final = ""
-"""Whose rows are what others have, whom ganger does not place: no gang's."""
+A share of a GPU counts no whole GPU.
+"""
+
+_FOREIGN: Final = ""
+"""The key of the rows for devices that workloads outside ganger use; no gang has this id."""
 
 
-def overtaken(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
-    """By gang, nodes that it has left as far as can be told though it does not say so: another has begun there since,
-    on the same devices. Records that are written one by one say such things when their writer ends between two."""
+def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
+    """Return, by gang, the nodes that it must have left because a later gang holds the same devices there.
+
+    The log can lack the event that says so: such records are written one by one, and the writer may end between two.
+    """
     holders: dict[tuple[str, int], Gang] = {}
-    found: dict[str, dict[str, None]] = {}
+    reallocated: dict[str, dict[str, None]] = {}
     for gang in gangs:
         if gang.start is None or any(part.has_share for part in gang.shape.parts):
             continue
         left = dict.fromkeys(gang.left)
         for share in gang.start.shares:
             for device in share.devices if share.node in left else ():
-                other = holders.setdefault((share.node, device), gang)
-                if other is not gang:
-                    first, last = sorted((other, gang), key=_began)
+                holder = holders.setdefault((share.node, device), gang)
+                if holder is not gang:
+                    first, last = sorted((holder, gang), key=_start_order)
                     holders[share.node, device] = last
-                    found.setdefault(first.id, {})[share.node] = None
-    return found
+                    reallocated.setdefault(first.id, {})[share.node] = None
+    return reallocated
 
 
-def _began(gang: Gang) -> tuple[int, int]:
+def _start_order(gang: Gang) -> tuple[int, int]:
     return gang.began_ms, gang.number
 
 
 class Allocations(dict[str, Shares]):
-    """Shares by gang. residents: gangs by node; sharers: gangs that have shares of devices; ledger: a row for each
-    share; now_ms: of the round, from which what it places itself runs."""
+    """The shares of each gang.
+
+    gangs_on_node: the ids of the gangs on each node.
+    sharers: ids of gangs that hold shares of devices.
+    table: a row of columns for each share.
+    now_ms: the time of the current cycle, from which gangs that it places run.
+    """
 
     def __init__(self, gangs: dict[str, Gang], index: dict[str, int]) -> None:
-        """Nobody holds anything. `gangs`: the live ones by id, as the state has them; `index`: of every node."""
+        """Start without allocations. `gangs`: the state's live gangs by id; `index`: the index of every node."""
         super().__init__()
         self.now_ms = 0
         self.sharers: dict[str, None] = {}
-        self.ledger = Ledger(COLUMNS)
+        self.table = ColumnTable(COLUMNS)
         self._index = index
-        self.residents: dict[str, dict[str, None]] = {}
+        self.gangs_on_node: dict[str, dict[str, None]] = {}
         self._oldest: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._gangs = gangs
         self._ends: list[End] = []
         self._end_of: dict[str, End] = {}
         self._endless: list[tuple[int, str]] = []
-        self._in_order: tuple[tuple[End, ...], tuple[str, ...]] | None = None
-        """What `by_end` goes through, until somebody comes or goes."""
+        self._end_order: tuple[tuple[End, ...], tuple[str, ...]] | None = None
+        """The order of `by_end`, cached until a gang is added or removed."""
         self._rows: dict[str, Rows] = {}
 
     def __setitem__(self, name: str, shares: Shares) -> None:
         self._rows.pop(name, None)
         if name in self:
-            self._vacate(name)
+            self._leave_nodes(name)
         else:
-            self._enter(self._gangs[name])
+            self._add_to_order(self._gangs[name])
         super().__setitem__(name, shares)
         for share in shares:
-            self.residents.setdefault(share.node, {})[name] = None
-        self._note(self._gangs[name], shares)
+            self.gangs_on_node.setdefault(share.node, {})[name] = None
+        self._put_rows(self._gangs[name], shares)
 
     def __delitem__(self, name: str) -> None:
         self._rows.pop(name, None)
-        self._vacate(name)
+        self._leave_nodes(name)
         super().__delitem__(name)
-        self.ledger.drop(name)
-        self._in_order = None
+        self.table.drop(name)
+        self._end_order = None
         self.sharers.pop(name, None)
         gang = self._gangs[name]
-        for group in _groups(gang):
-            members = self._oldest[group]
+        for owner in _owner_keys(gang):
+            members = self._oldest[owner]
             del members[bisect_left(members, (gang.number, name))]
         end = self._end_of.pop(name, None)
         if end is not None:
@@ -104,61 +112,62 @@ class Allocations(dict[str, Shares]):
         else:
             del self._endless[bisect_left(self._endless, (gang.number, name))]
 
-    def set_aside(self, foreign: Ints) -> None:
-        """(N,) so many devices of each node are used by others, and nothing tells until when."""
-        at = np.flatnonzero(foreign).tolist()
-        self.ledger.put(_OTHERS, [(NEVER_MS, node, int(foreign[node]), 0, 0, 0, 0) for node in at])
+    def set_foreign(self, foreign: Ints) -> None:
+        """Record how many devices of each node (N,) are used from outside ganger, with no known end."""
+        indices = np.flatnonzero(foreign).tolist()
+        self.table.put(_FOREIGN, [(NEVER_MS, node, int(foreign[node]), 0, 0, 0, 0) for node in indices])
 
-    def rows(self, name: str) -> Rows:
-        """A gang's shares part by part: which nodes by index, looked up once."""
-        found = self._rows.get(name)
-        if found is None:
-            found = self._rows[name] = rows(self._gangs[name].shape, self[name], self._index)
-        return found
+    def by_part(self, name: str) -> Rows:
+        """Return a gang's shares part by part with their node indices, computed once per allocation."""
+        parts = self._rows.get(name)
+        if parts is None:
+            parts = self._rows[name] = split_by_part(self._gangs[name].shape, self[name], self._index)
+        return parts
 
     def oldest(self, *, queue: str = "", user: str = "") -> Iterator[Gang]:
-        """Gangs of a queue, of a user, or all, oldest first."""
+        """Return the gangs of a queue, of a user, or all, oldest first."""
         return (self._gangs[name] for _, name in self._oldest.get((queue, user), ()))
 
     def end_ms(self, name: str) -> int:
-        """When a gang ends by its limit; without one never."""
+        """Return the expected end of a gang's allocation; NEVER_MS where it has neither limit nor estimate."""
         end = self._end_of.get(name)
         return NEVER_MS if end is None else end[0]
 
     def by_end(self, leaving: Iterable[Gang], now_ms: int) -> Iterator[tuple[Gang, Shares]]:
-        """Those that are `leaving` and those past their limit, then the first to end by its limit first, those without
-        one last; ties by number. Of those that were there at the first; each may be released once it was given."""
+        """Iterate over allocations by expected end.
+
+        First come the gangs that are `leaving` or past their end, by number; then the others, the earliest end first;
+        gangs without a known end come last. The order is that of the first step: each gang may be released once it has
+        been yielded.
+        """
         past = bisect_left(self._ends, (now_ms + 1, 0, ""))
-        gone = {gang.id: gang for gang in leaving if gang.id in self}
-        gone |= {name: self._gangs[name] for _, _, name in self._ends[:past]}
-        if self._in_order is None:
-            self._in_order = tuple(self._ends), tuple(name for _, name in self._endless)
-        ends, endless = self._in_order
-        for gang in sorted(gone.values(), key=lambda gang: gang.number):
+        first = {gang.id: gang for gang in leaving if gang.id in self}
+        first |= {name: self._gangs[name] for _, _, name in self._ends[:past]}
+        if self._end_order is None:
+            self._end_order = tuple(self._ends), tuple(name for _, name in self._endless)
+        ends, endless = self._end_order
+        for gang in sorted(first.values(), key=lambda gang: gang.number):
             yield gang, self[gang.id]
         for name in chain((name for _, _, name in islice(ends, past, None)), endless):
-            if name not in gone:
+            if name not in first:
                 yield self._gangs[name], self[name]
 
-    def validate(self, anew: "Allocations") -> None:
-        """Compare with one that everything was put into anew. AssertionError names what differs."""
-        assert self == anew, "shares differ"
-        mine, other = ((each._ends, each._endless, each._filled()) for each in (self, anew))  # noqa: SLF001 - its own kind
-        assert mine == other, "who holds what, by end, node and owner, differs"
-        assert self.ledger.rows() == anew.ledger.rows(), "who holds what, as columns, differs"
-        assert self.sharers.keys() == anew.sharers.keys(), "who has shares of devices differs"
+    def validate(self, rebuilt: "Allocations") -> None:
+        """Raise AssertionError naming the difference from allocations that were rebuilt from the gangs."""
+        assert self == rebuilt, "shares differ"
+        assert self._content() == rebuilt._content(), "allocations by end, node and owner differ"  # noqa: SLF001
+        assert self.table.rows() == rebuilt.table.rows(), "allocation columns differ"
+        assert self.sharers.keys() == rebuilt.sharers.keys(), "holders of device shares differ"
 
-    def _filled(self) -> tuple[dict[str, list[str]], dict[tuple[str, str], list[tuple[int, str]]]]:
-        """Gangs by node and by owner, where there are any."""
-        return (
-            {node: sorted(there) for node, there in self.residents.items() if there},
-            {group: members for group, members in self._oldest.items() if members},
-        )
+    def _content(self) -> tuple[object, ...]:
+        """Return the order by end, and the gangs by node and by owner without empty entries."""
+        by_node = {node: sorted(gangs) for node, gangs in self.gangs_on_node.items() if gangs}
+        return self._ends, self._endless, by_node, {owner: gangs for owner, gangs in self._oldest.items() if gangs}
 
-    def _enter(self, gang: Gang) -> None:
-        self._in_order = None
-        for group in _groups(gang):
-            insort(self._oldest.setdefault(group, []), (gang.number, gang.id))
+    def _add_to_order(self, gang: Gang) -> None:
+        self._end_order = None
+        for owner in _owner_keys(gang):
+            insort(self._oldest.setdefault(owner, []), (gang.number, gang.id))
         end_ms = gang.expected_end_ms(self.now_ms)
         if end_ms is None:
             insort(self._endless, (gang.number, gang.id))
@@ -166,34 +175,33 @@ class Allocations(dict[str, Shares]):
             self._end_of[gang.id] = end_ms, gang.number, gang.id
             insort(self._ends, self._end_of[gang.id])
 
-    def _note(self, gang: Gang, shares: Shares) -> None:
-        """What it holds is in the columns."""
+    def _put_rows(self, gang: Gang, shares: Shares) -> None:
         end_ms, index = self.end_ms(gang.id), self._index
-        parts = [_taken(part) for part in gang.shape.parts]
-        self.ledger.put(gang.id, [(end_ms, index[share.node], *parts[share.part]) for share in shares])
+        parts = [_amounts(part) for part in gang.shape.parts]
+        self.table.put(gang.id, [(end_ms, index[share.node], *parts[share.part]) for share in shares])
         if any(part.has_share for part in gang.shape.parts):
             self.sharers[gang.id] = None
 
-    def _vacate(self, name: str) -> None:
+    def _leave_nodes(self, name: str) -> None:
         for share in self[name]:
-            self.residents[share.node].pop(name, None)
+            self.gangs_on_node[share.node].pop(name, None)
 
 
-def _taken(part: Shape) -> tuple[int, ...]:
-    """What one of its nodes is in the columns."""
+def _amounts(part: Shape) -> tuple[int, ...]:
+    """Return the amounts that one node of the part adds to the columns."""
     return part.gpus, part.cpu_milli, part.memory_bytes, 1, int(part.selector.sharing != SHARED)
 
 
-def rows(shape: Shape, shares: Shares, index: dict[str, int]) -> Rows:
-    """Shares part by part: (part, its shares, their nodes by `index`); parts without any are left out."""
+def split_by_part(shape: Shape, shares: Shares, index: dict[str, int]) -> Rows:
+    """Split shares by part into (part, its shares, their nodes by `index`), leaving out parts without shares."""
     parts = shape.parts
     by_part = [shares] if len(parts) == 1 else [tuple(s for s in shares if s.part == n) for n in range(len(parts))]
     return tuple(
-        (part, mine, np.array([index[share.node] for share in mine], dtype=np.int64))
-        for part, mine in zip(parts, by_part, strict=True)
-        if mine
+        (part, part_shares, np.array([index[share.node] for share in part_shares], dtype=np.int64))
+        for part, part_shares in zip(parts, by_part, strict=True)
+        if part_shares
     )
 
 
-def _groups(gang: Gang) -> tuple[tuple[str, str], ...]:
+def _owner_keys(gang: Gang) -> tuple[tuple[str, str], ...]:
     return ("", ""), (gang.queue, ""), ("", gang.job.user)

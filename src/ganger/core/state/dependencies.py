@@ -1,7 +1,7 @@
-"""Gangs that come after others: who waits for whom, and what an end means to them.
+"""Dependencies between gangs: which gangs wait for which, and what an end means to those that wait.
 
-A gang that waits for others is pending and in no class. It joins its class when all it waits for has come to what it
-asks; when one of them cannot any more, it ends.
+A gang with dependencies is pending and in no job class. It joins its class when all dependencies have ended as
+required; when one of them no longer can, the gang ends.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,27 +12,29 @@ from ganger.model.job import GangState
 
 
 class Dependents(dict[str, list[str]]):
-    """Ids of gangs that wait for the end of a live gang or array, by its id."""
+    """Ids of the gangs that wait for the end of a live gang or array, by its id."""
 
     def add(self, gang: Gang, is_live: Callable[[str], bool]) -> None:
-        """Note whom a gang waits for, unless that has come to an end it cannot use."""
+        """Record the live gangs and arrays that a gang waits for."""
         for name in dict.fromkeys(after.job for after in gang.awaits):
             if is_live(name):
                 self.setdefault(name, []).append(gang.id)
 
     def forget(self, gang: Gang) -> None:
-        """Note that a gang that ends waits for no other any more."""
+        """Remove a gang that ends from the dependents of all others."""
         for name in dict.fromkeys(after.job for after in gang.awaits):
-            others = self.get(name, [])
-            if gang.id in others:
-                others.remove(gang.id)
-            if not others:
+            dependents = self.get(name, [])
+            if gang.id in dependents:
+                dependents.remove(gang.id)
+            if not dependents:
                 self.pop(name, None)
 
     def settle(self, name: str, ended: GangState, gangs: Mapping[str, Gang], at_ms: int) -> tuple[Gang, ...]:
-        """Take note of the end of a gang, or of a whole array. Return the gangs that waited for it: those that await
-        nothing any more are to join their classes."""
-        waiting = tuple(gangs[other] for other in self.pop(name, ()))
+        """Record the end of a gang or of a whole array and return the gangs that waited for it.
+
+        Those whose last dependency this was are to be enqueued by the caller.
+        """
+        waiting = tuple(gangs[dependent] for dependent in self.pop(name, ()))
         for gang in waiting:
             missed = [after for after in gang.awaits if after.job == name and not after.holds(ended)]
             if missed:
@@ -41,5 +43,5 @@ class Dependents(dict[str, list[str]]):
                 continue
             gang.awaits = [after for after in gang.awaits if after.job != name]
             if not gang.awaits:
-                gang.since_ms = at_ms  # its wait begins now: until here nothing could have started it
+                gang.since_ms = at_ms  # queue time counts from here: until now nothing could have started it
         return waiting

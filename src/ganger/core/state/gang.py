@@ -1,7 +1,4 @@
-"""A live gang: what the state knows of it, and what its failures lead to.
-
-Owned by `core.state.state`; read by policies, `core.cycle.plan` and `core.explain.explain`. An ended gang leaves the
-state; its history is in the log."""
+"""A live gang: everything the state knows of it. An ended gang leaves the state; its history is in the log."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -16,23 +13,25 @@ from ganger.model.job import ENDED, After, GangState, Job
 from ganger.model.shape import Shape
 
 Times = tuple[int, int]
-"""(time limit, the least that it may be granted) in ms, -1 for none."""
+"""(time limit, minimum time) in ms, -1 for none"""
 ClassKey = tuple[str, str, int, Shape, Times, str, tuple[str, ...]]
-"""(queue, user, priority, shape, times, the array if it has a limit, nodes that it must not have): gangs of one class
-are equal to the scheduler but for their age."""
+"""(queue, user, priority, shape, times, array if it has a limit, excluded nodes): gangs of one class are equal to the
+
+scheduler except for their age.
+"""
 
 STRIDE: Final = 1 << 24
-"""Numbers that one submission has: more than there are indices of an array."""
+"""Numbers reserved for one submission: more than an array has indices."""
 HEAD: Final = STRIDE - 1
-"""Which of them is that of an array's head: it stands behind the elements that had a start."""
-SHUNNED_AFTER: Final = 2
-"""Failures in a row on one node, none of them with progress, after which the next start is elsewhere."""
+"""The number of an array's head within its submission: after those of all elements."""
+FAILURES_BEFORE_AVOIDING: Final = 2
+"""Consecutive failures on one node without progress after which the next start avoids the node."""
 
 
 RESTING: Final = (GangState.PENDING, GangState.SUSPENDED)
 """States of a live gang that holds nothing."""
-RUNS: Final = (GangState.STARTING, GangState.RUNNING)
-"""States of a gang that has its nodes and may keep them."""
+ACTIVE: Final = (GangState.STARTING, GangState.RUNNING)
+"""States of a gang that holds nodes and may keep them."""
 LEAVING = (
     GangState.REQUEUEING,
     GangState.SUSPENDING,
@@ -40,16 +39,16 @@ LEAVING = (
     GangState.FAILING,
     GangState.STOPPING,
 )
-"""States of a gang whose generation is being stopped: its nodes will be free in a moment."""
+"""States of a gang whose generation is being stopped: its nodes are about to be free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFallback:
-    """The checkpoints beside the one that a gang goes on from.
+    """The checkpoints besides the one from which a gang resumes.
 
-    older_step: the newest whole one before it, None where none is known.
-    skipped: those that the next attempt passes over.
-    tried: those on which attempts failed since there was progress, the newest attempt last.
+    older_step: the newest complete checkpoint before that one, None where none is known.
+    skipped: checkpoints that the next attempt passes over.
+    tried: checkpoints on which attempts failed since the last progress, the newest attempt last.
     failure: how the last of these failed.
     """
 
@@ -59,44 +58,62 @@ class CheckpointFallback:
     failure: str = ""
 
     def saved(self, step: int, before: int | None) -> "CheckpointFallback":
-        """Return what holds once a checkpoint of `step` is complete; `before` is the newest until then.
+        """Return the fallback after a checkpoint of `step` is complete; `before` was the newest until then.
 
-        One that is skipped stays so until it is older than what is saved, or is itself saved anew: till then it would
+        A skipped checkpoint stays skipped until a newer one is saved or it is itself saved again: until then it would
         be taken for the newest.
         """
-        return CheckpointFallback(older_step=before, skipped=tuple(each for each in self.skipped if each > step))
+        return CheckpointFallback(
+            older_step=before, skipped=tuple(skipped for skipped in self.skipped if skipped > step)
+        )
 
     def begun(self) -> "CheckpointFallback":
-        """Return what holds when a generation begins: checkpoints may have been removed since the one before."""
+        """Return the fallback when a generation begins: checkpoints may have been removed since the previous one."""
         return replace(self, older_step=None)
 
     def stepped(self) -> "CheckpointFallback":
-        """Return what holds once a step was made: the checkpoint that this attempt began from is sound."""
+        """Return the fallback after a step: the checkpoint that this attempt resumed from is sound."""
         return replace(self, tried=(), failure="")
 
 
 @dataclass(slots=True, kw_only=True)
 class Gang:
-    """One live gang. Times are Unix ms; `number` rises with submissions, and is unique for ever: STRIDE times the seq
-    of its own, and its index in an array.
+    """A live gang. Times are Unix ms.
 
-    since_ms: when it entered its state; generation: of its newest start, 0 before the first; start: that start, kept
-    until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said
-    so; ran_ms: time its earlier generations held nodes; began_ms: when this one was decided; stepped: this generation
-    reported a step; checkpoint_step: newest whole checkpoint; resumed_step: the one that this generation began from;
-    passed: newer ones that are not whole; fallback: those that it did not begin from; best_step: the greatest step
-    of any before this generation; stepped_before: an earlier one did; spent: attempts that counted against the
-    retry limit; fruitless: attempts in a row without progress; unadmitted: starts in a row that the cluster would
-    not have: until it admits one, the gang starts only in free room; failed_on: the node on which the newest of
-    them failed, and how many in a row did there; same_error: the program's error that ended the generation before, and
-    at which step; not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the
-    first of this generation; stop_sent: the cause of its newest stop; notice_until_ms: until when that lets it save its
-    work; killed: ranks of this generation that did not end in time when it was stopped; grace_ms: how long they had;
-    suspends: it is to be suspended once it can be; drains: a node of this generation is to be left; leave_by_ms: when
-    that is taken away, None for a drain without such a moment; excluded: nodes it must not have any more, each with the
-    index of the rule that said so; account: where its time went; expected: how long it is expected to hold nodes, where
-    it has no limit and something tells: it changes with its user's history while it waits and is promised nothing, from
-    then on only when it is outlived.
+    number: rises with submissions and is never reused: STRIDE times the seq of the submission, plus the array index.
+    since_ms: when it entered its state.
+    generation: the number of its newest start, 0 before the first.
+    start: that start, kept until the gang is pending again.
+    left: nodes on which something of it may still run.
+    started, finished: nodes that have reported so.
+    began_ms: when the current generation was decided.
+    ran_ms: how long earlier generations held nodes.
+    stepped: this generation has reported a step.
+    stepped_before: an earlier generation had.
+    checkpoint_step: the newest complete checkpoint.
+    resumed_step: the checkpoint from which this generation resumed.
+    passed: newer checkpoints that are not complete.
+    fallback: the checkpoints from which it did not resume.
+    best_step: the greatest checkpoint step of any generation before this one.
+    spent: attempts that counted against the retry limit.
+    fruitless: consecutive attempts without progress.
+    unadmitted: consecutive starts that the cluster did not admit; until one is, the gang starts only in free room.
+    failed_on: the node of the newest failure and the number of consecutive failures there.
+    same_error: the program's error that ended the previous generation, with its step.
+    not_before_ms: the end of the pause before the next start.
+    end_cause: why it is to end.
+    failure: the first failure of this generation.
+    stop_sent: the cause of its newest stop.
+    notice_until_ms: until when that stop lets it save its work.
+    killed: ranks of this generation that had to be killed after the grace period.
+    grace_ms: the length of that period.
+    suspends: it is to be suspended as soon as possible.
+    drains: a node of this generation is to be vacated.
+    leave_by_ms: when that node is taken away, None for a drain without a deadline.
+    excluded: nodes it must not use, each with the index of the retry rule that excluded it.
+    account: where its time went.
+    expected: the estimated run time, where it has no time limit; follows the user's history while it waits without a
+        reservation, then changes only when it is outlived.
     """
 
     job: Job
@@ -143,39 +160,44 @@ class Gang:
 
     @property
     def id(self) -> str:
-        """The job's id: a gang is a job, or an element of an array."""
+        """The id of the job or array element."""
         return self.job.id
 
     @property
     def submitted_seq(self) -> int:
-        """The seq of its submission; an element's is its array's."""
+        """The seq of its submission; for an element, that of the array."""
         return self.number // STRIDE
 
     @property
     def is_head(self) -> bool:
-        """Whether it stands for the elements of an array that nobody has touched."""
+        """True if it stands for the array elements that have no gang of their own."""
         return self.job.spec.array is not None and self.job.index is None
 
     @property
     def array(self) -> str | None:
-        """The id of the array it belongs to."""
+        """The id of its array."""
         return self.job.id if self.is_head else self.job.array
 
     @property
-    def has_moment(self) -> bool:
-        """Whether a moment may be told at which it starts: whether an array has come to its limit is known only when a
-        turn comes, and which devices are free only now."""
+    def is_forecastable(self) -> bool:
+        """True if a start time can be forecast for it.
+
+        Not for an array with a limit, which depends on what else starts in the cycle, nor for named devices, which are
+        tracked only for the present.
+        """
         return self.array_limit is None and not any(part.selector.devices for part in self.shape.parts)
 
     @property
     def array_limit(self) -> int | None:
-        """How many elements of its array may hold nodes at a time."""
+        """The maximum number of elements of its array that hold nodes at a time."""
         return self.job.spec.array.limit if self.job.spec.array else None
 
     @property
     def exit_code(self) -> int | None:
-        """Of one that has ended: 0, or what the first failing rank left behind, as a shell would say it. None for one
-        that was stopped."""
+        """The exit code of an ended gang as a shell reports it: 0, or that of the first failing rank.
+
+        None for a gang that was stopped.
+        """
         if self.state is GangState.SUCCEEDED:
             return 0
         if self.state is not GangState.FAILED or self.failure is None:
@@ -186,34 +208,34 @@ class Gang:
 
     @property
     def queue(self) -> str:
-        """The queue it waits in or is counted against."""
+        """The queue that it waits in or is charged to."""
         return self.job.spec.queue
 
     @property
     def ended(self) -> bool:
-        """Whether it is in a state that nothing leaves."""
+        """True in a final state."""
         return self.state in ENDED
 
     @property
-    def holding(self) -> bool:
-        """Whether nodes are taken for it."""
+    def holds_nodes(self) -> bool:
+        """True while nodes are allocated to it."""
         return self.start is not None and not self.ended
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes of its generation, each once, in rank order; none while it has no start."""
+        """The nodes of its generation, each once, in rank order; empty without a start."""
         return self.start.nodes if self.start else ()
 
     @property
-    def progressed(self) -> bool:
-        """Whether this generation saved something that the one before had not."""
+    def has_progressed(self) -> bool:
+        """True if this generation saved a newer checkpoint than all before it."""
         return self.checkpoint_step is not None and (self.best_step is None or self.checkpoint_step > self.best_step)
 
     def resume(self, step: int | None, passed: tuple[FlawedCheckpoint, ...]) -> None:
-        """Its generation begins from the checkpoint of `step`, which is the newest whole one, or from the beginning."""
+        """Begin the generation from the checkpoint of `step`, the newest complete one, or from the beginning."""
         self.resumed_step = self.checkpoint_step = step
         self.passed = passed
-        self.best_step = max((each for each in (step, self.best_step) if each is not None), default=None)
+        self.best_step = max((known for known in (step, self.best_step) if known is not None), default=None)
 
     @property
     def passes_reservations(self) -> bool:
@@ -221,13 +243,13 @@ class Gang:
         return self.generation > 0 and not self.unadmitted
 
     def forget_refusals(self) -> None:
-        """Treat the next start like any other, and allow it at once: the cluster is asked for something else."""
+        """Allow the next start at once and treat it like any other: the cluster is asked for something else."""
         if self.unadmitted:
             self.unadmitted = self.not_before_ms = 0
 
     @property
     def phase(self) -> Phase:
-        """Where in its life it is, as reactions see it."""
+        """Its phase as the table of reactions sees it."""
         if self.start is None:
             return Phase.WAITING
         if self.state in (GangState.REQUEUEING, GangState.SUSPENDING):
@@ -239,14 +261,14 @@ class Gang:
         return Phase.RECOVERING if self.stepped_before else Phase.STARTING
 
     @property
-    def shuns(self) -> tuple[str, ...]:
-        """The node on which it failed twice in a row without progress: its next start is elsewhere, if it can be."""
-        node, times = self.failed_on
-        return (node,) if times >= SHUNNED_AFTER else ()
+    def failing_nodes(self) -> tuple[str, ...]:
+        """The node on which it failed repeatedly without progress; its next start avoids it where possible."""
+        node, failures = self.failed_on
+        return (node,) if failures >= FAILURES_BEFORE_AVOIDING else ()
 
     @property
     def class_key(self) -> ClassKey:
-        """What it is equal in to other gangs."""
+        """The key of its job class."""
         limits = self.job.spec.limits
         times = (
             -1 if limits.time_ms is None else limits.time_ms,
@@ -257,57 +279,52 @@ class Gang:
 
     @property
     def avoids(self) -> tuple[str, ...]:
-        """The nodes that it must not have any more, by name."""
+        """The names of the nodes that it must not use."""
         return tuple(sorted(node for node, _ in self.excluded)) if self.excluded else ()
 
     @property
     def time_ms(self) -> int | None:
-        """Its time limit, over all attempts: what its start was granted, else what it asks for. None: it has none."""
+        """The time limit over all attempts: what its start was granted, else what it requests; None without a limit."""
         granted_ms = self.start.time_ms if self.start else None
         return self.job.spec.limits.time_ms if granted_ms is None else granted_ms
 
     @property
     def runs_for_ms(self) -> int:
-        """How long its next generation, or the one that runs, holds its nodes: by its limit, else as is expected."""
+        """How long its current or next generation holds nodes, by the limit or else by the estimate."""
         limit_ms = self.time_ms
         if limit_ms is None:
             return NEVER_MS if self.expected is None else max(1, self.expected.run_ms - self.ran_ms)
         return max(1, limit_ms - self.ran_ms)
 
     @property
-    def least_ms(self) -> int:
-        """The least time that its next generation may be granted: all that is left of its limit, unless less will do.
+    def min_run_ms(self) -> int:
+        """The shortest time that its next generation may be granted: the rest of its limit, or less if it accepts less.
 
-        That a job may be granted less time than it asks for, so that it fits before a reservation, is Slurm's
-        (`--time-min`).
+        Granting less time so that a job fits before a reservation is Slurm's `--time-min`.
         """
-        enough_ms = self.job.spec.limits.time_min_ms
-        return self.runs_for_ms if enough_ms is None else min(self.runs_for_ms, enough_ms)
+        min_ms = self.job.spec.limits.time_min_ms
+        return self.runs_for_ms if min_ms is None else min(self.runs_for_ms, min_ms)
 
     @property
     def node_ms(self) -> int:
-        """Node-milliseconds it may use by the time limit it asks for; 0 without one."""
+        """The node-milliseconds it may use by its requested time limit; 0 without one."""
         return self.shape.all_nodes * (self.job.spec.limits.time_ms or 0)
 
     @property
-    def is_worn(self) -> bool:
-        """Whether it waits, and has used up the time it may hold nodes."""
+    def has_used_its_time(self) -> bool:
+        """True for a pending gang that has used up the time for which it may hold nodes."""
         limit_ms = self.job.spec.limits.time_ms
         return self.state is GangState.PENDING and limit_ms is not None and self.ran_ms >= limit_ms
 
     def ends_ms(self, now_ms: int) -> int | None:
-        """When its nodes are free: by its time limit, or without one as is expected, or now if it is being stopped.
-
-        None: nothing tells.
-        """
+        """Return when its nodes become free: by limit or estimate, or now if it is being stopped; None if unknown."""
         if self.state in LEAVING:
             return now_ms
         end_ms = self.expected_end_ms(now_ms)
         return None if end_ms is None else max(now_ms, end_ms)
 
     def expected_end_ms(self, now_ms: int) -> int | None:
-        """When it ends by its time limit, or is expected to without one, if it runs or would from now on. None: nothing
-        tells."""
+        """Return when it ends by its limit or estimate, if it runs or were to start now; None if unknown."""
         if self.time_ms is not None or self.expected is None:
             return self.limit_ms(now_ms)
         began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
@@ -315,24 +332,24 @@ class Gang:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether it has no limit, and how long it holds nodes is predicted."""
+        """True if the end of a gang without a time limit is estimated."""
         return self.time_ms is None and self.expected is not None and self.state not in LEAVING
 
     def limit_ms(self, now_ms: int) -> int | None:
-        """When its time limit is over, if it runs or would from now on."""
-        limit = self.time_ms
+        """Return when its time limit expires, if it runs or were to start now."""
+        time_ms = self.time_ms
         began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
-        return None if limit is None else began_ms + limit - self.ran_ms
+        return None if time_ms is None else began_ms + time_ms - self.ran_ms
 
     def step(self, step: GangStep, at_ms: int) -> None:
-        """Take a step of the lifecycle; IllegalStep if the table does not have it."""
+        """Take a lifecycle step; raise IllegalStep if the table does not contain it."""
         state = gang_next(self.state, step)
         if state is not self.state:
             self.state, self.since_ms = state, at_ms
-            self.account.turn(at_ms, self._part(), holds=state not in (*RESTING, *ENDED))
+            self.account.switch(at_ms, self._part(), holds=state not in (*RESTING, *ENDED))
 
     def _part(self) -> Part:
-        """What time in this state is booked as."""
+        """Return the account to which the time in this state is booked."""
         match self.state:
             case GangState.PENDING:
                 return "recovery" if self.generation and self.stop_sent is not Cause.SUSPENDED else "queued"
@@ -351,15 +368,18 @@ class Gang:
 
 
 def class_text(key: ClassKey) -> str:
-    """The class as one word of the log: queue/user/priority/shape/limit (from the least that will do, if it says that,
-    to all), the array if there is one, and after a `!` the nodes that it must not have, if there are any."""
-    queue, user, priority, shape, (limit, least), array, avoids = key
+    """Return the job class as one word for the log.
+
+    The form is queue/user/priority/shape/limit (or minimum..limit), then the array if there is one, then excluded nodes
+    after a `!`.
+    """
+    queue, user, priority, shape, (limit_ms, min_ms), array, avoids = key
     size = "+".join(
         f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
         + "s" * part.stacked
         + (f"[{part.terms}]" if part.terms else "")
         for part in shape.parts
     )
-    time = f"{least}..{limit}" if least >= 0 else f"{limit}" if limit >= 0 else "-"
-    most = f"{queue}/{user}/{priority}/{size}/{time}"
-    return most + (f"/{array}" if array else "") + (f"/!{','.join(avoids)}" if avoids else "")
+    time = f"{min_ms}..{limit_ms}" if min_ms >= 0 else f"{limit_ms}" if limit_ms >= 0 else "-"
+    text = f"{queue}/{user}/{priority}/{size}/{time}"
+    return text + (f"/{array}" if array else "") + (f"/!{','.join(avoids)}" if avoids else "")

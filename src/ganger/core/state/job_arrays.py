@@ -1,9 +1,9 @@
-"""Array jobs: one submission, many gangs. What an array costs depends on how many of its elements somebody touched.
+"""Array jobs: one submission, many gangs; the cost of an array depends on how many of its elements were split off.
 
-The head, a gang under the array's own id, stands in the queue for all elements that nobody has touched; an element gets
-a gang of its own, `ID[7]`, when it starts, or when a request is about it alone. What events do to arrays is in
-`core.fold.fold_arrays`; `core.cycle.plan` starts elements through `element`. The idea is Slurm's (job arrays: one
-record, split when a task starts or is changed)."""
+The head, a gang under the array's own id, stands in the queue for all elements that have no gang yet. An element gets a
+gang of its own, `ID[7]`, when it starts or when a request names it. Source of the idea: Slurm's job arrays (one record,
+split when a task starts or is changed).
+"""
 
 import copy
 from bisect import bisect_left
@@ -16,10 +16,16 @@ from ganger.model.job import ENDED, GangState, Job, split_element_id
 
 @dataclass(slots=True, kw_only=True)
 class ArrayJob:
-    """An array that lives. `rest`: indices, rising, of the elements that its head stands for; counts: all its elements
-    by state, ended ones too, none of 0; exit_code: the highest that an element ended with, None before one ended by
-    itself; submitted_ms, started_ms (of the first element, None before) in Unix ms; number: the head's; unbegun: how
-    many elements ended with the head, after they had waited for unbegun_ms."""
+    """A live array. Times are Unix ms.
+
+    number: the number of its head.
+    rest: rising indices of the elements that the head stands for.
+    counts: all elements by state, ended ones too, without zeros.
+    exit_code: the highest exit code of an element that ended by itself, None before the first.
+    started_ms: the first start of an element, None before it.
+    unbegun: how many elements ended with the head.
+    unbegun_ms: how long these had waited.
+    """
 
     job: Job
     number: int
@@ -33,12 +39,12 @@ class ArrayJob:
 
     @property
     def id(self) -> str:
-        """The job's."""
+        """The job's id."""
         return self.job.id
 
     @property
     def state(self) -> GangState:
-        """Running while anything of it does; pending or suspended while anything waits; then as the worst ended."""
+        """Running while any element runs; else pending or suspended while any waits; else the worst state of any."""
         if any(state not in ENDED and state not in RESTING for state in self.counts):
             return GangState.RUNNING
         order = (*RESTING, GangState.FAILED, GangState.STOPPED, GangState.SUCCEEDED)
@@ -46,11 +52,11 @@ class ArrayJob:
 
     @property
     def ended(self) -> bool:
-        """Whether all its elements have."""
+        """True once all elements have ended."""
         return all(state in ENDED for state in self.counts)
 
     def count(self, state: GangState, by: int) -> None:
-        """So many elements more, or fewer, are in a state."""
+        """Add `by` elements, or remove them where it is negative, to those in a state."""
         amount = self.counts.get(state, 0) + by
         if amount:
             self.counts[state] = amount
@@ -58,7 +64,7 @@ class ArrayJob:
             self.counts.pop(state, None)
 
     def recount(self, gang: Gang) -> None:
-        """Count a gang of the array, or its head, in the state that it is in now."""
+        """Update the counts for a gang of the array, or for its head, from the state it is in now."""
         amount = len(self.rest) if gang.is_head else 1
         if gang.counted is not gang.state:
             self.count(gang.counted, -amount)
@@ -77,7 +83,7 @@ class ArrayJob:
 
 
 def element(head: Gang, index: int) -> Gang:
-    """A gang for one of the elements that the head stands for; the state does not know it yet."""
+    """Return a new gang, not yet in the state, for an element that the head stands for."""
     return replace(
         head,
         job=head.job.element(index),
@@ -90,11 +96,11 @@ def element(head: Gang, index: int) -> Gang:
     )
 
 
-def untouched(arrays: Mapping[str, ArrayJob], name: str) -> ArrayJob | None:
-    """The array whose head stands for the element of that id, if one does."""
+def array_of_unsplit(arrays: Mapping[str, ArrayJob], name: str) -> ArrayJob | None:
+    """Return the array whose head stands for the element with this id, or None."""
     parts = split_element_id(name)
     array = arrays.get(parts[0]) if parts else None
     if parts is None or array is None:
         return None
-    at = bisect_left(array.rest, parts[1])
-    return array if array.rest[at : at + 1] == [parts[1]] else None
+    position = bisect_left(array.rest, parts[1])
+    return array if array.rest[position : position + 1] == [parts[1]] else None

@@ -1,10 +1,9 @@
-"""The lives of a gang and of a node, as tables: (state, step) -> state. What is not in a table cannot happen. And what
-the end of a process, a node or a job's time leads to: (member, ending, phase) -> reaction, of which every row is there.
+"""The lifecycles of a gang and of a node, as tables: (state, step) -> state. What is not in a table cannot happen.
 
-Called by `core.state.state` for every change of a state, by `core.failure.retry` and `core.fold.fold` for reactions.
-Durable states survive a crash of the server as they are; the others are finished or rolled back after one. Source of
-the reactions: reference/reliability.md section 1, "Job reaction by role". `docs/reference/lifecycle.md` is generated
-from these tables."""
+A third table says what follows when a process, a node or a job's time ends: (member, ending, phase) -> reaction, with
+every row filled in. Durable states survive a crash of the server as they are; the others are finished or rolled back
+after one. Source of the reactions: reference/reliability.md section 1, "Job reaction by role".
+`docs/reference/lifecycle.md` is generated from these tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from ganger.model.job import GangState as G
 
 
 class GangStep(StrEnum):
-    """What can happen to a gang."""
+    """A step of a gang's lifecycle."""
 
     PLACED = "placed"
     STARTED = "started"
     FINISHED = "finished"
     RETRY = "retry"
     GIVE_UP = "give_up"
-    GIVE_WAY = "give_way"
+    REQUEUE = "requeue"
     END = "end"
     SUSPEND = "suspend"
     RESUME = "resume"
@@ -33,7 +32,7 @@ class GangStep(StrEnum):
 
 
 class NodeStep(StrEnum):
-    """What can happen to a node."""
+    """A step of a node's lifecycle."""
 
     CORDON = "cordon"
     UNCORDON = "uncordon"
@@ -45,7 +44,7 @@ class NodeStep(StrEnum):
 S = GangStep
 
 DURABLE: Final = (G.PENDING, G.SUSPENDED, G.RUNNING, G.SUCCEEDED, G.FAILED, G.STOPPED)
-"""Gang states that need no work after a restart of the server; the others are carried on from where they stand."""
+"""Gang states that need no work after a restart of the server; work in the other states is resumed."""
 
 GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.PENDING, S.PLACED): G.STARTING,
@@ -54,19 +53,19 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.SUSPENDED, S.RESUME): G.PENDING,
     (G.SUSPENDED, S.END): G.STOPPED,
     (G.STARTING, S.STARTED): G.RUNNING,
-    # A gang may be over before the server, which was away, learns that it ran.
+    # A gang may finish while the server is down, before the server learns that it ran.
     (G.STARTING, S.FINISHED): G.SUCCEEDED,
     (G.STARTING, S.DONE): G.FINISHING,
     (G.STARTING, S.RETRY): G.REQUEUEING,
     (G.STARTING, S.GIVE_UP): G.FAILING,
-    (G.STARTING, S.GIVE_WAY): G.REQUEUEING,
+    (G.STARTING, S.REQUEUE): G.REQUEUEING,
     (G.STARTING, S.SUSPEND): G.SUSPENDING,
     (G.STARTING, S.END): G.STOPPING,
     (G.RUNNING, S.FINISHED): G.SUCCEEDED,
     (G.RUNNING, S.DONE): G.FINISHING,
     (G.RUNNING, S.RETRY): G.REQUEUEING,
     (G.RUNNING, S.GIVE_UP): G.FAILING,
-    (G.RUNNING, S.GIVE_WAY): G.REQUEUEING,
+    (G.RUNNING, S.REQUEUE): G.REQUEUEING,
     (G.RUNNING, S.SUSPEND): G.SUSPENDING,
     (G.RUNNING, S.END): G.STOPPING,
     (G.REQUEUEING, S.CLEARED): G.PENDING,
@@ -74,7 +73,7 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.SUSPENDING, S.CLEARED): G.SUSPENDED,
     (G.SUSPENDING, S.RESUME): G.REQUEUEING,
     (G.SUSPENDING, S.END): G.STOPPING,
-    # A gang that ends anyway takes a second end without a change.
+    # A gang that is ending accepts another end without a change.
     (G.FINISHING, S.CLEARED): G.SUCCEEDED,
     (G.FINISHING, S.END): G.FINISHING,
     (G.FAILING, S.CLEARED): G.FAILED,
@@ -100,9 +99,12 @@ NODE: Final[Mapping[tuple[N, NodeStep], N]] = {
 
 
 class Member(StrEnum):
-    """Whose end it is. The node of rank 0 is the master: ganger, not a worker, holds the rendezvous, so its loss is
-    that of any other. Vital and extra are processes of roles whose `on_failure` is `fail` and `ignore`; extra ones only
-    once all ranks run, since before that the others may wait for them."""
+    """The part of a gang that ended.
+
+    The node of rank 0 is the master: ganger, not a worker, runs the rendezvous, so its loss is like that of any other.
+    Vital and extra members are processes of roles with `on_failure` `fail` and `ignore`; a process counts as extra only
+    while all ranks run, since before that the others may wait for it.
+    """
 
     WORKER = "worker"
     MASTER = "master"
@@ -111,9 +113,11 @@ class Member(StrEnum):
 
 
 class Ending(StrEnum):
-    """The way it ended, or is to end. exited: with a code, and nothing tells who is to blame; machine_error: by an
-    exception of the machine, or one that only a peer's death makes; unadmitted: nothing of it was ever there, for the
-    cluster takes none of its pods at present."""
+    """The way a member ended, or is to end.
+
+    exited: with a code, and the cause is unknown; machine_error: by an exception from the machine, or one that only the
+        loss of a peer causes; unadmitted: it never started, because the cluster admits none of its pods at present.
+    """
 
     KILLED = "killed"
     EXITED = "exited"
@@ -138,9 +142,12 @@ class Ending(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where in its life a gang is, as reactions see it. waiting: it holds nothing; starting: it has never reported a
-    step; recovering: an earlier generation has, this one not yet; clearing: its generation is being stopped, and it
-    goes on later; stopping: the same, and it ends."""
+    """The phase of a gang as the reactions see it.
+
+    waiting: it holds nothing; starting: it has never reported a step; recovering: an earlier generation has, this one
+        not yet; clearing: its generation is being stopped, and it continues later; stopping: its generation is being
+        stopped, and it ends.
+    """
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -151,8 +158,11 @@ class Phase(StrEnum):
 
 
 class Act(StrEnum):
-    """What follows. again: another generation, on the same nodes once, then elsewhere if it can; elsewhere: another
-    one, where that node is not needed."""
+    """The consequence.
+
+    again: another generation, once on the same nodes, then elsewhere if possible; elsewhere: another generation that
+        avoids the node.
+    """
 
     NOTHING = "nothing"
     AGAIN = "again"
@@ -164,10 +174,13 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """spends: one attempt of the retry limit, and there is a pause first; once: the same would come of another attempt,
-    so that there is none unless `retry.max` says so. What spends nothing pauses only from the second time in a row on.
-    An attempt that saved a new checkpoint neither spends nor pauses, whatever its end. waits: it counts as no attempt,
-    and there is a pause first that grows while it goes on."""
+    """The consequence, and how it counts.
+
+    spends: it uses one attempt of the retry limit and pauses first; once: another attempt would end the same way, so
+        there is none unless `retry.max` allows it; waits: it counts as no attempt and pauses first, for longer each
+        time. A reaction without these pauses only from the second consecutive time on. An attempt that saved a new
+        checkpoint neither spends nor pauses, however it ended.
+    """
 
     act: Act
     spends: bool = False
@@ -175,7 +188,7 @@ class Reaction:
     waits: bool = False
 
     def __str__(self) -> str:
-        """As a cell of the table in the docs."""
+        """Return the text for a table cell in the docs."""
         return f"{self.act}{', once' if self.once else ', spends' if self.spends else ', waits' if self.waits else ''}"
 
 
@@ -184,13 +197,13 @@ _NOTHING, _SUSPEND, _END, _GIVE_UP = (Reaction(act) for act in (Act.NOTHING, Act
 _SPENDS, _ONCE = Reaction(Act.AGAIN, spends=True), Reaction(Act.AGAIN, spends=True, once=True)
 _WAITS = Reaction(Act.AGAIN, waits=True)
 _AGAIN, _ELSEWHERE = Reaction(Act.AGAIN), Reaction(Act.ELSEWHERE)
-_IN_ORDER: Final = tuple(Phase)
+_PHASES: Final = tuple(Phase)
 _ALIVE: Final = (P.STARTING, P.RECOVERING, P.RUNNING)
 _BY_ITSELF: Final = (E.KILLED, E.EXITED, E.USER_ERROR, E.MACHINE_ERROR, E.OUT_OF_MEMORY)
 
 
 def _row(*reactions: Reaction) -> dict[Phase, Reaction]:
-    return dict(zip(_IN_ORDER, reactions, strict=True))
+    return dict(zip(_PHASES, reactions, strict=True))
 
 
 _WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
@@ -216,16 +229,16 @@ _WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
     E.DEPENDENCY: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
     E.DONE: _row(_NOTHING, _END, _END, _END, _NOTHING, _NOTHING),
 }
-_OTHERWISE: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
+_DIFFERENCES: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
     Member.WORKER: {},
     Member.MASTER: {},
     Member.VITAL: dict.fromkeys(product(_BY_ITSELF, _ALIVE), _GIVE_UP),
     Member.EXTRA: dict.fromkeys(product((*_BY_ITSELF, E.HUNG, E.LAUNCHER_LOST, E.NODE_LOST), _ALIVE), _NOTHING),
 }
-"""What differs from a worker's."""
+"""The differences from a worker's reactions."""
 
 REACTIONS: Final[Mapping[tuple[Member, Ending, Phase], Reaction]] = {
-    (member, ending, phase): _OTHERWISE[member].get((ending, phase), of_worker)
+    (member, ending, phase): _DIFFERENCES[member].get((ending, phase), of_worker)
     for member in Member
     for ending, row in _WORKER.items()
     for phase, of_worker in row.items()
@@ -233,66 +246,63 @@ REACTIONS: Final[Mapping[tuple[Member, Ending, Phase], Reaction]] = {
 
 
 def reaction(member: Member, ending: Ending, phase: Phase) -> Reaction:
-    """What follows when a member of a gang ends that way in that phase."""
+    """Return what follows when a member of a gang ends that way in that phase."""
     return REACTIONS[member, ending, phase]
 
 
 class IllegalStep(ValueError):
-    """A step that the table does not have; the message lists those it has."""
+    """A step that the table does not contain; the message lists the legal ones."""
 
 
 def gang_next(state: G, step: S) -> G:
-    """The gang's state after `step`. IllegalStep on a pair that is not in the table."""
+    """Return the gang's state after `step`; raise IllegalStep for a pair that is not in the table."""
     if (state, step) not in GANG:
-        raise _illegal("gang", state, step, [s.value for at, s in GANG if at is state])
+        raise _illegal("gang", state, step, [allowed.value for origin, allowed in GANG if origin is state])
     return GANG[state, step]
 
 
 def node_next(state: N, step: NodeStep) -> N:
-    """The node's state after `step`. IllegalStep on a pair that is not in the table."""
+    """Return the node's state after `step`; raise IllegalStep for a pair that is not in the table."""
     if (state, step) not in NODE:
-        raise _illegal("node", state, step, [s.value for at, s in NODE if at is state])
+        raise _illegal("node", state, step, [allowed.value for origin, allowed in NODE if origin is state])
     return NODE[state, step]
 
 
-def _illegal(what: str, state: StrEnum, step: StrEnum, legal: list[str]) -> IllegalStep:
+def _illegal(subject: str, state: StrEnum, step: StrEnum, legal: list[str]) -> IllegalStep:
     return IllegalStep(
-        f"{what} is {state}: cannot take {step}; it accepts {', '.join(sorted(legal)) or 'nothing (ended)'}"
+        f"{subject} is {state}: cannot take {step}; it accepts {', '.join(sorted(legal)) or 'nothing (ended)'}"
     )
 
 
 def page() -> str:
-    """The text of docs/reference/lifecycle.md: the lives as Mermaid state diagrams, durable gang states marked, and the
-    reactions as tables."""
-    lines = [
-        "# Lives of a gang and of a node",
-        "",
-        "Generated from the tables of the code by `make docs`; do not edit.",
-        "",
-    ]
+    """Return the text of docs/reference/lifecycle.md.
+
+    State diagrams in Mermaid with durable states marked, and the tables of reactions.
+    """
+    lines = ["# Lifecycles of a gang and of a node", "", "Generated from `core/state/lifecycle.py`; do not edit.", ""]
     lines += ["## Gang", "", "States marked * are durable: they need no work after a restart of the server.", ""]
     lines += ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
     lines += [f'    state "{state} *" as {state}' for state in DURABLE]
-    lines += [f"    {at} --> {to}: {step}" for (at, step), to in GANG.items()]
+    lines += [f"    {origin} --> {target}: {step}" for (origin, step), target in GANG.items()]
     lines += ["```", "", "## Node", "", "```mermaid", "stateDiagram-v2", "    [*] --> ready"]
-    lines += [f"    {at} --> {to}: {step}" for (at, step), to in NODE.items()]
+    lines += [f"    {origin} --> {target}: {step}" for (origin, step), target in NODE.items()]
     return "\n".join([*lines, "```", "", *_reactions(), ""])
 
 
 def _reactions() -> list[str]:
-    """One table for each member, of which those after the first have only the rows that differ."""
-    lines = ["## What follows when something ends", ""]
-    for words in (Member, Phase, Act, Reaction):
-        lines += [f"*{words.__name__}.* {' '.join((words.__doc__ or '').split())}", ""]
+    """Return a table for each member; after the first, only the rows that differ from it."""
+    lines = ["## Reactions to an end", ""]
+    for terms in (Member, Phase, Act, Reaction):
+        lines += [f"*{terms.__name__}.* {' '.join((terms.__doc__ or '').split())}", ""]
     lines += [f"*Ending.* {' '.join((Ending.__doc__ or '').split())}", ""]
     for member in Member:
         rows = {ending: [str(REACTIONS[member, ending, phase]) for phase in Phase] for ending in Ending}
-        usual = {ending: [str(REACTIONS[Member.WORKER, ending, phase]) for phase in Phase] for ending in Ending}
-        different = {ending: row for ending, row in rows.items() if member is Member.WORKER or row != usual[ending]}
+        worker = {ending: [str(REACTIONS[Member.WORKER, ending, phase]) for phase in Phase] for ending in Ending}
+        different = {ending: row for ending, row in rows.items() if member is Member.WORKER or row != worker[ending]}
         lines += [f"### {member}", ""]
         if different:
             lines += [f"| | {' | '.join(Phase)} |", "|---" * (1 + len(Phase)) + "|"]
             lines += [f"| {ending} | {' | '.join(row)} |" for ending, row in different.items()] + [""]
         if member is not Member.WORKER:
-            lines += [f"{'All others' if different else 'All'} as of a worker.", ""]
+            lines += [f"{'All others' if different else 'All'} as for a worker.", ""]
     return lines[:-1]

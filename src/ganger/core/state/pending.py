@@ -1,8 +1,9 @@
-"""Pending gangs in lines, each in order of submission, and by kind: what they need of the nodes.
+"""Pending gangs in lanes, each in order of submission, and by what they demand of the nodes.
 
-Made by `core.state.state` for the policy that rounds are planned with, and kept up to date by it; read by
-`core.cycle.candidates`. A line is of one user in one queue, and of one of the policy's bands: within these the older
-always goes first, whatever is used and whatever time it is, so that a round compares the heads of the lines only."""
+A lane holds the gangs of one user in one queue and one FIFO class of the policy. Within it the older gang always goes
+first, whatever is used and whatever the time, so that a scheduling cycle compares only the heads of the lanes. The
+state keeps the lanes up to date for the policy in force.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -10,186 +11,204 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from ganger.core.state.gang import ClassKey, Gang
-from ganger.core.state.pending_index import Crowd, Entry, Kind, Lane, LineKey, PendingIndex
+from ganger.core.state.pending_index import Lane, LaneEntry, LaneKey, NodeDemand, PendingIndex, QueueLanes
 from ganger.model.shape import Shape
 
 
-class Numbers:
-    """Numbers for what has rows or columns, the least that is free: so they are fewer than twice as many as are used at
-    a time, at the most of all times. most: greater than all that were ever given."""
+class NumberPool:
+    """Row and column numbers, the lowest free one first, which keeps them below the maximum number in use at a time.
+
+    limit: greater than every number ever given.
+    """
 
     def __init__(self) -> None:
-        """None is given."""
-        self.most = 0
+        """Start with no number in use."""
+        self.limit = 0
         self._free: list[int] = []
 
     def take(self) -> int:
-        """One that nobody has."""
+        """Return a number that is not in use."""
         if self._free:
             return heappop(self._free)
-        self.most += 1
-        return self.most - 1
+        self.limit += 1
+        return self.limit - 1
 
     def give_back(self, number: int) -> None:
-        """It may be given again."""
+        """Make a number available again."""
         heappush(self._free, number)
 
 
 class FifoClassifier(Protocol):
-    """What says in which line a pending gang waits: a policy. See `core.queue_order.policy_interface`."""
+    """The part of a policy that assigns pending gangs to lanes. See `core.queue_order.policy_interface`."""
 
     NAME: str
 
     def fifo_class(self, gang: Gang) -> Hashable:
-        """Return the band of a gang: of one user's gangs in one queue and one band the older always goes first."""
+        """Return the FIFO class of a gang: of one user's gangs in one queue and class the older always goes first."""
         ...
 
 
 class PendingLanes:
-    """of: every line there is; kinds: of all that wait; queues: who waits in each; groups: those that are alike;
-    owners: all of these that there ever were, by number; policy: the name of the one whose bands they are. Lines, kinds
-    and queues are numbered."""
+    """The lanes, demands and queues of all pending gangs, each of them numbered.
+
+    policy: the name of the policy whose FIFO classes the lanes have.
+    by_key: the lanes.
+    demands: what pending gangs demand of the nodes.
+    queues: the lanes of each queue.
+    index: the job classes as columns.
+    owners: every (queue, user) that ever had a lane, with its number.
+    """
 
     def __init__(
         self, policy: str, fifo_class: Callable[[Gang], Hashable], pending: Mapping[ClassKey, list[Gang]]
     ) -> None:
-        """`pending`: gangs that may be started, by class."""
+        """Build the lanes of `pending`, the gangs that may be started, by class."""
         self.policy = policy
-        self.of: dict[LineKey, Lane] = {}
-        self.kinds: dict[tuple[Shape, tuple[str, ...]], Kind] = {}
-        self.queues: dict[str, Crowd] = {}
+        self.by_key: dict[LaneKey, Lane] = {}
+        self.demands: dict[tuple[Shape, tuple[str, ...]], NodeDemand] = {}
+        self.queues: dict[str, QueueLanes] = {}
         self.owners: dict[tuple[str, str], int] = {}
-        self.groups = PendingIndex()
-        self.line_numbers, self.kind_numbers, self.queue_numbers = Numbers(), Numbers(), Numbers()
+        self.index = PendingIndex()
+        self.lane_numbers, self.demand_numbers, self.queue_numbers = NumberPool(), NumberPool(), NumberPool()
         self._fifo_class = fifo_class
         cells: list[int] = []
-        for of_class, members in pending.items():
-            new = len(self.groups.of)
-            for entry in self._admit(of_class, members):
-                entry.group.line.entries.append(entry)
-            # Told now: no group has gangs of two classes, and later each of them would have to be looked up again.
-            for group in self.groups.of[new:]:
-                cells += group.cells
-        self.groups.tell_all(cells)
-        for line in self.of.values():
-            line.entries.sort(key=_number)
+        for class_key, members in pending.items():
+            new = len(self.index.rows)
+            for entry in self._admit(class_key, members):
+                entry.job_class.lane.entries.append(entry)
+            # No JobClass holds gangs of two class keys, so those of this key are complete now.
+            for job_class in self.index.rows[new:]:
+                cells += job_class.cells
+        self.index.refresh_all(cells)
+        for lane in self.by_key.values():
+            lane.entries.sort(key=_number)
 
-    def entry(self, gang: Gang) -> Entry | None:
-        """That of a gang, if it waits."""
-        line = self.of.get((gang.queue, gang.job.user, self._fifo_class(gang)))
-        if line is None:
+    def entry(self, gang: Gang) -> LaneEntry | None:
+        """Return the entry of a gang, or None if it is not pending."""
+        lane = self.by_key.get((gang.queue, gang.job.user, self._fifo_class(gang)))
+        if lane is None:
             return None
-        at = bisect_left(line.entries, gang.number, key=_number)
-        return line.entries[at] if at < len(line.entries) and line.entries[at].gang.id == gang.id else None
+        position = bisect_left(lane.entries, gang.number, key=_number)
+        return (
+            lane.entries[position]
+            if position < len(lane.entries) and lane.entries[position].gang.id == gang.id
+            else None
+        )
 
-    def add(self, of_class: ClassKey, gang: Gang) -> None:
-        """A gang waits from now on."""
-        for entry in self._admit(of_class, (gang,)):
-            self.groups.tell(entry.group)
-            insort(entry.line.entries, entry, key=_number)
+    def add(self, class_key: ClassKey, gang: Gang) -> None:
+        """Add a gang that is pending from now on."""
+        for entry in self._admit(class_key, (gang,)):
+            self.index.refresh(entry.job_class)
+            insort(entry.lane.entries, entry, key=_number)
 
     def remove(self, gang: Gang) -> None:
-        """A gang does not wait any more."""
+        """Remove a gang that is no longer pending."""
         entry = self.entry(gang)
         if entry is None:
             raise KeyError(gang.id)
-        line, kind, stays_ms = entry.line, entry.kind, entry.group.stays_ms
-        del line.entries[bisect_left(line.entries, gang.number, key=_number)]
-        self.groups.dismiss(entry)
-        if not line.entries:
-            self._close(line)
-        kind.waiting -= 1
-        kind.stays[stays_ms] -= 1
-        if not kind.stays[stays_ms]:
-            del kind.stays[stays_ms]
-        kind.again -= entry.group.again
-        line.crowd.untold -= not gang.has_moment
-        if not kind.waiting:
-            del self.kinds[kind.shape, kind.avoids]
-            self.kind_numbers.give_back(kind.at)
+        lane, demand, stays_ms = entry.lane, entry.demand, entry.job_class.stays_ms
+        del lane.entries[bisect_left(lane.entries, gang.number, key=_number)]
+        self.index.remove(entry)
+        if not lane.entries:
+            self._remove_lane(lane)
+        demand.waiting -= 1
+        demand.stays[stays_ms] -= 1
+        if not demand.stays[stays_ms]:
+            del demand.stays[stays_ms]
+        demand.passes_reservations -= entry.job_class.passes_reservations
+        lane.queue_lanes.unforecastable -= not gang.is_forecastable
+        if not demand.waiting:
+            del self.demands[demand.shape, demand.avoids]
+            self.demand_numbers.give_back(demand.slot)
 
     def retime(self, gangs: Iterable[Gang]) -> None:
-        """Another time may be expected of these gangs; nothing happens to those that are in no line yet."""
+        """Move gangs whose estimated run time changed to their new job class; gangs without an entry are skipped."""
         for gang in gangs:
             entry = self.entry(gang)
-            if entry is not None and entry.group.stays_ms != gang.least_ms:
+            if entry is not None and entry.job_class.stays_ms != gang.min_run_ms:
                 self.remove(gang)
                 self.add(gang.class_key, gang)
 
     def validate(self, pending: Mapping[ClassKey, list[Gang]]) -> None:
-        """Compare with lines made anew. AssertionError names what differs."""
-        anew = PendingLanes(self.policy, self._fifo_class, pending)
-        assert _content(self) == _content(anew), "lines of pending gangs differ"
-        for lines in (self, anew):
-            for at, group in enumerate(lines.groups.of):
-                assert group.row == at, f"row {group.row} of a group is at {at}"
-                assert lines.groups.cells[:, at].tolist() == [*group.cells], f"columns of {group.alike} differ"
-                assert group.number == group.entries[0].gang.number, f"{group.alike} has another that is the oldest"
-                assert all(entry.gang.since_ms >= group.since_ms for entry in group.entries), (
-                    "one has waited for longer"
+        """Raise AssertionError naming the difference from lanes that were rebuilt from the pending gangs."""
+        rebuilt = PendingLanes(self.policy, self._fifo_class, pending)
+        assert _content(self) == _content(rebuilt), "lanes of pending gangs differ"
+        for lanes in (self, rebuilt):
+            for row, job_class in enumerate(lanes.index.rows):
+                assert job_class.row == row, f"row {job_class.row} of a job class is at {row}"
+                assert lanes.index.cells[:, row].tolist() == [*job_class.cells], f"columns of {job_class.key} differ"
+                assert job_class.number == job_class.entries[0].gang.number, (
+                    f"the oldest gang of {job_class.key} differs"
+                )
+                assert all(entry.gang.since_ms >= job_class.since_ms for entry in job_class.entries), (
+                    "a gang has waited for longer"
                 )
 
-    def _admit(self, of_class: ClassKey, gangs: Iterable[Gang]) -> Iterator[Entry]:
-        """Entries of gangs of one class, the oldest first, which their lines count but do not have yet."""
-        queue, user, priority, shape, times, array, avoids = of_class
-        kind = self.kinds.get((shape, avoids)) or self._kind(shape, avoids)
+    def _admit(self, class_key: ClassKey, gangs: Iterable[Gang]) -> Iterator[LaneEntry]:
+        """Iterate over new entries for gangs of one class, oldest first, before the lanes list them."""
+        queue, user, priority, shape, times, array, avoids = class_key
+        demand = self.demands.get((shape, avoids)) or self._new_demand(shape, avoids)
         for gang in gangs:
             key = queue, user, self._fifo_class(gang)
-            line = self.of.get(key) or self._line(key)
-            stays_ms, again = gang.least_ms, gang.passes_reservations
-            kind.waiting += 1
-            kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
-            kind.again += again
-            line.crowd.untold += not gang.has_moment
-            line.since_ms = min(line.since_ms, gang.since_ms)
-            alike = kind.at, priority, times, array, stays_ms, again, gang.unadmitted > 0
-            group = line.groups.get(alike) or self.groups.begin(line, kind, alike)
-            entry = Entry(gang, group)
-            group.admit(entry)
+            lane = self.by_key.get(key) or self._new_lane(key)
+            stays_ms, passes_reservations = gang.min_run_ms, gang.passes_reservations
+            demand.waiting += 1
+            demand.stays[stays_ms] = demand.stays.get(stays_ms, 0) + 1
+            demand.passes_reservations += passes_reservations
+            lane.queue_lanes.unforecastable += not gang.is_forecastable
+            lane.since_ms = min(lane.since_ms, gang.since_ms)
+            index_key = demand.slot, priority, times, array, stays_ms, passes_reservations, gang.unadmitted > 0
+            job_class = lane.job_classes.get(index_key) or self.index.create(lane, demand, index_key)
+            entry = LaneEntry(gang, job_class)
+            job_class.admit(entry)
             yield entry
 
-    def _kind(self, shape: Shape, avoids: tuple[str, ...]) -> Kind:
-        """A new one."""
-        kind = self.kinds[shape, avoids] = Kind(self.kind_numbers.take(), shape, shape.parts, avoids)
-        return kind
+    def _new_demand(self, shape: Shape, avoids: tuple[str, ...]) -> NodeDemand:
+        demand = self.demands[shape, avoids] = NodeDemand(self.demand_numbers.take(), shape, shape.parts, avoids)
+        return demand
 
-    def _line(self, key: LineKey) -> Lane:
-        """A new one."""
-        crowd = self.queues.get(key[0])
-        if crowd is None:
-            crowd = self.queues[key[0]] = Crowd(self.queue_numbers.take())
+    def _new_lane(self, key: LaneKey) -> Lane:
+        queue_lanes = self.queues.get(key[0])
+        if queue_lanes is None:
+            queue_lanes = self.queues[key[0]] = QueueLanes(self.queue_numbers.take())
         owner_at = self.owners.setdefault(key[:2], len(self.owners))
-        line = self.of[key] = Lane(self.line_numbers.take(), key, key[0], key[:2], owner_at, crowd)
-        crowd.lines[line] = None
-        return line
+        lane = self.by_key[key] = Lane(self.lane_numbers.take(), key, key[0], key[:2], owner_at, queue_lanes)
+        queue_lanes.lanes[lane] = None
+        return lane
 
-    def _close(self, line: Lane) -> None:
-        """Nobody is in it any more."""
-        del self.of[line.key], line.crowd.lines[line]
-        self.line_numbers.give_back(line.at)
-        if not line.crowd.lines:
-            del self.queues[line.queue]
-            self.queue_numbers.give_back(line.crowd.at)
+    def _remove_lane(self, lane: Lane) -> None:
+        """Remove an empty lane."""
+        del self.by_key[lane.key], lane.queue_lanes.lanes[lane]
+        self.lane_numbers.give_back(lane.slot)
+        if not lane.queue_lanes.lanes:
+            del self.queues[lane.queue]
+            self.queue_numbers.give_back(lane.queue_lanes.slot)
 
 
-def _content(lines: PendingLanes) -> tuple[object, ...]:
+def _content(lanes: PendingLanes) -> tuple[object, ...]:
     return (
-        {key: _names(line.entries) for key, line in lines.of.items()},
-        {what: (kind.waiting, kind.stays, kind.again) for what, kind in lines.kinds.items()},
+        {key: _names(lane.entries) for key, lane in lanes.by_key.items()},
+        {
+            demand_key: (demand.waiting, demand.stays, demand.passes_reservations)
+            for demand_key, demand in lanes.demands.items()
+        },
         sorted(
-            (str((group.line.key, group.kind.shape, group.kind.avoids, *group.alike[1:])), _names(group.entries))
-            for group in lines.groups.of
+            (
+                str((job_class.lane.key, job_class.demand.shape, job_class.demand.avoids, *job_class.key[1:])),
+                _names(job_class.entries),
+            )
+            for job_class in lanes.index.rows
         ),
         {
-            queue: (crowd.untold, sorted(map(str, (line.key for line in crowd.lines))))
-            for queue, crowd in lines.queues.items()
+            queue: (queue_lanes.unforecastable, sorted(map(str, (lane.key for lane in queue_lanes.lanes))))
+            for queue, queue_lanes in lanes.queues.items()
         },
     )
 
 
-def _names(entries: Iterable[Entry]) -> list[str]:
+def _names(entries: Iterable[LaneEntry]) -> list[str]:
     return [entry.gang.id for entry in entries]
 
 
-def _number(entry: Entry) -> int:
+def _number(entry: LaneEntry) -> int:
     return entry.gang.number

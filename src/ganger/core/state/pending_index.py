@@ -1,8 +1,9 @@
-"""Waiting gangs by line and class, as columns: so that a round asks all of them at once who is worth a try.
+"""Pending gangs by lane and job class, as columns: a scheduling cycle tests all job classes at once for candidates.
 
-Owned by `core.state.pending`, which keeps it up to date; read by `core.cycle.candidates`. The gangs of one group need
-the same of the nodes, for the same time, and the older goes first: while the first of them is not worth a try none is,
-but for one that pauses, or that has waited for so long that it gets its turn whatever there is."""
+The gangs of one job class demand the same of the nodes for the same time, and the older goes first. So while the first
+of them is no candidate none is, except behind one that pauses, or one that has waited for so long that it is tried
+whatever is free.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable
@@ -16,98 +17,119 @@ from ganger.core.state.gang import Gang, Times
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.shape import Shape
 
-LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
-"""Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they pass
-reservations; since when one of them has waited at the earliest; the owner, by number; of the oldest its number, when it
-was submitted, and its priority."""
-_BEGIN: Final = 64
-"""Rows that there is room for at first."""
+LANE, DEMAND, QUEUE, STAYS, PASSES, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
+"""Columns of a job class: numbers of lane, demand and queue; minimum run time; whether its gangs pass reservations; the
 
-LineKey = tuple[str, str, Hashable]
-"""(queue, user, band)"""
-Alike = tuple[int, int, Times, str, int, bool, bool]
-"""(its kind, by number, priority, its limits, its array where that has a limit, how long it must be able to stay,
-whether it passes reservations, whether the cluster did not admit its newest start)"""
+earliest time since when one waits; number of the owner; number, submission time and priority of the oldest gang.
+"""
+_BEGIN: Final = 64
+"""Initial number of rows."""
+
+LaneKey = tuple[str, str, Hashable]
+"""(queue, user, FIFO class)"""
+JobClassKey = tuple[int, int, Times, str, int, bool, bool]
+"""(demand number, priority, time limits, array if it has a limit, minimum run time, passes reservations, unadmitted)"""
 
 
 @dataclass(slots=True, eq=False)
-class Kind:
-    """Gangs that the nodes treat alike. at: its number; parts: of their shape; avoids: nodes that it must not have;
-    waiting: how many there are; stays: how many of them stay for how long, at least; again: how many pass reservations;
-    failed_at: the growth of its columns when it had last no place, though each part had room."""
+class NodeDemand:
+    """What gangs demand of the nodes, and how many gangs demand it.
 
-    at: int
+    slot: its number.
+    parts: those of its shape.
+    avoids: nodes that are excluded.
+    waiting: the number of pending gangs.
+    stays: the number of gangs by minimum run time.
+    passes_reservations: how many of them pass reservations.
+    failed_at: the growth of its capacity columns when no placement was found although each part had room.
+    """
+
+    slot: int
     shape: Shape
     parts: tuple[Shape, ...]
     avoids: tuple[str, ...]
     waiting: int = 0
     stays: dict[int, int] = field(default_factory=dict)
-    again: int = 0
+    passes_reservations: int = 0
     failed_at: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Crowd:
-    """All that wait in one queue. at: its number; lines: theirs; untold: how many of them no moment can be told to."""
+class QueueLanes:
+    """The lanes of one queue.
 
-    at: int = 0
-    untold: int = 0
-    lines: dict["Lane", None] = field(default_factory=dict)
+    slot: its number.
+    unforecastable: the number of gangs for which no start time can be forecast.
+    """
+
+    slot: int = 0
+    unforecastable: int = 0
+    lanes: dict["Lane", None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Gangs of one user in one queue and one band, the oldest first. at: its number; queue, crowd: its queue; owner,
-    owner_at: (queue, user), and their number; groups: those that are alike; since_ms: none has waited for longer."""
+    """Gangs of one user in one queue and one FIFO class, oldest first.
 
-    at: int
-    key: LineKey
+    slot: its number.
+    owner, owner_at: (queue, user) and their number.
+    since_ms: no gang has waited longer.
+    """
+
+    slot: int
+    key: LaneKey
     queue: str
     owner: tuple[str, str]
     owner_at: int
-    crowd: Crowd
-    entries: list["Entry"] = field(default_factory=list)
-    groups: dict[Alike, "Group"] = field(default_factory=dict)
+    queue_lanes: QueueLanes
+    entries: list["LaneEntry"] = field(default_factory=list)
+    job_classes: dict[JobClassKey, "JobClass"] = field(default_factory=dict)
     since_ms: int = NEVER_MS
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """One gang in its line. group: those that it is alike to."""
+class LaneEntry:
+    """One gang in its lane."""
 
     gang: Gang
-    group: "Group"
+    job_class: "JobClass"
 
     @property
-    def line(self) -> Lane:
-        """The line that it is in."""
-        return self.group.line
+    def lane(self) -> Lane:
+        """The lane of its job class."""
+        return self.job_class.lane
 
     @property
-    def kind(self) -> Kind:
-        """What it needs of the nodes."""
-        return self.group.kind
+    def demand(self) -> NodeDemand:
+        """What it demands of the nodes."""
+        return self.job_class.demand
 
 
 @dataclass(slots=True, eq=False)
-class Group:
-    """Gangs of one line that are alike, the oldest first. kind: what they need of the nodes; stays_ms: how long each
-    must be able to stay; again: they pass reservations; unadmitted: they start only in free room; row: where it is in
-    the columns; number: of the oldest; since_ms: none has waited for longer."""
+class JobClass:
+    """The equal gangs of one lane, oldest first.
 
-    line: Lane
-    alike: Alike
-    kind: Kind
+    stays_ms: the minimum run time of each.
+    passes_reservations: reservations do not delay them.
+    unadmitted: they start only in free room.
+    row: its row in the columns.
+    number: the number of the oldest gang.
+    since_ms: no gang has waited longer.
+    """
+
+    lane: Lane
+    key: JobClassKey
+    demand: NodeDemand
     stays_ms: int
-    again: bool
+    passes_reservations: bool
     unadmitted: bool
     row: int
     number: int = -1
     since_ms: int = NEVER_MS
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LaneEntry] = field(default_factory=list)
 
-    def admit(self, entry: Entry) -> None:
-        """One more gang is in it; its columns are to be told."""
+    def admit(self, entry: LaneEntry) -> None:
+        """Add a gang; the caller refreshes the columns."""
         entries, gang = self.entries, entry.gang
         self.since_ms = min(self.since_ms, gang.since_ms)
         if entries and entries[-1].gang.number > gang.number:
@@ -117,70 +139,70 @@ class Group:
         self.number = entries[0].gang.number
 
     @property
-    def of_class(self) -> tuple[object, ...]:
-        """Equal for groups of one class."""
-        return (self.line.owner, *self.alike[:4], self.unadmitted)
+    def class_id(self) -> tuple[object, ...]:
+        """A key that is equal for job classes that a cycle refuses together."""
+        return (self.lane.owner, *self.key[:4], self.unadmitted)
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Its columns."""
-        line, first = self.line, self.entries[0].gang
-        of_first = first.number, first.submitted_ms, self.alike[1]
-        where = line.at, self.kind.at, line.crowd.at
-        return (*where, self.stays_ms, self.again, self.since_ms, line.owner_at, *of_first)
+        """Its row of columns."""
+        lane, oldest = self.lane, self.entries[0].gang
+        oldest_cells = oldest.number, oldest.submitted_ms, self.key[1]
+        slots = lane.slot, self.demand.slot, lane.queue_lanes.slot
+        return (*slots, self.stays_ms, self.passes_reservations, self.since_ms, lane.owner_at, *oldest_cells)
 
 
 class PendingIndex:
-    """of: every group there is, by row; cells: (COLUMNS, rows) its columns."""
+    """All job classes by row, and their columns (COLUMNS, rows)."""
 
     def __init__(self) -> None:
-        """None yet."""
-        self.of: list[Group] = []
+        """Create an empty index."""
+        self.rows: list[JobClass] = []
         self._cells: Ints = np.zeros((COLUMNS, _BEGIN), dtype=np.int64)
 
     @property
     def cells(self) -> Ints:
-        """(COLUMNS, groups)"""
-        return self._cells[:, : len(self.of)]
+        """(COLUMNS, job classes) int64."""
+        return self._cells[:, : len(self.rows)]
 
-    def begin(self, line: Lane, kind: Kind, alike: Alike) -> Group:
-        """A new one, of those in a line that are alike in that; its columns are to be told when one is in it."""
-        group = line.groups[alike] = Group(line, alike, kind, *alike[4:], len(self.of))
-        self.of.append(group)
-        return group
+    def create(self, lane: Lane, demand: NodeDemand, key: JobClassKey) -> JobClass:
+        """Create an empty job class; the caller refreshes its columns when a gang is in it."""
+        job_class = lane.job_classes[key] = JobClass(lane, key, demand, *key[4:], len(self.rows))
+        self.rows.append(job_class)
+        return job_class
 
-    def dismiss(self, entry: Entry) -> None:
-        """It is in its group no more."""
-        group = entry.group
-        at = bisect_left(group.entries, entry.gang.number, key=_number)
-        del group.entries[at]
-        if not group.entries:
-            del group.line.groups[group.alike]
-            self._remove(group)
-        elif at == 0:
-            # Nobody has waited for longer than since he was submitted.
-            oldest = group.entries[0].gang
-            group.number, group.since_ms = oldest.number, max(group.since_ms, oldest.submitted_ms)
-            self.tell(group)
+    def remove(self, entry: LaneEntry) -> None:
+        """Remove a gang from its job class, and the class when it is empty."""
+        job_class = entry.job_class
+        position = bisect_left(job_class.entries, entry.gang.number, key=_number)
+        del job_class.entries[position]
+        if not job_class.entries:
+            del job_class.lane.job_classes[job_class.key]
+            self._free_row(job_class)
+        elif position == 0:
+            # A lower bound: no gang waits for longer than since its submission.
+            oldest = job_class.entries[0].gang
+            job_class.number, job_class.since_ms = oldest.number, max(job_class.since_ms, oldest.submitted_ms)
+            self.refresh(job_class)
 
-    def tell(self, group: Group) -> None:
-        """Its columns are as it is."""
-        if group.row >= self._cells.shape[1]:
+    def refresh(self, job_class: JobClass) -> None:
+        """Write the columns of one job class."""
+        if job_class.row >= self._cells.shape[1]:
             self._cells = np.concatenate((self._cells, np.zeros_like(self._cells)), axis=1)
-        self._cells[:, group.row] = group.cells
+        self._cells[:, job_class.row] = job_class.cells
 
-    def tell_all(self, cells: list[int]) -> None:
-        """Those of all groups are these, one group after the other."""
+    def refresh_all(self, cells: list[int]) -> None:
+        """Replace all columns by `cells`, one job class after the other."""
         if cells:
             self._cells = np.array(cells, dtype=np.int64).reshape(-1, COLUMNS).T.copy()
 
-    def _remove(self, group: Group) -> None:
-        """The last one takes its row."""
-        last = self.of.pop()
-        if last is not group:
-            self._cells[:, group.row] = self._cells[:, last.row]
-            self.of[group.row], last.row = last, group.row
+    def _free_row(self, job_class: JobClass) -> None:
+        """Move the last job class into the row of this one."""
+        last = self.rows.pop()
+        if last is not job_class:
+            self._cells[:, job_class.row] = self._cells[:, last.row]
+            self.rows[job_class.row], last.row = last, job_class.row
 
 
-def _number(entry: Entry) -> int:
+def _number(entry: LaneEntry) -> int:
     return entry.gang.number

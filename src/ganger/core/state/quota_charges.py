@@ -1,49 +1,51 @@
-"""What every gang that holds nodes is charged for, by gang, and as columns with the time at which each ends.
+"""What each gang that holds nodes is charged against its queue and user, and the same as columns with the expected end.
 
-Owned by `core.state.state`, changed through its `Undo`, after `core.state.allocations` has the gang and before it lets
-go of it; read by `core.placement.start_check`, and by `core.reservations.capacity_forecast` for what queues and users
-may have later."""
+Changed after the gang has its allocation and before it loses it: the rows take their end from the allocation.
+"""
 
 from ganger.core.queues.quota import QueueTree, Vector
 from ganger.core.state.allocations import Allocations
-from ganger.core.state.column_table import Ledger
+from ganger.core.state.column_table import ColumnTable
 from ganger.core.state.gang import Gang
 
-QUEUE, USER, NODE_MS, TAKEN = 1, 2, 3, 4
-"""Columns after the end, by the gang's limit: the queue by index, the user by number, node-milliseconds committed, and
-then what it is charged for of each resource."""
+QUEUE, USER, NODE_MS, AMOUNTS = 1, 2, 3, 4
+"""Columns after the end: queue index, user number, committed node-milliseconds, then the charge for each resource."""
 
 
 class QuotaCharges(dict[str, Vector]):
-    """Amounts by gang. ledger: a row for each of them; users: their numbers."""
+    """The charged amounts by gang.
 
-    def __init__(self, gangs: dict[str, Gang], holding: Allocations, tree: QueueTree) -> None:
-        """Nobody is charged. `gangs`: the live ones by id; `holding`: what they hold; `tree`: their queues."""
+    table: a row of columns for each gang.
+    users: the number of each user.
+    """
+
+    def __init__(self, gangs: dict[str, Gang], allocations: Allocations, tree: QueueTree) -> None:
+        """Start without charges. `gangs`: the live gangs by id; `allocations`: theirs; `tree`: their queues."""
         super().__init__()
-        self.ledger = Ledger(TAKEN + len(tree.resources))
+        self.table = ColumnTable(AMOUNTS + len(tree.resources))
         self.users: dict[str, int] = {}
-        self._gangs, self._holding, self._tree = gangs, holding, tree
+        self._gangs, self._allocations, self._tree = gangs, allocations, tree
 
-    def __setitem__(self, name: str, taken: Vector) -> None:
-        super().__setitem__(name, taken)
+    def __setitem__(self, name: str, charge: Vector) -> None:
+        super().__setitem__(name, charge)
         gang = self._gangs[name]
         user = self.users.setdefault(gang.job.user, len(self.users))
-        at, end_ms = self._tree.index[gang.queue], self._holding.end_ms(name)
-        self.ledger.put(name, [(end_ms, at, user, gang.node_ms, *taken)])
+        queue, end_ms = self._tree.index[gang.queue], self._allocations.end_ms(name)
+        self.table.put(name, [(end_ms, queue, user, gang.node_ms, *charge)])
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
-        self.ledger.drop(name)
+        self.table.drop(name)
 
-    def validate(self, anew: "QuotaCharges") -> None:
-        """Compare with one that everything was put into anew. AssertionError names what differs."""
-        assert self == anew, "what gangs are charged for differs"
-        mine, other = ({name: _named(each, name) for name in each} for each in (self, anew))
-        assert mine == other, "what gangs are charged for, as columns, differs"
+    def validate(self, rebuilt: "QuotaCharges") -> None:
+        """Raise AssertionError naming the difference from charges that were rebuilt from the gangs."""
+        assert self == rebuilt, "quota charges differ"
+        own, expected = ({name: _row_by_user(charges, name) for name in charges} for charges in (self, rebuilt))
+        assert own == expected, "quota charge columns differ"
 
 
-def _named(charged: QuotaCharges, name: str) -> list[object]:
-    """A row, with the user by name: numbers are given in order of appearance."""
-    (row,) = charged.ledger.rows()[name]
-    users = list(charged.users)
+def _row_by_user(charges: QuotaCharges, name: str) -> list[object]:
+    """Return a gang's row with the user's name, since numbers are given in order of appearance."""
+    (row,) = charges.table.rows()[name]
+    users = list(charges.users)
     return [*row[:USER], users[row[USER]], *row[USER + 1 :]]

@@ -1,16 +1,15 @@
-"""How long jobs without a time limit are expected to run: by what those of their user took that have ended.
+"""Run time estimates for jobs without a time limit, from the run times of the user's ended jobs.
 
-Owned by `core.state.state`, a fold of the ends of jobs; asked when a gang joins its class. Of each user it knows the
-last KEPT run times of jobs alike: of one queue, and with as many GPUs. A gang is expected to run as long as the 90th
-percentile of those (nearest rank, in whole minutes); where they are fewer than LEAST, of all that is known of its user;
-where these are too few too, nothing is expected of it, and it counts as running for ever. Only jobs count that
-succeeded, or ran until their limit: how long one took that failed or was stopped says nothing of the next. What is
-expected is no limit: nobody is stopped for it.
+Of each user the last MAX_SAMPLES run times of similar jobs are known: same queue, same number of GPUs. A gang is
+estimated at their 90th percentile (nearest rank, in whole minutes); with fewer than MIN_SAMPLES of them, at that of all
+the user's samples; with too few of these too, it has no estimate and counts as running for ever. Only jobs that
+succeeded or reached their limit count: how long a failed or stopped one ran says nothing about the next. An estimate is
+no limit: no job is stopped for it.
 
 Sources: D. Tsafrir, Y. Etsion, D. Feitelson, "Backfilling Using System-Generated Predictions Rather than User Runtime
 Estimates" (2007): a user's own last jobs predict best, and a prediction that is outlived is corrected upwards. A high
-quantile instead of their average, since who is promised a start waits for those that run longer; by half of its age,
-since of run times those that are long already have long to go (M. Harchol-Balter, A. Downey, 1997).
+quantile instead of their average, since a gang with a reservation waits for those that run longer; extended by half the
+age, since long run times tend to go on for long (M. Harchol-Balter, A. Downey, 1997).
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,24 +22,24 @@ from ganger.model.shape import Shape
 from ganger.model.units import MINUTE_MS
 
 NEVER_MS: Final = 1 << 62
-"""A moment, and a time, beyond all others."""
-KEPT: Final = 32
-"""Run times of jobs alike that are known."""
-SIZES: Final = 16
-"""Of how many kinds of jobs of one user; that of which none has ended for longest is forgotten first."""
-LEAST: Final = 5
-"""Run times from which on they say something."""
+"""A time, or a duration, beyond all others."""
+MAX_SAMPLES: Final = 32
+"""Run times kept of similar jobs."""
+MAX_SIZES: Final = 16
+"""Kinds of jobs of which a user's run times are kept; the one without an end for longest is forgotten first."""
+MIN_SAMPLES: Final = 5
+"""Run times required for an estimate."""
 PERCENT: Final = 90
 STEP_MS: Final = 10 * MINUTE_MS
-"""What a job that has outlived its prediction is expected to run on for at least."""
+"""The minimum extension of an estimate that a job has outlived."""
 
-Alike = tuple[str, int]
+SizeKey = tuple[str, int]
 """(queue, thousandths of GPUs in all)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """How long the last jobs alike of a user held nodes, over all attempts, in the order in which they ended."""
+    """How long a user's last similar jobs held nodes over all attempts, in the order in which they ended."""
 
     user: str
     queue: str
@@ -50,8 +49,12 @@ class RunTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRunTime:
-    """How long a job without a limit is expected to hold nodes, over all attempts: by `of` jobs of its user; alike: of
-    its queue and its size; outlived: it ran longer than that, and this is by how long it has run."""
+    """How long a job without a limit is expected to hold nodes, over all attempts.
+
+    of: the number of the user's jobs that the estimate is based on.
+    alike: these have its queue and size.
+    outlived: it ran longer than estimated, and this is extended from its age.
+    """
 
     run_ms: int
     of: int
@@ -60,105 +63,112 @@ class ExpectedRunTime:
 
 
 class RunTimeHistory:
-    """Run times by user and likeness, and which gangs wait that are expected to run as these say."""
+    """Run times by user and size, and the waiting gangs that are estimated from them."""
 
     def __init__(self, runs: Iterable[RunTimes] = ()) -> None:
-        """`runs`: the kind of which one ended last comes last among those of its user. Nobody waits."""
-        self._runs: dict[str, dict[Alike, tuple[int, ...]]] = {}
-        self._waits: dict[str, dict[Alike, dict[str, None]]] = {}
-        self._known: dict[str, dict[Alike, ExpectedRunTime | None]] = {}
-        for each in runs:
-            self._runs.setdefault(each.user, {})[each.queue, each.gpu_milli] = each.times_ms
+        """Take over `runs`, ordered by last end among those of a user, with no gang waiting."""
+        self._runs: dict[str, dict[SizeKey, tuple[int, ...]]] = {}
+        self._waiting: dict[str, dict[SizeKey, dict[str, None]]] = {}
+        self._estimates: dict[str, dict[SizeKey, ExpectedRunTime | None]] = {}
+        for sample in runs:
+            self._runs.setdefault(sample.user, {})[sample.queue, sample.gpu_milli] = sample.times_ms
 
     def runs(self) -> list[RunTimes]:
-        """All of them, as they are kept."""
+        """Return all run times in their stored form."""
         return [
             RunTimes(user=user, queue=queue, gpu_milli=gpu_milli, times_ms=times_ms)
-            for user, kinds in self._runs.items()
-            for (queue, gpu_milli), times_ms in kinds.items()
+            for user, sizes in self._runs.items()
+            for (queue, gpu_milli), times_ms in sizes.items()
         ]
 
     def copy(self) -> "RunTimeHistory":
-        """One that goes its own way."""
-        other = RunTimeHistory(self.runs())
-        other._waits = {
-            user: {alike: dict(names) for alike, names in kinds.items()} for user, kinds in self._waits.items()
+        """Return an independent copy."""
+        history = RunTimeHistory(self.runs())
+        history._waiting = {
+            user: {size: dict(names) for size, names in sizes.items()} for user, sizes in self._waiting.items()
         }
-        return other
+        return history
 
-    def expects(self, job: Job, shape: Shape, ran_ms: int) -> ExpectedRunTime | None:
-        """Of a job without a limit that has run for so long already; None: nothing tells, or it has a limit."""
+    def estimate(self, job: Job, shape: Shape, ran_ms: int) -> ExpectedRunTime | None:
+        """Return the estimate for a job that has run for `ran_ms`; None if it has a limit or too little is known."""
         if job.spec.limits.time_ms is not None:
             return None
-        found = self._of(job.user, (job.spec.queue, need(shape)[0]))
-        return outlived(found, ran_ms) if found is not None and found.run_ms <= ran_ms else found
+        expected = self._estimate(job.user, (job.spec.queue, need(shape)[0]))
+        return extend_estimate(expected, ran_ms) if expected is not None and expected.run_ms <= ran_ms else expected
 
     def learn(self, job: Job, shape: Shape, ran_ms: int) -> list[str]:
-        """A job ended in a way that says how long its like run; gives the waiting gangs of which something else is
-        expected now."""
-        kinds, alike = self._runs.setdefault(job.user, {}), (job.spec.queue, need(shape)[0])
-        waits = self._waits.get(job.user, {})
-        before = {kind: self._of(job.user, kind) for kind in waits}
-        kinds[alike] = (*kinds.pop(alike, ()), ran_ms)[-KEPT:]
-        if len(kinds) > SIZES:
-            del kinds[next(iter(kinds))]
-        self._known.pop(job.user, None)
-        changed = (kind for kind in waits if self._of(job.user, kind) != before[kind])
-        return [name for kind in changed for name in waits[kind]]
+        """Add the run time of an ended job and return the ids of waiting gangs whose estimate changed."""
+        sizes, own = self._runs.setdefault(job.user, {}), (job.spec.queue, need(shape)[0])
+        waiting = self._waiting.get(job.user, {})
+        before = {size: self._estimate(job.user, size) for size in waiting}
+        sizes[own] = (*sizes.pop(own, ()), ran_ms)[-MAX_SAMPLES:]
+        if len(sizes) > MAX_SIZES:
+            del sizes[next(iter(sizes))]
+        self._estimates.pop(job.user, None)
+        changed = (size for size in waiting if self._estimate(job.user, size) != before[size])
+        return [name for size in changed for name in waiting[size]]
 
-    def wait(self, name: str, job: Job, shape: Shape) -> None:
-        """A gang waits."""
+    def add_waiting(self, name: str, job: Job, shape: Shape) -> None:
+        """Add a waiting gang, if it has no time limit."""
         if job.spec.limits.time_ms is None:
-            kinds = self._waits.setdefault(job.user, {})
-            kinds.setdefault((job.spec.queue, need(shape)[0]), {})[name] = None
+            sizes = self._waiting.setdefault(job.user, {})
+            sizes.setdefault((job.spec.queue, need(shape)[0]), {})[name] = None
 
-    def leave(self, name: str, job: Job, shape: Shape) -> None:
-        """It does not wait any more."""
+    def remove_waiting(self, name: str, job: Job, shape: Shape) -> None:
+        """Remove a gang that no longer waits."""
         if job.spec.limits.time_ms is None:
-            alike = (job.spec.queue, need(shape)[0])
-            kinds = self._waits[job.user]
-            del kinds[alike][name]
-            if not kinds[alike]:
-                del kinds[alike]
-            if not kinds:
-                del self._waits[job.user]
+            size = (job.spec.queue, need(shape)[0])
+            sizes = self._waiting[job.user]
+            del sizes[size][name]
+            if not sizes[size]:
+                del sizes[size]
+            if not sizes:
+                del self._waiting[job.user]
 
-    def nobody_waits(self) -> None:
-        """Those that wait are told anew."""
-        self._waits = {}
+    def forget_waiting(self) -> None:
+        """Forget all waiting gangs, before they are added again."""
+        self._waiting = {}
 
-    def waiting(self) -> Iterator[tuple[str, Alike, str]]:
-        """(user, likeness, id) of those that wait without a limit."""
-        return ((user, kind, each) for user, kinds in self._waits.items() for kind in kinds for each in kinds[kind])
+    def all_waiting(self) -> Iterator[tuple[str, SizeKey, str]]:
+        """Iterate over (user, size, id) of the waiting gangs without a limit."""
+        return ((user, size, name) for user, sizes in self._waiting.items() for size in sizes for name in sizes[size])
 
-    def validate(self, anew: "RunTimeHistory") -> None:
-        """Compare with one of the same runs that everybody was told to anew. AssertionError names what differs."""
-        assert sorted(self.waiting()) == sorted(anew.waiting()), "who waits without a limit differs"
-        assert self.runs() == anew.runs(), "run times differ"
-        assert all(len(kinds) <= SIZES for kinds in self._runs.values()), "more kinds of a user are kept than may be"
-        assert all(0 < len(each.times_ms) <= KEPT for each in self.runs()), "more run times are kept than may be"
-        for user, kinds in self._known.items():
-            for alike, found in kinds.items():
-                assert found == self._predicted(user, alike), f"what is expected of {user}'s jobs differs"
+    def validate(self, rebuilt: "RunTimeHistory") -> None:
+        """Raise AssertionError naming the difference from a history rebuilt from the same run times and gangs."""
+        assert sorted(self.all_waiting()) == sorted(rebuilt.all_waiting()), "who waits without a limit differs"
+        assert self.runs() == rebuilt.runs(), "run times differ"
+        assert all(len(sizes) <= MAX_SIZES for sizes in self._runs.values()), (
+            "more kinds of a user are kept than may be"
+        )
+        assert all(0 < len(sample.times_ms) <= MAX_SAMPLES for sample in self.runs()), (
+            "more run times are kept than may be"
+        )
+        for user, sizes in self._estimates.items():
+            for size, expected in sizes.items():
+                assert expected == self._computed(user, size), f"what is expected of {user}'s jobs differs"
 
-    def _of(self, user: str, alike: Alike) -> ExpectedRunTime | None:
+    def _estimate(self, user: str, size: SizeKey) -> ExpectedRunTime | None:
         if user not in self._runs:
             return None
-        known = self._known.setdefault(user, {})
-        if alike not in known:
-            known[alike] = self._predicted(user, alike)
-        return known[alike]
+        estimates = self._estimates.setdefault(user, {})
+        if size not in estimates:
+            estimates[size] = self._computed(user, size)
+        return estimates[size]
 
-    def _predicted(self, user: str, alike: Alike) -> ExpectedRunTime | None:
-        kinds = self._runs[user]
-        own = kinds.get(alike, ())
-        every = own if len(own) >= LEAST else tuple(ms for times_ms in kinds.values() for ms in times_ms)
-        if len(every) < LEAST:
+    def _computed(self, user: str, size: SizeKey) -> ExpectedRunTime | None:
+        sizes = self._runs[user]
+        similar = sizes.get(size, ())
+        samples = (
+            similar if len(similar) >= MIN_SAMPLES else tuple(ms for times_ms in sizes.values() for ms in times_ms)
+        )
+        if len(samples) < MIN_SAMPLES:
             return None
-        longest_ms = sorted(every)[(PERCENT * len(every) + 99) // 100 - 1]
-        return ExpectedRunTime(run_ms=-(-longest_ms // MINUTE_MS) * MINUTE_MS, of=len(every), alike=len(own) >= LEAST)
+        longest_ms = sorted(samples)[(PERCENT * len(samples) + 99) // 100 - 1]
+        return ExpectedRunTime(
+            run_ms=-(-longest_ms // MINUTE_MS) * MINUTE_MS, of=len(samples), alike=len(similar) >= MIN_SAMPLES
+        )
 
 
-def outlived(expected: ExpectedRunTime, ran_ms: int) -> ExpectedRunTime:
-    """What is expected of a gang that has run for so long, which is longer: that it goes on for half of that."""
+def extend_estimate(expected: ExpectedRunTime, ran_ms: int) -> ExpectedRunTime:
+    """Return the estimate for a gang that outlived it: that it goes on for half of what it has run."""
     return replace(expected, run_ms=ran_ms + max(STEP_MS, ran_ms // 2), outlived=True)

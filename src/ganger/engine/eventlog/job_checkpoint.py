@@ -143,7 +143,7 @@ def _checkpoint_of(state: State, name: str) -> JobCheckpoint | None:
         gangs += [gang for gang in state.gangs.values() if gang.job.array == name]
     if not gangs and array is None:
         return None
-    reserved_starts = tuple(state.promises[gang.id] for gang in gangs if gang.id in state.promises)
+    reserved_starts = tuple(state.reservations[gang.id] for gang in gangs if gang.id in state.reservations)
     return JobCheckpoint(gangs=tuple(gangs), array=array, promises=reserved_starts)
 
 

@@ -118,7 +118,7 @@ def _submit(state: State, job: Job, row: JobEntry | None) -> str:
 def _follows(state: State, decision: Decision) -> bool:
     match decision:
         case Start(gang=name, generation=generation, nodes=nodes):
-            gang = state.stand_in(name)
+            gang = state.gang_or_head(name)
             is_pending = gang is not None and gang.state is GangState.PENDING and generation > gang.generation
             return is_pending and all(node in state.nodes.index for node in nodes)
         case Stop(gang=name, generation=generation):
@@ -145,7 +145,7 @@ def _end(state: State, gang: Gang, end_state: GangState) -> None:
     if gang.start is not None:
         state.leave(gang, tuple(gang.left))
         state.release(gang)
-        state.metered(gang, state.at_ms)
+        state.end_usage(gang, state.at_ms)
         gang.left, gang.start = [], None
     elif gang.state is GangState.PENDING:
         state.dequeue(gang)
@@ -157,7 +157,7 @@ def _note(state: State, touched: Iterable[Gang]) -> None:
     """Update the derived data of gangs that changed outside the fold."""
     for changed in fold_arrays.recount(state, touched, state.at_ms):
         if isinstance(changed, Gang):
-            state.due.note(changed, lives=state.gangs.get(changed.id) is changed)
+            state.timers.note(changed, live=state.gangs.get(changed.id) is changed)
 
 
 def _with_event(state: State, row: Stamped, event: object) -> Stamped:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from ganger.core.fold.fold_policy import circle_of
+from ganger.core.fold.fold_policy import parent_loop
 from ganger.core.queues.quota import GPU_TYPE_PREFIX, RESOURCES, QueueTree, nominal, normalize_gpu_types, resource_scale
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
@@ -215,7 +215,7 @@ def _misplaced_queues(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
         if queue.parent is not None and queue.parent not in queues:
             hint = did_you_mean(queue.parent, queues)
             yield SpecProblem(path, f"{format_location(path)}: there is no queue {queue.parent} in the document{hint}")
-        elif name not in reported and (cycle := circle_of(queues, name)):
+        elif name not in reported and (cycle := parent_loop(queues, name)):
             reported |= dict.fromkeys(cycle)
             chain = " is above ".join((*reversed(cycle), cycle[-1]))
             yield SpecProblem(path, f"{format_location(path)}: {chain}: put one of them below {ROOT}")

@@ -10,7 +10,7 @@ from typing import Final
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.placement.start_check import ask
+from ganger.core.placement.start_check import start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.gang import ClassKey, Gang
@@ -51,7 +51,7 @@ def _stranded_jobs(
 
 def _quota_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:
     """Return why the new tree of queues could never hold a gang that the present one can."""
-    request = ask(gang)
+    request = start_request(gang)
     reason = refused_for(tree, request)
     return None if reason is None or refused_for(state.tree, request) is not None else reason
 
@@ -64,7 +64,7 @@ def _topology_reason(state: State, gang: Gang, nodes: NodeTable | None) -> str |
 
 def _allocation_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:
     """Return why a gang holds more than its queue may use, such as GPUs of a type that it did not name."""
-    if gang.id not in state.shares or gang.start is None:
+    if gang.id not in state.allocations or gang.start is None:
         return None
     amounts = tree.taken(gang.shape, gang.start.shares, state.type_of)
     return over_quota(tree, gang.queue, amounts, "holds")

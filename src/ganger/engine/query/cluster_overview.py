@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.topology import Ints, up
+from ganger.core.nodes.topology import Ints, slice_sums
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import need
 from ganger.core.state.gang import Gang, class_text
@@ -25,11 +25,11 @@ MAX_NEXT: Final = 12
 
 def overview(state: State, now_ms: int, policy: Policy, order: Order = "turn") -> Overview:
     """Return the overview as of now, with pending jobs in that order."""
-    state.windows.now_ms = now_ms
+    state.maintenance.now_ms = now_ms
     table, topology = state.nodes, state.nodes.topology
     depth, (whole, used, out) = _depth(state), _amounts(state)
     queues = tuple(queue_rows(state))
-    states = [str(table.shown_state(index)) for index in range(len(table.nodes))]
+    states = [str(table.display_state(index)) for index in range(len(table.nodes))]
     return Overview(
         at_ms=now_ms,
         policy=policy.NAME,
@@ -88,7 +88,11 @@ def _in_service(state: State) -> NDArray[np.bool_]:
     """Return a mask (N,) of the nodes that accept new work: in service, and not in maintenance."""
     mask = state.nodes.ready.copy()
     mask[
-        [state.nodes.index[name] for name in state.windows.under_way(state.windows.now_ms) if name in state.nodes.index]
+        [
+            state.nodes.index[name]
+            for name in state.maintenance.affected_nodes(state.maintenance.now_ms)
+            if name in state.nodes.index
+        ]
     ] = False
     return mask
 
@@ -97,7 +101,7 @@ def _cells(state: State, depth: int) -> Iterator[Cell]:
     table, topology = state.nodes, state.nodes.topology
     whole, used, out = _amounts(state)
     if depth == len(topology.first_node):
-        states = map(table.shown_state, range(len(table.nodes)))
+        states = map(table.display_state, range(len(table.nodes)))
         rows = zip(table.names, whole.tolist(), used.tolist(), out.tolist(), states, strict=True)
         for name, amount, allocated, out_amount, node_state in rows:
             yield Cell(name=name, nodes=1, whole=amount, used=allocated, out=out_amount, state=node_state)
@@ -110,7 +114,7 @@ def _cells(state: State, depth: int) -> Iterator[Cell]:
 
 
 def _domain_sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:
-    sums: list[int] = up(amounts.astype(np.int64), first).tolist()
+    sums: list[int] = slice_sums(amounts.astype(np.int64), first).tolist()
     return sums
 
 
@@ -118,14 +122,14 @@ def _next_in_turn(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
     """Yield gangs with a reserved start, the first to start first; then the next ones in policy order."""
     reserved = [
         (reserved_start.start_ms, state.gangs[reserved_start.gang])
-        for reserved_start in state.promises.values()
+        for reserved_start in state.reservations.values()
         if reserved_start.start_ms is not None
     ]
     shown: dict[str, None] = {}
     for _, gang in sorted(reserved, key=lambda pair: (pair[0], pair[1].number))[:MAX_NEXT]:
         shown[gang.id] = None
         yield _next_row(state, gang, now_ms)
-    lanes = [lane.entries for lane in state.lines(policy).of.values()]
+    lanes = [lane.entries for lane in state.lanes(policy).by_key.values()]
     heads = [entry.gang for entries in lanes for entry in entries[:MAX_NEXT]]
     for gang in nsmallest(MAX_NEXT, heads, key=lambda gang: policy.key(gang, state, now_ms)):
         if gang.id not in shown and len(shown) < MAX_NEXT:
@@ -156,7 +160,7 @@ def _next_in_order(state: State, now_ms: int, order: Order) -> Iterator[Next]:
 
 
 def _next_row(state: State, gang: Gang, now_ms: int) -> Next:
-    reason, reserved = state.waits.get(class_text(gang.class_key)), state.promises.get(gang.id)
+    reason, reserved = state.pending_reasons.get(class_text(gang.class_key)), state.reservations.get(gang.id)
     return Next(
         job=gang.id,
         user=gang.job.user,

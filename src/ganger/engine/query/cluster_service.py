@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganger.core.explain.max_fit import SizeRequest, sizes
+from ganger.core.explain.max_fit import SizeRequest, largest_sizes
 from ganger.core.fold.fold import refusal
 from ganger.core.queues.quota import normalize_gpu_types
 from ganger.engine.loop import Loop
@@ -64,7 +64,7 @@ class ClusterService:
         spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
         job = Job(id=" ", user=user or self._user, spec=spec, origin=Origin(directory="/"))
         with self._trial_replica.state() as (state, now_ms):
-            return sizes(state, job, request, now_ms, self._loop.policy)
+            return largest_sizes(state, job, request, now_ms, self._loop.policy)
 
     def queues(self) -> list[QueueRow]:
         """Return every queue, parents first."""
@@ -131,7 +131,7 @@ class ClusterService:
         """Return all maintenance windows that are not over, in order of their beginning."""
         now_ms = self._loop.now_ms()
         with self._loop.view() as state:
-            windows = [window for window in state.windows.values() if window.until_ms > now_ms]
+            windows = [window for window in state.maintenance.values() if window.until_ms > now_ms]
         return [
             MaintenanceRow(
                 id=window.id,

@@ -63,18 +63,18 @@ def node_rows(state: State) -> list[NodeRow]:
     """Return every node, in topology order."""
     table = state.nodes
     holders: dict[str, list[str]] = {}
-    for gang, shares in state.holding():
+    for gang, shares in state.allocated():
         for share in shares:
             holders.setdefault(share.node, []).append(gang.id)
     windows_of: dict[str, list[str]] = {}
-    for window in state.windows.values():
+    for window in state.maintenance.values():
         for name in window.nodes:
             windows_of.setdefault(name, []).append(window.id)
     return [
         NodeRow(
             name=node.name,
             domains=dict(zip(table.topology.levels, path(node, table.topology.levels), strict=True)),
-            state=table.shown_state(index),
+            state=table.display_state(index),
             gpu_type=node.gpu_type,
             gpus=node.gpus,
             gpus_free=int(table.free_gpus[index]),
@@ -94,7 +94,7 @@ def node_rows(state: State) -> list[NodeRow]:
 
 def pending_reason(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
     """Return the reason of a pending gang; None before the first cycle that saw it."""
-    reason = own_reason(state, gang, now_ms) or state.waits.get(class_text(gang.class_key))
+    reason = own_reason(state, gang, now_ms) or state.pending_reasons.get(class_text(gang.class_key))
     return reason_view(reason, gang.id, gang.queue) if reason else None
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from ganger.core.queues.quota import need
 from ganger.core.state.state import State
-from ganger.core.state.time_accounting import AMOUNTS, held_by, in_gpus, total
+from ganger.core.state.time_accounting import AMOUNTS, for_devices, in_gpus, total
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import CostQuery
 from ganger.engine.query.listing_rows import job_count
@@ -29,7 +29,7 @@ def report(state: State, log: EventLog, now_ms: int, query: CostQuery) -> Totals
         states[gang.state] += jobs
         times.append(ledger if jobs == 1 else _times(ledger, jobs))
         if ledger.held_ms:
-            gpu_times.append(held_by(ledger, need(gang.shape)[0]))
+            gpu_times.append(for_devices(ledger, need(gang.shape)[0]))
     time, gpu_time = total(times), in_gpus(total(gpu_times))
     return Totals(
         at_ms=now_ms,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
-from ganger.core.placement.topology_packing import most
+from ganger.core.placement.topology_packing import largest_domain_room
 from ganger.errors import RequestError
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.policy import Rules
@@ -97,11 +97,11 @@ def _check_labels(nodes: NodeTable, selector: Selector) -> None:
     """Raise RequestError for labels that no node has; for alternative terms, when none of them holds anywhere."""
     for key, value in selector.labels:
         _check_term(nodes, Term((Expression(key, Operator.IN, (value,)),)))
-    if selector.required and not any(nodes.traits.holds(term).any() for term in selector.required):
+    if selector.required and not any(nodes.attributes.matches(term).any() for term in selector.required):
         for term in selector.required:
             _check_term(nodes, term)
     for preferred in selector.preferred:
-        if not nodes.traits.holds(preferred.match).any():
+        if not nodes.attributes.matches(preferred.match).any():
             _check_term(nodes, preferred.match)
             message = f"it prefers nodes with labels {preferred.match}, and no node has them together"
             raise RequestError("no_such_label", message, _SEE_NODES)
@@ -110,7 +110,7 @@ def _check_labels(nodes: NodeTable, selector: Selector) -> None:
 def _check_term(nodes: NodeTable, term: Term) -> None:
     """Raise RequestError for an expression that holds for no node."""
     for expression in term.expressions:
-        if nodes.traits.holds(Term((expression,))).any():
+        if nodes.attributes.matches(Term((expression,))).any():
             continue
         values = sorted({node.labels[expression.key]: None for node in nodes.nodes if expression.key in node.labels})
         if values:
@@ -140,7 +140,7 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
             f"submit with {remedy}; {_SEE_NODES}",
         )
     eligible = np.logical_or.reduce(
-        [nodes.of_type(choice.gpu_type) & nodes.meant(choice.selector) for choice in part.choices]
+        [nodes.of_type(choice.gpu_type) & nodes.eligible(choice.selector) for choice in part.choices]
     )
     if not eligible.any():
         raise _no_eligible_node(nodes, part)
@@ -150,8 +150,8 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
         requested, available = getattr(part, resource), getattr(nodes, resource)[eligible]
         maximum = int(available.max())
         if requested > maximum:
-            most = format_amount(maximum)
-            detail = f"it asks for {format_amount(requested)} per node, and the most that a node has is {most}"
+            largest = format_amount(maximum)
+            detail = f"it asks for {format_amount(requested)} per node, and the most that a node has is {largest}"
             remedy = f"submit with {_MAXIMUM_OPTIONS[resource](maximum)} or less; {_SEE_NODES}"
             raise RequestError("node_too_small", detail, remedy)
     raise RequestError("node_too_small", f"no node has {_per_node_text(part)} together", _SEE_NODES)
@@ -190,7 +190,7 @@ def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
         part.gpu_type is not None
     )
     tainted = [
-        nodes.of_type(choice.gpu_type) & nodes.meant(_tolerating_all(choice.selector)) for choice in part.choices
+        nodes.of_type(choice.gpu_type) & nodes.eligible(_tolerating_all(choice.selector)) for choice in part.choices
     ]
     tainted_nodes = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
     if not tainted_nodes:
@@ -217,7 +217,7 @@ def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     capacities = [nodes.capacities(choice, nodes.able(choice)) for choice in part.choices]
 
     def room(layout: Layout, slices: Slices) -> int:
-        return max(most(nodes, times, (layout, slices)) for times in capacities)
+        return max(largest_domain_room(nodes, times, (layout, slices)) for times in capacities)
 
     for slices in reversed(part.slices.layers):
         needed, total = part.nodes // slices.nodes, room(Layout(), slices) if slices.nodes > 1 else part.nodes

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from ganger.core.explain.explain import explain
-from ganger.core.explain.hypothetical import supposed, would_start
+from ganger.core.explain.hypothetical import hypothetical_gang, would_start
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import argv_of, launch_plans
@@ -163,7 +163,7 @@ class SubmitService:
     def plan(self, job: Job) -> DryRun:
         """Return what the next cycle would do with a job that was checked but not submitted."""
         policy = self._loop.policy
-        with self._trial_replica.state() as (state, now_ms), supposed(state, job, now_ms) as gang:
+        with self._trial_replica.state() as (state, now_ms), hypothetical_gang(state, job, now_ms) as gang:
             start = would_start(state, gang, now_ms, policy)
             if start is not None:
                 return _starting_dry_run(job, start, state)

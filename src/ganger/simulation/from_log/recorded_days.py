@@ -193,7 +193,7 @@ class _LogReader:
                 self._nodes.away_since_ms[node.name] = state.at_ms
             if node_state in (NodeState.CORDONED, NodeState.LOST_CORDONED):
                 self._requests.append((state.at_ms, e.NodeCordoned(node=node.name)))
-        self._requests += [(state.at_ms, window) for window in state.windows.values()]
+        self._requests += [(state.at_ms, window) for window in state.maintenance.values()]
 
     def read(self, row: e.Stamped) -> None:
         """Read the next row."""

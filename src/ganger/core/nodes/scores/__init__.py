@@ -1,10 +1,10 @@
-"""Placement scores, by the names that `gpu_shares.score` of the policy has for them; one file each.
+"""Placement scores by their names in the policy's `gpu_shares.score`, one file each.
 
-A file gives two functions, which look at nodes as they stand and change nothing. `of_nodes(nodes, part, at)`: for each
-of these nodes a number that is compared before all that nodes have left, the least first; only that of a node with room
-for the part means anything. `of_devices(nodes, part, devices)`: the same of devices of one node, for a share; None: the
-one with the least left. LASTS says whether a node's number stays the same until the node changes, so that it need not
-be found anew. All are asked by `core.nodes.score_cache` alone, and are integers, with no clock and no chance in them.
+A score provides two functions that read the nodes as they are and change nothing. `of_nodes(nodes, part, at)` returns
+for each of these nodes an integer that is compared before everything nodes have left, least first; it is meaningful
+only for nodes with room for the part. `of_devices(nodes, part, devices)` returns the same for devices of one node, for
+a share; None stands for the device with the least left. LASTS is True if a node's score is constant until the node
+changes, so that it can be cached. All results are integers, without clock or chance.
 """
 
 from types import ModuleType

@@ -1,8 +1,7 @@
-"""`best-fit`: the node that is left with the least CPU and GPU, each as a part of what the largest node here has, and
-both counting the same.
+"""`best-fit`: the node that is left with the least CPU and GPU, each relative to the largest node, with equal weight.
 
-Source: the best-fit rule of multi-dimensional packing, as it is the rival in "Beware of Fragmentation" (Weng et al.,
-ATC 2023), whose largest node has 128 CPUs and 8 GPUs.
+Source: the best-fit rule of multi-dimensional packing, the comparison in "Beware of Fragmentation" (Weng et al., ATC
+2023), whose largest node has 128 CPUs and 8 GPUs.
 """
 
 from typing import Final
@@ -16,15 +15,15 @@ NAME: Final = "best-fit"
 LASTS: Final = True
 
 
-def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
-    """(n,) what would be left."""
+def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
+    """Return (n,) what would be left."""
     most_cpu_milli, most_gpu_milli = largest(nodes)
-    cpu_milli = nodes.free_cpu_milli[at] - part.cpu_milli
-    gpu_milli = nodes.devices.left_milli(at).sum(axis=1) - part.gpu_milli_of(0)
+    cpu_milli = nodes.free_cpu_milli[indices] - part.cpu_milli
+    gpu_milli = nodes.devices.left_milli(indices).sum(axis=1) - part.gpu_milli_of(0)
     left = cpu_milli * most_gpu_milli + gpu_milli * most_cpu_milli
     return grades(left, 2 * most_cpu_milli * most_gpu_milli, nodes.rules.gpu_shares.cut)
 
 
 def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
-    """The one with the least left."""
+    """Leave the choice to the device with the least left."""
     return

@@ -1,9 +1,9 @@
-"""`gpu-clustering`: nodes with gangs of the same size only, a share or so many devices on the node; then such where
-there are others besides; then idle ones; then those with others only. Among these the one with the fewest GPUs left.
-Parts without GPUs go anywhere.
+"""`gpu-clustering`: nodes that run only gangs of the same GPU size, then nodes with such gangs among others.
 
-Source: the job affinity of Gandiva (Xiao et al., OSDI 2018), as it is the rival in "Beware of Fragmentation" (Weng et
-al., ATC 2023), whose hundred grades are four times twenty-five.
+Then idle nodes, then nodes with other gangs only; among equals the node with the fewest GPUs left. The size is a share,
+or the number of devices on the node. Parts without GPUs go anywhere. Source: the job affinity of Gandiva (Xiao et al.,
+OSDI 2018), as in the comparison of "Beware of Fragmentation" (Weng et al., ATC 2023), whose hundred grades are four
+times twenty-five.
 """
 
 from typing import Final
@@ -20,32 +20,35 @@ from ganger.model.shape import Shape
 NAME: Final = "gpu-clustering"
 LASTS: Final = True
 _STEP: Final = 1 << 30
-"""From one of the four to the next: more than any node has left."""
+"""The distance between the four groups: more than any node has left."""
 
 
-def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
-    """(n,) by what is there, then by what is left."""
+def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
+    """Return (n,) scores by the group of the node, then by what is left."""
     if not part.has_gpus:
-        return np.zeros(len(at), dtype=np.int64)
-    most, cut = largest(nodes)[1], nodes.rules.gpu_shares.cut
-    left = nodes.devices.left_milli(at).sum(axis=1)
-    graded = -((most - left) * cut // (4 * most)) if cut else left
-    sizes = _sizes(nodes, at)
-    same, many = sizes[:, part.gpus] if part.gpus < sizes.shape[1] else np.zeros(len(at), dtype=bool), sizes.sum(axis=1)
-    others = np.where(same, many > 1, np.where(many == 0, 2, 3))
-    found: Ints = _STEP * others + graded
-    return found
+        return np.zeros(len(indices), dtype=np.int64)
+    largest_gpu_milli, cut = largest(nodes)[1], nodes.rules.gpu_shares.cut
+    left = nodes.devices.left_milli(indices).sum(axis=1)
+    graded = -((largest_gpu_milli - left) * cut // (4 * largest_gpu_milli)) if cut else left
+    sizes = _sizes(nodes, indices)
+    same, size_count = (
+        sizes[:, part.gpus] if part.gpus < sizes.shape[1] else np.zeros(len(indices), dtype=bool),
+        sizes.sum(axis=1),
+    )
+    group = np.where(same, size_count > 1, np.where(size_count == 0, 2, 3))
+    scores: Ints = _STEP * group + graded
+    return scores
 
 
-def _sizes(nodes: NodeArrays, at: Ints) -> NDArray[np.bool_]:
-    """(n, most devices of a node + 1) whether a gang has so many whole devices on the node; at 0: a share."""
-    owner = nodes.devices.owners(at)
-    many = ((owner[:, :, None] == owner[:, None, :]) & (owner >= 0)[:, :, None]).sum(axis=2)
-    sizes: NDArray[np.bool_] = (many[:, :, None] == np.arange(owner.shape[1] + 1)).any(axis=1)
+def _sizes(nodes: NodeArrays, indices: Ints) -> NDArray[np.bool_]:
+    """Return (n, most devices of a node + 1) whether a gang holds that many whole devices; column 0 is for shares."""
+    owner = nodes.devices.owners(indices)
+    held = ((owner[:, :, None] == owner[:, None, :]) & (owner >= 0)[:, :, None]).sum(axis=2)
+    sizes: NDArray[np.bool_] = (held[:, :, None] == np.arange(owner.shape[1] + 1)).any(axis=1)
     sizes[:, 0] = (owner == SHARED_OUT).any(axis=1)
     return sizes
 
 
 def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
-    """The one with the least left."""
+    """Leave the choice to the device with the least left."""
     return

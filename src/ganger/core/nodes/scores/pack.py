@@ -1,6 +1,8 @@
-"""`pack`: the device with the least left that holds the share. Of whole devices it says nothing: nodes with the least
-left are first anyway. The default; best fit of one resource, as Kubernetes device plugins that share GPUs place them
-(reference: elastic-network-data, section 4)."""
+"""`pack`, the default: the device with the least left that takes the share; for whole devices no preference.
+
+Nodes with the least left come first anyway. Best fit of one resource, as Kubernetes device plugins that share GPUs
+place them (reference: elastic-network-data, section 4).
+"""
 
 from typing import Final
 
@@ -14,11 +16,11 @@ NAME: Final = "pack"
 LASTS: Final = True
 
 
-def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
-    """(n,) what would be left, at the least, of a device that takes the share."""
-    return nodes.devices.left(part, at) if part.has_share else np.zeros(len(at), dtype=np.int64)
+def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
+    """Return (n,) what would be left of the tightest device that takes the share."""
+    return nodes.devices.least_left(part, indices) if part.has_share else np.zeros(len(indices), dtype=np.int64)
 
 
 def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
-    """The one with the least left."""
+    """Leave the choice to the device with the least left."""
     return
