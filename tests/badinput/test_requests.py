@@ -58,7 +58,7 @@ ROWS = {
     "directory is a file": Row("submit --code ok.py ok.py", "ok.py is not a directory", "ls -ld "),
     "unreadable directory": Row("submit --code secret ok.py", "secret cannot be read: Permission denied", "ls -ld "),
     "unreadable file in it": Row("submit --code half -- python -V", "half.py: Permission denied", ".gangerignore"),
-    "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is something else", "ls -ld "),
+    "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is not a directory", "ls -ld "),
     "checkpoints where nobody writes": Row("submit --checkpoint secret/a ok.py", "permission denied", "ls -ld "),
     "no such job": Row("get none", "there is no job none", "ganger ls", 3),
     "no such attempt": Row("logs wait --attempt 99", "has had one attempt, and no attempt 99", "ganger get wait-", 3),

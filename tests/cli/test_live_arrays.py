@@ -33,7 +33,7 @@ def test_commands_that_need_an_element(live: Live) -> None:
     assert "write 0-99, 1,3,5-9:2, or 0-99%10" in live("submit", "--array", "9-1x", "--", "true").err
     assert "elements of an array only have --state and --all" in live("ls", array, "--user", "me").err
     plain = live.submit("--", "true")
-    assert f"{plain} is no array" in live("ls", plain).err
+    assert f"{plain} is not an array" in live("ls", plain).err
 
 
 def test_dependencies(live: Live) -> None:
@@ -44,7 +44,7 @@ def test_dependencies(live: Live) -> None:
     live("stop", first)
     live.until(second, "succeeded")
     live.until(third, "stopped")
-    assert f"it was to come after {first} has succeeded" in live("get", third).out
+    assert f"it was to start after {first} has succeeded" in live("get", third).out
     refused = live("submit", "--after", first, "--", "true")
     assert (refused.code, refused.out) == (2, "")
     assert f"after: {first} was stopped, so it will never have succeeded" in refused.err

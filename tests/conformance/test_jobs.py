@@ -126,7 +126,7 @@ def answers(address: str, port: int) -> bool:
 def test_a_code_directory_is_refused_by_the_controller(in_pods: InPods) -> None:
     in_pods.submit("directory", {"code": "./src", "run": "true"})
     status = in_pods.cluster.wait("directory", "Refused")
-    assert "./src is a directory of the machine that the job was written on" in status["message"]
+    assert "./src is a directory of the user's machine" in status["message"]
 
 
 def test_a_missing_secret_is_reported(in_pods: InPods) -> None:

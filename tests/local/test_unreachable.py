@@ -50,7 +50,7 @@ def test_a_rank_of_a_former_attempt_saves_nothing(serve: Serve, tmp_path: Path) 
     assert checkpoints(tmp_path) == ["step-000000010", "step-000000020"]
     first, second = (rank_log(server, generation) for generation in (1, 2))
     assert f"job {job.id} from None" in first
-    assert f"attempt 2 of {job.id} owns it, and this is 1: end this process" in first
+    assert f"attempt 2 of {job.id} owns it, and this is attempt 1: end this process" in first
     assert f"job {job.id} from 10" in second
 
 

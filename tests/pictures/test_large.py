@@ -108,5 +108,5 @@ def test_explain_says_that_it_is_large(policy: str) -> None:
     assert [factor.name for factor in factors["L"]] == [*(factor.name for factor in factors["S"]), "size"]
     assert factors["L"][-1].value == 2
     assert factors["L"][-1].sentence == (
-        "it is on 2 nodes: when it is older than 30m 00s, nodes are reserved for it beside the first of queue default"
+        "it needs 2 nodes: from an age of 30m 00s on it gets a reservation beside the first job of queue default"
     )

@@ -13,13 +13,13 @@ SENTENCES = {
         "n1:AA@. n2:@@.. n3:..",
         "",
         "C:1x4",
-        "waiting for 1 node with 4 free GPUs: 0 nodes free now; held by A; 3 GPUs are used by others",
+        "waiting for 1 node with 4 free GPUs: 0 nodes free now; held by A; 3 GPUs are used outside ganger",
     ),
     "one GPU of others": (
         "n1:@",
         "",
         "C:1x1",
-        "waiting for 1 node with 1 free GPU: 0 nodes free now; 1 GPU is used by others",
+        "waiting for 1 node with 1 free GPU: 0 nodes free now; 1 GPU is used outside ganger",
     ),
     "a type": (
         "n1:AA..,h100 n2:....,a100",
@@ -74,19 +74,19 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x8",
-        "needs 1 node with 8 free GPUs: no node in the cluster could hold it, whoever else stopped",
+        "needs 1 node with 8 free GPUs: no node in the cluster could hold it, even if idle",
     ),
     "too much memory": (
         "n1:....,mem=8",
         "",
         "C:1x1,mem=9",
-        "needs 1 node with 9Gi free memory: no node in the cluster could hold it, whoever else stopped",
+        "needs 1 node with 9Gi free memory: no node in the cluster could hold it, even if idle",
     ),
     "too many nodes": (
         "n1:....",
         "",
         "C:2x1",
-        "needs 2 nodes with 1 free GPU: only 1 node in the cluster could hold it, whoever else stopped",
+        "needs 2 nodes with 1 free GPU: only 1 node in the cluster could hold it, even if idle",
     ),
     "quota": (
         "n1:AA.. A,q=q",
@@ -128,7 +128,7 @@ SENTENCES = {
         "n1:....",
         "q=,user_time=1h",
         "C:1x4,q=q,time=2h",
-        "one job may hold its nodes for 1h 00m in queue q, 2h 00m asked",
+        "one job may hold its nodes for 1h 00m in queue q, 2h 00m requested",
     ),
     "node-hours": (
         "n1:A... A,time=1h",
@@ -136,12 +136,17 @@ SENTENCES = {
         "C:1x1,time=90m",
         "your live jobs may add up to 2 node-hours in queue root: 1 node-hours left, 1.5 node-hours needed; held by A",
     ),
-    "kept for another": ("n1:AA.. n2:....", "", "S:2x4; +31m; C:1x1", "room is kept for S, which goes first"),
+    "kept for another": (
+        "n1:AA.. n2:....",
+        "",
+        "S:2x4; +31m; C:1x1",
+        "nodes are reserved for S, which comes first in the queue order",
+    ),
     "only those that are in the way": (
         "n1:A.,h100 n2:A.,h100 n3:B.,a100 n4:B.,a100",
         "",
         "S:2x2h100 T:2x2a100; +31m; C:1x1a100",
-        "room is kept for T, which goes first",
+        "nodes are reserved for T, which comes first in the queue order",
     ),
     "what is kept for itself is free to it": (
         "n1:AA.. n2:....",
@@ -153,7 +158,7 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x1; fails C signal; gone C",
-        "starts again after a pause: 1 attempt failed without progress",
+        "restarts after a pause: 1 attempt failed without progress",
     ),
     "free nodes that are to be maintained": (
         "n1:AA n2:.. n3:.. n4:..",
@@ -183,7 +188,7 @@ SENTENCES = {
         "n1:A...",
         "",
         "restart; C:1x4",
-        "the server has not yet heard from every node what runs there",
+        "the server has not yet listed what runs on every node",
     ),
 }
 
@@ -203,14 +208,14 @@ def test_sentence(cluster: str, queues: str, happens: str, says: str) -> None:
 
 def test_others_give_way() -> None:
     explanation = explained("n1:AAAA n2:BBBB", "", "+15m; C:2x4", policy="las")
-    assert explanation.sentence == "waiting for A, B to stop and give way"
+    assert explanation.sentence == "waiting for A, B to stop"
     assert explanation.earliest_ms == 1_000_000_000 + 15 * 60_000
 
 
 def test_others_give_way_for_the_quota_of_a_type() -> None:
     cluster, queues = "n1:AB..,h100 n2:.,h100", "root=,h100=2,a100=5"
     explanation = explained(cluster, queues, "+2h; C:1x1h100,else=a100", policy="las")
-    assert explanation.sentence == "waiting for B to stop and give way"
+    assert explanation.sentence == "waiting for B to stop"
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,13 @@ SENTENCES = {
         "C:3x2,in=rack,must",
         (
             "needs 3 nodes with 2 free GPUs, 2 free CPUs in one rack: only 2 in the best rack could hold it, "
-            "whoever else stopped"
+            "even if idle"
         ),
     ),
     "no such level": (
         "r1/n1:.. r2/n2:..",
         "C:2x2,in=spine,must",
-        "needs 2 nodes with 2 free GPUs, 2 free CPUs in one spine: no spine could hold it, whoever else stopped",
+        "needs 2 nodes with 2 free GPUs, 2 free CPUs in one spine: no spine could hold it, even if idle",
     ),
     "slices": (
         "r1/n1:.. r1/n2:AA r2/n3:.. r2/n4:..",
@@ -67,7 +67,7 @@ SENTENCES = {
         "C:4x2,slice=rack:2",
         (
             "needs 2 slices of 2 nodes, each in one rack, with 2 free GPUs, 2 free CPUs: only 1 in the cluster "
-            "could hold it, whoever else stopped"
+            "could hold it, even if idle"
         ),
     ),
     "a label that is taken": (
@@ -78,38 +78,35 @@ SENTENCES = {
     "a label that is not there": (
         "n1:..,label=zone:b",
         "C:1x2,on=zone:a",
-        "needs 1 node with label zone=a: no node in the cluster could hold it, whoever else stopped",
+        "needs 1 node with label zone=a: no node in the cluster could hold it, even if idle",
     ),
     "too few with it": (
         "n1:..,label=zone:a n2:..",
         "C:2x2,on=zone:a",
-        "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, whoever else stopped",
+        "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, even if idle",
     ),
     "labels beyond equality": (
         "n1:..,label=zone:b n2:..",
         "C:1x2,need=zone_in_(a&c)&!old|cores>8",
-        (
-            "needs 1 node with label zone in (a, c), !old or cores>8: no node in the cluster could hold it, "
-            "whoever else stopped"
-        ),
+        ("needs 1 node with label zone in (a, c), !old or cores>8: no node in the cluster could hold it, even if idle"),
     ),
     "a network": (
         "n1:..,net=ib n2:..,net=tcp",
         "C:2x2,net=ib",
-        "needs 2 nodes with network ib: only 1 node in the cluster could hold it, whoever else stopped",
+        "needs 2 nodes with network ib: only 1 node in the cluster could hold it, even if idle",
     ),
     "one of two networks": (
         "n1:..,net=ib n2:..,net=roce",
         "C:2x2,net=ib+roce",
         (
             "needs 2 nodes with 2 free GPUs, 2 free CPUs, network ib or roce: only 1 node in the cluster "
-            "could hold it, whoever else stopped"
+            "could hold it, even if idle"
         ),
     ),
     "a taint": (
         "n1:..,taint=spot",
         "C:1x2",
-        "needs 1 node with no taint spot: no node in the cluster could hold it, whoever else stopped",
+        "needs 1 node with no taint spot: no node in the cluster could hold it, even if idle",
     ),
     "one of two types": (
         "n1:AA,h100 n2:B.,a100",

@@ -432,7 +432,7 @@ def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: ServerHome) -
         )
 
     replayed = subcommand("replay", "7")
-    assert (replayed.returncode, "all the same" in replayed.stdout) == (0, True), replayed
+    assert (replayed.returncode, "all decisions are the same" in replayed.stdout) == (0, True), replayed
     checks = {check["name"]: check for check in json.loads(subcommand("doctor", "0").stdout)}
     assert {name for name, check in checks.items() if not check["ok"]} <= {"room", "git"}
     assert {"python", "home", "room", "socket", "log", "clock", "server", "devices", "git"} <= set(checks)

@@ -84,7 +84,7 @@ def test_a_checkpoint_that_a_job_fails_on_is_skipped_and_reported(world: Embedde
         ("failed", 4),
         ("finished", 3),
     ]
-    passed = "the checkpoint of step 4 is skipped: an attempt that began from it failed"
+    passed = "the checkpoint of step 4 is skipped: an attempt that resumed from it failed"
     assert job.attempts[2].passed == (passed,)
     sentences = [
         event.sentence for event in world.service.events(after=0, gang=name, limit=100, kinds=("resumed", "decided"))

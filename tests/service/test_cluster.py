@@ -27,7 +27,7 @@ REFUSED_QUEUES = {
     "lends less than nothing": (Queue(name="a", lending=Amount(cpu_milli=-1)), "lending.cpu_milli is -1"),
     "more than can be counted": (Queue(name="a", nominal=Amount(memory_bytes=1 << 70)), "nominal.memory_bytes is"),
     "less than no job": (Queue(name="a", user_limits=UserLimits(jobs=-1)), "user_limits.jobs is -1"),
-    "no weight": (Queue(name="a", weight=0), "weight is 0: it is from 1 to 1000"),
+    "no weight": (Queue(name="a", weight=0), "weight is 0, but must be from 1 to 1000"),
     "a negative weight": (Queue(name="a", weight=-3), "weight is -3"),
     "a huge weight": (Queue(name="a", weight=10**9), "weight is 1000000000"),
     "less than nothing of a type": (Queue(name="a", nominal=Amount(gpu_types={"h100": -1})), "nominal.gpu_types.h100"),

@@ -10,9 +10,8 @@ avoided in three steps:
 3. For the first gang of each lane the policy gives a lower bound of its key, for all lanes at once. The exact key is
    computed only for lanes whose bound is not above the smallest exact key.
 
-A class of gangs that was refused is not tried again in the cycle, nor a kind that lacks quota in its queue: nodes and
-quota only become fewer within a cycle. For the same reason a key that was computed earlier is a lower bound too, since
-usage only grows; it is recomputed when its gang comes first.
+A class that was refused is not tried again in the cycle, nor a kind that lacks quota in its queue: nodes and quota only
+become fewer within a cycle, and usage only grows, so that a key that was computed earlier is a lower bound too.
 """
 
 from bisect import bisect_right
