@@ -136,7 +136,7 @@ def test_an_empty_list_is_an_empty_array(live: Live) -> None:
 
 
 def test_exit_codes_in_help_and_docs_come_from_one_table(live: Live) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
     help_text = live("--help").out.replace("\n", " ")
     for code, (name, meaning) in EXIT_CODES.items():
         assert f"| {code} | {meaning.replace('|', chr(92) + '|')} |" in page

@@ -38,7 +38,7 @@ def test_the_user_is_told_the_refusal_while_no_room_is_free() -> None:
     assert film.reason("H").until_ms == film.now_ms + 10_000
     film.play("+10m -> AAAA BBBB | H namespace_quota")
     assert film.reason("H").until_ms is None
-    assert "where room is free" in film.reason("H").remedy
+    assert "retried automatically" in film.reason("H").remedy
     assert film.explanation("H").earliest_ms == film.state.gangs["A"].ends_ms(film.now_ms)
 
 

@@ -163,7 +163,7 @@ def test_invalid_settings_are_errors(tmp_path: Path, text: str, message: str) ->
 
 
 def test_every_setting_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "retention.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "retention.md").read_text()
     assert [key for key in RETENTION_KEYS if f"| `{key}` |" not in page] == []
     assert [
         value for value in ("90d", "20Gi", "30d", "1Gi", "10Gi", "180d", "2Gi") if f"| `{value}` |" not in page
