@@ -1,6 +1,6 @@
 """The launchers of this machine: which one serves a task, whether it is alive, and its connection.
 
-A launcher is never polled: a pidfd reports its end, whoever its parent is. Everything runs on the event loop.
+A launcher is never polled: a pidfd reports its end, also if it is no child. Everything runs on the event loop.
 """
 
 import asyncio
