@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ganger import train
@@ -300,6 +300,8 @@ STEPS = st.lists(st.integers(1, 4), min_size=1, max_size=2)
     killed=st.sets(st.integers(0, 2)),
     is_new_job=st.booleans(),
 )
+# Attempt 8 resumes between the marker of attempt 9 and its look at the drafts, of which one is of attempt 7.
+@example(turns=[(0, 1), (0, 8), (2, 3)], steps=([1], [1], [1]), last=[1, 0, 2], killed=set(), is_new_job=False)
 def test_no_older_attempt_publishes_after_a_newer_one_started(
     turns: list[tuple[int, int]],
     steps: tuple[list[int], ...],

@@ -54,34 +54,38 @@ class Fence:
         if not self._uid:
             return
         markers = list(_markers(self._root, self._job))
-        self._raise_if_stale(markers)
-        if not any(marker.uid == self._uid and marker.attempt == self._attempt for marker in markers):
+        stale = self._stale_error(markers)
+        if not stale and not any(marker.uid == self._uid and marker.attempt == self._attempt for marker in markers):
             mine = Marker(self._turn(markers), self._attempt, self._job, self._uid)
             self._remove_older(mine, _create_marker(self._root, mine.name))
             markers.append(mine)
-        # After the marker: an older attempt that creates a draft later sees the marker when it checks.
+        # After the marker: an older attempt that creates a draft later sees the marker when it checks. Also where this
+        # attempt is refused: it may read, and the newer one may not have come to the drafts yet.
         turns = {marker.uid: marker.turn for marker in markers}
         drafts.set_aside(self._root, lambda uid, attempt: self._is_older(turns, uid, attempt))
+        if stale:
+            raise stale
 
     def check(self) -> None:
         """Raise OSError, with ESTALE if a newer attempt has claimed the directory, else because that is unknown."""
-        if self._uid:
-            self._raise_if_stale(list(_markers(self._root, self._job)))
+        stale = self._stale_error(list(_markers(self._root, self._job))) if self._uid else None
+        if stale:
+            raise stale
 
-    def _raise_if_stale(self, markers: list[Marker]) -> None:
+    def _stale_error(self, markers: list[Marker]) -> OSError | None:
+        """Return the error of an attempt that one of these markers fences off; None if none does."""
         turn = self._turn(markers)
         for marker in markers:
             if marker.turn > turn:
-                self._raise_stale(marker, f"a later job named {self._job} owns it")
-            if marker.uid == self._uid and marker.attempt > self._attempt:
-                self._raise_stale(
-                    marker, f"attempt {marker.attempt} of {self._job} owns it, and this is attempt {self._attempt}"
-                )
-
-    def _raise_stale(self, marker: Marker, owner: str) -> None:
-        path = os.path.join(self._root, marker.name)
-        advice = f"end this process, which could not be reached; if nothing else of that job runs, remove {path}"
-        raise OSError(errno.ESTALE, f"{owner}: {advice}")
+                owner = f"a later job named {self._job} owns it"
+            elif marker.uid == self._uid and marker.attempt > self._attempt:
+                owner = f"attempt {marker.attempt} of {self._job} owns it, and this is attempt {self._attempt}"
+            else:
+                continue
+            path = os.path.join(self._root, marker.name)
+            advice = f"end this process, which could not be reached; if nothing else of that job runs, remove {path}"
+            return OSError(errno.ESTALE, f"{owner}: {advice}")
+        return None
 
     def _turn(self, markers: list[Marker]) -> int:
         """Return the turn of this job; a job that is new here takes the turn after all known ones."""
