@@ -156,7 +156,8 @@ def test_a_watch_tells_what_comes_whole_lines_at_a_time(tmp_path: Path) -> None:
         for piece in (
             b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVer',
             b'sion":"6"}}}\n{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8","creationTimestamp":null},',
-            b'"spec":{"containers":null}}}\n{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}\n',
+            b'"spec":{"containers":null}}}\n{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"9"},',
+            b'"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":null}]}}}\n',
         ):
             await stream.write(piece)
             await asyncio.sleep(1)

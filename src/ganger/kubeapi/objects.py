@@ -1,7 +1,8 @@
 """Kubernetes objects with the fields that are read; everything else is skipped while parsing.
 
 Of a pod about a tenth is read, which makes a list of 50,000 of them cheap. Names are the API's own, in snake case; an
-absent field has the value that its absence stands for. Times stay the API's text (RFC 3339).
+absent field has the value that its absence stands for. Times stay the API's text (RFC 3339); one that is not set is
+null.
 """
 
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -33,7 +34,7 @@ class ObjectMeta(ApiStruct, frozen=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: str = ""
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -51,7 +52,7 @@ class Condition(ApiStruct, frozen=True):
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: str = ""
+    last_transition_time: str | None = None
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------

@@ -110,8 +110,8 @@ def _created_ms(pod: Pod) -> int:
 
 def _bound_ms(pod: Pod) -> int:
     times = (condition.last_transition_time for condition in pod.status.conditions if condition.type == SCHEDULED)
-    return max(_created_ms(pod), _ms(next(times, "")))
+    return max(_created_ms(pod), _ms(next(times, None)))
 
 
-def _ms(time: str) -> int:
+def _ms(time: str | None) -> int:
     return round(datetime.fromisoformat(time).timestamp() * 1000) if time else 0
