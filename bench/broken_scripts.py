@@ -58,7 +58,7 @@ class Case:
     files: tuple[str, ...] = ()
     shown: bool = True
     ends_with: str | None = None
-    wake: str | None = None
+    peer_lost: str | None = None
     outside: Outside | None = None
 
     @property
@@ -150,8 +150,8 @@ def untruths(case: Case, ended: tuple[Ended, ...]) -> list[str]:
     for rank in set(range(case.nproc)) - set(case.failing_ranks):
         if case.shown and place and place.search(ended[rank].errors):
             found.append(f"rank {rank} shows {case.cause} too, so rank {case.first} is not alone with it")
-        if case.wake is not None and (ended[rank].status == 0 or case.wake not in ended[rank].errors):
-            found.append(f"rank {rank} does not fail in the wake with {case.wake!r}")
+        if case.peer_lost is not None and (ended[rank].status == 0 or case.peer_lost not in ended[rank].errors):
+            found.append(f"rank {rank} does not fail in the wake with {case.peer_lost!r}")
     return found
 
 

@@ -184,7 +184,7 @@ class Ordeal:
             try:
                 return question()
             except ClientError as error:
-                if error.code not in ("unreachable", "timeout", "server_stopping", "no_room", "log_failed"):
+                if error.code not in ("unreachable", "timeout", "server_stopping", "disk_full", "log_failed"):
                     raise
                 self.servers.alive()
                 if time.monotonic() > until_s:

@@ -75,7 +75,7 @@ class _MortalLog(EventLog):
     ) -> None:
         if self._fuse.full:
             self._fuse.full -= 1
-            raise RequestError("no_room", "the disk is full", "df -h", 507)
+            raise RequestError("disk_full", "the disk is full", "df -h", 507)
         moment = self._fuse.chance.choice(("before", "in", "after")) if self._fuse.kills else ""
         self._fuse.kills = False
         if moment == "before":
@@ -121,7 +121,7 @@ def _ask_again(world: VirtualCluster, log: EventLog) -> None:
     asked, world.asked = world.asked, []
     for event, answer in asked:
         refused = answer.exception() if answer.done() else None
-        unheard = not answer.done() or (isinstance(refused, RequestError) and refused.code == "no_room")
+        unheard = not answer.done() or (isinstance(refused, RequestError) and refused.code == "disk_full")
         if unheard and (not isinstance(event, e.Submitted) or log.job(event.job.id) is None):
             world.at(world.elapsed_ms(), event)
 

@@ -38,7 +38,7 @@ def write_error(path: Path, error: OSError) -> RequestError:
         if disk_full
         else f"check its permissions: ls -ld {directory}"
     )
-    return RequestError("no_room", f"cannot write {path}: {error.strerror}", remedy, 507)
+    return RequestError("disk_full", f"cannot write {path}: {error.strerror}", remedy, 507)
 
 
 KUBERNETES_EXTRA = "pip install 'ganger[kubernetes]'"

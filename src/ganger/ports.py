@@ -242,7 +242,7 @@ class Backend(Protocol):
     def stacks(self, job: str, generation: int) -> Stacks | None:
         """Return the stacks of every rank of a generation, recorded when its hang was detected; None without one."""
 
-    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+    def exec_command(self, gang: str, node: str) -> tuple[str, ...]:
         """Return a local command that runs another one beside a rank (`launcher.remote_exec.exec_command`).
 
         It is to be followed by GENERATION RANK FLAGS COMMAND.

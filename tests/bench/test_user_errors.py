@@ -57,7 +57,7 @@ def case(**changes: object) -> Case:
         ({"shown": False}, "rank 0 shows nan_guard.py:9"),
         ({"phrase": "out of memory"}, "rank 0 does not say 'out of memory'"),
         ({"first": 0}, "rank 1 shows nan_guard.py:9 too, so rank 0 is not alone with it"),
-        ({"first": 0, "wake": "by peer"}, "rank 1 does not fail in the wake with 'by peer'"),
+        ({"first": 0, "peer_lost": "by peer"}, "rank 1 does not fail in the wake with 'by peer'"),
     ],
 )
 def test_a_false_label_is_found(changes: dict[str, object], untrue: str) -> None:

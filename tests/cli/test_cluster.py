@@ -149,14 +149,14 @@ def test_fail_return_and_preempt_nodes(shell: Shell, world: World) -> None:
 
 
 def test_cordon(shell: Shell, world: World) -> None:
-    assert shell("node", "cordon", "n2", "--why", "fan").out == "n2 is cordoned; it still runs cv-11\n"
-    assert world.requests[-1][2] == {"cordoned": True, "why": "fan"}
+    assert shell("node", "cordon", "n2", "--reason", "fan").out == "n2 is cordoned; it still runs cv-11\n"
+    assert world.requests[-1][2] == {"cordoned": True, "reason": "fan"}
     assert shell("node", "uncordon", "n2").out == "n2 is ready\n"
 
 
 def test_drain(shell: Shell, world: World) -> None:
     assert shell("node", "drain", "n2", "--reason", "fan").out == "n2 is cordoned and still runs cv-11\n"
-    assert world.requests[-1][2] == {"why": "fan"}
+    assert world.requests[-1][2] == {"reason": "fan"}
     assert shell("node", "drain", "n2", "--wait").out == "n2 is cordoned and empty\n"
     assert json.loads(shell("node", "drain", "n1", "-o", "json").out)[0]["gangs"] == []
 

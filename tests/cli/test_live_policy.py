@@ -55,7 +55,7 @@ def test_a_guarantee_beyond_the_cluster_is_a_warning(live: Live, version: int) -
         result = live("policy", command, "policy.yaml")
         assert (result.code, result.err) == (0, expected), command
     assert live("policy").err == expected
-    assert live.json("policy")["warnings"][0]["there"] == 8
+    assert live.json("policy")["warnings"][0]["capacity"] == 8
     Path("policy.yaml").write_text("queues: {a: {nominal: {gpus: 8}}}\n")
     assert live("policy", "apply", "policy.yaml").err == ""
 

@@ -12,7 +12,7 @@ import pytest
 
 from ganger.cli.cluster.top import SORTS
 from ganger.cli.exit_codes import USAGE
-from ganger.model.views.service_views import Entrance, GpuSample, JobView, RankSample, Samples
+from ganger.model.views.service_views import ExecCommand, GpuSample, JobView, RankSample, Samples
 from tests.cli.conftest import Shell
 from tests.cli.world import T0, World, ended, job, line
 
@@ -105,11 +105,13 @@ def run_exec(shell: Shell, *args: str) -> tuple[int, str]:
 def test_exec_runs_the_command_line_from_the_server(shell: Shell, world: World, tmp_path: Path) -> None:
     world.add(job())
     script = f"import sys; open({str(tmp_path / 'words')!r}, 'a').write(f'{{sys.argv[1:]}}\\n'); sys.exit(9)"
-    world.entrance = Entrance(job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script))
+    world.exec_command = ExecCommand(
+        job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script)
+    )
     assert run_exec(shell, "--rank", "3", "-i", "--", "ls", "-l", "--rank") == (9, "")
-    assert world.requests[-1][1] == "/jobs/bert-7f3/entrance?rank=3"
+    assert world.requests[-1][1] == "/jobs/bert-7f3/exec?rank=3"
     assert run_exec(shell, "--node", "n2", "--", "ls") == (9, "")
-    assert world.requests[-1][1] == "/jobs/bert-7f3/entrance?node=n2"
+    assert world.requests[-1][1] == "/jobs/bert-7f3/exec?node=n2"
     assert (tmp_path / "words").read_text().splitlines() == [
         "['2', '3', 'i', 'ls', '-l', '--rank']",
         "['2', '3', '-', 'ls']",
@@ -119,7 +121,9 @@ def test_exec_runs_the_command_line_from_the_server(shell: Shell, world: World, 
 def test_exec_replaces_the_process(shell: Shell, world: World) -> None:
     world.add(job())
     script = "import os; print(os.getppid())"
-    world.entrance = Entrance(job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script))
+    world.exec_command = ExecCommand(
+        job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script)
+    )
     assert run_exec(shell, "--", "ls") == (0, f"{os.getpid()}\n")
 
 

@@ -95,7 +95,7 @@ def test_cost_of_each_cause() -> None:
 def test_a_broken_checkpoint_is_shown_below_the_attempts() -> None:
     result = "the checkpoint of step 40 is passed over: model.pt has 3 bytes instead of 10"
     attempts = tuple(
-        AttemptView(generation=n, started_ms=T0, ended_ms=T0, outcome="failed", nodes=("n1",), passed=skipped)
+        AttemptView(generation=n, started_ms=T0, ended_ms=T0, outcome="failed", nodes=("n1",), skipped=skipped)
         for n, skipped in ((1, ()), (2, (result,)))
     )
     lines = list(job_lines(asdict(job(attempts=attempts)), T0))

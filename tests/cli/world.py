@@ -22,8 +22,8 @@ from ganger.model.queue import Amount, UserLimits
 from ganger.model.views.service_views import (
     Change,
     DryRun,
-    Entrance,
     EventRow,
+    ExecCommand,
     Explanation,
     Factor,
     JobRow,
@@ -116,7 +116,7 @@ class World:
         self.submitted: JobView = job()
         self.totals: Totals | None = None
         self.samples = Samples(at_ms=T0, ranks=(), gpus=())
-        self.entrance = Entrance(job="bert-7f3", generation=1, rank=0, node="n1", argv=("false",))
+        self.exec_command = ExecCommand(job="bert-7f3", generation=1, rank=0, node="n1", argv=("false",))
         self.streams_end_early = 0
         """How many log streams end as they do when the server ends: in good order, the job still running."""
         self.closing = False
@@ -211,12 +211,12 @@ def explanation(view: JobView) -> Explanation:
         sentence=REASON.sentence,
         reason=REASON,
         position=2,
-        waiting=5,
+        pending=5,
         waited_ms=180_000,
         earliest_ms=T0 + 720_000,
-        where=("r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)",),
+        domains=("r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)",),
         quota="queue default: 3 GPUs used, no limit of its own; not what it waits for",
-        changes=(Change(say="1 of the 2 nodes would start now", flags="--nodes 1"),),
+        changes=(Change(description="1 of the 2 nodes would start now", flags="--nodes 1"),),
         policy="dynamic",
         factors=(
             Factor(name="priority", value=100, unit="points", weight=1, points=100, sentence="its priority is 100"),
@@ -437,7 +437,7 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("POST", f"/nodes/{ID}/return", _return),
     ("GET", "/report", lambda world, *_: asdict(world.totals) if world.totals else None),
     ("GET", "/samples", lambda world, *_: asdict(world.samples)),
-    ("GET", f"/jobs/{ID}/entrance", lambda world, *_: asdict(world.entrance)),
+    ("GET", f"/jobs/{ID}/exec", lambda world, *_: asdict(world.exec_command)),
 )
 
 

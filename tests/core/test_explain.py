@@ -73,4 +73,4 @@ def test_the_place_in_a_queue_is_counted_without_sorting_all_who_wait() -> None:
             film.policy.key(member, film.state, film.now_ms) for member in waiting if member.queue == gang.queue
         ]
         explanation = explain(film.state, gang.id, film.now_ms, film.policy)
-        assert (explanation.position, explanation.waiting) == (1 + sorted(of_queue).index(key), len(of_queue))
+        assert (explanation.position, explanation.pending) == (1 + sorted(of_queue).index(key), len(of_queue))

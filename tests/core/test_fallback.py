@@ -71,7 +71,7 @@ def test_the_next_attempt_passes_over_the_checkpoint(error: PythonError | None, 
     assert gang(scenario).state is GangState.REQUEUEING, (
         "though the same error would end a job that has never made a step"
     )
-    assert gang(scenario).spent == 0
+    assert gang(scenario).retries_used == 0
     assert checkpoint_text(gang(scenario)) == "; failed on the checkpoint of step 10, trying the one of step 8"
     next_attempt(scenario)
     assert (skipped(scenario), gang(scenario).resumed_step) == ((10,), 8)
@@ -158,7 +158,7 @@ def test_the_retry_limit_of_the_job_holds() -> None:
     scenario = film(",max=1")
     fails(scenario)
     next_attempt(scenario)
-    assert (skipped(scenario), gang(scenario).spent) == ((10,), 1)
+    assert (skipped(scenario), gang(scenario).retries_used) == ((10,), 1)
     scenario.do("resumes C 8 6")
     fails(scenario, None)
     assert gang(scenario).state is GangState.FAILING

@@ -45,7 +45,7 @@ def resumed(film: Film, step: int | None, *flawed: int) -> str | None:
     passed = tuple(FlawedCheckpoint(step=step_of_flaw, flaw="its manifest is broken") for step_of_flaw in flawed)
     gang = film.state.gangs["C"]
     older_step = gang.fallback.older_step
-    event = e.Resumed(gang="C", generation=gang.generation, step=step, passed=passed, older_step=older_step)
+    event = e.Resumed(gang="C", generation=gang.generation, step=step, skipped=passed, older_step=older_step)
     reason = refusal(film.state, event)
     if reason is None:
         film.apply(event)
@@ -62,7 +62,11 @@ def test_a_broken_checkpoint_counts_for_nothing() -> None:
     gang = film.state.gangs["C"]
     assert resumed(film, 3) == "resumed of C generation 2 is known"
     assert resumed(film, 2, 3) is None
-    assert (gang.checkpoint_step, gang.resumed_step, [flawed.step for flawed in gang.passed]) == (2, 2, [3])
+    assert (gang.checkpoint_step, gang.resumed_step, [flawed.step for flawed in gang.skipped_checkpoints]) == (
+        2,
+        2,
+        [3],
+    )
     ledger = gang.account.ledger(film.now_ms)
     assert (ledger.productive_ms, ledger.lost_ms, ledger.losses[0].lost_ms) == (60_000, 360_000, 360_000)
     assert resumed(film, 2, 3) == "resumed of C generation 2 is known"
@@ -136,7 +140,7 @@ def test_what_runs_on_a_node_that_is_not_ready_goes_on_and_nothing_new_starts_th
     film.play("C:1x1 -> A.. | C no_node")
     assert [row.state for row in node_rows(film.state)] == ["unready"]
     assert film.state.gangs["A"].failure is None
-    assert explain(film.state, "A", film.now_ms, film.policy).where == ("n1: not ready",)
+    assert explain(film.state, "A", film.now_ms, film.policy).domains == ("n1: not ready",)
     film.apply(e.NodesListed(nodes=(node,), levels=levels))
     film.play("+1s -> AC.")
     assert [row.state for row in node_rows(film.state)] == ["ready"]

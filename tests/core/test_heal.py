@@ -6,7 +6,7 @@ import pytest
 
 from ganger.core.failure.retry import RetryDecision, decide_retry, matching_rule
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import Act
+from ganger.core.state.lifecycle import Action
 from ganger.core.state.time_accounting import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch
@@ -25,39 +25,39 @@ def gang(max_attempts: int | None, **so_far: object) -> Gang:
     return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **fields)
 
 
-def again(pause_ms: int, *, spends: bool) -> RetryDecision:
-    return RetryDecision(Act.AGAIN, spends=spends, pause_ms=pause_ms)
+def retry_decision(pause_ms: int, *, counts: bool) -> RetryDecision:
+    return RetryDecision(Action.RETRY, counts=counts, pause_ms=pause_ms)
 
 
-def elsewhere(pause_ms: int) -> RetryDecision:
-    return RetryDecision(Act.ELSEWHERE, spends=False, pause_ms=pause_ms)
+def elsewhere_decision(pause_ms: int) -> RetryDecision:
+    return RetryDecision(Action.RETRY_ELSEWHERE, counts=False, pause_ms=pause_ms)
 
 
 @pytest.mark.parametrize(
     ("max_attempts", "so_far", "cause", "exit_fields", "expected"),
     [
-        (None, {}, Cause.RANK_FAILED, SIGNAL, again(1_000, spends=True)),
-        (None, {"spent": 2}, Cause.RANK_FAILED, SIGNAL, again(1_000, spends=True)),
-        (None, {"spent": 3}, Cause.RANK_FAILED, SIGNAL, None),
+        (None, {}, Cause.RANK_FAILED, SIGNAL, retry_decision(1_000, counts=True)),
+        (None, {"retries_used": 2}, Cause.RANK_FAILED, SIGNAL, retry_decision(1_000, counts=True)),
+        (None, {"retries_used": 3}, Cause.RANK_FAILED, SIGNAL, None),
         (None, {}, Cause.RANK_FAILED, EXIT, None),
-        (None, {"stepped": True}, Cause.RANK_FAILED, EXIT, again(1_000, spends=True)),
-        (None, {}, Cause.START_FAILED, SETUP, again(1_000, spends=True)),
-        (1, {}, Cause.RANK_FAILED, EXIT, again(1_000, spends=True)),
-        (1, {"spent": 1}, Cause.RANK_FAILED, EXIT, None),
+        (None, {"stepped": True}, Cause.RANK_FAILED, EXIT, retry_decision(1_000, counts=True)),
+        (None, {}, Cause.START_FAILED, SETUP, retry_decision(1_000, counts=True)),
+        (1, {}, Cause.RANK_FAILED, EXIT, retry_decision(1_000, counts=True)),
+        (1, {"retries_used": 1}, Cause.RANK_FAILED, EXIT, None),
         (0, {}, Cause.RANK_FAILED, SIGNAL, None),
-        (0, {}, Cause.NODE_LOST, SETUP, elsewhere(0)),
-        (0, {}, Cause.LAUNCHER_LOST, SETUP, again(0, spends=False)),
-        (0, {}, Cause.PORT_BUSY, EXIT, again(0, spends=False)),
-        (0, {"fruitless": 1}, Cause.NODE_LOST, SETUP, elsewhere(2_000)),
-        (9, {"fruitless": 3}, Cause.RANK_FAILED, SIGNAL, again(8_000, spends=True)),
-        (9, {"fruitless": 6}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
-        (9, {"fruitless": 900}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
-        (0, {"fruitless": 9}, Cause.NAMESPACE_QUOTA, SETUP, again(10_000, spends=False)),
-        (0, {"unadmitted": 2}, Cause.WEBHOOK_UNREACHABLE, SETUP, again(40_000, spends=False)),
-        (0, {"unadmitted": 900}, Cause.NAMESPACE_QUOTA, SETUP, again(160_000, spends=False)),
+        (0, {}, Cause.NODE_LOST, SETUP, elsewhere_decision(0)),
+        (0, {}, Cause.LAUNCHER_LOST, SETUP, retry_decision(0, counts=False)),
+        (0, {}, Cause.PORT_BUSY, EXIT, retry_decision(0, counts=False)),
+        (0, {"attempts_without_progress": 1}, Cause.NODE_LOST, SETUP, elsewhere_decision(2_000)),
+        (9, {"attempts_without_progress": 3}, Cause.RANK_FAILED, SIGNAL, retry_decision(8_000, counts=True)),
+        (9, {"attempts_without_progress": 6}, Cause.RANK_FAILED, SIGNAL, retry_decision(60_000, counts=True)),
+        (9, {"attempts_without_progress": 900}, Cause.RANK_FAILED, SIGNAL, retry_decision(60_000, counts=True)),
+        (0, {"attempts_without_progress": 9}, Cause.NAMESPACE_QUOTA, SETUP, retry_decision(10_000, counts=False)),
+        (0, {"unadmitted": 2}, Cause.WEBHOOK_UNREACHABLE, SETUP, retry_decision(40_000, counts=False)),
+        (0, {"unadmitted": 900}, Cause.NAMESPACE_QUOTA, SETUP, retry_decision(160_000, counts=False)),
         (9, {}, Cause.ADMISSION_DENIED, SETUP, None),
-        (0, {"checkpoint_step": 5}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
-        (0, {"checkpoint_step": 5, "best_step": 4}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
+        (0, {"checkpoint_step": 5}, Cause.RANK_FAILED, EXIT, retry_decision(0, counts=False)),
+        (0, {"checkpoint_step": 5, "best_step": 4}, Cause.RANK_FAILED, EXIT, retry_decision(0, counts=False)),
         (0, {"checkpoint_step": 5, "best_step": 5}, Cause.RANK_FAILED, EXIT, None),
     ],
 )
@@ -71,7 +71,7 @@ def test_verdict(
     decision = decide_retry(
         gang(max_attempts, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **exit_fields), 0
     )
-    assert decision == expected or (expected is None and not decision.again)
+    assert decision == expected or (expected is None and not decision.retries)
 
 
 def test_a_role_may_take_the_job_with_it() -> None:
@@ -80,8 +80,8 @@ def test_a_role_may_take_the_job_with_it() -> None:
     start = Start(gang="j", generation=1, shares=shares, host="h", port=1)
     owner = gang(9, checkpoint_step=5, start=start)
     owner.job = replace(owner.job, spec=replace(owner.job.spec, roles=roles))
-    again = [
-        decide_retry(owner, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9), 0).again
+    retry_decision = [
+        decide_retry(owner, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9), 0).retries
         for cause, rank in (
             (Cause.RANK_FAILED, 0),
             (Cause.RANK_FAILED, 1),
@@ -89,7 +89,7 @@ def test_a_role_may_take_the_job_with_it() -> None:
             (Cause.NODE_LOST, None),
         )
     ]
-    assert again == [True, False, True, True]
+    assert retry_decision == [True, False, True, True]
 
 
 RULES = (
@@ -124,8 +124,8 @@ def test_a_rule_goes_before_the_role() -> None:
     owner = gang(9, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
     owner.job = replace(owner.job, spec=replace(owner.job.spec, run=(), roles={"ps": Role(run="x", on_failure="fail")}))
     failed = Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1)
-    assert not decide_retry(owner, failed, 0).again
-    assert decide_retry(owner, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1")), 0).again
+    assert not decide_retry(owner, failed, 0).retries
+    assert decide_retry(owner, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1")), 0).retries
 
 
 KEY_ERROR = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
@@ -152,8 +152,8 @@ def ended(error: PythonError | None, step: int | None = None, node: str = "n2") 
     ],
 )
 def test_who_is_to_blame_and_when_decides(so_far: dict[str, object], failed: Failed, expected: bool) -> None:
-    assert decide_retry(gang(None, **so_far), failed, 0).again == expected
-    assert decide_retry(gang(1, **so_far), failed, 0).again, "the person's word holds"
+    assert decide_retry(gang(None, **so_far), failed, 0).retries == expected
+    assert decide_retry(gang(1, **so_far), failed, 0).retries, "the person's word holds"
 
 
 def test_what_is_ignored_is_nothing_once_all_runs() -> None:
@@ -162,7 +162,7 @@ def test_what_is_ignored_is_nothing_once_all_runs() -> None:
     owner.job = replace(owner.job, spec=replace(owner.job.spec, roles={"eval": Role(on_failure="ignore")}))
     lost = Failed(gang="j", generation=1, node="n2", cause=Cause.NODE_LOST)
     owner.state = GangState.STARTING
-    assert decide_retry(owner, lost, 0).act is Act.ELSEWHERE
+    assert decide_retry(owner, lost, 0).action is Action.RETRY_ELSEWHERE
     owner.state = GangState.RUNNING
-    assert decide_retry(owner, lost, 0).act is Act.NOTHING
-    assert decide_retry(owner, replace(lost, node="n1"), 0).act is Act.ELSEWHERE
+    assert decide_retry(owner, lost, 0).action is Action.NOTHING
+    assert decide_retry(owner, replace(lost, node="n1"), 0).action is Action.RETRY_ELSEWHERE

@@ -126,10 +126,10 @@ def test_a_list_strands_who_could_not_start_again_under_it_and_nobody_else() -> 
     submit(state, "late", 3, "rack")  # it never could
     go(state)
     (lost,) = find_stranded(state, under(state, *SITE))
-    assert (lost.job, lost.why.partition(";")[0]) == ("racked", "the network has no level rack")
+    assert (lost.job, lost.reason.partition(";")[0]) == ("racked", "the network has no level rack")
     narrow = Level(name="rack", labels=(SWITCH,))
     (lost,) = find_stranded(state, under(state, narrow))
-    assert (lost.job, lost.why) == ("racked", "it needs 2 nodes in one rack, and the largest rack has room for 1")
+    assert (lost.job, lost.reason) == ("racked", "it needs 2 nodes in one rack, and the largest rack has room for 1")
     assert find_stranded(state, under(state, Level(name="rack", labels=(HALL,)))) == ()
 
 

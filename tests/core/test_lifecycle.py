@@ -14,7 +14,7 @@ from ganger.core.state.lifecycle import (
     GANG,
     NODE,
     REACTIONS,
-    Act,
+    Action,
     Ending,
     GangStep,
     IllegalStep,
@@ -103,15 +103,15 @@ def test_every_end_has_one_reaction() -> None:
 @pytest.mark.parametrize(("member", "ending"), [*product(Member, Ending)])
 def test_reactions_keep_their_promises(member: Member, ending: Ending) -> None:
     rows = {phase: reaction(member, ending, phase) for phase in Phase}
-    assert rows[Phase.STOPPING].act is Act.NOTHING, "it ends already"
-    assert rows[Phase.CLEARING].act in (Act.NOTHING, Act.END, Act.SUSPEND), "it is being stopped already"
-    assert rows[Phase.WAITING].act in (Act.NOTHING, Act.END, Act.SUSPEND), "nothing of it runs"
+    assert rows[Phase.STOPPING].action is Action.NOTHING, "it ends already"
+    assert rows[Phase.CLEARING].action in (Action.NOTHING, Action.END, Action.SUSPEND), "it is being stopped already"
+    assert rows[Phase.WAITING].action in (Action.NOTHING, Action.END, Action.SUSPEND), "nothing of it runs"
     for row in rows.values():
-        assert not row.spends or row.act is Act.AGAIN
-        assert not row.once or row.spends
+        assert not row.counts or row.action is Action.RETRY
+        assert not row.needs_retry_max or row.counts
     not_its_fault = (Ending.NODE_LOST, Ending.LAUNCHER_LOST, Ending.PORT_BUSY, Ending.PREEMPTED, Ending.DRAINED)
-    if ending in (*not_its_fault, Ending.SUSPENDED, Ending.TIME_LIMIT, Ending.QUEUE_TIME, Ending.ASKED):
-        assert not any(row.spends for row in rows.values())
+    if ending in (*not_its_fault, Ending.SUSPENDED, Ending.TIME_LIMIT, Ending.QUEUE_TIME, Ending.STOP_REQUESTED):
+        assert not any(row.counts for row in rows.values())
     if member is Member.MASTER:
         assert rows == {phase: reaction(Member.WORKER, ending, phase) for phase in Phase}
 

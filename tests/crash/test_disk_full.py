@@ -69,7 +69,7 @@ def live_with_full_disk(script: Script, log: FillingLog) -> tuple[Day, bool]:
     for event, answer in world.asked:
         assert answer.done(), "a request is answered at once even on a full disk"
         error = answer.exception()
-        if isinstance(error, RequestError) and error.code == "no_room":
+        if isinstance(error, RequestError) and error.code == "disk_full":
             assert error.status == 507
             assert "df -h" in error.next
             world.at(world.elapsed_ms() + RETRY_MS, event)
@@ -95,7 +95,7 @@ def test_a_full_disk_loses_nothing(script: Script, part: int, folder: Path) -> N
         failures += log.failures
         log.close()
         (folder / f"{at}.db").unlink()
-    assert {*failures} <= {"no_room"}
+    assert {*failures} <= {"disk_full"}
     assert failures or part
 
 
@@ -115,7 +115,7 @@ def test_running_jobs_continue_and_new_ones_are_refused(folder: Path) -> None:
     assert "no room" in loop.health()
     error = next(answer for event, answer in world.asked if event is big).exception()
     assert isinstance(error, RequestError)
-    assert error.code == "no_room"
+    assert error.code == "disk_full"
     log.clear()
     world.at(6 * S, big)
     world.run(loop, 8 * S)

@@ -69,7 +69,7 @@ class CrampedLog(MortalLog):
         encoded: Mapping[int, bytes] = {},
     ) -> None:
         if len(batch) > self.disk.rows:
-            raise RequestError("no_room", "the disk is full", "df -h", 507)
+            raise RequestError("disk_full", "the disk is full", "df -h", 507)
         self.disk.rows -= len(batch)
         super().append(batch, projections, shows, encoded)
 
@@ -106,11 +106,11 @@ def test_stop_and_delete_are_accepted_on_a_full_disk_but_no_new_job(folder: Path
     world.run(loop, 60 * S)
     error = last_error(world, new)
     assert isinstance(error, RequestError)
-    assert error.code == "no_room"
+    assert error.code == "disk_full"
     assert last_error(world, stop) is last_error(world, delete) is None
     error = last_error(world, later)
     assert isinstance(error, RequestError)
-    assert (error.code, error.status, disk.gave) == ("no_room", 507, 1)
+    assert (error.code, error.status, disk.gave) == ("disk_full", 507, 1)
     assert "only stop, suspend and delete are accepted" in error.detail
     assert error.detail == loop.health()
     assert states(log) == {"a-0": "stopped", "b-0": "running", "c-0": "running", "d-0": "pending"}

@@ -42,7 +42,7 @@ def test_job_round_trip(job: Job) -> None:
 def test_nodes_listed_without_foreign_pods_is_read() -> None:
     text = b'{"nodes": [{"name": "n1", "gpus": 2, "device_ids": [0, 1]}], "kind": "nodes_listed"}'
     assert codec.decode(text) == NodesListed(nodes=(Node(name="n1", gpus=2, device_ids=(0, 1)),))
-    image = b'{"nodes": [{"name": "n1", "gpus": 2}], "waits": {"c": {"why": "no_capacity", "need": 1}}}'
+    image = b'{"nodes": [{"name": "n1", "gpus": 2}], "pending_reasons": {"c": {"code": "no_capacity", "need": 1}}}'
     assert codec.decode_image(image).nodes[0].foreign == ()
 
 

@@ -96,7 +96,7 @@ def test_a_full_disk(log: EventLog, tmp_path: Path) -> None:
     log.append([submitted(1, "a-1")], [])
     with limit_file_size((tmp_path / "g.db-wal").stat().st_size), pytest.raises(RequestError) as refused:
         log.append([submitted(2, "a-2")], [])
-    assert refused.value.code == "no_room"
+    assert refused.value.code == "disk_full"
     assert "df -h" in refused.value.next
     assert log.last_seq() == 1
     log.append([submitted(2, "a-2")], [])

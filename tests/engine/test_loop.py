@@ -345,7 +345,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
         gang.left.append("n9")
         gang.started.clear()
         gang.account.lose(world.now_ms())
-        gang.spent += 1
+        gang.retries_used += 1
     fold(copy, e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
     copy.pending_reasons.clear()
     copy.queues.clear()

@@ -37,7 +37,7 @@ def test_checkpoints_join_to_the_same_state(
     }
     assert set(written) == jobs
 
-    rest = decode_image(encode_image(replace(state.image(), gangs=[], arrays=[], promises=[])))
+    rest = decode_image(encode_image(replace(state.image(), gangs=[], arrays=[], reservations=[])))
     joined = State(
         job_checkpoint.join_checkpoints((job_checkpoint.decode(text, name) for name, text in written.items()), rest)
     )
@@ -65,7 +65,7 @@ def test_an_invalid_checkpoint_is_an_error(text: str) -> None:
         ("devices", [[-1, 0]], "a device number out of range"),
         ("devices", [[1, 1]], "has a device twice"),
         (
-            "promises",
+            "reservations",
             [{"gang": "A", "start_ms": 1, "nodes": [], "cause": "reserved"}],
             "has a reserved start, and is not pending",
         ),
@@ -87,7 +87,7 @@ def test_a_contradicting_checkpoint_is_an_error(field: str, value: object, messa
         for share, devices in zip(gang["start"]["shares"], cast(list[object], value), strict=True):
             share["devices"] = devices
     elif field != "name":
-        (written if field == "promises" else gang)[field] = value
+        (written if field == "reservations" else gang)[field] = value
     with pytest.raises(ValueError, match=message):
         job_checkpoint.decode(json.dumps(written), "B" if field == "name" else "A")
 
@@ -104,7 +104,7 @@ def _sorted(state: State) -> str:
             image,
             gangs=sorted(image.gangs, key=lambda gang: gang.number),
             arrays=sorted(image.arrays, key=lambda array: array.number),
-            promises=sorted(image.promises, key=lambda promise: promise.gang),
-            waits=dict(sorted(image.waits.items())),
+            reservations=sorted(image.reservations, key=lambda reserved: reserved.gang),
+            pending_reasons=dict(sorted(image.pending_reasons.items())),
         )
     ).decode()

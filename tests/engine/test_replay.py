@@ -44,7 +44,7 @@ def test_any_day_replays(day: Day) -> None:
     played(day.world(), log, day.policy, 3 * HOUR_MS).copy().validate()
     replayed = replay(log, POLICIES)
     assert replayed.difference is None
-    assert replayed.rounds >= sum(isinstance(row.event, e.Decided) for row in log.rows())
+    assert replayed.cycles >= sum(isinstance(row.event, e.Decided) for row in log.rows())
 
 
 @every_script
@@ -59,8 +59,8 @@ def test_any_part_replays(script: Script, tmp_path: Path) -> None:
         assert part.difference is None
         assert part.last == min(last, end)
         decided = [row for row in log.rows(first - 1, limit=last - first + 1) if isinstance(row.event, e.Decided)]
-        assert part.rounds >= len(decided)
-    assert replay(log, POLICIES, end + 1) == Replay(first=end + 1, last=end, rounds=0)
+        assert part.cycles >= len(decided)
+    assert replay(log, POLICIES, end + 1) == Replay(first=end + 1, last=end, cycles=0)
 
 
 def test_a_log_of_several_servers_and_policies_replays(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.registry import policies
 from ganger.engine.replay import replay
 replayed = replay(EventLog(sys.argv[1]), policies())
-print(json.dumps([replayed.rounds, replayed.difference and replayed.difference.seq]))
+print(json.dumps([replayed.cycles, replayed.difference and replayed.difference.seq]))
 """
 
 
@@ -120,7 +120,7 @@ def in_another_process(program: str, *arguments: str, seed: str) -> Any:
 def test_a_fresh_process_under_another_hash_seed_decides_the_same(script: Script, tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
     played(world_of(script), log, script.policy, script.until_ms)
-    cycles = replay(log, POLICIES).rounds
+    cycles = replay(log, POLICIES).cycles
     assert in_another_process(REPLAY, str(tmp_path / "g.db"), seed="4711") == [cycles, None]
 
 
@@ -239,7 +239,7 @@ def test_an_order_by_hash_is_detected_under_another_hash_seed(tmp_path: Path) ->
     assert in_another_process(LIVE, path, seed="1") == 0, "under its own seed there is no difference"
     seq = in_another_process(LIVE, path, seed="2")
     assert seq > 0
-    assert replay(EventLog(path), {"by_hash": FIFO}, 1, seq - 1).rounds <= seq
+    assert replay(EventLog(path), {"by_hash": FIFO}, 1, seq - 1).cycles <= seq
 
 
 def test_a_cycle_without_decisions_is_compared_too() -> None:

@@ -53,11 +53,15 @@ def test_attempts_are_told_to_whoever_it_is_of(its: Served, array: str) -> None:
     # A whole job has its object, which every user of the namespace may read.
     for who, why in (("bob", "only its owner and users"), ("eve", "you may not query the controller")):
         found = record(its.ganger("get", array, "-o", "json", who=who))
-        assert (found["row"]["user"], "attempts" in found, why in found["untold"]["detail"]) == ("ada", False, True)
+        assert (found["row"]["user"], "attempts" in found, why in found["unavailable"]["detail"]) == (
+            "ada",
+            False,
+            True,
+        )
         ran = its.ganger("get", array, who=who)
         assert ran.returncode == 0, ran
         assert "attempts are not available" in ran.stdout
-    assert "untold" not in record(its.ganger("get", array, "-o", "json"))
+    assert "unavailable" not in record(its.ganger("get", array, "-o", "json"))
 
 
 def test_without_a_controller_the_object_is_what_there_is(its: Served, array: str) -> None:

@@ -148,7 +148,7 @@ def test_a_job_is_stopped_and_suspended_by_its_spec(controlled: Controlled) -> N
 def test_a_command_runs_beside_a_rank_and_nobody_fails_a_node(controlled: Controlled) -> None:
     controlled.submit("beside", nodes=2, run="export WORD=heard; sleep 600", env={"SAID": "it is"})
     controlled.wait("beside", "Running")
-    way = controlled.client.entrance(f"beside.{controlled.namespace}", rank=1)
+    way = controlled.client.exec_command(f"beside.{controlled.namespace}", rank=1)
     words = [*way["argv"], str(way["generation"]), str(way["rank"]), "-", "sh", "-c", "echo $SAID rank $GANGER_RANK"]
     kubectl = Path(binaries.program("kubectl")).parent
     environment = {"PATH": f"{kubectl}:{os.environ['PATH']}", "KUBECONFIG": str(controlled.on.kubeconfig)}

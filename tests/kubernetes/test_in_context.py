@@ -276,7 +276,7 @@ def test_get_and_wait(ganger: Typed) -> None:
     # A user who may not query the controller gets what the object has, and how to get access.
     shown = record(ganger("ada", "get", name, "-o", "json"))
     assert shown == shown | found
-    assert "ganger-asker" in shown["untold"]["next"]
+    assert "ganger-asker" in shown["unavailable"]["next"]
     assert found["row"] | {"state": "failed", "exit_code": 3, "generation": 1, "queue": "default"} == found["row"]
     assert found["spec"]["retry"]["max"] == 0
     said = ganger("ada", "get", name).stdout

@@ -361,7 +361,7 @@ def test_the_first_time_all_there_is() -> None:
     happened = inventory.events()
     assert isinstance(happened[0], NodesListed)
     assert [each.name for each in happened[0].nodes] == ["n1", "n2"]
-    assert happened[1] == NodeCordoned(node="n1", by="kubernetes", why="it is marked unschedulable")
+    assert happened[1] == NodeCordoned(node="n1", by="kubernetes", reason="it is marked unschedulable")
     assert [each.unready for each in happened[0].nodes] == ["", "not ready (KubeletReady: kubelet is posting status)"]
     assert told(inventory) == []
 

@@ -90,7 +90,7 @@ def counted(api: FakeApi) -> list[Call]:
 
 def known(state: State) -> Any:
     """Return what determines the order of users, and the known run times."""
-    return state.fair_shares.spent(), state.history.runs()
+    return state.fair_shares.decayed_usage(), state.history.runs()
 
 
 def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
             await until(lambda: {each["queue"] for each in usage(api, "root")["spent"]} == {"root"})
             assert SPELL <= held(usage(api, "root")) < 1.5 * SPELL
         async with leading(access, tmp_path) as its:
-            assert {each.queue for each in its.loop.copy().fair_shares.spent()} == {"root"}
+            assert {each.queue for each in its.loop.copy().fair_shares.decayed_usage()} == {"root"}
 
     scene(tmp_path, play)
 

@@ -106,7 +106,7 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
             await until_virtually(lambda: not api.objects("pods"))
             await asyncio.sleep(MINUTES * 60)
             gang = its.loop.copy().gangs[GANG]
-            assert (gang.spent, gang.fruitless, gang.state) == (0, 0, "pending")
+            assert (gang.retries_used, gang.attempts_without_progress, gang.state) == (0, 0, "pending")
             assert MINUTES / 4 <= gang.generation <= MINUTES, "it is tried again and again, but not often"
             assert status(api)["reason"] == reason
             assert not JobHistories(its.log).attempts(GANG, ended_ms=None)

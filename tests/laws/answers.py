@@ -55,9 +55,9 @@ def explanations_agree(world: World) -> None:
         if gang.state is GangState.PENDING and world.state.ready:
             reason = current_reason(world.state, gang, world.now_ms, world.policy)
             first = world.raw.waits_for(gang.job)
-            assert (reason.why is ReasonCode.DEPENDENCY) == bool(first)
+            assert (reason.code is ReasonCode.DEPENDENCY) == bool(first)
             has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
-            assert (reason.why in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
+            assert (reason.code in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
             assert first or has_own or reason == by_class.get(gang.class_key, reason), "one class and all classes agree"
             assert not first or set(reason.holders) == set(first)
             # Holders, and the order in which they end, may have changed with the very cycle that was recorded.
@@ -79,7 +79,7 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
         for options in ({"without": {**out, **away}}, {"empty": True, "without": out}, {"empty": True})
     ]
     holders = [other for other in pending_gangs(world) if may_hold_capacity(world, other)]
-    match reason.why:
+    match reason.code:
         case ReasonCode.NO_NODE:
             assert has_figures(reason, able)
             assert reason.have < reason.need
@@ -98,10 +98,10 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
             assert has_figures(replace(reason, have=reason.limit), able)
             assert reason.limit >= reason.need
             assert holders or has_figures(reason, free)
-            assert {*reason.windows} <= {figures.id for figures in windows}
-            assert bool(reason.away) == bool(reason.windows)
+            assert {*reason.maintenances} <= {figures.id for figures in windows}
+            assert bool(reason.in_maintenance) == bool(reason.maintenances)
             assert holders or has_figures(
-                replace(reason, have=reason.have + reason.away), tallied(world, job, without=out)
+                replace(reason, have=reason.have + reason.in_maintenance), tallied(world, job, without=out)
             )
             assert raw.user_allows(job)
             assert raw.quota_allows(job, as_set=True), "a quota that was set goes before the nodes"
@@ -118,7 +118,7 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
             assert reason.need > reason.have
             assert holders or not raw.user_allows(job)
             assert all(raw.jobs[holder].user == job.user for holder in reason.holders)
-        case ReasonCode.HELD:
+        case ReasonCode.RESERVED:
             _assert_held_is_true(world, gang, reason)
         case ReasonCode.STOPPING_OTHERS:
             assert world.policy.ORDERS_RUNNING
@@ -187,7 +187,7 @@ def may_hold_capacity(world: World, gang: Gang) -> bool:
         return True
     return (
         any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
-        and published_reason(world, gang).why is ReasonCode.STOPPING_OTHERS
+        and published_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
     )
 
 
@@ -198,8 +198,10 @@ def work_is_conserved(world: World) -> None:
     for gang in pending_gangs(world):
         if world.raw.fits(gang.job):
             held = (
-                (ReasonCode.ARRAY_LIMIT,) if world.raw.is_full(gang.job) else (ReasonCode.HELD, ReasonCode.MAINTENANCE)
+                (ReasonCode.ARRAY_LIMIT,)
+                if world.raw.is_full(gang.job)
+                else (ReasonCode.RESERVED, ReasonCode.MAINTENANCE)
             )
-            assert published_reason(world, gang).why in held, (
+            assert published_reason(world, gang).code in held, (
                 f"{gang.id} fits and waits: {published_reason(world, gang)}"
             )

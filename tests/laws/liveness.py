@@ -41,7 +41,7 @@ def preemption_serves_preemptors(world: World) -> None:
     run_due_cycles(world)
     for _ in range(MAX_CYCLES):
         preemptors = [
-            gang for gang in pending_gangs(world) if published_reason(world, gang).why is ReasonCode.STOPPING_OTHERS
+            gang for gang in pending_gangs(world) if published_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
         ]
         if not preemptors:
             return
@@ -137,7 +137,7 @@ def suggestions_hold(world: World) -> None:
         if gang.state is not GangState.PENDING:
             continue
         assert explanation.reason
-        assert gang.awaits or 1 <= (explanation.position or 0) <= (explanation.waiting or 0)
+        assert gang.awaits or 1 <= (explanation.position or 0) <= (explanation.pending or 0)
         assert explanation.earliest_ms is None or explanation.earliest_ms >= world.now_ms
         # To withdraw an array stops its running elements, and what they leave may be reserved for others.
         if any(other.job.array == gang.id for other in world.state.gangs.values()):

@@ -113,18 +113,18 @@ def _every_reason_binds(world: World) -> None:
     pending = [gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING]
     for gang in pending[:4] if world.state.ready else ():
         reason = current_reason(world.state, gang, world.now_ms, policy)
-        if reason.why in NODES and _names_nodes(gang):
+        if reason.code in NODES and _names_nodes(gang):
             continue  # there cannot be more of those that are named
         if _starts(world.state, gang.id, world.now_ms, policy):
             continue
         state, now_ms = copy_of(world.state), world.now_ms
-        if reason.why in (ReasonCode.BACKOFF, *UNADMITTED):
+        if reason.code in (ReasonCode.BACKOFF, *UNADMITTED):
             assert reason.until_ms is not None
             now_ms = reason.until_ms
         for event in _events_that_cure(world.state, gang, reason):
             assert refusal(state, event) is None
             fold(state, e.Stamped(state.seq + 1, now_ms, event))
-        if reason.why is ReasonCode.DEPENDENCY and not _resolve_dependencies(state, gang, now_ms, policy):
+        if reason.code is ReasonCode.DEPENDENCY and not _resolve_dependencies(state, gang, now_ms, policy):
             continue
         copied = state.gangs[gang.id]
         if not _starts(state, gang.id, now_ms, policy):
@@ -135,13 +135,13 @@ def _every_reason_binds(world: World) -> None:
 
 
 def _is_same_reason(reason: PendingReason, other: PendingReason) -> bool:
-    if reason.why in NODES:
+    if reason.code in NODES:
         levels = (reason.level, *(layer.level for layer in reason.slices.layers))
         other_levels = (other.level, *(layer.level for layer in other.slices.layers))
-        return other.why in NODES and levels == other_levels and {*levels} <= {"", *draws.LEVELS}
-    if reason.why in (ReasonCode.HELD, ReasonCode.STOPPING_OTHERS):
-        return other.why is reason.why and not {*reason.holders}.isdisjoint(other.holders)
-    return (reason.why, reason.scope, reason.resource) == (other.why, other.scope, other.resource)
+        return other.code in NODES and levels == other_levels and {*levels} <= {"", *draws.LEVELS}
+    if reason.code in (ReasonCode.RESERVED, ReasonCode.STOPPING_OTHERS):
+        return other.code is reason.code and not {*reason.holders}.isdisjoint(other.holders)
+    return (reason.code, reason.scope, reason.resource) == (other.code, other.scope, other.resource)
 
 
 def _starts(state: State, gang: str, now_ms: int, policy: Policy) -> bool:
@@ -152,25 +152,25 @@ def _starts(state: State, gang: str, now_ms: int, policy: Policy) -> bool:
 
 def _events_that_cure(state: State, gang: Gang, reason: PendingReason) -> list[e.Event]:
     """Return events that change the one constraint that the reason names."""
-    if reason.why in NODES:
+    if reason.code in NODES:
         waiting = [other_gang for other_gang in state.gangs.values() if other_gang.state is GangState.PENDING]
         new = _nodes_for(gang, sum(map(_all_nodes, waiting)))
         return [e.NodesListed(nodes=(*state.nodes.nodes, *new), levels=draws.LEVELS)]
-    if reason.why is ReasonCode.OVER_QUOTA:
+    if reason.code is ReasonCode.OVER_QUOTA:
         tree = state.tree
         path = reversed([tree.queues[index] for index in tree.path(tree.index[gang.queue])])
         return [e.QueueSet(queue=_unbounded(queue, reason.resource, depth)) for depth, queue in enumerate(path)]
-    if reason.why in OF_USERS:
+    if reason.code in OF_USERS:
         queue = state.queues[reason.scope]
-        limits: UserLimits = replace(queue.user_limits, **{OF_USERS[reason.why]: None})
+        limits: UserLimits = replace(queue.user_limits, **{OF_USERS[reason.code]: None})
         return [e.QueueSet(queue=replace(queue, user_limits=limits))]
-    if reason.why is ReasonCode.MAINTENANCE:
+    if reason.code is ReasonCode.MAINTENANCE:
         return [e.MaintenanceCleared(id=name) for name in reason.scope.split(", ")]
-    if reason.why is ReasonCode.HELD:
+    if reason.code is ReasonCode.RESERVED:
         return [e.StopRequested(gang=name) for name in reason.holders]
-    if reason.why is ReasonCode.STOPPING_OTHERS:
+    if reason.code is ReasonCode.STOPPING_OTHERS:
         return [event for name in reason.holders for event in _ending_events(state.gangs[name])]
-    if reason.why is ReasonCode.ARRAY_LIMIT:
+    if reason.code is ReasonCode.ARRAY_LIMIT:
         return _events_ending_other_elements(state, gang)
     return []
 

@@ -16,7 +16,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.runtime_estimate import MAX_SAMPLES, MIN_SAMPLES
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Expect, Moved, ReservedStart, Start
+from ganger.model.decision import Expect, ReservationCause, ReservedStart, Start
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Resources
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -70,7 +70,7 @@ class UnlimitedCluster(PunctualCluster):
                 if isinstance(decision, Start):
                     self._record_start(decision)
                 elif isinstance(decision, ReservedStart):
-                    self._record_reservation(decision, {Moved.PREDICTED: ["a gang"] if self.is_late else []})
+                    self._record_reservation(decision, {ReservationCause.PREDICTED: ["a gang"] if self.is_late else []})
             self.state.validate()
             self.wake_ms = planned.next_wake_ms
         late = [

@@ -84,7 +84,7 @@ def test_invariant_12_it_starts_where_there_is_a_place_or_its_parts_are_in_each_
         assert not _starts(state)
     elif not _starts(state):
         reason = current_reason(state, state.gangs["j1"], 1, fifo)
-        assert reason.why is ReasonCode.NO_CAPACITY
+        assert reason.code is ReasonCode.NO_CAPACITY
         assert reason.have >= reason.need
 
 

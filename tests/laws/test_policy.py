@@ -166,7 +166,7 @@ def test_what_was_held_keeps_its_sum_when_the_half_life_changes(holdings: list[H
         began = min(began, until)  # noqa: PLW2901 - the same
         shares.begin(queue, user, amounts, began)
         shares.end(queue, user, amounts, (began, until))
-    spent = shares.spent()
+    spent = shares.decayed_usage()
     recut = recut_usage(spent, shares.half_life_ms, half_life_ms, TODAY)
     base = first_remembered_period(TODAY, half_life_ms)
     assert all(period >= base for record in recut for period, _ in record.periods), "no more is kept than REMEMBERED"
@@ -198,7 +198,7 @@ def test_what_was_held_evenly_counts_by_the_new_half_life(
     shares.begin("a", "ann", amounts, began)
     shares.end("a", "ann", amounts, (began, until))
     tree = QueueTree((Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *QUEUES), CAPACITY, Undo())
-    spent = recut_usage(shares.spent(), shares.half_life_ms, half_life_ms, TODAY)
+    spent = recut_usage(shares.decayed_usage(), shares.half_life_ms, half_life_ms, TODAY)
     recut = FairShares(tree, CAPACITY, spent, TODAY, half_life_ms)
     whole = TODAY // half_life_ms * half_life_ms
     expected = max(

@@ -23,7 +23,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 from ganger.model import event as e
-from ganger.model.decision import Moved
+from ganger.model.decision import ReservationCause
 from ganger.model.job import JobSpec, Limits
 from ganger.model.queue import DEFAULT
 from ganger.model.shape import Shape
@@ -206,7 +206,7 @@ def reservation(several: list[Stay]) -> Reservation:
     first = several[0]
     stays = tuple(replace(stay, begin_ms=first.begin_ms, end_ms=first.end_ms) for stay in several)
     no_gang: Gang = None  # type: ignore[assignment]
-    return Reservation(no_gang, first.begin_ms, first.end_ms, (), Moved.RESERVED, stays)
+    return Reservation(no_gang, first.begin_ms, first.end_ms, (), ReservationCause.RESERVED, stays)
 
 
 @st.composite

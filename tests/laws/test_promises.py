@@ -23,7 +23,7 @@ from ganger.core.state.state import State
 from ganger.engine.query.state_replica import copy_of
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Moved, ReservedStart, Start, Stop
+from ganger.model.decision import ReservationCause, ReservedStart, Start, Stop
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -116,7 +116,9 @@ class PunctualCluster:
                 if isinstance(decision, Start):
                     self._record_start(decision)
                 elif isinstance(decision, ReservedStart):
-                    self._record_reservation(decision, {Moved.RESTARTED: restarted, Moved.OVERRUN: leaving})
+                    self._record_reservation(
+                        decision, {ReservationCause.RESTARTED: restarted, ReservationCause.OVERRUN: leaving}
+                    )
             self.state.validate()
             self.news.clear()
             if not leaving:
@@ -165,13 +167,15 @@ class PunctualCluster:
         left_ms = max(1, limit_ms - gang.ran_ms)
         self.ends[start.gang] = self.now_ms + self.chance.choice((left_ms, left_ms, 1 + self.chance.randrange(left_ms)))
 
-    def _record_reservation(self, reserved: ReservedStart, excuses: dict[Moved, list[str]]) -> None:
+    def _record_reservation(self, reserved: ReservedStart, excuses: dict[ReservationCause, list[str]]) -> None:
         """Record a reservation, postponed only for maintenance of its nodes, or for a gang that restarts after it."""
         assert reserved.start_ms is not None, f"{reserved.gang} lost its reservation"
         before = self.reserved.get(reserved.gang)
         if before is not None and (reserved.start_ms > _deadline_ms(before) or reserved.start_ms <= self.now_ms):
             excused = (
-                self._new_maintenance_of(before) if reserved.cause is Moved.MAINTENANCE else excuses.get(reserved.cause)
+                self._new_maintenance_of(before)
+                if reserved.cause is ReservationCause.MAINTENANCE
+                else excuses.get(reserved.cause)
             )
             assert excused, f"{reserved.gang} is postponed: {reserved.cause}"
         self.reserved[reserved.gang] = (

@@ -11,7 +11,7 @@ from ganger.core.cycle.plan import plan
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Decision, Moved, Plan, ReservedStart, Wait
+from ganger.model.decision import Decision, Plan, ReservationCause, ReservedStart, Wait
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.policies import priority
@@ -46,7 +46,7 @@ class TwicePlannedWorld(World):
 
 
 def _moves_earlier(decision: Decision) -> bool:
-    return isinstance(decision, ReservedStart) and decision.cause is Moved.EARLIER
+    return isinstance(decision, ReservedStart) and decision.cause is ReservationCause.EARLIER
 
 
 @every_policy
@@ -82,7 +82,7 @@ def test_an_overdue_reservation_is_published_by_the_next_cycle() -> None:
     world.now_ms += HOUR_MS  # the first is still there
     world.submit(draws.job(4, "ann", _takes(8, HOUR_MS)))
     assert [decision.cause for decision in world.run_cycle().decisions if isinstance(decision, ReservedStart)] == [
-        Moved.OVERRUN
+        ReservationCause.OVERRUN
     ]
 
 

@@ -62,7 +62,7 @@ def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
         for cut_from, cut_until in pairwise(sorted((began, until, *cuts))):
             cut.begin(queue, user, amounts, cut_from)
             cut.end(queue, user, amounts, (cut_from, cut_until))
-    assert (whole.queues, whole.users, whole.spent()) == (cut.queues, cut.users, cut.spent())
+    assert (whole.queues, whole.users, whole.decayed_usage()) == (cut.queues, cut.users, cut.decayed_usage())
     for queue, user in {owner: None for owner, _, _ in holdings}:
         own = [(interval, amounts) for owner, interval, amounts in holdings if owner == (queue, user)]
         shares = [
@@ -137,8 +137,12 @@ def test_a_snapshot_has_all_that_is_remembered(holdings: list[Held], at_ms: int)
     for (queue, user), (began, until), amounts in holdings:
         shares.begin(queue, user, amounts, began)
         shares.end(queue, user, amounts, (began, until))
-    restored = standings(*QUEUES, spent=tuple(shares.spent()))
-    assert (restored.queues, restored.users, restored.spent()) == (shares.queues, shares.users, shares.spent())
+    restored = standings(*QUEUES, spent=tuple(shares.decayed_usage()))
+    assert (restored.queues, restored.users, restored.decayed_usage()) == (
+        shares.queues,
+        shares.users,
+        shares.decayed_usage(),
+    )
     total = shares.queues[0].past
     assert total == tuple(
         sum(shares.users[account].past[r] for account in shares.users if account[1]) for r in range(3)
@@ -165,17 +169,17 @@ def test_invariant_18_reading_it_in_between_changes_nothing(lives: list[int], sa
                 _apply(state, at_ms, e.NodeCordoned(node="n1") if state.nodes.ready[0] else e.NodeUncordoned(node="n1"))
             state.validate()
     assert (seldom.fair_shares.queues, seldom.fair_shares.users) == (often.fair_shares.queues, often.fair_shares.users)
-    assert seldom.fair_shares.spent() == often.fair_shares.spent()
+    assert seldom.fair_shares.decayed_usage() == often.fair_shares.decayed_usage()
     copied = often.copy(dict(often.gangs), often.arrays.values()).fair_shares
-    assert (copied.queues, copied.users, copied.spent()) == (
+    assert (copied.queues, copied.users, copied.decayed_usage()) == (
         often.fair_shares.queues,
         often.fair_shares.users,
-        often.fair_shares.spent(),
+        often.fair_shares.decayed_usage(),
     )
     assert seldom.fair_shares.base == first_remembered_period(end_ms, HALF_LIFE_MS)
     bits = max(abs(past).bit_length() for past in seldom.fair_shares.queues[0].past)
     assert bits <= 2 * REMEMBERED + HALF_LIFE_MS.bit_length() + (64_000).bit_length() + 8
-    assert all(len(record.periods) <= 2 * REMEMBERED for record in seldom.fair_shares.spent())
+    assert all(len(record.periods) <= 2 * REMEMBERED for record in seldom.fair_shares.decayed_usage())
     assert len(encode_image(seldom.image())) < 20_000
 
 
@@ -194,7 +198,7 @@ def _turn(state: State, at_ms: int) -> None:
         _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.generation, nodes=("n1",)))
         return
     share = NodeShare("n1", (0,), (0, 1, 2, 3))
-    gang.spent = gang.fruitless = 0
+    gang.retries_used = gang.attempts_without_progress = 0
     start = Start(gang="j1", generation=gang.generation + 1, shares=(share,), host="127.0.0.1", port=20_000)
     _apply(state, at_ms, e.Decided(plan=Plan(as_of=state.seq, decisions=(start,)), policy="fifo", version="0"))
 

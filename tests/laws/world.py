@@ -58,7 +58,7 @@ class World:
             return False
         stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
         failing = self._judged(event)
-        spent = failing.spent if failing else 0
+        spent = failing.retries_used if failing else 0
         touched = fold(self.state, stamped)
         self.log.append(stamped)
         self.raw.apply(event)
@@ -89,7 +89,7 @@ class World:
         """Plan, check and record one cycle."""
         planned = plan(self.state, self.now_ms, self.policy)
         safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
-        spent = {name: gang.spent for name, gang in self.state.gangs.items()}
+        spent = {name: gang.retries_used for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms
         at_once = any(
             isinstance(decision, Stop) and self.state.gangs[decision.gang].start is None
@@ -102,7 +102,7 @@ class World:
         if planned.decisions:
             self.try_event(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
         assert {name: spent.get(name, 0) for name in self.state.gangs} == {
-            name: gang.spent for name, gang in self.state.gangs.items()
+            name: gang.retries_used for name, gang in self.state.gangs.items()
         }, "only a failure spends an attempt"
         return planned
 

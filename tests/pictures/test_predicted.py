@@ -142,10 +142,10 @@ def test_what_is_predicted_is_marked_and_says_from_what() -> None:
         "S is expected to run for 30m 00s, predicted from the last 5 jobs of ann",
         "D is expected to end in 20m 00s, predicted from the last 5 jobs of ann like it",
     )
-    assert explanation.where == (
+    assert explanation.domains == (
         "cluster: 0 of 1 nodes have 4 free GPUs, 4 free CPUs; D (predicted to end in 20m 00s)",
     )
-    assert explanation.promised_ms == explanation.earliest_ms == film.now_ms + 20 * MINUTE_MS
+    assert explanation.reserved_start_ms == explanation.earliest_ms == film.now_ms + 20 * MINUTE_MS
     film.play("+20m -> DD.. | S no_capacity")
     longer = "D is expected to end in 15m 00s, longer than the last 5 jobs of ann like it"
     assert film.explanation("S").predicted[1] == longer

@@ -1,6 +1,6 @@
 """Reservations: what may start before one and what may not."""
 
-from ganger.model.decision import Moved
+from ganger.model.decision import ReservationCause
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
@@ -94,7 +94,7 @@ def test_who_is_overtaken_by_a_restart_is_told_when_it_starts() -> None:
                  gone A                      -> .... | A maintenance, C maintenance
                  +1m                         -> AAAA | C no_capacity""")
     reserved = film.state.reservations["C"]
-    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 5 * MINUTE_MS, Moved.RESTARTED)
+    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 5 * MINUTE_MS, ReservationCause.RESTARTED)
 
 
 def test_a_share_of_memory_that_one_node_alone_has_is_promised_beside_one_that_any_has() -> None:
@@ -109,7 +109,11 @@ def test_a_promise_whose_node_loses_a_gpu_to_others_moves_to_another() -> None:
     film.play("""S:1x4,time=1h            -> AA.. BBBB | S no_capacity
                  list n1:...@ n2:....     -> AA.@ BBBB | S no_capacity""")
     reserved = film.state.reservations["S"]
-    assert (reserved.start_ms, reserved.nodes, reserved.cause) == (film.now_ms + 3 * HOUR_MS, ("n2",), Moved.NODE_OUT)
+    assert (reserved.start_ms, reserved.nodes, reserved.cause) == (
+        film.now_ms + 3 * HOUR_MS,
+        ("n2",),
+        ReservationCause.NODE_UNAVAILABLE,
+    )
 
 
 def test_the_others_keep_their_promises_when_one_of_them_gives_up() -> None:
@@ -117,7 +121,7 @@ def test_the_others_keep_their_promises_when_one_of_them_gives_up() -> None:
     film.play("""S:1x4,time=1h,wait=30m T:1x4,time=1h -> AAAA | S no_capacity, T no_capacity
                  +30m                                 -> AAAA | T no_capacity, S stopped""")
     reserved = film.state.reservations["T"]
-    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 30 * MINUTE_MS, Moved.EARLIER)
+    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 30 * MINUTE_MS, ReservationCause.EARLIER)
 
 
 def test_each_is_moved_earlier_in_its_turn_however_many_there_are() -> None:

@@ -277,16 +277,16 @@ def test_what_would_start_now(cluster: str, queues: str, happens: str, flags: li
 def test_where_nothing_helps_the_smallest_form_is_the_proof() -> None:
     explanation = explained("n1:AAAA n2:BBBB", "", "C:2x4")
     assert explanation.changes == ()
-    assert explanation.proof == (
+    assert explanation.smallest_tried == (
         "no smaller form of it would start now, not even 1 node with 1 GPU: "
         "waiting for 1 node with 1 free GPU: 0 nodes free now; held by A, B"
     )
-    assert explained("n1:AA.. n2:BB..", "", "C:2x4").proof == ""
+    assert explained("n1:AA.. n2:BB..", "", "C:2x4").smallest_tried == ""
 
 
 def test_position_is_among_the_queue() -> None:
     explanation = explained("n1:AAAA", "q=", "E:1x4,q=q D:1x4; C:1x4,prio=-1; B:1x4,prio=high")
-    assert (explanation.position, explanation.waiting) == (3, 3)
+    assert (explanation.position, explanation.pending) == (3, 3)
 
 
 def test_a_gang_that_does_not_wait() -> None:
@@ -296,7 +296,7 @@ def test_a_gang_that_does_not_wait() -> None:
 
 def test_where() -> None:
     explanation = explained("r1/n1:AA.. r1/n2:.... r2/n3:BBBB r3/n4:. A,time=1h", "", "cordon n3; C:2x3")
-    assert explanation.where == (
+    assert explanation.domains == (
         "r1: 1 of 2 nodes have 3 free GPUs, 3 free CPUs; A (ends in at most 1h 00m)",
         "r2: 0 of 1 nodes have 3 free GPUs, 3 free CPUs; B (no time limit); n3 is cordoned",
     )
@@ -305,13 +305,13 @@ def test_where() -> None:
 def test_where_names_those_that_hold_what_is_short() -> None:
     explanation = explained("r1/n1:gA... r1/n2:BBBB r2/n3:DDDD G,time=1h", "", "C:1x4")
     assert (
-        explanation.where[0] == "r1: 0 of 2 nodes have 4 free GPUs, 4 free CPUs; A (no time limit); B (no time limit)"
+        explanation.domains[0] == "r1: 0 of 2 nodes have 4 free GPUs, 4 free CPUs; A (no time limit); B (no time limit)"
     )
 
 
 def test_where_tells_of_maintenance() -> None:
     explanation = explained("r1/n1:.. r1/n2:.. r2/n3:..", "", "maintain n1+n3 1h 2h; maintain n2 0s 30m; C:3x2,time=2h")
-    first, second = explanation.where
+    first, second = explanation.domains
     assert first == (
         "r1: 2 of 2 nodes have 2 free GPUs, 2 free CPUs; 1 of them goes into maintenance m1 in 1h 00m; "
         "1 of them is in maintenance m2 for 30m 00s more"
@@ -335,7 +335,7 @@ def test_nodes_that_rules_exclude() -> None:
     )
     assert alone.reason
     assert "ganger clone C" in alone.reason.remedy
-    assert alone.where == ("cluster: 1 of 2 nodes have 2 free GPUs, 2 free CPUs; n2 is excluded by retry.rules[0]",)
+    assert alone.domains == ("cluster: 1 of 2 nodes have 2 free GPUs, 2 free CPUs; n2 is excluded by retry.rules[0]",)
     held = explained("n1:.. n2:.. n3:BB", "", happens)
     assert held.sentence == (
         "waiting for 2 nodes with 2 free GPUs: 1 node free now; held by B; its retry.rules exclude n2"

@@ -155,7 +155,7 @@ def test_what_would_start_now(cluster: str, job: str, flags: list[str]) -> None:
 
 def test_domains_of_the_lowest_level() -> None:
     explanation = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB", "", "C:2x2")
-    assert explanation.where == (
+    assert explanation.domains == (
         "s1/r1: 0 of 1 nodes have 2 free GPUs, 2 free CPUs; A (no time limit)",
         "s1/r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs",
         "s2/r1: 0 of 1 nodes have 2 free GPUs, 2 free CPUs; B (no time limit)",
@@ -164,7 +164,7 @@ def test_domains_of_the_lowest_level() -> None:
 
 def test_domains_of_the_level_that_it_must_stay_in() -> None:
     explanation = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB s2/r1/n4:BB", "", "C:2x2,in=spine,must")
-    assert explanation.where == (
+    assert explanation.domains == (
         "s1: 1 of 2 nodes have 2 free GPUs, 2 free CPUs; A (no time limit)",
         "s2: 0 of 2 nodes have 2 free GPUs, 2 free CPUs; B (no time limit)",
     )
@@ -173,8 +173,8 @@ def test_domains_of_the_level_that_it_must_stay_in() -> None:
 def test_of_many_domains_those_with_the_most_room() -> None:
     cluster = " ".join(f"r{number}/n{number}:{'..' if number == 14 else 'A.'}" for number in range(1, 16))
     explanation = explained(cluster, "", "C:2x2")
-    assert len(explanation.where) == 13
-    assert explanation.where[-2:] == (
+    assert len(explanation.domains) == 13
+    assert explanation.domains[-2:] == (
         "r14: 1 of 1 nodes have 2 free GPUs, 2 free CPUs",
         "and 3 more with at most 0 such nodes each",
     )

@@ -103,7 +103,7 @@ def test_a_job_is_run_again_from_the_same_snapshot(app: FastAPI, world: Embedded
         assert_problem(call(app, "POST", f"/jobs/{name}/clone", {"overrides": overrides}), 409, "bad_spec")
     for directory in world.home.code.iterdir():
         directory.rename(world.home.path / f"gone-{directory.name}")
-    assert_problem(call(app, "POST", f"/jobs/{name}/retry"), 409, "code_gone")
+    assert_problem(call(app, "POST", f"/jobs/{name}/retry"), 409, "code_removed")
     assert_problem(call(app, "POST", "/jobs/none/retry"), 404, "no_such_job")
 
 

@@ -34,7 +34,7 @@ def test_gangs_and_pending_reasons(world: Embedded, app: FastAPI) -> None:
     }
     codes = Counter(job.reason.code for job in jobs(world) if job.reason)
     assert codes, "a job is pending"
-    assert values["ganger_waiting_gangs"] == {(code,): count for code, count in codes.items()}
+    assert values["ganger_pending_gangs"] == {(code,): count for code, count in codes.items()}
 
 
 def jobs(world: Embedded) -> list[Any]:
@@ -46,9 +46,9 @@ def test_cycles_and_their_decisions(world: Embedded, app: FastAPI) -> None:
     job = world.submit(["true"])
     wait_until(lambda: world.service.job(job).row.state == "succeeded", "it ends")
     values = scrape(app)
-    buckets = values["ganger_round_seconds_bucket"]
+    buckets = values["ganger_cycle_seconds_bucket"]
     counts = [buckets[bound] for bound in sorted(buckets, key=lambda bound: float(bound[0]))]
     assert counts == sorted(counts)
-    assert values["ganger_round_seconds_count"][()] == counts[-1] >= 1
-    assert values["ganger_round_seconds_sum"][()] > 0
+    assert values["ganger_cycle_seconds_count"][()] == counts[-1] >= 1
+    assert values["ganger_cycle_seconds_sum"][()] > 0
     assert values["ganger_decisions_total"][("start",)] == 1

@@ -35,7 +35,7 @@ def test_a_guarantee_beyond_the_cluster_is_a_warning(app: FastAPI) -> None:
         "queue": "a",
         "resource": "gpus.h100",
         "guaranteed": 9,
-        "there": 8,
+        "capacity": 8,
         "sentence": "queue a is guaranteed 9 h100 GPUs, and all nodes have 8",
     }
     for method, path in (("POST", "/policy/diff"), ("PUT", "/policy?dryRun=plan"), ("PUT", "/policy")):

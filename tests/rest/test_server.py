@@ -434,8 +434,8 @@ def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: ServerHome) -
     replayed = subcommand("replay", "7")
     assert (replayed.returncode, "all decisions are the same" in replayed.stdout) == (0, True), replayed
     checks = {check["name"]: check for check in json.loads(subcommand("doctor", "0").stdout)}
-    assert {name for name, check in checks.items() if not check["ok"]} <= {"room", "git"}
-    assert {"python", "home", "room", "socket", "log", "clock", "server", "devices", "git"} <= set(checks)
+    assert {name for name, check in checks.items() if not check["ok"]} <= {"disk", "git"}
+    assert {"python", "home", "disk", "socket", "log", "clock", "server", "devices", "git"} <= set(checks)
     place.client.shutdown()
     for path in place.home.path.glob("ganger.db*"):
         path.write_bytes(b"no database" * 100)
@@ -458,7 +458,7 @@ def test_a_replay_for_programs(place: ServerHome) -> None:
     with closing(sqlite3.connect(place.home.database)) as database, database:
         last = database.execute("SELECT max(seq) FROM event").fetchone()[0]
         code, same = replayed()
-        assert (code, same) == (0, {"first": 1, "last": last, "rounds": same["rounds"], "difference": None})
+        assert (code, same) == (0, {"first": 1, "last": last, "cycles": same["cycles"], "difference": None})
         decided = "kind = 'decided' AND CAST(data AS TEXT) LIKE '%\"start\"%'"
         seq, data = database.execute(f"SELECT seq, data FROM event WHERE {decided}").fetchone()
         event = json.loads(data)

@@ -50,7 +50,7 @@ def test_versions_of_a_server_differ() -> None:
 def test_another_shape_is_an_error(sent: object) -> None:
     with pytest.raises(ClientError) as caught:
         view(JobRow, sent)
-    assert caught.value.code == "bad_answer"
+    assert caught.value.code == "bad_response"
 
 
 def test_an_event_keeps_its_data() -> None:

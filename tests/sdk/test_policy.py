@@ -28,7 +28,7 @@ def test_a_guarantee_beyond_the_cluster_is_told(client: Client) -> None:
     for told in (client.diff_policy(given), client.try_policy(given), client.apply_policy(given), client.policy()):
         (warning,) = told.warnings
         assert (warning.queue, warning.resource, warning.guaranteed) == ("a", "gpus", 9999)
-        assert warning.there < 9999
+        assert warning.capacity < 9999
     assert client.apply_policy(before).warnings == ()
 
 

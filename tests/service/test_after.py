@@ -43,7 +43,7 @@ def test_ended_dependencies_are_checked_at_submission(world: Embedded) -> None:
     assert world.ended(after(world, failed, "failed")).row.state == "succeeded"
     with pytest.raises(RequestError, match=f"{failed} has failed, so it will never have succeeded") as refused:
         after(world, "failed")
-    assert refused.value.code == "cannot_come_true"
+    assert refused.value.code == "dependency_failed"
 
 
 def test_a_chain_in_one_file_runs_in_order(world: Embedded) -> None:

@@ -91,7 +91,7 @@ def test_a_pending_reason_is_the_same_everywhere_and_in_a_dry_run(world: Embedde
     assert job.reason is not None
     assert dry_run.reason.sentence == job.reason.sentence == job.row.sentence == explained.sentence == row["sentence"]
     assert "holder-" in job.row.sentence
-    assert (explained.position, explained.waiting, explained.state) == (1, 1, "pending")
+    assert (explained.position, explained.pending, explained.state) == (1, 1, "pending")
 
 
 def test_a_dry_run_predicts_the_next_cycle(world: Embedded) -> None:

@@ -29,12 +29,12 @@ def test_broken_checkpoints_are_skipped_and_reported(world: Embedded) -> None:
     job = world.ended(name)
     assert job.row.state == "succeeded"
     first, second = job.attempts
-    assert (first.resumed_step, first.passed, second.resumed_step) == (None, (), 2)
+    assert (first.resumed_step, first.skipped, second.resumed_step) == (None, (), 2)
     sentences = (
         "the checkpoint of step 4 is skipped: model.pt has 3 bytes instead of 10",
         "the checkpoint of step 3 is skipped: ganger-checkpoint.json cannot be read (No such file or directory)",
     )
-    assert second.passed == sentences
+    assert second.skipped == sentences
     (event,) = world.service.events(after=0, gang=name, limit=100, kinds=("resumed",))
     assert event.sentence == f"{name} (attempt 2) goes on from the checkpoint of step 2; {sentences[0]}; {sentences[1]}"
     assert job.checkpoint_step == 4
@@ -85,7 +85,7 @@ def test_a_checkpoint_that_a_job_fails_on_is_skipped_and_reported(world: Embedde
         ("finished", 3),
     ]
     passed = "the checkpoint of step 4 is skipped: an attempt that resumed from it failed"
-    assert job.attempts[2].passed == (passed,)
+    assert job.attempts[2].skipped == (passed,)
     sentences = [
         event.sentence for event in world.service.events(after=0, gang=name, limit=100, kinds=("resumed", "decided"))
     ]

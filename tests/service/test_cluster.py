@@ -166,7 +166,7 @@ def test_a_cordoned_node_keeps_running_jobs_and_gets_no_new_ones(world: Embedded
     world.until(runs, "running")
     before = world.service.seq()
     for _ in range(2):
-        assert world.service.cordon("n3", cordoned=True, why="a fan").state == "cordoned"
+        assert world.service.cordon("n3", cordoned=True, reason="a fan").state == "cordoned"
     assert [row.kind for row in world.service.events(after=before, gang=None, limit=9)] == ["node_cordoned"]
     waits = world.submit(resources={"gpu": "a100:1"})
     assert world.service.job(runs).row.state == "running"
@@ -182,7 +182,7 @@ def test_jobs_of_a_drained_node_start_elsewhere(world: Embedded) -> None:
     name = world.submit(resources={"gpu": "h100:1"}, retry={"max": 0})
     world.until(name, "running")
     (node,) = world.service.job(name).row.nodes
-    assert world.service.drain(node, why="a fan").state == "cordoned"
+    assert world.service.drain(node, reason="a fan").state == "cordoned"
     while (job := world.until(name, "running")).row.generation == 1:
         world.service.wait(world.service.seq(), 1)
     assert job.row.nodes != (node,)

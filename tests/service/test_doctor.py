@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def space_checks(home: Home) -> list[Check]:
-    return [check for check in examine(home) if check.name in ("kept", "settings")]
+    return [check for check in examine(home) if check.name in ("storage", "settings")]
 
 
 def test_it_reports_used_space(home: Home) -> None:

@@ -69,12 +69,12 @@ def test_the_first_cause_of_an_end_counts() -> None:
 def test_resumed_steps_and_skipped_checkpoints() -> None:
     flawed = FlawedCheckpoint(step=7, flaw="model.pt has 3 bytes instead of 10")
     index = LONG.index(decided(start(3, "n1", "n3"))) + 1
-    rows = [*LONG[:index], e.Resumed(step=5, passed=(flawed,), **ids(3)), *LONG[index:], decided(start(4, "n1"))]
+    rows = [*LONG[:index], e.Resumed(step=5, skipped=(flawed,), **ids(3)), *LONG[index:], decided(start(4, "n1"))]
     assert [attempt[-1] for attempt in attempts_of(rows)] == [None, 7, 5, 5]
     history = JobHistory("a")
     history.add([Stamped(n, n, event) for n, event in enumerate(rows, 1)])
     sentence = "the checkpoint of step 7 is skipped: model.pt has 3 bytes instead of 10"
-    assert [attempt.passed for attempt in history.attempts(None)] == [(), (), (sentence,), ()]
+    assert [attempt.skipped for attempt in history.attempts(None)] == [(), (), (sentence,), ()]
 
 
 def test_reading_in_between_makes_no_difference() -> None:
@@ -91,7 +91,7 @@ def test_a_log_that_begins_with_a_live_gang_has_its_running_attempt() -> None:
     flawed = FlawedCheckpoint(step=7, flaw="model.pt is empty")
     index = LONG.index(decided(start(3, "n1", "n3"))) + 1
     events: list[e.Event] = [e.NodesListed(nodes=tuple(nodes(3))), submit("a", nodes=2), decided(start(1, "n1", "n2"))]
-    events += [*LONG[1:index], e.Resumed(step=5, passed=(flawed,), **ids(3)), *LONG[index:-2]]
+    events += [*LONG[1:index], e.Resumed(step=5, skipped=(flawed,), **ids(3)), *LONG[index:-2]]
     events += [e.Done(**ids(3)), decided(Stop(gang="a", generation=3, cause=Cause.DONE)), *LONG[-1:]]
     rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
     whole, state = JobHistory("a"), State()

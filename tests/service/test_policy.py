@@ -276,7 +276,7 @@ def test_a_document_that_would_strand_jobs_is_refused_with_their_names(ordered: 
     ordered.until(running, "running")
     smaller = "queues: {a: {}, c: {nominal: {gpus: 1}, borrowing: {gpus: 2}}}"
     error = refusal(ordered, smaller)
-    assert error.code == "strands_jobs"
+    assert error.code == "jobs_stranded"
     assert f"{running} (running, queue b): queue b is gone" in error.detail
     assert f"{pending} (pending, queue c): queue c may use at most 3 GPUs" in error.detail
     trial = service.diff_policy(text(smaller))

@@ -56,17 +56,17 @@ def test_child_processes_count_for_their_rank(world: Embedded) -> None:
 
 
 def test_a_command_beside_a_rank(world: Embedded, busy: str) -> None:
-    entrance = world.service.live_usage.entrance(busy, rank=None, node="n2")
-    assert (entrance.job, entrance.generation, entrance.rank, entrance.node) == (busy, 1, 1, "n2")
+    exec_command = world.service.live_usage.exec_command(busy, rank=None, node="n2")
+    assert (exec_command.job, exec_command.generation, exec_command.rank, exec_command.node) == (busy, 1, 1, "n2")
     completed = subprocess.run(
-        [*entrance.argv, "1", "1", "-", "sh", "-c", "echo $GANGER_RANK; pwd"],
+        [*exec_command.argv, "1", "1", "-", "sh", "-c", "echo $GANGER_RANK; pwd"],
         capture_output=True,
         check=True,
         timeout=60,
     )
     assert completed.stdout.decode().split() == ["1", str(world.work)]
-    assert world.service.live_usage.entrance(busy, rank=None, node=None).rank == 0
-    assert world.service.live_usage.entrance(busy, rank=1, node=None).node == "n2"
+    assert world.service.live_usage.exec_command(busy, rank=None, node=None).rank == 0
+    assert world.service.live_usage.exec_command(busy, rank=1, node=None).node == "n2"
 
 
 def test_a_command_needs_a_running_rank(world: Embedded, busy: str) -> None:
@@ -85,5 +85,5 @@ def test_a_command_needs_a_running_rank(world: Embedded, busy: str) -> None:
         (ended, {"rank": None, "node": None}, "already_ended"),
     ):
         with pytest.raises(RequestError) as refused:
-            world.service.live_usage.entrance(name, **options)
+            world.service.live_usage.exec_command(name, **options)
         assert refused.value.code == code

@@ -18,7 +18,7 @@ JOB = Job(id="a-1", user="ada", spec=JobSpec(run="x", nodes=2), origin=Origin(di
 START = Start(gang="a-1", generation=2, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
 STOP = Stop(gang="b-2", generation=1, cause=Cause.PREEMPTED, notice_ms=30_000)
 WAIT = Wait(
-    gang_class="q/ada/0/2x0/-", reason=PendingReason(why=ReasonCode.NO_CAPACITY, resource="nodes", need=2, have=1)
+    gang_class="q/ada/0/2x0/-", reason=PendingReason(code=ReasonCode.NO_CAPACITY, resource="nodes", need=2, have=1)
 )
 GENERATION = {"gang": "a-1", "generation": 2}
 COMPUTES = "rank 3 of a-1 (attempt 2) on n1 computes while the others wait"
@@ -39,9 +39,9 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     ),
     (e.NodeLost(node="n1", detail="no answer"), None, "node n1 was lost: no answer"),
     (e.NodeReturned(node="n1"), None, "node n1 came back"),
-    (e.NodeCordoned(node="n1", by="ada", why="a fan"), None, "ada took node n1 out of service: a fan"),
+    (e.NodeCordoned(node="n1", by="ada", reason="a fan"), None, "ada took node n1 out of service: a fan"),
     (e.NodeUncordoned(node="n1"), None, "someone put node n1 back into service"),
-    (e.NodeDrained(node="n1", by="ada", why="a fan"), None, "ada drains node n1: a fan"),
+    (e.NodeDrained(node="n1", by="ada", reason="a fan"), None, "ada drains node n1: a fan"),
     (
         e.MaintenanceSet(id="m7", nodes=("n1", "n2"), from_ms=0, until_ms=7_200_000, note="new fans", by="ada"),
         None,
@@ -49,7 +49,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     ),
     (e.MaintenanceCleared(id="m7"), None, "someone cleared maintenance m7"),
     (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada preempts node n1 in 30.0s"),
-    (e.Unreadable(was="failed", why="it is torn"), None, "an event (failed) was set aside: it is torn"),
+    (e.Unreadable(event_kind="failed", reason="it is torn"), None, "an event (failed) was set aside: it is torn"),
     (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
     (
         e.PolicySet(document=PolicyDocument(), version=3, by="ada", note="for the deadline"),
@@ -76,7 +76,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),
     (e.Resumed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) goes on from the checkpoint of step 7"),
     (
-        e.Resumed(step=None, passed=(FlawedCheckpoint(step=7, flaw="its manifest is broken"),), **GENERATION),
+        e.Resumed(step=None, skipped=(FlawedCheckpoint(step=7, flaw="its manifest is broken"),), **GENERATION),
         "a-1",
         "a-1 (attempt 2) begins from the start; the checkpoint of step 7 is skipped: its manifest is broken",
     ),

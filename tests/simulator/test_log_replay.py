@@ -274,7 +274,7 @@ def test_a_job_that_never_started_is_withdrawn_when_the_log_ends() -> None:
     world.at(60_000, e.NodeCordoned(node="n1"))
     lived(world, log, "fifo")
     days = extract_days(log, "here")
-    assert as_recorded(days).unended == {"runs": 1, "waits": 1}
+    assert as_recorded(days).unended == {"running": 1, "pending": 1}
     outcome, rows = again(days)
     assert begun(rows) == begun(rows_of(log))
     assert outcome.unended == {"user": 2}

@@ -305,7 +305,7 @@ try: m.snapshot(Path({str(root)!r}), Path({str(tmp_path / "store")!r}))
 except RequestError as refused: print(refused.code, refused.status, refused.detail)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("no_room 507 cannot write the copy")
+    assert done.stdout.startswith("disk_full 507 cannot write the copy")
     assert list((tmp_path / "store").iterdir()) == []
 
 

@@ -34,7 +34,7 @@ _STARTED: Final = {
 }
 _EXAMPLES: Final = (
     PendingReason(
-        why=ReasonCode.NO_CAPACITY,
+        code=ReasonCode.NO_CAPACITY,
         resource="nodes",
         need=2,
         have=1,
@@ -42,11 +42,11 @@ _EXAMPLES: Final = (
         scope="8 free GPUs",
         holders=("bert-7f3a",),
     ),
-    PendingReason(why=ReasonCode.MAINTENANCE, resource="nodes", need=2, have=1, scope="m42"),
-    PendingReason(why=ReasonCode.NO_NODE, resource="nodes", need=4, have=2, scope="8 free GPUs"),
-    PendingReason(why=ReasonCode.EXCLUDED, resource="nodes", need=2, have=1, scope="8 free GPUs", excluded=("n3",)),
+    PendingReason(code=ReasonCode.MAINTENANCE, resource="nodes", need=2, have=1, scope="m42"),
+    PendingReason(code=ReasonCode.NO_NODE, resource="nodes", need=4, have=2, scope="8 free GPUs"),
+    PendingReason(code=ReasonCode.EXCLUDED, resource="nodes", need=2, have=1, scope="8 free GPUs", excluded=("n3",)),
     PendingReason(
-        why=ReasonCode.OVER_QUOTA,
+        code=ReasonCode.OVER_QUOTA,
         resource="gpu_milli",
         need=8_000,
         have=4_000,
@@ -55,7 +55,7 @@ _EXAMPLES: Final = (
         holders=("bert-7f3a", "gpt-19c2"),
     ),
     PendingReason(
-        why=ReasonCode.USER_GPUS,
+        code=ReasonCode.USER_GPUS,
         resource="gpu_milli",
         need=8_000,
         have=4_000,
@@ -64,7 +64,7 @@ _EXAMPLES: Final = (
         holders=("bert-7f3a",),
     ),
     PendingReason(
-        why=ReasonCode.USER_JOBS,
+        code=ReasonCode.USER_JOBS,
         resource="jobs",
         need=1,
         have=0,
@@ -72,9 +72,9 @@ _EXAMPLES: Final = (
         scope="nlp",
         holders=("bert-7f3a", "gpt-19c2"),
     ),
-    PendingReason(why=ReasonCode.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
+    PendingReason(code=ReasonCode.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
     PendingReason(
-        why=ReasonCode.USER_NODE_TIME,
+        code=ReasonCode.USER_NODE_TIME,
         resource="node_ms",
         need=48 * HOUR_MS,
         have=10 * HOUR_MS,
@@ -82,20 +82,20 @@ _EXAMPLES: Final = (
         scope="nlp",
         holders=("bert-7f3a",),
     ),
-    PendingReason(why=ReasonCode.HELD, holders=("bert-7f3a",)),
-    PendingReason(why=ReasonCode.BACKOFF, need=2),
+    PendingReason(code=ReasonCode.RESERVED, holders=("bert-7f3a",)),
+    PendingReason(code=ReasonCode.BACKOFF, need=2),
     PendingReason(
-        why=ReasonCode.NAMESPACE_QUOTA,
+        code=ReasonCode.NAMESPACE_QUOTA,
         scope="namespace research, quota compute: requests.nvidia.com/gpu: 8 of 8 used, 8 asked by pod bert-7f3a-1-0",
     ),
     PendingReason(
-        why=ReasonCode.WEBHOOK_UNREACHABLE,
+        code=ReasonCode.WEBHOOK_UNREACHABLE,
         scope='failed calling webhook "images.example.com": ... connect: connection refused',
     ),
-    PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
-    PendingReason(why=ReasonCode.NOT_LISTED),
-    PendingReason(why=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
-    PendingReason(why=ReasonCode.ARRAY_LIMIT, need=10),
+    PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
+    PendingReason(code=ReasonCode.NOT_LISTED),
+    PendingReason(code=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
+    PendingReason(code=ReasonCode.ARRAY_LIMIT, need=10),
 )
 """One reason for each code, with the fields that the scheduler fills in, to show the sentence that it makes."""
 
@@ -163,7 +163,7 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _reasons() -> Iterator[str]:
-    samples = {reason.why: sentence(reason) for reason in _EXAMPLES}
+    samples = {reason.code: sentence(reason) for reason in _EXAMPLES}
     return table(
         ("code", "for instance", "what to do"),
         ((code(why), samples[why], _placeholders(REMEDY[why])) for why in ReasonCode),

@@ -199,9 +199,9 @@ class Client:
         """Return the job as soon as it has ended, None if that takes longer than `timeout_s`."""
         return at_once(ended(self._link, id, timeout_s))
 
-    def entrance(self, id: str, *, rank: int | None = None, node: str | None = None) -> Record:
+    def exec_command(self, id: str, *, rank: int | None = None, node: str | None = None) -> Record:
         """Return the command that runs another one beside a rank: {"job", "generation", "rank", "node", "argv"}."""
-        return self._record("GET", f"/jobs/{quoted(id)}/entrance", rank=rank, node=node)
+        return self._record("GET", f"/jobs/{quoted(id)}/exec", rank=rank, node=node)
 
     def samples(self) -> Record:
         """Return the current usage of every running rank and of every GPU: {"at_ms", "ranks", "gpus"}."""
@@ -222,7 +222,7 @@ class Client:
         """
         return self._record("GET", f"/fit{query_of(filters)}")
 
-    def overview(self, sort: str = "turn") -> Record:
+    def overview(self, sort: str = "policy") -> Record:
         """Return an overview of cluster and queues: {"cell", "blocks", "gpus", "queues", "next", ...}.
 
         Args:
@@ -287,13 +287,13 @@ class Client:
         items: list[Record] = self._ask("GET", "/nodes")["items"]
         return items
 
-    def cordon(self, name: str, *, cordoned: bool, why: str = "") -> Record:
+    def cordon(self, name: str, *, cordoned: bool, reason: str = "") -> Record:
         """Take a node out of service, or put it back, and return it; running jobs continue."""
-        return self._record("PATCH", f"/nodes/{quoted(name)}", {"cordoned": cordoned, "why": why})
+        return self._record("PATCH", f"/nodes/{quoted(name)}", {"cordoned": cordoned, "reason": reason})
 
-    def drain(self, name: str, *, why: str = "") -> Record:
+    def drain(self, name: str, *, reason: str = "") -> Record:
         """Take a node out of service, restart its jobs elsewhere, and return the node, which may not be empty yet."""
-        return self._record("POST", f"/nodes/{quoted(name)}/drain", {"why": why})
+        return self._record("POST", f"/nodes/{quoted(name)}/drain", {"reason": reason})
 
     def fail_node(self, name: str) -> Record:
         """Make a node fail with all that runs on it, and return it."""

@@ -308,8 +308,8 @@ def restore_image(
         levels=cluster.levels,
         rules=policy.rules,
         queues=list(queues.values()),
-        spent=current_usage(usage.values(), policy.rules.half_life_ms, queues),
-        runs=known_run_times(usage),
+        usage=current_usage(usage.values(), policy.rules.half_life_ms, queues),
+        run_times=known_run_times(usage),
         node_states={node.name: NodeState.READY for node in nodes},
     )
     return job_checkpoint.join_checkpoints(checkpoints, image), frozenset(unreadable)

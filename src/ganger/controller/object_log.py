@@ -155,13 +155,13 @@ def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
 def _pending_reason(state: State, key: ClassKey) -> dict[str, Any]:
     """Return the pending reason of a job class."""
     reason = state.pending_reasons.get(class_text(key))
-    return {"reason": reason.why, "message": sentence(reason)} if reason else {}
+    return {"reason": reason.code, "message": sentence(reason)} if reason else {}
 
 
 def _dependency_reason(state: State, gang: Gang) -> dict[str, Any]:
     """Return the dependency that keeps a gang from being considered."""
     reason = own_reason(state, gang, state.at_ms) if gang.awaits else None
-    return {"reason": reason.why, "message": sentence(reason)} if reason else {}
+    return {"reason": reason.code, "message": sentence(reason)} if reason else {}
 
 
 def _last_failure(gang: Gang) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _ledger(projection: Projection) -> dict[str, Any] | None:
 
 def _reserved_start(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
     """Return the earliest reserved start of the job's gangs."""
-    starts_ms = (reservation.start_ms for reservation in checkpoint.promises if reservation.start_ms is not None)
+    starts_ms = (reservation.start_ms for reservation in checkpoint.reservations if reservation.start_ms is not None)
     return _time(min(starts_ms, default=None))
 
 

@@ -351,8 +351,8 @@ class Loop:
     def _may_use_reserve(self, requests: list[LoopRequest]) -> bool:
         """Return whether a full disk holds up requests that free something, and the reserve has just been released."""
         frees = any(event.kind in FREEING for event, _ in requests)
-        no_room = self._write_error is not None and self._write_error.code == "no_room"
-        return frees and no_room and self._log.reserve.release()
+        disk_full = self._write_error is not None and self._write_error.code == "disk_full"
+        return frees and disk_full and self._log.reserve.release()
 
     def _mark_visible(self) -> None:
         """Note that the log shows rows that the replica does not have yet."""

@@ -15,7 +15,7 @@ from ganger.model.decision import Decision
 from ganger.ports import Metric
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-NO_REASON: Final = "untold"
+NO_REASON: Final = "not_evaluated"
 """Label of pending gangs that no cycle has looked at yet."""
 
 
@@ -61,6 +61,6 @@ def state_metrics(state: State) -> Iterable[Metric]:
     pending: Counter[str] = Counter()
     for key, gangs in state.classes.items():
         reason = state.pending_reasons.get(class_text(key))
-        pending[str(reason.why) if reason else NO_REASON] += len(gangs)
+        pending[str(reason.code) if reason else NO_REASON] += len(gangs)
     yield Metric("ganger_gangs", "Live gangs, by state.", "gauge", "state", dict(states))
-    yield Metric("ganger_waiting_gangs", "Pending gangs, by reason.", "gauge", "reason", dict(pending))
+    yield Metric("ganger_pending_gangs", "Pending gangs, by reason.", "gauge", "reason", dict(pending))

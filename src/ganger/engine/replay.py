@@ -32,11 +32,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A replay of events `first` to `last`: `rounds`, the cycles planned again, and the first difference if any."""
+    """A replay of events `first` to `last`: `cycles`, the cycles planned again, and the first difference if any."""
 
     first: int
     last: int
-    rounds: int
+    cycles: int
     difference: Difference | None = None
 
 
@@ -52,8 +52,8 @@ def replay(log: EventLog, policies: dict[str, Policy], first: int = 1, last: int
     for difference in _replay_cycles(log, policies, first, end):
         cycles += 1
         if difference is not None:
-            return Replay(first=first, last=end, rounds=cycles, difference=difference)
-    return Replay(first=first, last=end, rounds=cycles)
+            return Replay(first=first, last=end, cycles=cycles, difference=difference)
+    return Replay(first=first, last=end, cycles=cycles)
 
 
 def _replay_cycles(log: EventLog, policies: dict[str, Policy], first: int, end: int) -> Iterator[Difference | None]:
@@ -81,7 +81,7 @@ def _replay_cycles(log: EventLog, policies: dict[str, Policy], first: int, end: 
 
 def _set_aside_error(log: EventLog, row: Stamped) -> RequestError:
     """Return the error for an event that was set aside: only a snapshot has the state after it."""
-    reason = row.event.why if isinstance(row.event, Unreadable) else "it does not follow from those before"
+    reason = row.event.reason if isinstance(row.event, Unreadable) else "it does not follow from those before"
     snapshot_seq = log.snapshot_after(row.seq)
     remedy = f"ganger replay --to {row.seq - 1}"
     if snapshot_seq is not None:

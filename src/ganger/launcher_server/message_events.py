@@ -29,7 +29,7 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
         case "resumed":
             passed = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["passed"])
             steps = {"step": message["step"], "older_step": message["older_step"]}
-            return Resumed(gang=gang, generation=generation, passed=passed, **steps)
+            return Resumed(gang=gang, generation=generation, skipped=passed, **steps)
         case "exited":
             return rank_failed(message, gang, generation, node)
         case "start_failed":

@@ -31,11 +31,11 @@ class Cause(StrEnum):
     DEPENDENCY = "dependency"
 
 
-class Moved(StrEnum):
+class ReservationCause(StrEnum):
     """The reason for a reserved start time. Stable: these are codes of the API. All but the first two may delay it.
 
     Attributes:
-        node_out: One of its nodes is lost, or accepts nothing new.
+        node_unavailable: One of its nodes is lost, or accepts nothing new.
         overrun: A job holds its nodes for longer than its time limit.
         predicted: A job without a time limit holds its nodes, or quota, for longer than predicted.
         maintenance: Maintenance of one of its nodes was announced.
@@ -44,7 +44,7 @@ class Moved(StrEnum):
 
     RESERVED = "reserved"
     EARLIER = "earlier"
-    NODE_OUT = "node_out"
+    NODE_UNAVAILABLE = "node_unavailable"
     OVERRUN = "overrun"
     PREDICTED = "predicted"
     MAINTENANCE = "maintenance"
@@ -142,8 +142,8 @@ class ReservedStart:
     gang: str
     start_ms: int | None
     nodes: tuple[str, ...] = ()
-    cause: Moved = Moved.RESERVED
-    kind: Literal["reserve"] = field(default="reserve")
+    cause: ReservationCause = ReservationCause.RESERVED
+    kind: Literal["reservation"] = field(default="reservation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

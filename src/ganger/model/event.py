@@ -62,7 +62,7 @@ class NodeCordoned:
 
     node: str
     by: str = ""
-    why: str = ""
+    reason: str = ""
     kind: Literal["node_cordoned"] = field(default="node_cordoned")
 
 
@@ -81,7 +81,7 @@ class NodeDrained:
 
     node: str
     by: str = ""
-    why: str = ""
+    reason: str = ""
     kind: Literal["node_drained"] = field(default="node_drained")
 
 
@@ -281,14 +281,14 @@ class Resumed:
     Reported only where it differs from what was known.
 
     Attributes:
-        passed: Newer checkpoints that were skipped: incomplete, or an attempt failed on them.
+        skipped: Newer checkpoints that were skipped: incomplete, or an attempt failed on them.
         older_step: The newest complete checkpoint before it, None if there is none.
     """
 
     gang: str
     generation: int
     step: int | None
-    passed: tuple[FlawedCheckpoint, ...] = ()
+    skipped: tuple[FlawedCheckpoint, ...] = ()
     older_step: int | None = None
     kind: Literal["resumed"] = field(default="resumed")
 
@@ -411,14 +411,14 @@ class Unreadable:
     It changes nothing and is never written: readers of the log get it in place of the row.
 
     Attributes:
-        was: The kind of event that the row should contain.
-        why: The fault, as a sentence.
-        about: The jobs, queues and nodes that it concerns, as far as known.
+        event_kind: The kind of event that the row should contain.
+        reason: The fault, as a sentence.
+        subjects: The jobs, queues and nodes that it concerns, as far as known.
     """
 
-    was: str
-    why: str
-    about: tuple[str, ...] = ()
+    event_kind: str
+    reason: str
+    subjects: tuple[str, ...] = ()
     kind: Literal["unreadable"] = field(default="unreadable")
 
 

@@ -23,7 +23,7 @@ class ReasonCode(StrEnum):
     USER_JOBS = "user_jobs"
     USER_TIME = "user_time"
     USER_NODE_TIME = "user_node_time"
-    HELD = "held"
+    RESERVED = "reserved"
     BACKOFF = "backoff"
     NAMESPACE_QUOTA = "namespace_quota"
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
@@ -53,7 +53,7 @@ REMEDY: dict[ReasonCode, str] = {
     ReasonCode.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
     ReasonCode.USER_TIME: "submit with a shorter --time",
     ReasonCode.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
-    ReasonCode.HELD: "nothing to do: it starts after {holder}; a job that fits on other nodes may start now",
+    ReasonCode.RESERVED: "nothing to do: it starts after {holder}; a job that fits on other nodes may start now",
     ReasonCode.BACKOFF: "nothing to do: it restarts automatically; `ganger logs {gang}` shows how it failed",
     ReasonCode.NAMESPACE_QUOTA: (
         "nothing to do: it is retried automatically, and no attempt is counted; to start it sooner, delete other "
@@ -77,7 +77,7 @@ class PendingReason:
     """A pending reason. `need`, `have` and `limit` are amounts of `resource`.
 
     Attributes:
-        why: The constraint.
+        code: The constraint.
         resource: Nodes, gpu_milli, gpu_milli.TYPE, cpu_milli, memory_bytes, node_ms or jobs.
         have: What is free for this gang now.
         limit: The most that it could have.
@@ -87,11 +87,11 @@ class PendingReason:
         excluded: Nodes that could hold it but for its `retry.rules`.
         level: That of the one domain that must hold all of it; have and limit are then those of the best domain.
         slices: What is counted, unless empty: groups of so many nodes, each in one domain of a level.
-        away: How much more would be free without maintenance, whose ids are `windows`.
+        in_maintenance: How much more would be free without maintenance, whose ids are `maintenances`.
         foreign: GPUs in use outside ganger, on nodes that could hold it.
     """
 
-    why: ReasonCode
+    code: ReasonCode
     resource: str = ""
     need: int = 0
     have: int = 0
@@ -102,8 +102,8 @@ class PendingReason:
     excluded: tuple[str, ...] = ()
     level: str = ""
     slices: Slices = Slices()
-    away: int = 0
-    windows: tuple[str, ...] = ()
+    in_maintenance: int = 0
+    maintenances: tuple[str, ...] = ()
     foreign: int = 0
 
 
@@ -113,7 +113,7 @@ def sentence(reason: PendingReason) -> str:
     limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
     held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
     held += f"; {_gpus(reason.foreign)} used outside ganger" if reason.foreign else ""
-    match reason.why:
+    match reason.code:
         case ReasonCode.NO_CAPACITY:
             return f"waiting for {_missing_amount(reason)}: {_free_amount(reason)}{held}{_exclusions(reason.excluded)}"
         case ReasonCode.MAINTENANCE:
@@ -154,14 +154,16 @@ def _missing_amount(reason: PendingReason) -> str:
 
 def _free_amount(reason: PendingReason) -> str:
     """Return how much of it is free now, and what of that will be in maintenance before the gang would end."""
-    free = reason.have + reason.away
+    free = reason.have + reason.in_maintenance
     if reason.level:
         text = f"the best has {free or 'none'} free now"
     else:
         text = f"{free} free now" if reason.slices.level else f"{_amount(reason.resource, free)} free now"
-    if not reason.away:
+    if not reason.in_maintenance:
         return text
-    return f"{text}, {reason.away} of them in maintenance before it would end ({_listed(reason.windows)})"
+    return (
+        f"{text}, {reason.in_maintenance} of them in maintenance before it would end ({_listed(reason.maintenances)})"
+    )
 
 
 def _max_amount(reason: PendingReason) -> str:
@@ -176,8 +178,8 @@ def _max_amount(reason: PendingReason) -> str:
 
 def _order_sentence(reason: PendingReason) -> str:
     """Return the sentence of a reason where no amount is short, but something else has to happen first."""
-    match reason.why:
-        case ReasonCode.HELD:
+    match reason.code:
+        case ReasonCode.RESERVED:
             return f"nodes are reserved for {_listed(reason.holders)}, which comes first in the queue order"
         case ReasonCode.BACKOFF:
             failed = "1 attempt" if reason.need == 1 else f"{reason.need} attempts"

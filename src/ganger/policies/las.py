@@ -53,7 +53,7 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """Return the factors in the order in which they are compared: service, age."""
     used = priority_factors.attained_gpu_ms(gang, now_ms) // MINUTE_MS
     sentence = f"it has used {used} GPU-minutes; from {YOUNG_GPU_MS // MINUTE_MS} on it is old"
-    attained = Factor(name="attained", value=used, unit="minutes", weight=0, points=None, sentence=sentence)
+    attained = Factor(name="attained_service", value=used, unit="minutes", weight=0, points=None, sentence=sentence)
     return attained, replace(priority_factors.age(gang, now_ms), weight=0, points=None)
 
 

@@ -56,7 +56,7 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
         f"it has used {used // SECOND_MS} GPU-seconds: it is in queue {_queue(used) + 1} of {len(LIMITS_GPU_MS) + 1}"
     )
     attained = Factor(
-        name="attained", value=used // MINUTE_MS, unit="minutes", weight=0, points=None, sentence=sentence
+        name="attained_service", value=used // MINUTE_MS, unit="minutes", weight=0, points=None, sentence=sentence
     )
     return attained, replace(priority_factors.age(gang, now_ms), weight=0, points=None)
 

@@ -31,7 +31,7 @@ VIEWS: Final = (
     policy_views.PolicyVersion,
     policy_views.PolicyTrial,
     service_views.SecretRow,
-    service_views.Entrance,
+    service_views.ExecCommand,
     service_views.Samples,
     Sizes,
     Overview,

@@ -80,7 +80,7 @@ class Client:
         """Return the largest jobs that would start now, for each GPU type and each topology level."""
         return at_once(self._verbs.fit(**filters))
 
-    def overview(self, *, sort: Order = "turn") -> Overview:
+    def overview(self, *, sort: Order = "policy") -> Overview:
         """Return an overview: nodes, or domains if there are many, queues, and pending jobs in the order `sort`."""
         return at_once(self._verbs.overview(sort=sort))
 
@@ -164,7 +164,7 @@ class AsyncClient:
         """See Client.fit."""
         return await self._verbs.fit(**filters)
 
-    async def overview(self, *, sort: Order = "turn") -> Overview:
+    async def overview(self, *, sort: Order = "policy") -> Overview:
         """See Client.overview."""
         return await self._verbs.overview(sort=sort)
 

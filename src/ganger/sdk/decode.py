@@ -17,13 +17,13 @@ Reader = Callable[[Any], Any]
 
 
 def view(kind: type[T], value: Any) -> T:
-    """Return the value as an object of a class; raise ClientError bad_answer for a missing or malformed part."""
+    """Return the value as an object of a class; raise ClientError bad_response for a missing or malformed part."""
     annotation: Any = kind
     try:
         read: T = _reader(annotation)(value)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         why = f"the server's answer is no {kind.__name__}: {type(error).__name__} {error}"
-        raise ClientError("bad_answer", why, "ganger server restart") from error
+        raise ClientError("bad_response", why, "ganger server restart") from error
     return read
 
 

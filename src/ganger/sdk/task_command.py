@@ -139,7 +139,7 @@ def _kept(home: Home, files: Mapping[str, bytes]) -> Path:
         raise Refused("bad_home", str(error), error.next, REFUSED) from None
     except OSError as error:
         why = f"cannot keep the arguments in {directory.parent}: {error.strerror}"
-        raise Refused("cannot_keep", why, f"df -h {home.path}", REFUSED) from None
+        raise Refused("cannot_write", why, f"df -h {home.path}", REFUSED) from None
     return directory
 
 

@@ -164,7 +164,7 @@ class Verbs:
         _check(filters, FitFields)
         return view(Sizes, await self._ask("GET", f"/fit{query_of(filters)}"))
 
-    async def overview(self, *, sort: Order = "turn") -> Overview:
+    async def overview(self, *, sort: Order = "policy") -> Overview:
         """Return an overview: nodes, or domains if there are many, queues, and pending jobs."""
         return view(Overview, await self._ask("GET", f"/overview{query_of({'sort': sort})}"))
 

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     replay = subcommands.add_parser("replay", help="replay a range of the event log and compare the decisions")
     replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event (default: the newest)")
-    replay.add_argument("--json", action="store_true", help="one object: {first, last, rounds, difference}")
+    replay.add_argument("--json", action="store_true", help="one object: {first, last, cycles, difference}")
     doctor = subcommands.add_parser("doctor", help="check this machine, the state directory and the server")
     doctor.add_argument("--restore-to", type=int, metavar="SEQ", help="restore the event log to an event")
     for subcommand in (serve, replay, doctor):
@@ -90,7 +90,7 @@ def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
 def _replay_lines(replay: "Replay") -> Iterator[str]:
     """Yield the result of a replay as sentences."""
     if replay.difference is None:
-        yield f"events {replay.first} to {replay.last}: replayed {replay.rounds} cycles, all decisions are the same"
+        yield f"events {replay.first} to {replay.last}: replayed {replay.cycles} cycles, all decisions are the same"
         return
     yield f"the scheduling cycle after event {replay.difference.seq} decides differently"
     yield from (f"  in the log: {decision}" for decision in replay.difference.logged or ("nothing",))

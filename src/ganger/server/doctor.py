@@ -83,7 +83,7 @@ def _home(home: Home) -> Iterator[Check]:
     free = shutil.disk_usage(path).free
     detail = f"{format_bytes(free)} free for {path}"
     remedy = "" if free >= MIN_FREE_BYTES else f"see what takes the space: du -sh {path}/*"
-    yield Check("room", free >= MIN_FREE_BYTES, detail, remedy)
+    yield Check("disk", free >= MIN_FREE_BYTES, detail, remedy)
     socket = home.socket("server")
     yield Check("socket", True, f"{socket}" if socket.parent == path else f"{socket}, since {path} is too long for one")
 
@@ -179,7 +179,7 @@ def _storage(home: Home) -> Iterator[Check]:
         age = "always" if max_age_ms is None else format_duration(max_age_ms)
         detail = f"{name}: {format_bytes(used)}{size}; kept {age}"
         yield Check(
-            "kept", ok, detail, "" if ok else "ganger prune --older-than 1d; limits: docs/reference/retention.md"
+            "storage", ok, detail, "" if ok else "ganger prune --older-than 1d; limits: docs/reference/retention.md"
         )
 
 

@@ -125,7 +125,7 @@ def unended(jobs: Iterable[JobRecord], without_duration: int = 0) -> dict[str, i
         if job.ended_ms is not None:
             continue
         if job.stop_cause is None or job.stop_cause is Cause.PREEMPTED:
-            reasons["runs" if job.began_ms is not None else "waits"] += 1
+            reasons["running" if job.began_ms is not None else "pending"] += 1
         else:
             reasons[job.stop_cause.value] += 1
     return dict(sorted(reasons.items()))

@@ -210,7 +210,7 @@ class KubernetesBackend:
     def stacks(self, job: str, generation: int) -> Stacks | None:
         return None
 
-    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+    def exec_command(self, gang: str, node: str) -> tuple[str, ...]:
         key = find_newest_pod(self._cache.pods, gang, node)
         flags = ("--namespace", object_names.key_of(gang).namespace)
         return ("/usr/bin/env", "kubectl", *flags, "exec", "-i", *exec_arguments(key))

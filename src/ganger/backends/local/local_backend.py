@@ -91,7 +91,7 @@ class LocalBackend:
     def stacks(self, job: str, generation: int) -> Stacks | None:
         return stack_files.stacks(self._files, job, generation)
 
-    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+    def exec_command(self, gang: str, node: str) -> tuple[str, ...]:
         task = self._files.task(gang, node)
         return (sys.executable, "-I", "-S", str(self._files.launcher), "exec", str(task.path))
 

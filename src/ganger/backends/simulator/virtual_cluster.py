@@ -285,7 +285,7 @@ class VirtualCluster:
     def drop_logs(self, gang: str, instead: str) -> None:
         """Do nothing: virtual processes write nothing."""
 
-    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+    def exec_command(self, gang: str, node: str) -> tuple[str, ...]:
         """Return an empty command line: no command can run beside virtual processes."""
         return ()
 

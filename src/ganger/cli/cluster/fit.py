@@ -101,9 +101,9 @@ def _show_job(path: str, flags: dict[str, str | None], output: str) -> None:
         earliest = format_time(plan["earliest_ms"], current_time_ms())
         show(f"  enough capacity by {earliest}, by the time limits of running jobs")
     for change in plan["changes"]:
-        show(f"  try: {change['flags']}   {change['say']}")
-    if plan["proof"]:
-        show(f"  {plan['proof']}")
+        show(f"  try: {change['flags']}   {change['description']}")
+    if plan["smallest_tried"]:
+        show(f"  {plan['smallest_tried']}")
     show(f"  submit it to the queue: {current_command_prefix()} submit -f {shell_quote(path)}")
 
 

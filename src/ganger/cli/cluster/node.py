@@ -42,7 +42,7 @@ _POLL_S: Final = 0.25
 _MAX_AHEAD_MS: Final = 3650 * DAY_MS
 
 nodes_argument = click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=completions.nodes)
-reason_option = click.option("--reason", "--why", "reason", default="", help="Reason, recorded in the event log.")
+reason_option = click.option("--reason", default="", help="Reason, recorded in the event log.")
 
 
 @click.group("node", invoke_without_command=True)
@@ -64,7 +64,7 @@ def node_command(ctx: click.Context, output: str) -> None:
 def cordon_command(names: tuple[str, ...], reason: str, output: str) -> None:
     """Cordon nodes: running jobs continue, new jobs are not placed there."""
     client = connect()
-    _show_changed([client.cordon(name, cordoned=True, why=reason) for name in names], output)
+    _show_changed([client.cordon(name, cordoned=True, reason=reason) for name in names], output)
 
 
 @node_command.command("uncordon")
@@ -88,7 +88,7 @@ def drain_command(names: tuple[str, ...], reason: str, wait: bool, output: str) 
     place in the queue and loses no retry. Undo with `ganger node uncordon`.
     """
     client = connect()
-    rows = [client.drain(name, why=reason) for name in names]
+    rows = [client.drain(name, reason=reason) for name in names]
     if wait:
         rows = _wait_drained(client, names)
     if output == "json":

@@ -71,7 +71,7 @@ def _sort_of(view: str, sort: str | None) -> str:
 @click.command("top")
 @click.argument("view", type=click.Choice(VIEWS), default="cluster")
 @click.option(
-    "--sort", metavar="KEY", shell_complete=_complete_sort, help="Sort key: turn, wait, gpus, priority, user, queue."
+    "--sort", metavar="KEY", shell_complete=_complete_sort, help="Sort key: policy, wait, gpus, priority, user, queue."
 )
 @click.option("-r", "--refresh", type=DURATION, default="2s", help="Refresh interval: 5s (default: 2s).")
 @click.option("--once", is_flag=True, help="Print once and exit.")
@@ -83,7 +83,7 @@ def top_command(view: str, sort: str | None, refresh: str, once: bool, output: s
     with --once, with -o json, and when the output is not a terminal. CPU is in CPUs, MEM is resident memory, GPU is
     the mean utilization of a rank's devices. Usage is only measured while it is shown.
 
-    The cluster view sorts pending jobs by scheduling order (turn); jobs sort by job, node, cpu, mem, gpu; nodes by
+    The cluster view sorts pending jobs by the order of the policy; jobs sort by job, node, cpu, mem, gpu; nodes by
     node, gpus, cpu, mem, gpu; queues by queue, running, pending, gpus, cpu, mem, gpu.
     """
     by = _sort_of(view, sort)

@@ -44,8 +44,8 @@ def exec_command(
       ganger exec bert-7f3 --rank 3 -it -- bash
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     flags = flags_of(interactive=interactive, terminal=terminal)
-    entrance = connect().entrance(job, rank=rank, node=node)
-    argv = [*entrance["argv"], str(entrance["generation"]), str(entrance["rank"]), flags, *command]
+    remote = connect().exec_command(job, rank=rank, node=node)
+    argv = [*remote["argv"], str(remote["generation"]), str(remote["rank"]), flags, *command]
     sys.stdout.flush()
     # exec, not a child: a signal to this process, SIGKILL included, reaches the command.
     os.execv(argv[0], argv)  # noqa: S606 - no shell needed

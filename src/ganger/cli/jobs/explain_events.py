@@ -85,10 +85,10 @@ def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
     waited = f" for {format_duration(explanation['waited_ms'])}" if explanation["waited_ms"] is not None else ""
     yield f"{explanation['job']}  {colour_state(explanation['state'])}{waited}"
     yield f"  {explanation['sentence']}"
-    for line in explanation["where"]:
+    for line in explanation["domains"]:
         yield f"    {line}"
     if explanation["position"] is not None:
-        yield f"  position {explanation['position']} of {explanation['waiting']} in its queue"
+        yield f"  position {explanation['position']} of {explanation['pending']} in its queue"
     yield from _factor_lines(explanation)
     if explanation["quota"]:
         yield f"  {explanation['quota']}"
@@ -96,17 +96,17 @@ def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
         yield f"  {expected}"
     yield from (f"  {line}" for line in explanation["predicted"])
     for change in explanation["changes"]:
-        yield f"  try: {change['flags']}   {change['say']}"
+        yield f"  try: {change['flags']}   {change['description']}"
     remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
     if remedy and f"ganger explain {explanation['job']}" not in remedy:  # not a hint to run this very command
         yield f"  next: {remedy}"
-    if explanation["proof"]:
-        yield f"  {explanation['proof']}"
+    if explanation["smallest_tried"]:
+        yield f"  {explanation['smallest_tried']}"
 
 
 def _expected(explanation: Record, now_ms: int) -> str | None:
     """Return when the job is expected to start, or None if that is unknown."""
-    earliest_ms, reserved_ms = explanation["earliest_ms"], explanation["promised_ms"]
+    earliest_ms, reserved_ms = explanation["earliest_ms"], explanation["reserved_start_ms"]
     by_limits = "by the time limits of running jobs"
     if reserved_ms is not None:
         clock, relative = format_clock(reserved_ms, now_ms), format_relative(reserved_ms, now_ms)

@@ -264,15 +264,15 @@ def exec_command(
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise Problem("exec needs kubectl, which is not on PATH", "install kubectl, or set PATH", NOT_STARTED)
-    entrance = GangJobs(*target).kubectl_exec(job, rank, node)
+    remote = GangJobs(*target).kubectl_exec(job, rank, node)
     options = [f"-{flag}" for flag in flags if flag != NO_FLAGS]
     argv = [
         "kubectl",
-        *entrance["kubectl"],
+        *remote["kubectl"],
         *options,
-        *entrance["argv"],
-        str(entrance["generation"]),
-        str(entrance["rank"]),
+        *remote["argv"],
+        str(remote["generation"]),
+        str(remote["rank"]),
         flags,
     ]
     sys.stdout.flush()

@@ -34,7 +34,7 @@ def get_command(target: Target, job: str, output: str) -> None:
         show_json(detail)
         return
     row, now_ms = detail["row"], current_time_ms()
-    if "untold" in detail:
+    if "unavailable" in detail:
         _show_object(detail, now_ms)
     else:
         for line in detail_lines(detail | _UNKNOWN, now_ms):
@@ -52,8 +52,8 @@ def _show_object(detail: Record, now_ms: int) -> None:
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         show(f"  {name:{width}}  {value}")
-    show(f"  attempts are not available: {detail['untold']['detail'].splitlines()[0]}")
-    say(f"  to see them: {detail['untold']['next']}")
+    show(f"  attempts are not available: {detail['unavailable']['detail'].splitlines()[0]}")
+    say(f"  to see them: {detail['unavailable']['next']}")
 
 
 def _gpu_time(detail: Record) -> str:

@@ -172,7 +172,7 @@ class Follower:
             self._reload()
             if message := failed_attempt_message(event, self.job):
                 self._screen.say(message, fg="yellow", bold=True)
-        elif event["kind"] == "resumed" and event["data"]["passed"]:
+        elif event["kind"] == "resumed" and event["data"]["skipped"]:
             self._screen.say(event["sentence"], fg="yellow", bold=True)
         elif event["kind"] == "suspend_requested":
             self._screen.say(f"{event['sentence']}; resume it: ganger resume {shell_quote(self._id)}", fg="yellow")

@@ -40,7 +40,7 @@ def detail_lines(job: Record, now_ms: int) -> Iterator[str]:
         for line in align_columns(_ATTEMPTS, [_attempt_cells(attempt, now_ms) for attempt in job["attempts"]]):
             yield f"  {line}"
         for attempt in job["attempts"]:
-            yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["passed"])
+            yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["skipped"])
     yield ""
     scope = " of all elements" if row["elements"] else ""
     yield f"  time{scope}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in total"

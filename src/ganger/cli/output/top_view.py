@@ -50,7 +50,7 @@ def plain_text(line: Line) -> str:
 
 
 def _totals(overview: Record, width: int) -> Iterator[Line]:
-    whole, used, unavailable = overview["whole"], overview["used"], overview["out"]
+    whole, used, unavailable = overview["total"], overview["used"], overview["unavailable"]
     nodes = ", ".join(f"{count:,} {state.replace('_', ' and ')}" for state, count in overview["nodes"].items())
     total = sum(overview["nodes"].values())
     jobs = f"{overview['running']:,} running, {overview['pending']:,} pending"
@@ -83,7 +83,7 @@ def _cluster(overview: Record, width: int) -> Iterator[Line]:
 def _by_gpu(blocks: Sequence[Record], width: int) -> Iterator[Line]:
     """Draw each node with its GPUs: allocated, free, out of service."""
     name_width = max(len(cell["name"]) for block in blocks for cell in block["cells"])
-    gpu_width = max(1, *(cell["whole"] for block in blocks for cell in block["cells"]))
+    gpu_width = max(1, *(cell["total"] for block in blocks for cell in block["cells"]))
     title_width = max(len(block["name"]) for block in blocks)
     across = max(1, (width - title_width - 2) // (name_width + gpu_width + 4))
     for block in blocks:
@@ -96,12 +96,12 @@ def _by_gpu(blocks: Sequence[Record], width: int) -> Iterator[Line]:
 
 
 def _gpus(cell: Record, width: int) -> Line:
-    free = cell["whole"] - cell["used"] - cell["out"]
-    rest = " " * (width - cell["whole"])
-    if not cell["whole"]:
+    free = cell["total"] - cell["used"] - cell["unavailable"]
+    rest = " " * (width - cell["total"])
+    if not cell["total"]:
         mark = ("-", "dim") if cell["state"] in ("", "ready") else ("x", "red")
         return [mark, (" " * (width - 1), "")]
-    return [("█" * cell["used"], "green"), ("░" * free, "dim"), ("x" * cell["out"], "red"), (rest, "")]
+    return [("█" * cell["used"], "green"), ("░" * free, "dim"), ("x" * cell["unavailable"], "red"), (rest, "")]
 
 
 def _by_node(blocks: Sequence[Record], width: int) -> Iterator[Line]:
@@ -109,7 +109,7 @@ def _by_node(blocks: Sequence[Record], width: int) -> Iterator[Line]:
     title_width = min(20, max(len(block["name"]) for block in blocks))
     room = width - title_width - 14
     for block in blocks:
-        cells, used, gpus = block["cells"], *(_sum(block["cells"], name) for name in ("used", "whole"))
+        cells, used, gpus = block["cells"], *(_sum(block["cells"], name) for name in ("used", "total"))
         for start in range(0, len(cells), room):
             line: Line = [((block["name"][-title_width:] if start == 0 else "").ljust(title_width) + "  ", "bold")]
             line += [_mark(cell) for cell in cells[start : start + room]]
@@ -126,7 +126,7 @@ def _folded(overview: Record, width: int) -> Iterator[Line]:
         if len(blocks) > 1 or block["name"] != "cluster":
             yield [
                 (block["name"], "bold"),
-                (f"  {_sum(cells, 'used')}/{_sum(cells, 'whole')} {overview['unit']}", "dim"),
+                (f"  {_sum(cells, 'used')}/{_sum(cells, 'total')} {overview['unit']}", "dim"),
             ]
         room = max(8, (width - 12) // 8 * 8)
         for start in range(0, len(cells), room):
@@ -140,13 +140,13 @@ def _folded(overview: Record, width: int) -> Iterator[Line]:
 def _mark(cell: Record) -> tuple[str, str]:
     if cell["state"] not in ("", "ready"):
         return "x", "red"
-    if not cell["whole"]:
+    if not cell["total"]:
         return "-", "dim"
-    free = cell["whole"] - cell["used"] - cell["out"]
-    if cell["out"] and not free:
+    free = cell["total"] - cell["used"] - cell["unavailable"]
+    if cell["unavailable"] and not free:
         return "x", "red"
-    mark = LEVELS[min(7, -(-8 * cell["used"] // cell["whole"]))] if free or cell["out"] else LEVELS[8]
-    colour = "red" if cell["out"] else "green" if not free else "yellow" if cell["used"] else "dim"
+    mark = LEVELS[min(7, -(-8 * cell["used"] // cell["total"]))] if free or cell["unavailable"] else LEVELS[8]
+    colour = "red" if cell["unavailable"] else "green" if not free else "yellow" if cell["used"] else "dim"
     return mark, colour
 
 
@@ -164,7 +164,7 @@ def _queues(overview: Record, width: int) -> Iterator[Line]:
     busy = [(depth, row) for depth, row in tree_rows(overview["queues"]) if row["parent"] is None or _is_busy(row)]
     for depth, row in busy:
         nominal, used, fair = _figures(row, overview["unit"])
-        whole = max(1, overview["whole"])
+        whole = max(1, overview["total"])
         bar = "█" * min(max(8, bar_width), int(-(-max(8, bar_width) * used // whole))) if used else ""
         figures = (_NONE if nominal is None else f"{nominal:g}", f"{used:g}", fair)
         rows.append((indent_name(depth, row["name"]), *figures, str(row["running"]), str(row["pending"]), bar))
@@ -188,7 +188,7 @@ def _is_busy(row: Record) -> bool:
 def _next_jobs(overview: Record, width: int) -> Iterator[Line]:
     by = overview["order"]
     columns = (
-        Column("NEXT" if by == "turn" else f"PENDING, BY {by.upper()}"),
+        Column("NEXT" if by == "policy" else f"PENDING, BY {by.upper()}"),
         Column("QUEUE"),
         Column("USER"),
         Column("REQUEST"),
@@ -205,8 +205,8 @@ def _next_jobs(overview: Record, width: int) -> Iterator[Line]:
             *[f"{job['priority']}"] * (by == "priority"),
             format_duration(job["waited_ms"]),
             job["sentence"]
-            if job["promised_ms"] is None
-            else f"by {format_clock(job['promised_ms'], overview['at_ms'])}",
+            if job["reserved_start_ms"] is None
+            else f"by {format_clock(job['reserved_start_ms'], overview['at_ms'])}",
         )
         for job in overview["next"]
     ]

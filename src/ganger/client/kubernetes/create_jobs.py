@@ -109,7 +109,7 @@ def _with_dependencies(
 ) -> JobSpec:
     """Return the spec with names of GangJobs in `after`: of the same file, or existing ones by name or submitted name.
 
-    Raises RequestError (no_such_dependency, cannot_come_true).
+    Raises RequestError (no_such_dependency, dependency_failed).
     """
     dependencies = []
     states: dict[str, GangState | None] = dict.fromkeys(of_file.values(), GangState.PENDING)

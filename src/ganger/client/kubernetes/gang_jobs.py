@@ -55,14 +55,13 @@ class GangJobs:
     def detail(self, name: str) -> Record:
         """Return a job with `gpu_seconds` and what the controller knows.
 
-        That is attempts, ledger, checkpoint_step, progress, reason and ends_by_ms; `untold` says why the controller
-        does not answer.
-        """
+        That is attempts, ledger, checkpoint_step, progress, reason and ends_by_ms; `unavailable` says why the
+        controller does not answer."""
         result: Record = self._request({"do": "detail", "name": name})
         return result
 
     def explain(self, name: str) -> Record:
-        """Return {row, spec, explanation}; `untold` in place of the explanation says why there is none."""
+        """Return {row, spec, explanation}; `unavailable` in place of the explanation says why there is none."""
         result: Record = self._request({"do": "explain", "name": name})
         return result
 

@@ -19,7 +19,7 @@ _CONTROLLER_KEYS: Final = ("attempts", "ledger", "checkpoint_step", "progress", 
 
 
 async def detail(who: Caller, user: str, text: str) -> Record:
-    """Return {row, spec, gpu_seconds} and what the controller knows; `untold` says why it does not answer.
+    """Return {row, spec, gpu_seconds} and what the controller knows; `unavailable` says why it does not answer.
 
     All of an element comes from the controller. Raises ApiError and CannotError.
     """
@@ -31,21 +31,21 @@ async def detail(who: Caller, user: str, text: str) -> Record:
     except CannotError as error:
         if job.index is not None:
             raise
-        return known | {"untold": error.record}
+        return known | {"unavailable": error.record}
     if job.index is not None:
         known = {"row": answer["row"], "spec": answer["spec"]}
     return known | {key: answer[key] for key in _CONTROLLER_KEYS}
 
 
 async def explanation(who: Caller, user: str, text: str) -> Record:
-    """Return {row, spec} with `explanation`, or `untold` with the reason why not. Raises the same errors."""
+    """Return {row, spec} with `explanation`, or `unavailable` with the reason why not. Raises the same errors."""
     job = await find_job(who, text)
     try:
         answer = await _query(who, user, job, "/explain")
     except CannotError as error:
         if job.index is not None:
             raise
-        return in_full(job.gang_job) | {"untold": error.record}
+        return in_full(job.gang_job) | {"unavailable": error.record}
     return in_full(job.gang_job) | {"explanation": answer}
 
 

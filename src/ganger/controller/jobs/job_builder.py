@@ -43,7 +43,7 @@ class JobBuilder:
     def pending_dependencies(self, spec: JobSpec) -> tuple[After, ...]:
         """Return the dependencies, as ids, that have not ended.
 
-        Raises RequestError (no_such_dependency, cannot_come_true).
+        Raises RequestError (no_such_dependency, dependency_failed).
         """
         for after in spec.after:
             if self.state_of(after.job) is None:

@@ -242,7 +242,9 @@ def _checked_document(specs: Specs, loop: Loop) -> PolicyDocument:
     if lost:
         jobs = ", ".join(job.job for job in lost[:3])
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        raise RequestError("strands_jobs", f"{jobs}{more} could not continue: {lost[0].why}", "stop or move them first")
+        raise RequestError(
+            "jobs_stranded", f"{jobs}{more} could not continue: {lost[0].reason}", "stop or move them first"
+        )
     return document
 
 

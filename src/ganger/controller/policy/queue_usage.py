@@ -54,7 +54,7 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
     """
     recorded_with = {name: name if name in queues else ROOT for name in state.tree.index}
     spent, runs = dict[str, list[DecayedUsage]](), dict[str, list[RunTimes]]()
-    for usage in state.fair_shares.spent():
+    for usage in state.fair_shares.decayed_usage():
         spent.setdefault(recorded_with.get(usage.queue, ROOT), []).append(usage)
     for run_times in state.history.runs():
         runs.setdefault(recorded_with.get(run_times.queue, run_times.queue), []).append(run_times)

@@ -153,9 +153,9 @@ class Candidates:
             self._rescan()
         if reason is ReasonCode.OVER_QUOTA:
             self._open_pairs[entry.lane.queue_lanes.slot, entry.demand.slot] = False
-        is_longer = reason is ReasonCode.HELD or (reason is ReasonCode.MAINTENANCE and not self._state.tree.types)
+        is_longer = reason is ReasonCode.RESERVED or (reason is ReasonCode.MAINTENANCE and not self._state.tree.types)
         if is_longer and not entry.job_class.passes_reservations and entry.gang.expected is None:
-            is_held = reason is ReasonCode.HELD
+            is_held = reason is ReasonCode.RESERVED
             others_ms = self._reservations.max_stay_of_others_ms if is_held else entry.job_class.stays_ms - 1
             # Computed again: other gangs have started since.
             max_stay_ms = (

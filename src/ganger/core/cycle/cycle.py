@@ -35,7 +35,7 @@ from ganger.core.reservations.queue_rotation import QueueRotation, is_large_clus
 from ganger.core.reservations.reservations import CycleReservations
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import Moved
+from ganger.model.decision import ReservationCause
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.shape import Shape
@@ -47,7 +47,7 @@ CURABLE: Final = (
     ReasonCode.OVER_QUOTA,
     ReasonCode.NO_CAPACITY,
     ReasonCode.MAINTENANCE,
-    ReasonCode.HELD,
+    ReasonCode.RESERVED,
 )
 """Reasons that end when other gangs or maintenance do."""
 MAX_HOLDS: Final = 20
@@ -151,7 +151,7 @@ class Cycle:
         if shares:
             # Recorded now: once it has started, its usage may put it behind them in the order.
             self.postponed[gang.id] = weaker
-        return shares or self._find_shortened_start(gang, request) or ReasonCode.HELD
+        return shares or self._find_shortened_start(gang, request) or ReasonCode.RESERVED
 
     def _find_shortened_start(self, gang: Gang, request: StartRequest) -> Shares | None:
         """Return shares for a start with less time than requested, recording the time in `granted_ms`."""
@@ -172,7 +172,7 @@ class Cycle:
         self.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones
         self.reservations.record_start(candidate, gang, shares)
         for reservation in self.postponed.pop(candidate, ()):
-            self.reservations.postpone(reservation, Moved.RESTARTED)
+            self.reservations.postpone(reservation, ReservationCause.RESTARTED)
 
     def _weaker_reservations(self, gang: Gang) -> list[Reservation]:
         """Return the reservations of later gangs, which do not keep a gang that has run before from starting again."""
@@ -203,7 +203,7 @@ class Cycle:
         if reason is ReasonCode.MAINTENANCE or not self.starves(gang) or not self.may_hold(gang.queue):
             return
         if may_reserve or not gang.is_forecastable:
-            is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD)
+            is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED)
             start = find_earliest_start(self.state, start_request(gang), self.now_ms) if is_placeable else None
             self.hold_capacity(gang, reason, start.shares if start else ())
         else:
@@ -216,7 +216,7 @@ class Cycle:
         """
         if reason is ReasonCode.OVER_QUOTA and not self.is_blocked(gang.queue):
             self.hold_capacity(gang, reason, ())
-        elif reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD, ReasonCode.MAINTENANCE):
+        elif reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.MAINTENANCE):
             no_quota = (0,) * len(self.state.tree.max_demand(gang.shape))
             self._hold(CapacityHold(gang, no_quota, tuple(self.state.nodes.index)))
 
@@ -296,10 +296,10 @@ class Cycle:
         """Hold capacity until the end of the cycle for a gang that would start on `shares`."""
         tree, demand = self.state.tree, self.state.tree.max_demand(gang.shape)
         quota, nodes = (0,) * len(demand), tuple(share.node for share in shares)
-        if reason in (ReasonCode.OVER_QUOTA, ReasonCode.NO_CAPACITY, ReasonCode.HELD):
+        if reason in (ReasonCode.OVER_QUOTA, ReasonCode.NO_CAPACITY, ReasonCode.RESERVED):
             queue_index = tree.index[gang.queue]
             quota = tuple(min(amount, max(0, tree.available(queue_index, r))) for r, amount in enumerate(demand))
-        self._hold(CapacityHold(gang, quota, nodes if reason in (ReasonCode.NO_CAPACITY, ReasonCode.HELD) else ()))
+        self._hold(CapacityHold(gang, quota, nodes if reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED) else ()))
 
     def _hold(self, hold: CapacityHold) -> None:
         self.capacity_holds[hold.gang.id] = hold
@@ -339,7 +339,7 @@ class Cycle:
         ):
             return None
         holders = self.reservations.gangs_in_the_way(gang, shares)
-        return PendingReason(why=ReasonCode.HELD, holders=tuple(holder.id for holder in holders))
+        return PendingReason(code=ReasonCode.RESERVED, holders=tuple(holder.id for holder in holders))
 
     def holders_blocking(self, gang: Gang) -> tuple[Gang, ...]:
         """Return the gangs whose capacity holds, each by itself, keep a gang from starting.
@@ -367,7 +367,7 @@ class Cycle:
         """Return the pending reason of a gang blocked by capacity holds, naming the holders that precede it."""
         own_key = self._order_key(gang)
         before = [other for other in holders if self._order_key(other) < own_key] or holders
-        return PendingReason(why=ReasonCode.HELD, holders=tuple(other.id for other in before)) if before else None
+        return PendingReason(code=ReasonCode.RESERVED, holders=tuple(other.id for other in before)) if before else None
 
     def _order_key(self, gang: Gang) -> tuple[Any, ...]:
         return self.policy.key(gang, self.state, self.now_ms)

@@ -81,7 +81,7 @@ def _find_reasons(
     for members in by_key.values():
         first_gang = members[0][1]
         reason = cache.reason(first_gang)
-        holders = cache.holders_blocking(first_gang) if cycle.capacity_holds and reason.why in CURABLE else ()
+        holders = cache.holders_blocking(first_gang) if cycle.capacity_holds and reason.code in CURABLE else ()
         for key, gang in members:
             reasons[key] = (cycle.blocked_reason(gang, holders) if holders else None) or reason
     return reasons | {key: reason for key, reason in known.items() if key in reasons}
@@ -117,7 +117,7 @@ class _ReasonCache:
         """Return the reason why a gang is pending at the end of the cycle."""
         state = self._cycle.state
         if state.is_full(gang):
-            return PendingReason(why=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
+            return PendingReason(code=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
         request = start_request(gang)
         if self._cycle.capacity_holds and self._has_own_capacity(gang):
             result: Shares | PendingReason = self._cycle.fit(gang)

@@ -159,7 +159,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
             # Gangs of a class have the same reason: the class is done.
             if isinstance(result, PendingReason):
                 known[entry.gang.class_key] = result
-            candidates.mark_refused(entry, result.why if isinstance(result, PendingReason) else result)
+            candidates.mark_refused(entry, result.code if isinstance(result, PendingReason) else result)
             if cycle.is_cluster_blocked:
                 break
             continue

@@ -43,7 +43,9 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     leaving_shares = [(other.id, held_shares) for other, held_shares in holding if _is_leaving(cycle, other)]
     holders = [name for name, held_shares in leaving_shares if any(share.node in nodes for share in held_shares)]
     # If none of them is on its nodes, they hold quota of a GPU type that it may use instead of another.
-    return PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaving_shares)))
+    return PendingReason(
+        code=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaving_shares))
+    )
 
 
 def _is_leaving(cycle: Cycle, other: Gang) -> bool:

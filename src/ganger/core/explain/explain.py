@@ -32,7 +32,7 @@ NOT_FORECAST = (
         ReasonCode.NO_NODE,
         ReasonCode.EXCLUDED,
         ReasonCode.USER_TIME,
-        ReasonCode.HELD,
+        ReasonCode.RESERVED,
         ReasonCode.NOT_LISTED,
         ReasonCode.DEPENDENCY,
         ReasonCode.ARRAY_LIMIT,
@@ -52,26 +52,26 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
         unready = tuple(_unready_lines(state, gang))
-        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), where=unready)
+        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), domains=unready)
     reason, what_if = _reason_and_changes(state, gang, now_ms, policy)
     position, waiting = _position(state, gang, now_ms, policy)
     reserved = state.reservations.get(gang.id)
-    earliest_start = None if reason.why in NOT_FORECAST else find_earliest_start(state, start_request(gang), now_ms)
+    earliest_start = None if reason.code in NOT_FORECAST else find_earliest_start(state, start_request(gang), now_ms)
     return Explanation(
         job=name,
         state=gang.state,
         sentence=sentence(reason),
         reason=reason_view(_with_forecast(reason, gang, earliest_start), gang.id, gang.queue),
         position=position,
-        waiting=waiting,
+        pending=waiting,
         waited_ms=now_ms - gang.since_ms,
-        earliest_ms=reason.until_ms if reason.why is ReasonCode.MAINTENANCE else _expected_ms(gang, earliest_start),
-        promised_ms=reserved.start_ms if reserved else None,
+        earliest_ms=reason.until_ms if reason.code is ReasonCode.MAINTENANCE else _expected_ms(gang, earliest_start),
+        reserved_start_ms=reserved.start_ms if reserved else None,
         predicted=tuple(_prediction_lines(state, gang, earliest_start, now_ms)),
-        where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
+        domains=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
         quota="" if gang.awaits else _quota_line(state, gang),
         changes=what_if.changes,
-        proof=what_if.proof,
+        smallest_tried=what_if.smallest_tried,
         policy=policy.NAME,
         factors=_factors(state, gang, now_ms, policy),
     )
@@ -89,7 +89,7 @@ def current_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Pen
 def all_reasons(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, PendingReason]:
     """Return the reason of every class of pending gangs without dependencies."""
     if not state.ready:
-        return dict.fromkeys(state.classes, PendingReason(why=ReasonCode.NOT_LISTED))
+        return dict.fromkeys(state.classes, PendingReason(code=ReasonCode.NOT_LISTED))
     with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
         return pending_reasons.reasons_of_all_classes(cycle, reasons)
 
@@ -97,12 +97,12 @@ def all_reasons(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, Pen
 def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
     """Return the reason why a pending gang is not even tried, whatever its class; None when it is."""
     if not state.ready:
-        return PendingReason(why=ReasonCode.NOT_LISTED)
+        return PendingReason(code=ReasonCode.NOT_LISTED)
     if gang.awaits:
         conditions = dict.fromkeys(after.when for after in gang.awaits)
         scope = next(iter(conditions)) if len(conditions) == 1 else "come to what it asks"
         return PendingReason(
-            why=ReasonCode.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits))
+            code=ReasonCode.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits))
         )
     is_paused = gang.not_before_ms > now_ms
     if gang.unadmitted and gang.failure is not None:
@@ -111,9 +111,9 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
             if gang.failure.cause is Cause.NAMESPACE_QUOTA
             else ReasonCode.WEBHOOK_UNREACHABLE
         )
-        return PendingReason(why=code, scope=gang.failure.detail, until_ms=gang.not_before_ms if is_paused else None)
+        return PendingReason(code=code, scope=gang.failure.detail, until_ms=gang.not_before_ms if is_paused else None)
     if is_paused:
-        return PendingReason(why=ReasonCode.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
+        return PendingReason(code=ReasonCode.BACKOFF, need=gang.attempts_without_progress, until_ms=gang.not_before_ms)
     return None
 
 
@@ -122,11 +122,11 @@ def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
     holder = shell_quoted_id(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
     flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(GPU_TYPE_PREFIX)}:N")
-    remedy = REMEDY[reason.why].format(
+    remedy = REMEDY[reason.code].format(
         gang=shell_quoted_id(job), queue=reason.scope or queue, resource=flag, holder=holder
     )
     return ReasonView(
-        code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
+        code=reason.code, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
     )
 
 
@@ -146,14 +146,14 @@ def _reason_and_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -
             and gang.id not in cycle.reservations.by_gang
         )
         what_if = (
-            find_changes(cycle, gang) if is_unreserved and reason.why not in NOT_CHANGEABLE else WhatIfResult((), "")
+            find_changes(cycle, gang) if is_unreserved and reason.code not in NOT_CHANGEABLE else WhatIfResult((), "")
         )
-    if reason.why in NOT_CHANGEABLE:
+    if reason.code in NOT_CHANGEABLE:
         return reason, what_if
     if not is_unreserved:
         with simulated_cycle(state, now_ms, policy, without=gang.id) as (cycle, _):
             what_if = find_changes(cycle, gang)
-    if reason.why is ReasonCode.HELD and (priority := tuple(priority_changes(state, gang, now_ms, policy))):
+    if reason.code is ReasonCode.RESERVED and (priority := tuple(priority_changes(state, gang, now_ms, policy))):
         what_if = WhatIfResult((*what_if.changes, *priority), "")
     return reason, what_if
 
@@ -164,7 +164,7 @@ def _cycle_reason(cycle: Cycle, gang: Gang, reasons: dict[ClassKey, PendingReaso
     return (
         reason
         or cycle.state.pending_reasons.get(class_text(gang.class_key))
-        or PendingReason(why=ReasonCode.NOT_LISTED)
+        or PendingReason(code=ReasonCode.NOT_LISTED)
     )
 
 

@@ -102,7 +102,7 @@ def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str) -> Size:
     size = Size(gpu_type=node.gpu_type or "", gpus=node.gpus, cpu_milli=node.cpu_milli, level=level, nodes=low)
     if largest is None:
         result = cycle.fit(replace(gang, shape=replace(node, layout=layout)))
-        reason = result if isinstance(result, PendingReason) else PendingReason(why=ReasonCode.HELD)
+        reason = result if isinstance(result, PendingReason) else PendingReason(code=ReasonCode.RESERVED)
         return replace(size, reason=reason_view(reason, "", gang.queue))
     return replace(size, domain=_domain(cycle.state, largest, level), flags=_command_line(node, low, level))
 

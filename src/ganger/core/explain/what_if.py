@@ -41,7 +41,7 @@ class WhatIfResult:
     """The changes that would start the job now; or, if there are none, the smallest form that would not, and why."""
 
     changes: tuple[Change, ...]
-    proof: str
+    smallest_tried: str
 
 
 def find_changes(cycle: Cycle, gang: Gang) -> WhatIfResult:
@@ -51,7 +51,7 @@ def find_changes(cycle: Cycle, gang: Gang) -> WhatIfResult:
     """
     trial = _Trial(cycle, gang)
     find_changes = tuple(trial.single()) or tuple(trial.double())
-    return WhatIfResult(find_changes, "" if find_changes else trial.proof())
+    return WhatIfResult(find_changes, "" if find_changes else trial.smallest_tried())
 
 
 def priority_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:
@@ -64,7 +64,9 @@ def priority_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> I
         ):
             starts = gang_copy.id in cycle.started_gangs or gang_copy.id in cycle.started_elements
         if starts:
-            yield Change(say="it would go first and start now; others wait longer", flags=f"--priority {priority}")
+            yield Change(
+                description="it would go first and start now; others wait longer", flags=f"--priority {priority}"
+            )
             return
 
 
@@ -82,7 +84,9 @@ class _Trial:
         if shape.layout.required:
             beyond = self._with_shape(replace(shape, layout=replace(shape.layout, required=False)))
             if self._starts(beyond):
-                yield Change(say=f"beyond one {shape.layout.level} it would start now", flags="--mode preferred")
+                yield Change(
+                    description=f"beyond one {shape.layout.level} it would start now", flags="--mode preferred"
+                )
         if shape.more or shape.stacked:
             yield from self._fewer_role_processes()
         else:
@@ -99,24 +103,24 @@ class _Trial:
             * slices
         )
         if nodes:
-            yield Change(say=f"{nodes} of the {shape.nodes} nodes would start now", flags=f"--nodes {nodes}")
+            yield Change(description=f"{nodes} of the {shape.nodes} nodes would start now", flags=f"--nodes {nodes}")
         gpus = self._largest(shape.gpus - 1, lambda gpus: self._with_shape(replace(shape, gpus=gpus)))
         if gpus:
             yield Change(
-                say=f"{gpus} of the {shape.gpus} GPUs per node would start now",
+                description=f"{gpus} of the {shape.gpus} GPUs per node would start now",
                 flags=_gpu_option(replace(shape, gpus=gpus)),
             )
         yield from self._less_cpu_or_memory()
         milli = self._largest(shape.gpu_milli - 1, lambda milli: self._with_shape(replace(shape, gpu_milli=milli)))
         if milli:
-            amounts = f"{milli / DEVICE_MILLI:gpus} instead of {shape.gpu_milli / DEVICE_MILLI:gpus} of one GPU"
-            yield Change(say=f"{amounts} would start now", flags=f"--gpu-milli {milli}")
+            amounts = f"{milli / DEVICE_MILLI:g} instead of {shape.gpu_milli / DEVICE_MILLI:g} of one GPU"
+            yield Change(description=f"{amounts} would start now", flags=f"--gpu-milli {milli}")
         if (
             shape.gpus
             and shape.gpu_type
             and self._starts(self._with_shape(replace(shape, gpu_type=None, other_types=())))
         ):
-            yield Change(say="GPUs of another type would start now", flags=f"--gpu {shape.gpus}")
+            yield Change(description="GPUs of another type would start now", flags=f"--gpu {shape.gpus}")
 
     def _less_cpu_or_memory(self) -> Iterator[Change]:
         """Iterate over changes with less CPU or memory."""
@@ -128,7 +132,7 @@ class _Trial:
         )
         if cpu_milli:
             amounts = f"{format_cpu(cpu_milli)} of the {format_cpu(shape.cpu_milli)} CPUs per node"
-            yield Change(say=f"{amounts} would start now", flags=f"--cpu {format_cpu(cpu_milli)}")
+            yield Change(description=f"{amounts} would start now", flags=f"--cpu {format_cpu(cpu_milli)}")
         step = GIB_BYTES if shape.memory_bytes > GIB_BYTES else 1 << 20
         max_steps = (shape.memory_bytes - 1) // step
         memory_bytes = (
@@ -139,7 +143,7 @@ class _Trial:
         )
         if memory_bytes:
             amounts = f"{format_bytes(memory_bytes)} of the {format_bytes(shape.memory_bytes)} memory per node"
-            yield Change(say=f"{amounts} would start now", flags=f"--memory {format_bytes(memory_bytes)}")
+            yield Change(description=f"{amounts} would start now", flags=f"--memory {format_bytes(memory_bytes)}")
 
     def _fewer_role_processes(self) -> Iterator[Change]:
         """Iterate over changes of one role each, as the key of the job file: no option sets it."""
@@ -149,10 +153,11 @@ class _Trial:
             count = self._largest(part.nodes - 1, self._with_part_nodes(index))
             if count and role in spec.roles:
                 yield Change(
-                    say=f"{count} of the {part.nodes} {role} would start now", flags=f"roles.{role}.count={count}"
+                    description=f"{count} of the {part.nodes} {role} would start now",
+                    flags=f"roles.{role}.count={count}",
                 )
             elif count:
-                yield Change(say=f"{count} of the {part.nodes} nodes would start now", flags=f"--nodes {count}")
+                yield Change(description=f"{count} of the {part.nodes} nodes would start now", flags=f"--nodes {count}")
 
     def _shorter(self) -> Iterator[Change]:
         """Yield a shorter time, which helps against time limits and before reservations."""
@@ -161,7 +166,7 @@ class _Trial:
         minutes = self._largest(max_minutes, lambda minutes: self._with_time(minutes * MINUTE_MS))
         if minutes:
             time = format_duration(minutes * MINUTE_MS).removesuffix(" 00s")
-            yield Change(say=f"with at most {time} of time it would start now", flags=f"--time {minutes}m")
+            yield Change(description=f"with at most {time} of time it would start now", flags=f"--time {minutes}m")
 
     def _other_queue(self) -> Iterator[Change]:
         """Yield the first other queue with quota for it, those with jobs of the user first.
@@ -177,7 +182,7 @@ class _Trial:
         ]
         for name in names[:MAX_QUEUES_TRIED]:
             if self._starts(self._in_queue(name)):
-                yield Change(say=f"in queue {name} it would start now", flags=f"--queue {name}")
+                yield Change(description=f"in queue {name} it would start now", flags=f"--queue {name}")
                 return
 
     def double(self) -> Iterator[Change]:
@@ -199,7 +204,7 @@ class _Trial:
         if best is not None:
             yield _combined_change(best[1])
 
-    def proof(self) -> str:
+    def smallest_tried(self) -> str:
         """Return why not even the smallest form starts."""
         shape = self._shape
         smallest = replace(
@@ -269,7 +274,7 @@ def _combined_change(shape: Shape) -> Change:
     amount = f"{shape.gpus} GPU{'s' * (shape.gpus > 1)}" if shape.gpus else f"{format_cpu(shape.cpu_milli)} CPU"
     flags = (f"--nodes {shape.nodes}", _gpu_option(shape) * bool(shape.gpus), f"--cpu {format_cpu(shape.cpu_milli)}")
     nodes = f"{shape.nodes} node{'s' * (shape.nodes > 1)}"
-    return Change(say=f"{nodes} with {amount} each would start now", flags=" ".join(filter(None, flags)))
+    return Change(description=f"{nodes} with {amount} each would start now", flags=" ".join(filter(None, flags)))
 
 
 def _gpu_option(shape: Shape) -> str:

@@ -39,7 +39,7 @@ def falls_back(gang: Gang, failed: Failed, at_ms: int) -> bool:
         and gang.resumed_step not in gang.fallback.skipped
         and failed.match is None
         and gang.fallback.older_step is not None
-        and (max_attempts is None or gang.spent < max_attempts)
+        and (max_attempts is None or gang.retries_used < max_attempts)
         and _error_signature(failed) != gang.fallback.failure
     )
 

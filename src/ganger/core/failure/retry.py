@@ -10,7 +10,7 @@ from typing import Final
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.failure.checkpoint_fallback import falls_back
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import Act, Ending, Member, reaction
+from ganger.core.state.lifecycle import Action, Ending, Member, reaction
 from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import GangState
@@ -32,7 +32,7 @@ ENDINGS: Final = {
     **dict.fromkeys(UNADMITTED, Ending.UNADMITTED),
     Cause.LAUNCHER_LOST: Ending.LAUNCHER_LOST,
     Cause.NODE_LOST: Ending.NODE_LOST,
-    Cause.USER: Ending.ASKED,
+    Cause.USER: Ending.STOP_REQUESTED,
     Cause.TIME_LIMIT: Ending.TIME_LIMIT,
     Cause.QUEUE_TIME: Ending.QUEUE_TIME,
     Cause.PREEMPTED: Ending.PREEMPTED,
@@ -49,21 +49,21 @@ ENDINGS: Final = {
 class RetryDecision:
     """The decision about a failure.
 
-    act: nothing, another generation (again, elsewhere) after `pause_ms`, or the end.
-    spends: it counts against the retry limit.
+    action: nothing, another attempt (retry, retry elsewhere) after `pause_ms`, or none (fail).
+    counts: it counts against the retry limit.
     """
 
-    act: Act
-    spends: bool = False
+    action: Action
+    counts: bool = False
     pause_ms: int = 0
 
     @property
-    def again(self) -> bool:
+    def retries(self) -> bool:
         """True if another generation follows."""
-        return self.act in (Act.AGAIN, Act.ELSEWHERE)
+        return self.action in (Action.RETRY, Action.RETRY_ELSEWHERE)
 
 
-GIVE_UP: Final = RetryDecision(Act.GIVE_UP, spends=True)
+NO_RETRY: Final = RetryDecision(Action.FAIL, counts=True)
 
 
 def matching_rule(gang: Gang, failed: Failed) -> RuleMatch | None:
@@ -80,28 +80,34 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
     """Decide on the first failure of a generation; `failed.match` is the rule that applies."""
     row = reaction(failed_member(gang, failed), ending(failed), gang.phase)
     rule_action = failed.match.do if failed.match else None
-    if row.act is Act.NOTHING:
-        return RetryDecision(Act.NOTHING)
+    if row.action is Action.NOTHING:
+        return RetryDecision(Action.NOTHING)
     if rule_action == FAIL:
-        return GIVE_UP
-    if row.waits:
-        return RetryDecision(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MAX_MS))
+        return NO_RETRY
+    if row.pauses:
+        return RetryDecision(
+            row.action, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MAX_MS)
+        )
     retry = gang.job.spec.retry
-    pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
+    pause_ms = min(retry.backoff_first_ms << min(gang.attempts_without_progress, 32), retry.backoff_max_ms)
     if falls_back(gang, failed, at_ms):
-        return RetryDecision(Act.AGAIN, spends=retry.max is not None, pause_ms=pause_ms if gang.fruitless else 0)
-    if rule_action is None and row.act is Act.GIVE_UP:
-        return GIVE_UP
+        return RetryDecision(
+            Action.RETRY, counts=retry.max is not None, pause_ms=pause_ms if gang.attempts_without_progress else 0
+        )
+    if rule_action is None and row.action is Action.FAIL:
+        return NO_RETRY
     if rule_action is None and retry.max is None and program_error(failed) and program_error(failed) == gang.same_error:
-        return GIVE_UP  # the same error at the same step would recur, whatever was saved on the way
-    act = Act.ELSEWHERE if row.act is Act.ELSEWHERE else Act.AGAIN
+        return NO_RETRY  # the same error at the same step would recur, whatever was saved on the way
+    action = Action.RETRY_ELSEWHERE if row.action is Action.RETRY_ELSEWHERE else Action.RETRY
     if gang.has_progressed:
-        return RetryDecision(act)
-    if not row.spends and row.act is not Act.GIVE_UP:
+        return RetryDecision(action)
+    if not row.counts and row.action is not Action.FAIL:
         # The next attempt gets another port, and another node for a lost one: the first time, a pause gains nothing.
-        return RetryDecision(act, pause_ms=pause_ms if gang.fruitless else 0)
-    max_attempts = retry.max if retry.max is not None else 0 if row.once and rule_action is None else DEFAULT_RETRIES
-    return RetryDecision(act, spends=True, pause_ms=pause_ms) if gang.spent < max_attempts else GIVE_UP
+        return RetryDecision(action, pause_ms=pause_ms if gang.attempts_without_progress else 0)
+    max_attempts = (
+        retry.max if retry.max is not None else 0 if row.needs_retry_max and rule_action is None else DEFAULT_RETRIES
+    )
+    return RetryDecision(action, counts=True, pause_ms=pause_ms) if gang.retries_used < max_attempts else NO_RETRY
 
 
 def failed_member(gang: Gang, failed: Failed) -> Member:
@@ -113,9 +119,9 @@ def failed_member(gang: Gang, failed: Failed) -> Member:
         shares_of_failure = [share for share in shares if failed.rank in share.ranks]
     actions = [spec.role(spec.order[share.part]).on_failure for share in shares_of_failure]
     if shares_of_failure and all(action == "ignore" for action in actions) and gang.state is GangState.RUNNING:
-        return Member.EXTRA
+        return Member.OPTIONAL
     if failed.rank is not None and "fail" in actions:
-        return Member.VITAL
+        return Member.CRITICAL
     return Member.MASTER if gang.nodes[:1] == (failed.node,) else Member.WORKER
 
 

@@ -15,15 +15,15 @@ from ganger.model.evidence import PythonError, RankEnd
 class Signature(StrEnum):
     """The kind of failure.
 
-    memory: out of memory; machine: a fault of the machine; program: the program's own error; wake: a peer was lost;
-        crash: a fatal signal that the process caused itself; killed: by a signal from outside; stopped: asked to end,
-        and did.
+    memory: out of memory; machine: a fault of the machine; program: the program's own error; peer_lost: a peer was
+        lost; crash: a fatal signal that the process caused itself; killed: by a signal from outside; stopped: asked to
+        end, and did.
     """
 
     MEMORY = "memory"
     MACHINE = "machine"
     PROGRAM = "program"
-    PEER_LOST = "wake"
+    PEER_LOST = "peer_lost"
     CRASH = "crash"
     KILLED = "killed"
     STOPPED = "stopped"

@@ -12,7 +12,7 @@ from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_polic
 from ganger.core.state import maintenance
 from ganger.core.state.gang import HEAD, STRIDE, Gang
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
-from ganger.core.state.lifecycle import GANG, Act, GangStep, Member, reaction
+from ganger.core.state.lifecycle import GANG, Action, GangStep, Member, reaction
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import Account
 from ganger.model import event as e
@@ -20,7 +20,7 @@ from ganger.model.decision import Cause, Decision, Expect, ReservedStart, Start,
 from ganger.model.job import GangState, Job
 
 Touched = tuple[Gang, ...]
-REQUEUES = (Act.AGAIN, Act.ELSEWHERE)
+REQUEUES = (Action.RETRY, Action.RETRY_ELSEWHERE)
 FREES_NOTHING: Final = (e.Submitted, e.Started, e.Progressed, e.Checkpointed, e.Finished)
 """Events that free nothing earlier than was known."""
 MAY_FREE: Final = (e.Decided, e.Cleared)
@@ -107,7 +107,7 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
         case e.ServerStarted():
             state.ready = False
             if stamped.seq == 1:
-                state.port_turn = at_ms
+                state.port_index = at_ms
             return ()
         case e.Submitted(job=job):
             return _submit(state, job, stamped)
@@ -257,7 +257,7 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
         del state.reservations[gang.id]  # it frees nothing earlier than was known
     state.dequeue(gang)
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
-    state.port_turn = state.next_port_turn(start)
+    state.port_index = state.next_port_index(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
     if gang.generation > 1:
@@ -297,15 +297,15 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang.stop_sent, gang.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause not in retry.ENDINGS:
         return (gang,)  # a failure: the reaction was decided when it was reported
-    act = reaction(Member.WORKER, retry.ENDINGS[stop.cause], gang.phase).act
-    if act in REQUEUES:
+    action = reaction(Member.WORKER, retry.ENDINGS[stop.cause], gang.phase).action
+    if action in REQUEUES:
         gang.account.requeue(stop.cause)
         gang.step(GangStep.REQUEUE, at_ms)
-    elif act is Act.SUSPEND:
+    elif action is Action.SUSPEND:
         gang.account.requeue(stop.cause)
         gang.suspends = False
         gang.step(GangStep.SUSPEND, at_ms)
-    elif act is Act.END:
+    elif action is Action.END:
         gang.end_cause = gang.end_cause or stop.cause
         if gang.state is GangState.PENDING:
             state.dequeue(gang)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ganger.core.failure import checkpoint_fallback, retry
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import Act, GangStep
+from ganger.core.state.lifecycle import Action, GangStep
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import UNADMITTED, Cause
@@ -34,9 +34,9 @@ def staleness(state: State, event: GenerationEvent) -> str | None:
             is_new = any(node in gang.left for node in nodes)
         case e.Checkpointed(step=step):
             is_new = gang.checkpoint_step is None or step > gang.checkpoint_step
-        case e.Resumed(step=step, passed=passed):
+        case e.Resumed(step=step, skipped=passed):
             has_saved = gang.checkpoint_step != gang.resumed_step
-            recorded = (gang.resumed_step, gang.passed, gang.fallback.older_step)
+            recorded = (gang.resumed_step, gang.skipped_checkpoints, gang.fallback.older_step)
             is_new = not has_saved and (step, passed, event.older_step) != recorded
         case e.Failed():
             is_new = gang.failure is None and event.node in gang.left
@@ -67,7 +67,7 @@ def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
             gang.checkpoint_step = step
             gang.failed_on = ("", 0)
             gang.account.save(at_ms, step, took_ms)
-        case e.Resumed(step=step, passed=passed):
+        case e.Resumed(step=step, skipped=passed):
             gang.account.go_back(step)
             gang.resume(step, passed)
             gang.fallback = replace(gang.fallback, older_step=event.older_step)
@@ -93,30 +93,30 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
         gang.failure = failed
         return
     decision = retry.decide_retry(gang, failed, at_ms)
-    if decision.act is Act.NOTHING:
+    if decision.action is Action.NOTHING:
         return
     gang.failure = failed
     match = failed.match
     if match is not None and match.do == retry.EXCLUDE and match.node not in gang.avoids:
         gang.excluded = (*gang.excluded, (match.node, match.rule))
-    if failed.cause in UNADMITTED and decision.again:
+    if failed.cause in UNADMITTED and decision.retries:
         gang.unadmitted += 1
         gang.not_before_ms = at_ms + decision.pause_ms
         gang.account.requeue(failed.cause)
         gang.step(GangStep.RETRY, at_ms)
         return
     gang.unadmitted = 0
-    gang.fruitless = 0 if gang.has_progressed else gang.fruitless + 1
+    gang.attempts_without_progress = 0 if gang.has_progressed else gang.attempts_without_progress + 1
     gang.failed_on, gang.same_error = retry.failed_on(gang, failed), retry.program_error(failed)
     older_step = (
         gang.fallback.older_step if checkpoint_fallback.falls_back(gang, failed, at_ms) else gang.checkpoint_step
     )
     gang.fallback = checkpoint_fallback.fallback_after(gang, failed, at_ms)
     gang.checkpoint_step = older_step
-    gang.spent += decision.spends and decision.again
+    gang.retries_used += decision.counts and decision.retries
     gang.not_before_ms = at_ms + decision.pause_ms
     gang.account.fail(at_ms, failed.cause, failed.since_ms)
-    gang.step(GangStep.RETRY if decision.again else GangStep.GIVE_UP, at_ms)
+    gang.step(GangStep.RETRY if decision.retries else GangStep.FAIL, at_ms)
 
 
 def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touched:

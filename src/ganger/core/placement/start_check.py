@@ -117,7 +117,7 @@ def exceeded_limit_in(tree: QueueTree, request: StartRequest) -> ReasonCode | No
     """Return the same for the usage in a tree."""
     limit = _user_limit(tree, request, tree.users)
     if limit is not None:
-        return limit.why
+        return limit.code
     return None if tree.exceeded_resource(request.queue, tree.wanted(request.shape)) is None else ReasonCode.OVER_QUOTA
 
 
@@ -167,7 +167,7 @@ def maintenance_reason(state: State, request: StartRequest, now_ms: int) -> Pend
     binding = windows.overlapping(needed, now_ms, now_ms + request.stays_ms)
     missing = {node: None for window in binding for node in window.nodes if node in needed}
     return PendingReason(
-        why=ReasonCode.MAINTENANCE,
+        code=ReasonCode.MAINTENANCE,
         resource="nodes",
         need=len(needed),
         have=len(needed) - len(missing),
@@ -207,9 +207,9 @@ def over_user_limits(state: State, request: StartRequest) -> PendingReason | Non
     limit = _user_limit(state.tree, request, state.tree.users)
     if limit is None:
         return None
-    holders = () if limit.why is ReasonCode.USER_TIME else _holders(state, request.user, limit.at)
+    holders = () if limit.code is ReasonCode.USER_TIME else _holders(state, request.user, limit.at)
     return PendingReason(
-        why=limit.why,
+        code=limit.code,
         resource=limit.resource,
         need=limit.need,
         have=max(0, limit.have),
@@ -222,7 +222,7 @@ def over_user_limits(state: State, request: StartRequest) -> PendingReason | Non
 class _UserLimit(NamedTuple):
     """A user limit that binds, in queue `at`."""
 
-    why: ReasonCode
+    code: ReasonCode
     at: int
     resource: str
     need: int
@@ -283,7 +283,7 @@ def _quota_reason(state: State, request: StartRequest, r: int, amount: int) -> P
     )
     limit = tree.potential(queue, r)
     return PendingReason(
-        why=ReasonCode.OVER_QUOTA,
+        code=ReasonCode.OVER_QUOTA,
         resource=tree.resources[r],
         need=amount,
         have=max(0, tree.available(queue, r)),

@@ -90,7 +90,7 @@ def _capacity_reason(
     scarce = _scarce_resource(nodes, part, among, free=True)
     window_ids = tuple(window.id for window in overlapping)
     short = _reason(ReasonCode.NO_CAPACITY, stays[binding], scarce)
-    return replace(short, limit=idle[binding].have, away=lost, windows=window_ids)
+    return replace(short, limit=idle[binding].have, in_maintenance=lost, maintenances=window_ids)
 
 
 def limiting_part(nodes: NodeTable, shape: Shape) -> Shape:
@@ -220,7 +220,7 @@ def _binding_index(tallies: list[Tally]) -> int:
 
 def _reason(code: ReasonCode, tally: Tally, scope: str) -> PendingReason:
     return PendingReason(
-        why=code,
+        code=code,
         resource="nodes",
         need=tally.need,
         have=tally.have,

@@ -160,7 +160,7 @@ class FairShares:
         """The time from which it is to be made anew, so that old usage is forgotten."""
         return (self.base + 2 * REMEMBERED) * self.half_life_ms
 
-    def spent(self) -> list[DecayedUsage]:
+    def decayed_usage(self) -> list[DecayedUsage]:
         """Return past usage for a snapshot; all else follows from it and from what is held."""
         return [
             DecayedUsage(queue=queue, user=user, periods=tuple(sorted(periods.items())))

@@ -29,7 +29,7 @@ from ganger.core.state.column_table import END_MS, ColumnTable
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import Moved, ReservedStart
+from ganger.model.decision import ReservationCause, ReservedStart
 from ganger.model.shape import Shape
 from ganger.model.units import MINUTE_MS
 
@@ -49,7 +49,7 @@ class Reservation:
     start_ms: int
     end_ms: int
     nodes: tuple[str, ...]
-    cause: Moved
+    cause: ReservationCause
     stays: tuple[Stay, ...]
 
     @property

@@ -22,7 +22,7 @@ from ganger.core.reservations.quota_forecast import QuotaCharge, QuotaForecast
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import Moved
+from ganger.model.decision import ReservationCause
 from ganger.model.shape import Shape
 
 
@@ -53,7 +53,7 @@ class ReservationTable:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def build(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: Moved) -> Reservation:
+    def build(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: ReservationCause) -> Reservation:
         """Return a reservation with what it takes of these nodes, which must exist."""
         end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + gang.runs_for_ms)
         stays = tuple(self._forecast.stays_of(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))

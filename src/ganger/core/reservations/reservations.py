@@ -28,7 +28,7 @@ from ganger.core.reservations.reservation_table import ReservationTable, has_sha
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import Moved, ReservedStart
+from ganger.model.decision import ReservationCause, ReservedStart
 from ganger.model.shape import Shape
 
 MAX_MOVES: Final = 8
@@ -143,7 +143,7 @@ class CycleReservations:
         conflicting = [r for r in before_end if r.gang.id in delayed or any(node in nodes for node in r.nodes)]
         return tuple(reservation.gang for reservation in conflicting or before_end)
 
-    def postpone(self, reservation: Reservation, cause: Moved) -> None:
+    def postpone(self, reservation: Reservation, cause: ReservationCause) -> None:
         """Make a reservation anew that a started gang has made infeasible."""
         if reservation.gang.id in self.by_gang and not self.table.is_feasible(reservation):
             self.table.remove(reservation)
@@ -156,7 +156,9 @@ class CycleReservations:
         is in force, a gang without a limit and without a reservation counts as staying for ever.
         """
         is_predicted = gang.time_ms is None and gang.id not in self.state.reservations
-        if is_predicted and any(reservation.cause is Moved.PREDICTED for reservation in self.by_gang.values()):
+        if is_predicted and any(
+            reservation.cause is ReservationCause.PREDICTED for reservation in self.by_gang.values()
+        ):
             return NEVER_MS
         return gang.runs_for_ms
 
@@ -164,7 +166,7 @@ class CycleReservations:
 
     def reserve(self, gang: Gang) -> bool:
         """Reserve the earliest possible start for a gang; return False if none can be predicted."""
-        reservation = self._find_reservation(gang, Moved.RESERVED)
+        reservation = self._find_reservation(gang, ReservationCause.RESERVED)
         if reservation is None:
             return False
         self.table.add(reservation)
@@ -173,7 +175,7 @@ class CycleReservations:
 
     def _restore(self) -> None:
         """Put the reservations of the state in force as far as possible, and reserve the others anew."""
-        gangs, broken = self.state.gangs, list[tuple[Gang, ReservedStart, Moved]]()
+        gangs, broken = self.state.gangs, list[tuple[Gang, ReservedStart, ReservationCause]]()
         for start in sorted(
             self.state.reservations.values(), key=lambda start: (start.start_ms, gangs[start.gang].number)
         ):
@@ -183,7 +185,7 @@ class CycleReservations:
             if all(node in self.state.nodes.index for node in start.nodes):
                 self.table.add(self.table.build(gang, start.start_ms, start.nodes, start.cause))
             else:
-                broken.append((gang, start, Moved.NODE_OUT))
+                broken.append((gang, start, ReservationCause.NODE_UNAVAILABLE))
         order = self.table.in_start_order()
         if not self.table.are_all_feasible() and not all(map(self.table.is_feasible, order)):
             for reservation in order:
@@ -192,7 +194,7 @@ class CycleReservations:
         for gang, start, cause in broken:
             self._reserve_again(gang, start, cause)
 
-    def _restore_one_by_one(self, order: list[Reservation]) -> Iterator[tuple[Gang, ReservedStart, Moved]]:
+    def _restore_one_by_one(self, order: list[Reservation]) -> Iterator[tuple[Gang, ReservedStart, ReservationCause]]:
         """Add reservations one by one, yielding those that cannot be kept.
 
         One that is due, and waits for gangs that are leaving, keeps its place: a short delay does not put it behind
@@ -205,7 +207,7 @@ class CycleReservations:
                 continue
             cause = self._postponement_cause(reservation, is_late=is_late)
             self.table.remove(reservation)
-            is_due = cause is Moved.OVERRUN and reservation.start_ms <= self.now_ms
+            is_due = cause is ReservationCause.OVERRUN and reservation.start_ms <= self.now_ms
             before_ms = self.now_ms + LATE_MARGIN_MS + 1
             soon = self._find_reservation(reservation.gang, cause, before_ms) if is_due else None
             if soon is None:
@@ -214,7 +216,7 @@ class CycleReservations:
                 is_late = True
                 self._replace(reservation.decision, soon)
 
-    def _reserve_again(self, gang: Gang, old_start: ReservedStart, cause: Moved) -> None:
+    def _reserve_again(self, gang: Gang, old_start: ReservedStart, cause: ReservationCause) -> None:
         reservation = self._find_reservation(gang, cause)
         if reservation is None:
             self.changes[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
@@ -224,27 +226,31 @@ class CycleReservations:
     def _replace(self, old_start: ReservedStart, reservation: Reservation) -> None:
         start_ms, gang = old_start.start_ms or 0, reservation.gang
         is_soon = start_ms <= self.now_ms and reservation.start_ms <= self.now_ms + LATE_MARGIN_MS
-        if reservation.cause is Moved.OVERRUN and is_soon:
+        if reservation.cause is ReservationCause.OVERRUN and is_soon:
             # Overdue: it starts as soon as the gangs in its way are gone.
             reservation = replace(reservation, start_ms=start_ms)
         if reservation.start_ms < start_ms:
-            reservation = replace(reservation, cause=Moved.EARLIER)
+            reservation = replace(reservation, cause=ReservationCause.EARLIER)
         self.table.add(reservation)
         if reservation.decision != self.state.reservations.get(gang.id):
             self.changes[gang.id] = reservation.decision
 
-    def _postponement_cause(self, reservation: Reservation, *, is_late: bool) -> Moved:
+    def _postponement_cause(self, reservation: Reservation, *, is_late: bool) -> ReservationCause:
         """Return why a reservation cannot be kept; `is_late` if one that precedes it is late."""
         nodes = self.state.nodes
         if not all(nodes.ready[nodes.index[node]] for node in reservation.nodes):
-            return Moved.NODE_OUT
+            return ReservationCause.NODE_UNAVAILABLE
         if self.table.meets_maintenance(reservation):
-            return Moved.MAINTENANCE
+            return ReservationCause.MAINTENANCE
         if self._is_prediction_outlived(reservation):
-            return Moved.PREDICTED
+            return ReservationCause.PREDICTED
         if is_late or reservation.start_ms <= self.now_ms:
-            return Moved.OVERRUN
-        return Moved.POLICY_CHANGED if self.table.has_capacity(reservation) else Moved.NODE_OUT
+            return ReservationCause.OVERRUN
+        return (
+            ReservationCause.POLICY_CHANGED
+            if self.table.has_capacity(reservation)
+            else ReservationCause.NODE_UNAVAILABLE
+        )
 
     def _is_prediction_outlived(self, reservation: Reservation) -> bool:
         """Return whether a gang in the way of a reservation has run for longer than predicted."""
@@ -264,7 +270,7 @@ class CycleReservations:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
             self.table.remove(reservation)
-            earlier = self._find_reservation(reservation.gang, Moved.EARLIER, reservation.start_ms)
+            earlier = self._find_reservation(reservation.gang, ReservationCause.EARLIER, reservation.start_ms)
             if may_cache and earlier is None and self._is_earliest(reservation):
                 self.state.earliest_checked_ms[name] = self.now_ms
             self.table.add(earlier or reservation)
@@ -300,7 +306,7 @@ class CycleReservations:
 
     # -- searching -----------------------------------------------------------------------------------------------------
 
-    def _find_reservation(self, gang: Gang, cause: Moved, before_ms: int = NEVER_MS) -> Reservation | None:
+    def _find_reservation(self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS) -> Reservation | None:
         """Return the first reservation after now, and before a time, at which a gang could start and stay.
 
         A slot that was too early for fewer nodes or a shorter stay is too early for more, so the search begins after

@@ -92,11 +92,11 @@ class Gang:
     stepped_before: an earlier generation had.
     checkpoint_step: the newest complete checkpoint.
     resumed_step: the checkpoint from which this generation resumed.
-    passed: newer checkpoints that are not complete.
+    skipped_checkpoints: newer checkpoints that are not complete.
     fallback: the checkpoints from which it did not resume.
     best_step: the greatest checkpoint step of any generation before this one.
-    spent: attempts that counted against the retry limit.
-    fruitless: consecutive attempts without progress.
+    retries_used: attempts that counted against the retry limit.
+    attempts_without_progress: consecutive attempts without progress.
     unadmitted: consecutive starts that the cluster did not admit; until one is, the gang starts only in free room.
     failed_on: the node of the newest failure and the number of consecutive failures there.
     same_error: the program's error that ended the previous generation, with its step.
@@ -136,10 +136,10 @@ class Gang:
     checkpoint_step: int | None = None
     resumed_step: int | None = None
     best_step: int | None = None
-    passed: tuple[FlawedCheckpoint, ...] = ()
+    skipped_checkpoints: tuple[FlawedCheckpoint, ...] = ()
     fallback: CheckpointFallback = CheckpointFallback()
-    spent: int = 0
-    fruitless: int = 0
+    retries_used: int = 0
+    attempts_without_progress: int = 0
     unadmitted: int = 0
     failed_on: tuple[str, int] = ("", 0)
     same_error: str = ""
@@ -234,7 +234,7 @@ class Gang:
     def resume(self, step: int | None, passed: tuple[FlawedCheckpoint, ...]) -> None:
         """Begin the generation from the checkpoint of `step`, the newest complete one, or from the beginning."""
         self.resumed_step = self.checkpoint_step = step
-        self.passed = passed
+        self.skipped_checkpoints = passed
         self.best_step = max((known for known in (step, self.best_step) if known is not None), default=None)
 
     @property

@@ -22,7 +22,7 @@ class GangStep(StrEnum):
     STARTED = "started"
     FINISHED = "finished"
     RETRY = "retry"
-    GIVE_UP = "give_up"
+    FAIL = "fail"
     REQUEUE = "requeue"
     END = "end"
     SUSPEND = "suspend"
@@ -57,14 +57,14 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.STARTING, S.FINISHED): G.SUCCEEDED,
     (G.STARTING, S.DONE): G.FINISHING,
     (G.STARTING, S.RETRY): G.REQUEUEING,
-    (G.STARTING, S.GIVE_UP): G.FAILING,
+    (G.STARTING, S.FAIL): G.FAILING,
     (G.STARTING, S.REQUEUE): G.REQUEUEING,
     (G.STARTING, S.SUSPEND): G.SUSPENDING,
     (G.STARTING, S.END): G.STOPPING,
     (G.RUNNING, S.FINISHED): G.SUCCEEDED,
     (G.RUNNING, S.DONE): G.FINISHING,
     (G.RUNNING, S.RETRY): G.REQUEUEING,
-    (G.RUNNING, S.GIVE_UP): G.FAILING,
+    (G.RUNNING, S.FAIL): G.FAILING,
     (G.RUNNING, S.REQUEUE): G.REQUEUEING,
     (G.RUNNING, S.SUSPEND): G.SUSPENDING,
     (G.RUNNING, S.END): G.STOPPING,
@@ -102,14 +102,13 @@ class Member(StrEnum):
     """The part of a gang that ended.
 
     The node of rank 0 is the master: ganger, not a worker, runs the rendezvous, so its loss is like that of any other.
-    Vital and extra members are processes of roles with `on_failure` `fail` and `ignore`; a process counts as extra only
-    while all ranks run, since before that the others may wait for it.
-    """
+    Critical and optional members are processes of roles with `on_failure` `fail` and `ignore`; a process counts as
+    optional only while all ranks run, since before that the others may wait for it."""
 
     WORKER = "worker"
     MASTER = "master"
-    VITAL = "vital"
-    EXTRA = "extra"
+    CRITICAL = "critical"
+    OPTIONAL = "optional"
 
 
 class Ending(StrEnum):
@@ -136,7 +135,7 @@ class Ending(StrEnum):
     SUSPENDED = "suspended"
     TIME_LIMIT = "time_limit"
     QUEUE_TIME = "queue_time"
-    ASKED = "asked"
+    STOP_REQUESTED = "stop_requested"
     DEPENDENCY = "dependency"
     DONE = "done"
 
@@ -157,46 +156,54 @@ class Phase(StrEnum):
     STOPPING = "stopping"
 
 
-class Act(StrEnum):
+class Action(StrEnum):
     """The consequence.
 
-    again: another generation, once on the same nodes, then elsewhere if possible; elsewhere: another generation that
-        avoids the node.
+    retry: another attempt, once on the same nodes, then elsewhere if possible; retry elsewhere: another attempt that
+        avoids the node; fail: no further attempt, the job fails.
     """
 
     NOTHING = "nothing"
-    AGAIN = "again"
-    ELSEWHERE = "elsewhere"
+    RETRY = "retry"
+    RETRY_ELSEWHERE = "retry elsewhere"
     SUSPEND = "suspend"
     END = "end"
-    GIVE_UP = "give up"
+    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
     """The consequence, and how it counts.
 
-    spends: it uses one attempt of the retry limit and pauses first; once: another attempt would end the same way, so
-        there is none unless `retry.max` allows it; waits: it counts as no attempt and pauses first, for longer each
-        time. A reaction without these pauses only from the second consecutive time on. An attempt that saved a new
-        checkpoint neither spends nor pauses, however it ended.
+    counts: it counts against the retry limit, and the next attempt starts after a pause; needs_retry_max: another
+        attempt would end the same way, so there is none unless `retry.max` allows it; pauses: it does not count, and
+        the next attempt starts after a pause that is longer each time. A reaction with none of these pauses only from
+        the second consecutive time on. An attempt that saved a new checkpoint neither counts nor pauses, however it
+        ended.
     """
 
-    act: Act
-    spends: bool = False
-    once: bool = False
-    waits: bool = False
+    action: Action
+    counts: bool = False
+    needs_retry_max: bool = False
+    pauses: bool = False
 
     def __str__(self) -> str:
         """Return the text for a table cell in the docs."""
-        return f"{self.act}{', once' if self.once else ', spends' if self.spends else ', waits' if self.waits else ''}"
+        if self.needs_retry_max:
+            return f"{self.action}, needs retry.max"
+        return f"{self.action}{', counts' if self.counts else ', pauses' if self.pauses else ''}"
 
 
 E, P = Ending, Phase
-_NOTHING, _SUSPEND, _END, _GIVE_UP = (Reaction(act) for act in (Act.NOTHING, Act.SUSPEND, Act.END, Act.GIVE_UP))
-_SPENDS, _ONCE = Reaction(Act.AGAIN, spends=True), Reaction(Act.AGAIN, spends=True, once=True)
-_WAITS = Reaction(Act.AGAIN, waits=True)
-_AGAIN, _ELSEWHERE = Reaction(Act.AGAIN), Reaction(Act.ELSEWHERE)
+_NOTHING, _SUSPEND, _END, _FAIL = (
+    Reaction(action) for action in (Action.NOTHING, Action.SUSPEND, Action.END, Action.FAIL)
+)
+_COUNTS, _NEEDS_RETRY_MAX = (
+    Reaction(Action.RETRY, counts=True),
+    Reaction(Action.RETRY, counts=True, needs_retry_max=True),
+)
+_PAUSES = Reaction(Action.RETRY, pauses=True)
+_RETRY, _RETRY_ELSEWHERE = Reaction(Action.RETRY), Reaction(Action.RETRY_ELSEWHERE)
 _PHASES: Final = tuple(Phase)
 _ALIVE: Final = (P.STARTING, P.RECOVERING, P.RUNNING)
 _BY_ITSELF: Final = (E.KILLED, E.EXITED, E.USER_ERROR, E.MACHINE_ERROR, E.OUT_OF_MEMORY)
@@ -208,32 +215,32 @@ def _row(*reactions: Reaction) -> dict[Phase, Reaction]:
 
 _WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
     #                       waiting   starting    recovering  running     clearing  stopping
-    E.KILLED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.EXITED: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.USER_ERROR: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.MACHINE_ERROR: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.OUT_OF_MEMORY: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.HUNG: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.START_FAILED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
-    E.PORT_BUSY: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
-    E.DENIED: _row(_NOTHING, _GIVE_UP, _GIVE_UP, _GIVE_UP, _NOTHING, _NOTHING),
-    E.UNADMITTED: _row(_NOTHING, _WAITS, _WAITS, _WAITS, _NOTHING, _NOTHING),
-    E.LAUNCHER_LOST: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
-    E.NODE_LOST: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
-    E.PREEMPTED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
-    E.DRAINED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.KILLED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.EXITED: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.USER_ERROR: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.MACHINE_ERROR: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.OUT_OF_MEMORY: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.HUNG: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.START_FAILED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
+    E.PORT_BUSY: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING),
+    E.DENIED: _row(_NOTHING, _FAIL, _FAIL, _FAIL, _NOTHING, _NOTHING),
+    E.UNADMITTED: _row(_NOTHING, _PAUSES, _PAUSES, _PAUSES, _NOTHING, _NOTHING),
+    E.LAUNCHER_LOST: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING),
+    E.NODE_LOST: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING),
+    E.PREEMPTED: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING),
+    E.DRAINED: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING),
     E.SUSPENDED: _row(_SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _NOTHING),
     E.TIME_LIMIT: _row(_END, _END, _END, _END, _NOTHING, _NOTHING),
     E.QUEUE_TIME: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
-    E.ASKED: _row(_END, _END, _END, _END, _END, _NOTHING),
+    E.STOP_REQUESTED: _row(_END, _END, _END, _END, _END, _NOTHING),
     E.DEPENDENCY: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
     E.DONE: _row(_NOTHING, _END, _END, _END, _NOTHING, _NOTHING),
 }
 _DIFFERENCES: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
     Member.WORKER: {},
     Member.MASTER: {},
-    Member.VITAL: dict.fromkeys(product(_BY_ITSELF, _ALIVE), _GIVE_UP),
-    Member.EXTRA: dict.fromkeys(product((*_BY_ITSELF, E.HUNG, E.LAUNCHER_LOST, E.NODE_LOST), _ALIVE), _NOTHING),
+    Member.CRITICAL: dict.fromkeys(product(_BY_ITSELF, _ALIVE), _FAIL),
+    Member.OPTIONAL: dict.fromkeys(product((*_BY_ITSELF, E.HUNG, E.LAUNCHER_LOST, E.NODE_LOST), _ALIVE), _NOTHING),
 }
 """The differences from a worker's reactions."""
 
@@ -292,7 +299,7 @@ def page() -> str:
 def _reactions() -> list[str]:
     """Return a table for each member; after the first, only the rows that differ from it."""
     lines = ["## Reactions to an end", ""]
-    for terms in (Member, Phase, Act, Reaction):
+    for terms in (Member, Phase, Action, Reaction):
         lines += [f"*{terms.__name__}.* {' '.join((terms.__doc__ or '').split())}", ""]
     lines += [f"*Ending.* {' '.join((Ending.__doc__ or '').split())}", ""]
     for member in Member:

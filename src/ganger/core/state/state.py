@@ -46,7 +46,7 @@ class Image:
     seq: int = 0
     at_ms: int = 0
     ready: bool = False
-    port_turn: int = 0
+    port_index: int = 0
     early_releases: int = 0
     levels: tuple[str, ...] = RACK
     nodes: list[Node] = field(default_factory=list)
@@ -58,10 +58,10 @@ class Image:
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
-    waits: dict[str, PendingReason] = field(default_factory=dict)
-    promises: list[ReservedStart] = field(default_factory=list)
-    spent: list[DecayedUsage] = field(default_factory=list)
-    runs: list[RunTimes] = field(default_factory=list)
+    pending_reasons: dict[str, PendingReason] = field(default_factory=dict)
+    reservations: list[ReservedStart] = field(default_factory=list)
+    usage: list[DecayedUsage] = field(default_factory=list)
+    run_times: list[RunTimes] = field(default_factory=list)
 
 
 class State:
@@ -69,7 +69,7 @@ class State:
 
     seq, at_ms: of the last event.
     ready: the backend has listed its nodes since the server started.
-    port_turn: the next rendezvous port.
+    port_index: the next rendezvous port.
     early_releases: how often something became free earlier than was known.
     gangs: live gangs by id, in order of submission.
     classes: pending gangs by class, oldest first.
@@ -95,7 +95,7 @@ class State:
         """Restore the image, or create an empty cluster with the queues root and default."""
         image = image or Image()
         self.undo = Undo()
-        self.seq, self.at_ms, self.ready, self.port_turn = image.seq, image.at_ms, image.ready, image.port_turn
+        self.seq, self.at_ms, self.ready, self.port_index = image.seq, image.at_ms, image.ready, image.port_index
         self.early_releases = image.early_releases
         self.rules, self.policy_version = image.rules, image.policy_version
         self.queues = {queue.name: queue for queue in image.queues}
@@ -104,11 +104,11 @@ class State:
         self.active: dict[str, int] = {}
         self.planned_changes: dict[str, int] = {}
         self.dependents = Dependents()
-        self.pending_reasons = dict(image.waits)
-        self.reservations = {reserved.gang: reserved for reserved in image.promises}
+        self.pending_reasons = dict(image.pending_reasons)
+        self.reservations = {reserved.gang: reserved for reserved in image.reservations}
         self.leaving = dict(image.leaving)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
-        self.history = RunTimeHistory(image.runs)
+        self.history = RunTimeHistory(image.run_times)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.timers = Timers()
         self.earliest_checked_ms: dict[str, int] = {}
@@ -118,19 +118,19 @@ class State:
         self.tree = self._tree()
         self.allocations = Allocations(self.gangs, self.nodes.index)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
-        self.fair_shares = FairShares(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
+        self.fair_shares = FairShares(self.tree, self._capacity(), image.usage, self.at_ms, self.rules.half_life_ms)
         self.recount()
 
     def image(self) -> Image:
         """Return what a snapshot keeps. It shares the gangs: encode it before the next event is folded."""
-        return self._image(self.fair_shares.spent())
+        return self._image(self.fair_shares.decayed_usage())
 
     def _image(self, spent: list[DecayedUsage]) -> Image:
         return Image(
             seq=self.seq,
             at_ms=self.at_ms,
             ready=self.ready,
-            port_turn=self.port_turn,
+            port_index=self.port_index,
             early_releases=self.early_releases,
             levels=self.nodes.listed_levels,
             nodes=list(self.nodes.listed),
@@ -142,10 +142,10 @@ class State:
             queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
-            waits=dict(self.pending_reasons),
-            promises=list(self.reservations.values()),
-            spent=spent,
-            runs=self.history.runs(),
+            pending_reasons=dict(self.pending_reasons),
+            reservations=list(self.reservations.values()),
+            usage=spent,
+            run_times=self.history.runs(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -355,11 +355,11 @@ class State:
             first event: two servers of two users on one machine would otherwise walk through the same ports side by
             side and take them from each other's gangs.
         """
-        turn = (self.port_turn if before is None else self.next_port_turn(before)) % PORTS
-        return FIRST_PORT + (turn if turn + self._ports(shares) <= PORTS else 0)
+        index = (self.port_index if before is None else self.next_port_index(before)) % PORTS
+        return FIRST_PORT + (index if index + self._ports(shares) <= PORTS else 0)
 
-    def next_port_turn(self, start: Start) -> int:
-        """Return the next port turn after a start has taken its ports."""
+    def next_port_index(self, start: Start) -> int:
+        """Return the index of the first port after those of a start."""
         return start.port - FIRST_PORT + self._ports(start.shares)
 
     def _ports(self, shares: Shares) -> int:
@@ -402,7 +402,7 @@ class State:
     def _rebuild_fair_shares(self) -> FairShares:
         """Return the fair shares converted to the half-life in force."""
         spent, old_half_life_ms, half_life_ms = (
-            self.fair_shares.spent(),
+            self.fair_shares.decayed_usage(),
             self.fair_shares.half_life_ms,
             self.rules.half_life_ms,
         )

@@ -61,7 +61,7 @@ class DiskReserve:
             f"less than {format_bytes(RESERVE_BYTES)} are free on the disk of {folder}: running jobs go on, and until "
             "there is room only stop, suspend and delete are accepted"
         )
-        return RequestError("no_room", detail, f"free some space on that disk: df -h {folder}", 507)
+        return RequestError("disk_full", detail, f"free some space on that disk: df -h {folder}", 507)
 
 
 def _free_bytes(file: int) -> int:

@@ -150,7 +150,7 @@ class EventLog:
         shows: called just before readers see it.
         encoded: events that were checked already, as they are written, by the number of their row.
 
-        On any error nothing was written; RequestError is (no_room) or (log_failed).
+        On any error nothing was written; RequestError is (disk_full) or (log_failed).
         """
         try:
             self._writer.execute("BEGIN IMMEDIATE")
@@ -297,7 +297,7 @@ class EventLog:
         except ValueError as error:
             subjects = self._read("SELECT subject FROM about WHERE seq = ?", (seq,))
             about = tuple(str(subject) for (subject,) in subjects)
-            unreadable = Unreadable(was=str(kind), why=f"it cannot be read: {error}", about=about)
+            unreadable = Unreadable(event_kind=str(kind), reason=f"it cannot be read: {error}", subjects=about)
             return Stamped(seq, at_ms if event_row.is_time(at_ms) else 0, unreadable, bool(closes))
 
     def last_seq(self) -> int:
@@ -472,7 +472,7 @@ def _log_error(path: str, error: sqlite3.Error) -> RequestError:
         return _corrupt_error(path, str(error))
     if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
         detail = f"no room to write {path}: {error}; running jobs go on, no request is accepted until there is room"
-        return RequestError("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
+        return RequestError("disk_full", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
     return RequestError("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 
 

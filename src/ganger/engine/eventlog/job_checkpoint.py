@@ -29,12 +29,12 @@ class JobCheckpoint:
 
     gangs: its gang; of an array its head and those elements that have a gang, in order of submission.
     array: set for an array job.
-    promises: their reserved starts.
+    reservations: their reserved starts.
     """
 
     gangs: tuple[Gang, ...]
     array: ArrayJob | None = None
-    promises: tuple[ReservedStart, ...] = ()
+    reservations: tuple[ReservedStart, ...] = ()
 
 
 @cache
@@ -78,7 +78,7 @@ def decode(text: str | bytes, name: str) -> JobCheckpoint:
         if name != (gang.array or gang.id):
             raise ValueError(f"it belongs to {gang.id}")
     pending = {gang.id: None for gang in checkpoint.gangs if gang.state is GangState.PENDING}
-    if unexpected := [promise.gang for promise in checkpoint.promises if promise.gang not in pending]:
+    if unexpected := [promise.gang for promise in checkpoint.reservations if promise.gang not in pending]:
         raise ValueError(f"{unexpected[0]} has a reserved start, and is not pending")
     return checkpoint
 
@@ -127,7 +127,7 @@ def join_checkpoints(checkpoints: Iterable[JobCheckpoint], rest: Image) -> Image
         rest,
         gangs=gangs,
         arrays=arrays,
-        promises=[promise for checkpoint in all_checkpoints for promise in checkpoint.promises],
+        reservations=[reserved for checkpoint in all_checkpoints for reserved in checkpoint.reservations],
     )
 
 
@@ -144,7 +144,7 @@ def _checkpoint_of(state: State, name: str) -> JobCheckpoint | None:
     if not gangs and array is None:
         return None
     reserved_starts = tuple(state.reservations[gang.id] for gang in gangs if gang.id in state.reservations)
-    return JobCheckpoint(gangs=tuple(gangs), array=array, promises=reserved_starts)
+    return JobCheckpoint(gangs=tuple(gangs), array=array, reservations=reserved_starts)
 
 
 def _gang_job(job: Job, index: int | None, priority: int) -> Job:

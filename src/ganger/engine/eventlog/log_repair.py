@@ -47,7 +47,7 @@ def examine(log: EventLog) -> Damage:
             if after and row.seq != after + 1:
                 faults[after + 1] = f"it is missing, up to event {row.seq - 1}"
             if isinstance(row.event, Unreadable):
-                faults[row.seq] = row.event.why
+                faults[row.seq] = row.event.reason
             after, events = row.seq, events + 1
     try:
         log.restore()

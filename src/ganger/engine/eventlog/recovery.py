@@ -55,9 +55,9 @@ class Recovery:
         if row.seq != state.seq + 1:
             raise ValueError(f"the log has a hole: event {row.seq} follows event {state.seq}")
         if isinstance(event, Unreadable):
-            self.aside[row.seq] = event.why
-            if event.was == "cleared":
-                _release(state, event.about, row.at_ms)
+            self.aside[row.seq] = event.reason
+            if event.event_kind == "cleared":
+                _release(state, event.subjects, row.at_ms)
         elif row.seq not in self.aside:
             if isinstance(event, Decided) and self.aside:
                 event = self._without_invalid(state, row.seq, event)
@@ -70,7 +70,7 @@ class Recovery:
                 self.aside[row.seq] = f"it does not follow from the events before: {error!r}"
                 return False
             self.aside[row.seq] = f"it does not follow from the events before: {reason}"
-        fold(state, _with_event(state, row, Unreadable(was=event.kind, why=self.aside[row.seq])))
+        fold(state, _with_event(state, row, Unreadable(event_kind=event.kind, reason=self.aside[row.seq])))
         return True
 
     def _without_invalid(self, state: State, seq: int, decided: Decided) -> Decided:

@@ -106,7 +106,7 @@ class PolicyService:
     ) -> PolicyView:
         """Put a document in force, from the next cycle on; one that changes nothing makes no version.
 
-        Raise RequestError: (bad_policy); (strands_jobs), naming them, unless forced; (policy_changed) when the version
+        Raise RequestError: (bad_policy); (jobs_stranded), naming them, unless forced; (policy_changed) when the version
         in force is not `if_version`, or was changed in the meantime.
         """
         with self._loop.view() as state:
@@ -236,12 +236,12 @@ def _changed_error(reason: str) -> RequestError:
 
 
 def _stranded_error(stranded_jobs: tuple[StrandedJob, ...]) -> RequestError:
-    lines = [f"{job.job} ({job.state}, queue {job.queue}): {job.why}" for job in stranded_jobs[:_MAX_LISTED]]
+    lines = [f"{job.job} ({job.state}, queue {job.queue}): {job.reason}" for job in stranded_jobs[:_MAX_LISTED]]
     if len(stranded_jobs) > _MAX_LISTED:
         lines.append(f"and {len(stranded_jobs) - _MAX_LISTED} more")
     count = "1 live job" if len(stranded_jobs) == 1 else f"{len(stranded_jobs)} live jobs"
     return RequestError(
-        "strands_jobs",
+        "jobs_stranded",
         "\n".join((f"the policy would strand {count}", *lines)),
         "move or stop them, or apply it with --force: running jobs go on, pending jobs stay pending; jobs of a removed "
         "queue move to its parent queue",

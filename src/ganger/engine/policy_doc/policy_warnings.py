@@ -62,7 +62,7 @@ def _warning(subject: str, queue: Queue, resource: str, amounts: tuple[int, int]
         f"{subject} guaranteed {_amount(resource, guaranteed)}{unit}, and all nodes have {_amount(resource, total)}"
     )
     return PolicyWarning(
-        queue=queue.name, resource=resource_label(resource), guaranteed=guaranteed, there=total, sentence=message
+        queue=queue.name, resource=resource_label(resource), guaranteed=guaranteed, capacity=total, sentence=message
     )
 
 

@@ -46,7 +46,7 @@ def _stranded_jobs(
                 class_reasons[gang.class_key] = _quota_reason(state, gang, tree) or _topology_reason(state, gang, nodes)
             reason = class_reasons[gang.class_key] or _allocation_reason(state, gang, tree)
         if reason is not None:
-            yield StrandedJob(job=gang.id, state=gang.state, queue=gang.queue, why=reason)
+            yield StrandedJob(job=gang.id, state=gang.state, queue=gang.queue, reason=reason)
 
 
 def _quota_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:

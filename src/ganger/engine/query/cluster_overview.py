@@ -23,7 +23,7 @@ MAX_NEXT: Final = 12
 """Maximum number of pending jobs shown."""
 
 
-def overview(state: State, now_ms: int, policy: Policy, order: Order = "turn") -> Overview:
+def overview(state: State, now_ms: int, policy: Policy, order: Order = "policy") -> Overview:
     """Return the overview as of now, with pending jobs in that order."""
     state.maintenance.now_ms = now_ms
     table, topology = state.nodes, state.nodes.topology
@@ -37,15 +37,17 @@ def overview(state: State, now_ms: int, policy: Policy, order: Order = "turn") -
         cell="node" if depth > len(topology.levels) else topology.levels[depth - 1],
         nodes={node_state: states.count(node_state) for node_state in sorted(dict.fromkeys(states))},
         unit="GPUs" if table.gpus.any() else "CPUs",
-        whole=int(whole.sum()),
+        total=int(whole.sum()),
         used=int(used.sum()),
-        out=int(out.sum()),
+        unavailable=int(out.sum()),
         blocks=tuple(_blocks(state, depth)),
         queues=queues,
         pending=queues[0].pending,
         running=queues[0].running,
         order=order,
-        next=tuple(_next_in_turn(state, now_ms, policy) if order == "turn" else _next_in_order(state, now_ms, order)),
+        next=tuple(
+            _next_in_policy_order(state, now_ms, policy) if order == "policy" else _next_in_order(state, now_ms, order)
+        ),
     )
 
 
@@ -104,13 +106,13 @@ def _cells(state: State, depth: int) -> Iterator[Cell]:
         states = map(table.display_state, range(len(table.nodes)))
         rows = zip(table.names, whole.tolist(), used.tolist(), out.tolist(), states, strict=True)
         for name, amount, allocated, out_amount, node_state in rows:
-            yield Cell(name=name, nodes=1, whole=amount, used=allocated, out=out_amount, state=node_state)
+            yield Cell(name=name, nodes=1, total=amount, used=allocated, unavailable=out_amount, state=node_state)
         return
     first = topology.first_node[depth]
     sums = [_domain_sums(amounts, first) for amounts in (np.ones(len(table.nodes), dtype=np.int64), whole, used, out)]
     for index, (nodes, amount, allocated, out_amount) in enumerate(zip(*sums, strict=True)):
         name = topology.name(depth, index).rpartition("/")[2]
-        yield Cell(name=name, nodes=nodes, whole=amount, used=allocated, out=out_amount)
+        yield Cell(name=name, nodes=nodes, total=amount, used=allocated, unavailable=out_amount)
 
 
 def _domain_sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:
@@ -118,7 +120,7 @@ def _domain_sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:
     return sums
 
 
-def _next_in_turn(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
+def _next_in_policy_order(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
     """Yield gangs with a reserved start, the first to start first; then the next ones in policy order."""
     reserved = [
         (reserved_start.start_ms, state.gangs[reserved_start.gang])
@@ -169,6 +171,6 @@ def _next_row(state: State, gang: Gang, now_ms: int) -> Next:
         gpu_milli=need(gang.shape)[0],
         priority=gang.job.spec.priority,
         waited_ms=now_ms - gang.since_ms,
-        promised_ms=reserved.start_ms if reserved else None,
+        reserved_start_ms=reserved.start_ms if reserved else None,
         sentence=sentence(reason) if reason else "",
     )

@@ -49,7 +49,7 @@ class ClusterService:
         """Take a loop that is open, and its backend; `user` is the author of every change."""
         self._loop, self._backend, self._user = loop, backend, user
 
-    def overview(self, order: Order = "turn") -> Overview:
+    def overview(self, order: Order = "policy") -> Overview:
         """Return the overview of the cluster and its queues, with pending jobs in that order."""
         with self._trial_replica.state() as (state, now_ms):
             return overview(state, now_ms, self._loop.policy, order)
@@ -110,21 +110,21 @@ class ClusterService:
         with self._loop.view() as state:
             return node_rows(state)
 
-    def cordon(self, name: str, *, cordoned: bool, why: str = "") -> NodeRow:
+    def cordon(self, name: str, *, cordoned: bool, reason: str = "") -> NodeRow:
         """Take a node out of service, or put it back. Raise RequestError (no_such_node, 404)."""
         if (self._node(name).state in CORDONED) is not cordoned:
-            event = NodeCordoned(node=name, by=self._user, why=why)
+            event = NodeCordoned(node=name, by=self._user, reason=reason)
             self._loop.ask(event if cordoned else NodeUncordoned(node=name, by=self._user))
         return self._node(name)
 
-    def drain(self, name: str, *, why: str = "") -> NodeRow:
+    def drain(self, name: str, *, reason: str = "") -> NodeRow:
         """Take a node out of service; running jobs are stopped with notice and start again elsewhere.
 
         That spends no attempt. The row's `gangs` are those not gone yet. Raise RequestError (no_such_node, 404).
         """
         row = self._node(name)
         if row.gangs or row.state not in CORDONED:
-            self._loop.ask(NodeDrained(node=name, by=self._user, why=why))
+            self._loop.ask(NodeDrained(node=name, by=self._user, reason=reason))
         return self._node(name)
 
     def maintenance(self) -> list[MaintenanceRow]:

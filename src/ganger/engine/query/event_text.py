@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ganger.core.failure.attribution import attribute
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Expect, Moved, ReservedStart, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Expect, ReservationCause, ReservedStart, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.pending_reason import sentence as reason_text
 from ganger.model.units import format_duration
@@ -36,15 +36,15 @@ CAUSES: dict[Cause, str] = {
     Cause.DEPENDENCY: "a dependency can no longer be satisfied",
 }
 
-MOVED: dict[Moved, str] = {
-    Moved.RESERVED: "it is the next of its queue, or has been pending for long",
-    Moved.EARLIER: "it can start earlier now",
-    Moved.NODE_OUT: "a node reserved for it is out of service",
-    Moved.OVERRUN: "other jobs hold its nodes beyond their time limits",
-    Moved.PREDICTED: "other jobs without a time limit run longer than predicted",
-    Moved.MAINTENANCE: "a node reserved for it has a maintenance window",
-    Moved.POLICY_CHANGED: "the limits of its queue or its user have changed",
-    Moved.RESTARTED: "a job ahead of it failed, and starts again",
+RESERVATION_CAUSES: dict[ReservationCause, str] = {
+    ReservationCause.RESERVED: "it is the next of its queue, or has been pending for long",
+    ReservationCause.EARLIER: "it can start earlier now",
+    ReservationCause.NODE_UNAVAILABLE: "a node reserved for it is out of service",
+    ReservationCause.OVERRUN: "other jobs hold its nodes beyond their time limits",
+    ReservationCause.PREDICTED: "other jobs without a time limit run longer than predicted",
+    ReservationCause.MAINTENANCE: "a node reserved for it has a maintenance window",
+    ReservationCause.POLICY_CHANGED: "the limits of its queue or its user have changed",
+    ReservationCause.RESTARTED: "a job ahead of it failed, and starts again",
 }
 
 
@@ -168,7 +168,7 @@ def _progress_text(event: e.Resumed | e.Slow) -> str:
     match event:
         case e.Resumed(step=step):
             action = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
-            return "; ".join((f"{attempt} {action}", *skipped_texts(event.passed)))
+            return "; ".join((f"{attempt} {action}", *skipped_texts(event.skipped)))
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
             subject = f"rank {rank} of {attempt} on {node}"
             if event.work is not None and event.peers_work is not None:
@@ -202,18 +202,18 @@ def _cluster_text(event: e.Event) -> str:
             )
             unready = tuple(node.name for node in nodes if node.unready)
             return f"{text}; not ready: {_name_list(unready)}" if unready else text
-        case e.Unreadable(was=was, why=why):
-            return f"an event ({was}) was set aside: {why}"
+        case e.Unreadable(event_kind=kind, reason=reason):
+            return f"an event ({kind}) was set aside: {reason}"
         case e.NodeLost(node=node, detail=detail):
             return f"node {node} was lost" + (f": {detail}" if detail else "")
         case e.NodeReturned(node=node):
             return f"node {node} came back"
-        case e.NodeCordoned(node=node, by=by, why=why):
-            return f"{by or 'someone'} took node {node} out of service" + (f": {why}" if why else "")
+        case e.NodeCordoned(node=node, by=by, reason=reason):
+            return f"{by or 'someone'} took node {node} out of service" + (f": {reason}" if reason else "")
         case e.NodeUncordoned(node=node, by=by):
             return f"{by or 'someone'} put node {node} back into service"
-        case e.NodeDrained(node=node, by=by, why=why):
-            return f"{by or 'someone'} drains node {node}" + (f": {why}" if why else "")
+        case e.NodeDrained(node=node, by=by, reason=reason):
+            return f"{by or 'someone'} drains node {node}" + (f": {reason}" if reason else "")
         case e.NodePreempted(node=node, notice_ms=notice_ms, by=by):
             return f"{by or 'someone'} preempts node {node} in {format_duration(notice_ms)}"
         case e.QueueSet(queue=queue, by=by):
@@ -247,9 +247,9 @@ def _decision_text(decision: Decision) -> str:
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
         case ReservedStart(gang=gang, start_ms=None, cause=cause):
-            return f"{gang} lost its reserved start: {MOVED[cause]}"
+            return f"{gang} lost its reserved start: {RESERVATION_CAUSES[cause]}"
         case ReservedStart(gang=gang, nodes=nodes, cause=cause):
-            return f"{gang} has a reserved start on {_name_list(nodes)}: {MOVED[cause]}"
+            return f"{gang} has a reserved start on {_name_list(nodes)}: {RESERVATION_CAUSES[cause]}"
         case Expect(gang=gang, run_ms=run_ms):
             return f"{gang} runs longer than predicted: a run time of {format_duration(run_ms)} is expected now"
         case Wait():

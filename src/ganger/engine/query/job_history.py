@@ -51,7 +51,7 @@ class _Attempt:
                 if not self.not_started and self.started_ms is None:
                     self.started_ms = at_ms
             case Resumed(step=step):
-                self.resumed_step, self.skipped_checkpoints = step, skipped_texts(event.passed)
+                self.resumed_step, self.skipped_checkpoints = step, skipped_texts(event.skipped)
             case Finished(nodes=nodes):
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
                 if not self.unfinished:
@@ -95,7 +95,7 @@ class _Attempt:
             sentence=CAUSES[Cause.NODE_LOST] if vanished else self.sentence + self._killed_text(),
             resumed_step=self.resumed_step,
             blame=Blame.INFRASTRUCTURE.value if vanished else self.blame if self.outcome == "failed" else "",
-            passed=self.skipped_checkpoints,
+            skipped=self.skipped_checkpoints,
             killed=self.killed,
             time_ms=self.start.time_ms,
         )
@@ -172,7 +172,7 @@ def _running_attempt(gang: Gang, start: Start) -> _Attempt:
     attempt = _Attempt(
         start,
         gang.resumed_step,
-        skipped_checkpoints=skipped_texts(gang.passed),
+        skipped_checkpoints=skipped_texts(gang.skipped_checkpoints),
         not_started=[node for node in start.nodes if node not in gang.started],
         remaining=list(gang.left),
         unfinished=[node for node in start.nodes if node not in gang.finished],

@@ -12,7 +12,7 @@ from ganger.core.state.state import State
 from ganger.errors import RequestError
 from ganger.model.decision import NodeShare
 from ganger.model.job import GangState, shell_quoted_id, split_element_id
-from ganger.model.views.service_views import Entrance, GpuSample, RankSample, Samples
+from ganger.model.views.service_views import ExecCommand, GpuSample, RankSample, Samples
 from ganger.ports import Backend, RankUsage
 
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
@@ -29,7 +29,7 @@ class LiveUsage:
     ) -> None:
         self._view, self._backend, self._live_id = view, backend, live_id
 
-    def entrance(self, text: str, *, rank: int | None, node: str | None) -> Entrance:
+    def exec_command(self, text: str, *, rank: int | None, node: str | None) -> ExecCommand:
         """Return how to run a command beside a rank of a job: that rank, the first one on `node`, or rank 0.
 
         Raise RequestError (no_such_rank, no_such_node; 404) and (already_ended, not_running; 409).
@@ -46,12 +46,12 @@ class LiveUsage:
                 )
                 raise RequestError("not_running", message, f"ganger explain {shell_quoted_id(name)}", 409)
             share = _share(gang, rank, node)
-            return Entrance(
+            return ExecCommand(
                 job=name,
                 generation=gang.generation,
                 rank=share.ranks[0] if rank is None else rank,
                 node=share.node,
-                argv=self._backend.entrance(name, share.node),
+                argv=self._backend.exec_command(name, share.node),
             )
 
     def samples(self) -> Samples:

@@ -47,7 +47,7 @@ def snapshot(directory: Path, store: Path) -> str:
     """Store a copy of `directory` unless an equal one exists; return its name, a hash of its content.
 
     Raise RequestError, and store nothing: code_too_large (over 1 GiB or 100,000 entries), code_unreadable,
-    code_link_outside, code_holds_state (the store is inside), no_room.
+    code_link_outside, code_holds_state (the store is inside), disk_full.
     """
     root = Path(os.path.realpath(directory))
     if Path(os.path.realpath(store)).is_relative_to(root):
@@ -73,7 +73,7 @@ def _store_copy(root: Path, rules: IgnoreRules | None, store: Path) -> str:
 
 
 def checkout(store: Path, digest: str, target: Path) -> None:
-    """Make `target` a copy of the snapshot `digest`, unless it exists. Raise RequestError: no_snapshot, no_room."""
+    """Make `target` a copy of the snapshot `digest`, unless it exists. Raise RequestError: no_snapshot, disk_full."""
     source = Path(os.path.realpath(store)) / digest
     if target.exists():
         return
@@ -276,7 +276,7 @@ def _writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         disk_full = error.errno in _NO_ROOM
         raise RequestError(
-            "no_room" if disk_full else "store_failed",
+            "disk_full" if disk_full else "store_failed",
             f"cannot write the copy of the code in {directory}: {error.strerror}",
             next="make room on that disk, then submit again" if disk_full else "see who owns it: `ganger doctor`",
             status=507 if disk_full else 500,

@@ -40,7 +40,7 @@ class FetchedCode(NamedTuple):
 def fetch(code: GitCode, cache: Path, store: Path) -> FetchedCode:
     """Fetch `code`. `cache` holds repositories, `store` snapshots.
 
-    Raise RequestError: no_git, git_failed (unreachable, or not a repository), no_such_ref, code_too_large, no_room.
+    Raise RequestError: no_git, git_failed (unreachable, or not a repository), no_such_ref, code_too_large, disk_full.
     """
     repository = cache / hashlib.sha256(code.git.encode()).hexdigest()[:32]
     try:

@@ -42,7 +42,7 @@ def pending_dependencies(
     together: jobs that are about to be submitted too.
     state_of: returns the state of a job by id, None for a missing one.
 
-    Raise RequestError (cannot_come_true, 409) for one that can no longer be satisfied.
+    Raise RequestError (dependency_failed, 409) for one that can no longer be satisfied.
     """
     live = []
     for after in dependencies:
@@ -54,7 +54,7 @@ def pending_dependencies(
             outcome = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
             message = f"after: {after.job} {outcome}, so it will never have {after.when}"
             raise RequestError(
-                "cannot_come_true", message, f"take it out of `after`, or run it again: ganger retry {after.job}"
+                "dependency_failed", message, f"take it out of `after`, or run it again: ganger retry {after.job}"
             )
         if state not in ENDED:
             live.append(after)

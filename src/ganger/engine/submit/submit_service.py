@@ -84,7 +84,7 @@ class SubmitService:
     ) -> tuple[str, bool]:
         """Submit a new job from an accepted one, with the very snapshot of its code.
 
-        Its spec gets `overrides`, its secrets `secrets`. Raise RequestError (code_gone, 409) when the snapshot was
+        Its spec gets `overrides`, its secrets `secrets`. Raise RequestError (code_removed, 409) when the snapshot was
         removed.
         """
         if "params" in overrides:
@@ -150,7 +150,7 @@ class SubmitService:
     def _pending_dependencies(self, dependencies: Iterable[After], together: Collection[str] = ()) -> tuple[After, ...]:
         """Return the dependencies that have not ended; the jobs `together` are about to be submitted.
 
-        Raise RequestError (cannot_come_true, 409) for one that can no longer be satisfied.
+        Raise RequestError (dependency_failed, 409) for one that can no longer be satisfied.
         """
         return pending_dependencies(dependencies, self._log.state_of, together)
 
@@ -175,7 +175,7 @@ class SubmitService:
             reason=explanation.reason,
             earliest_ms=explanation.earliest_ms,
             changes=explanation.changes,
-            proof=explanation.proof,
+            smallest_tried=explanation.smallest_tried,
             argv=_first_command(job.spec),
         )
 
@@ -218,7 +218,7 @@ class SubmitService:
         """Return the origin of a job, for another one with the same code."""
         if not (self._home.code / str(template.origin.code_hash)).is_dir():
             message = f"the snapshot of the code of {template.id} was removed"
-            raise RequestError("code_gone", message, f"submit it from its directory: {template.origin.directory}")
+            raise RequestError("code_removed", message, f"submit it from its directory: {template.origin.directory}")
         return template.origin
 
     def _stored_secrets(self, job: Job) -> dict[str, str]:

@@ -8,12 +8,12 @@ from typing import Final, Literal, get_args
 
 from ganger.model.views.service_views import QueueRow, ReasonView
 
-Order = Literal["turn", "wait", "gpus", "priority", "user", "queue"]
+Order = Literal["policy", "wait", "gpus", "priority", "user", "queue"]
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 """Orders of the pending jobs in an overview, each descending in urgency; ties: the oldest first.
 
-turn: queue order; wait: longest wait; gpus: most GPUs requested; priority: highest priority; user, queue: by name.
-"""
+policy: the order of the policy; wait: longest wait; gpus: most GPUs requested; priority: highest priority; user, queue:
+by name. """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +60,17 @@ class Cell:
     """A node, or a domain where there are too many nodes to show.
 
     Attributes:
-        whole: Its GPUs; CPUs if no node has GPUs.
+        total: Its GPUs; CPUs if no node has GPUs.
         used: Those that are allocated.
-        out: Those that no job can use: in use outside ganger, or free on nodes where nothing new starts.
+        unavailable: Those that no job can use: in use outside ganger, or free on nodes where nothing new starts.
         state: That of a node.
     """
 
     name: str
     nodes: int
-    whole: int
+    total: int
     used: int
-    out: int
+    unavailable: int
     state: str = ""
 
 
@@ -88,7 +88,7 @@ class Next:
 
     Attributes:
         gpu_milli: All that it requests, in thousandths of a GPU.
-        promised_ms: Its reserved start.
+        reserved_start_ms: Its reserved start.
     """
 
     job: str
@@ -98,7 +98,7 @@ class Next:
     gpu_milli: int
     priority: int
     waited_ms: int
-    promised_ms: int | None
+    reserved_start_ms: int | None
     sentence: str
 
 
@@ -110,8 +110,8 @@ class Overview:
         cell: What a cell is: a node or a level.
         nodes: The number of nodes in each state.
         unit: What is counted: GPUs, or else CPUs.
-        out: Those that no job can use.
-        order: That of `next`; in the order `turn`, jobs with a reserved start come first, by that start.
+        unavailable: Those that no job can use.
+        order: That of `next`; in the order `policy`, jobs with a reserved start come first, by that start.
     """
 
     at_ms: int
@@ -120,9 +120,9 @@ class Overview:
     cell: str
     nodes: dict[str, int]
     unit: str
-    whole: int
+    total: int
     used: int
-    out: int
+    unavailable: int
     blocks: tuple[Block, ...]
     queues: tuple[QueueRow, ...]
     pending: int

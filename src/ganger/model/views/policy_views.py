@@ -20,7 +20,7 @@ class StrandedJob:
     job: str
     state: str
     queue: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +29,13 @@ class PolicyWarning:
 
     Attributes:
         resource: As in the amounts of a queue, gpus.TYPE for a type.
-        guaranteed, there: The quota and the capacity in its unit.
+        guaranteed, capacity: The quota and the capacity in its unit.
     """
 
     queue: str
     resource: str
     guaranteed: int
-    there: int
+    capacity: int
     sentence: str
 
 

@@ -102,7 +102,7 @@ class AttemptView:
     Attributes:
         outcome: Running, finished, failed or stopped.
         resumed_step: The step of the checkpoint that it started from.
-        passed: A sentence for each newer checkpoint that was incomplete.
+        skipped: A sentence for each newer checkpoint that was incomplete.
         blame: Of a failed one: user, infrastructure or unknown.
         killed: Ranks that did not exit within the grace period and were killed.
         time_ms: The job's time limit over all attempts while it ran, where it was granted less than requested.
@@ -115,7 +115,7 @@ class AttemptView:
     nodes: tuple[str, ...]
     sentence: str = ""
     resumed_step: int | None = None
-    passed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     blame: str = ""
     killed: tuple[int, ...] = ()
     time_ms: int | None = None
@@ -186,7 +186,7 @@ class Change:
         flags: The options to type for it; for processes of a role a line of its file: roles.ps.count=2.
     """
 
-    say: str
+    description: str
     flags: str
 
 
@@ -213,16 +213,16 @@ class Explanation:
     """Everything about a job's wait, or one sentence about its state if it is not pending.
 
     Attributes:
-        position: Its place, from 1, among the `waiting` pending jobs of its queue, in queue order.
+        position: Its place, from 1, among the `pending` pending jobs of its queue, in queue order.
         earliest_ms: When there is room for it by the time limits and predicted run times of running jobs, if no job
             before it takes that room; None if that cannot be forecast.
-        promised_ms: Its reserved start: it starts then at the latest; None without a reservation.
-        where: One line for each domain of the lowest level, or of the level it must stay in: which jobs hold what
+        reserved_start_ms: Its reserved start: it starts then at the latest; None without a reservation.
+        domains: One line for each domain of the lowest level, or of the level it must stay in: which jobs hold what
             there.
         predicted: A sentence for each job without a time limit that the forecast depends on, this one included: how
             long it is expected to run, and from what that is predicted.
         changes: Changed requests with which it would start now.
-        proof: If there are none: the smallest form of it that was tried, and why not even that starts.
+        smallest_tried: If there are none: the smallest form of it that was tried, and why not even that starts.
         policy: The queue order in force.
         factors: What decides its place in that order.
     """
@@ -232,15 +232,15 @@ class Explanation:
     sentence: str
     reason: ReasonView | None = None
     position: int | None = None
-    waiting: int | None = None
+    pending: int | None = None
     waited_ms: int | None = None
     earliest_ms: int | None = None
-    promised_ms: int | None = None
-    where: tuple[str, ...] = ()
+    reserved_start_ms: int | None = None
+    domains: tuple[str, ...] = ()
     predicted: tuple[str, ...] = ()
     quota: str = ""
     changes: tuple[Change, ...] = ()
-    proof: str = ""
+    smallest_tried: str = ""
     policy: str = ""
     factors: tuple[Factor, ...] = ()
 
@@ -260,7 +260,7 @@ class DryRun:
     reason: ReasonView | None = None
     earliest_ms: int | None = None
     changes: tuple[Change, ...] = ()
-    proof: str = ""
+    smallest_tried: str = ""
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -396,7 +396,7 @@ class ServerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
+class ExecCommand:
     """The command that runs another command beside a rank, on the server's machine.
 
     Attributes:

@@ -50,7 +50,7 @@ class NodeChange:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     cordoned: StrictBool
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Drain:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ async def patch_node(
 
     def change() -> NodeRow:
         with service.unchanged(f"node/{name}", expected):
-            return service.cordon(name, cordoned=body.cordoned, why=body.why)
+            return service.cordon(name, cordoned=body.cordoned, reason=body.reason)
 
     return json_response(await run_change(request, change))
 
@@ -157,7 +157,7 @@ async def patch_node(
 @nodes.post("/{name}/drain", status_code=202, responses=view_responses(NodeRow, *CHANGE_STATUSES, 404, status=202))
 async def drain_node(request: Request, service: ServiceParam, name: str, body: Drain) -> Response:
     """Take a node out of service; running jobs are stopped with notice, and start again elsewhere."""
-    return json_response(await run_change(request, lambda: service.drain(name, why=body.why)), 202)
+    return json_response(await run_change(request, lambda: service.drain(name, reason=body.reason)), 202)
 
 
 @nodes.post("/{name}/fail", responses=view_responses(NodeRow, *CHANGE_STATUSES, 404))

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, RequestError
-from ganger.model.views.service_views import Entrance, EventRow, Samples, Stacks
+from ganger.model.views.service_views import EventRow, ExecCommand, Samples, Stacks
 from ganger.rest.etags import VersionParam
 from ganger.rest.responses import (
     MAX_NUMBER,
@@ -137,7 +137,7 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
     return tuple(sorted(set(ranks)))
 
 
-@router.get("/samples", tags=["presence"], responses=view_responses(Samples))
+@router.get("/samples", tags=["usage"], responses=view_responses(Samples))
 def read_samples(service: ServiceParam) -> Response:
     """Return the processor, memory and GPU usage of every running rank, measured now.
 
@@ -147,9 +147,9 @@ def read_samples(service: ServiceParam) -> Response:
 
 
 @router.get(
-    "/jobs/{id}/entrance", tags=["presence"], responses=view_responses(Entrance, 404, 409), dependencies=[LocalOnly]
+    "/jobs/{id}/exec", tags=["usage"], responses=view_responses(ExecCommand, 404, 409), dependencies=[LocalOnly]
 )
-def get_entrance(
+def get_exec_command(
     service: ServiceParam,
     id: str,
     rank: Annotated[
@@ -161,4 +161,4 @@ def get_entrance(
 
     Only over the unix socket.
     """
-    return json_response(service.live_usage.entrance(id, rank=rank, node=node))
+    return json_response(service.live_usage.exec_command(id, rank=rank, node=node))

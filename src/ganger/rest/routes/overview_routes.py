@@ -48,7 +48,7 @@ def get_fit(
 @router.get("/overview", tags=["fit"], responses=view_responses(Overview))
 def get_overview(
     service: ServiceParam,
-    sort: Annotated[Order, Query(description="order of the pending jobs")] = "turn",
+    sort: Annotated[Order, Query(description="order of the pending jobs")] = "policy",
 ) -> Response:
     """Return the overview of the cluster and its queues: nodes as cells, large clusters by domain; the next jobs."""
     return json_response(service.overview(sort))

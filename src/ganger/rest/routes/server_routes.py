@@ -93,7 +93,7 @@ def _prometheus_text(cycles: Histogram, metrics: tuple[Metric, ...]) -> bytes:
 
     class CollectedMetrics(Collector):
         def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-            durations = HistogramMetricFamily("ganger_round_seconds", "Durations of scheduling cycles.")
+            durations = HistogramMetricFamily("ganger_cycle_seconds", "Durations of scheduling cycles.")
             durations.add_metric([], list(_cumulative(cycles)), cycles.total_s)
             yield durations
             for metric in metrics:

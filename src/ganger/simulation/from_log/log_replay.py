@@ -197,4 +197,4 @@ def _check_queues(days: RecordedDays, document: PolicyDocument) -> None:
         queues = ", ".join(f"{queue} ({count})" for queue, count in stranded.most_common(SHOWN_QUEUES))
         more = f" and {len(stranded) - SHOWN_QUEUES} more" if len(stranded) > SHOWN_QUEUES else ""
         detail = f"jobs of {days.path} wait in queues that the document does not have: {queues}{more}"
-        raise RequestError("strands_jobs", detail, f"give the document the queue {stranded.most_common(1)[0][0]}")
+        raise RequestError("jobs_stranded", detail, f"give the document the queue {stranded.most_common(1)[0][0]}")

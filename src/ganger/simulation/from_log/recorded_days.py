@@ -101,7 +101,7 @@ def extract_days(
     state = log.restore(before)
     reader = _LogReader(state, *readers)
     for row in log.iter_rows(state.seq, last):
-        reason = row.event.why if isinstance(row.event, e.Unreadable) else refusal(state, row.event)
+        reason = row.event.reason if isinstance(row.event, e.Unreadable) else refusal(state, row.event)
         if reason is not None:
             raise RequestError(
                 "corrupt_log", f"event {row.seq} of {path} was set aside: {reason}", "ganger doctor", 500

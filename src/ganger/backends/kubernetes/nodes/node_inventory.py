@@ -306,7 +306,7 @@ class NodeInventory:
             yield e.NodeLost(node=name, detail=reason)
         if node.spec.unschedulable and name not in self._cordoned:
             self._cordoned.add(name)
-            yield e.NodeCordoned(node=name, by=CORDONED_BY, why="it is marked unschedulable")
+            yield e.NodeCordoned(node=name, by=CORDONED_BY, reason="it is marked unschedulable")
         elif not node.spec.unschedulable and name in self._cordoned:
             self._cordoned.remove(name)
             yield e.NodeUncordoned(node=name, by=CORDONED_BY)
