@@ -115,5 +115,6 @@ CODES: Final[dict[str, Code]] = {
     "disk_full": Code(507, "the disk is full; requests that free something are still accepted, from the disk reserve"),
     "secret_unreadable": Code(500, "the file of a secret cannot be read"),
     "server_stopping": Code(503, "the server is stopping"),
+    "unsupported_log_format": Code(500, "the event log was written by another version of ganger"),
     "store_failed": Code(500, "the store of code snapshots cannot be written"),
 }

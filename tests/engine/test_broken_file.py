@@ -58,10 +58,10 @@ def database_of_another_program(path: Path) -> None:
     database.close()
 
 
-def log_of_a_newer_version(path: Path) -> None:
+def log_of_format(path: Path, version: int) -> None:
     write_log(path)
     with sqlite3.connect(path, isolation_level=None) as database:
-        database.execute("PRAGMA user_version = 1000")
+        database.execute(f"PRAGMA user_version = {version}")
     database.close()
 
 
@@ -72,7 +72,6 @@ BROKEN = [
     damaged_inside,
     text_file,
     database_of_another_program,
-    log_of_a_newer_version,
 ]
 
 
@@ -89,10 +88,18 @@ def test_refused_and_left_as_it_is(broken: Callable[[Path], None], tmp_path: Pat
     assert path.read_bytes() == before
 
 
-def test_the_format_is_named(tmp_path: Path) -> None:
-    log_of_a_newer_version(tmp_path / "g.db")
-    with pytest.raises(RequestError, match=r"format 1000, this ganger reads \d"):
-        EventLog(tmp_path / "g.db")
+@pytest.mark.parametrize(("version", "age"), [(15, "an older"), (1000, "a newer")])
+def test_a_log_of_another_version(version: int, age: str, tmp_path: Path) -> None:
+    path = tmp_path / "g.db"
+    log_of_format(path, version)
+    before = path.read_bytes()
+    with pytest.raises(RequestError) as refused:
+        EventLog(path)
+    assert (refused.value.code, refused.value.status) == ("unsupported_log_format", 500)
+    assert f"{path} was written by {age} version of ganger: it has format {version}" in refused.value.detail
+    assert "use the version of ganger that wrote it" in refused.value.next
+    assert f"mv {path} {path}.format-{version}" in refused.value.next
+    assert path.read_bytes() == before
 
 
 def test_a_directory(tmp_path: Path) -> None:

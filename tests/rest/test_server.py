@@ -85,6 +85,27 @@ def test_a_corrupt_log_is_left_as_it_is(place: ServerHome) -> None:
     assert place.servers() == []
 
 
+def test_a_state_directory_of_an_older_version_is_left_as_it_is(place: ServerHome) -> None:
+    place.client.connect()
+    place.client.shutdown()
+    with sqlite3.connect(place.home.database, isolation_level=None) as database:
+        database.execute("PRAGMA user_version = 15")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    old_log = place.home.database.read_bytes()
+    with pytest.raises(ClientError) as refused:
+        place.client.connect()
+    assert refused.value.exit_code == 5
+    assert f"{place.home.database} was written by an older version of ganger: it has format 15" in refused.value.detail
+    _, _, command = refused.value.next.partition("keeping the old log: ")
+    assert command.endswith(" && ganger server start")
+    assert place.home.database.read_bytes() == old_log
+    assert place.servers() == []
+    subprocess.run(["sh", "-c", command.removesuffix(" && ganger server start")], check=True)
+    place.client.connect()
+    assert Path(f"{place.home.database}.format-15").read_bytes() == old_log
+
+
 def test_a_damaged_page_is_found_and_left_as_it_is(place: ServerHome) -> None:
     place.client.connect()
     place.client.wait(place.submit(["true"]), 60)

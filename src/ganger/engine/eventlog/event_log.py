@@ -35,7 +35,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 ALL_JOBS: Final = JobFilter()
-_FORMAT: Final = 15
+_FORMAT: Final = 16
 _APPLICATION_ID: Final = 0x67616E67
 """Distinguishes a log of ganger from any other SQLite file."""
 _logger = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ class EventLog:
     def __init__(self, path: Path | str) -> None:
         """Open or create it.
 
-        Raise RequestError (corrupt_log) if the file is not a log of ganger; it is left as it is.
+        Raise RequestError if the file is not a log of ganger (corrupt_log) or one of another version
+        (unsupported_log_format); it is left as it is.
         """
         self._path = str(path)
         self._readers = threading.local()
@@ -131,7 +132,7 @@ class EventLog:
         if application != _APPLICATION_ID:
             raise _corrupt_error(self._path, "it is a database of another program")
         if version != _FORMAT:
-            raise _corrupt_error(self._path, f"it has format {version}, this ganger reads {_FORMAT}")
+            raise _format_error(self._path, version)
         if damage != "ok":
             raise _corrupt_error(self._path, str(damage))
         return True
@@ -476,10 +477,23 @@ def _log_error(path: str, error: sqlite3.Error) -> RequestError:
     return RequestError("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 
 
-def move_aside_command(path: str) -> str:
+def move_aside_command(path: str, suffix: str = "broken") -> str:
     """Return the command that moves a whole log away: its newest events may be in the WAL alone."""
     parts = [part for part in ("", "-wal") if Path(path + part).exists()]
-    return " && ".join(f"mv {path}{part} {path}.broken{part}" for part in parts)
+    return " && ".join(f"mv {path}{part} {path}.{suffix}{part}" for part in parts)
+
+
+def _format_error(path: str, version: int) -> RequestError:
+    age = "an older" if version < _FORMAT else "a newer"
+    start_over = f"{move_aside_command(path, f'format-{version}')} && ganger server start"
+    return RequestError(
+        "unsupported_log_format",
+        f"{path} was written by {age} version of ganger: it has format {version}, this version reads only format "
+        f"{_FORMAT} and converts no other; it was left as it is",
+        f"to continue with its jobs, use the version of ganger that wrote it; to start over, keeping the old log: "
+        f"{start_over}",
+        500,
+    )
 
 
 def _corrupt_error(path: str, reason: str) -> RequestError:
