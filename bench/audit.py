@@ -20,7 +20,7 @@ _RECORD = re.compile(r"\d+ ([oeOE]) ?(.*)")
 
 
 @dataclass
-class Reservation:
+class AcceptedJob:
     """A job whose submission was acknowledged: its id and what must become of it. `out`: where its ranks write."""
 
     job: str
@@ -68,20 +68,20 @@ class Findings:
         self.details.append(f"{sort}: {what}")
 
 
-def audit(client: Client, folder: Path, promises: list[Reservation]) -> Findings:
+def audit(client: Client, folder: Path, accepted_jobs: list[AcceptedJob]) -> Findings:
     """Everything that is wrong."""
     findings = Findings()
-    _jobs(client, promises, findings)
-    for promise in promises:
-        check_witnesses(promise, findings)
-        check_logs(promise, folder / "home" / "jobs" / promise.job, findings)
+    _jobs(client, accepted_jobs, findings)
+    for accepted in accepted_jobs:
+        check_witnesses(accepted, findings)
+        check_logs(accepted, folder / "home" / "jobs" / accepted.job, findings)
     _devices(client, findings)
     _processes(folder / "home", findings)
     _log(folder / "home" / "ganger.db", findings)
     return findings
 
 
-def _jobs(client: Client, promises: list[Reservation], findings: Findings) -> None:
+def _jobs(client: Client, accepted_jobs: list[AcceptedJob], findings: Findings) -> None:
     """Each acknowledged job is listed, once, and ended as it must; no other is."""
     rows: dict[str, dict[str, Any]] = {}
     cursor = None
@@ -90,36 +90,36 @@ def _jobs(client: Client, promises: list[Reservation], findings: Findings) -> No
         rows |= {row["id"]: row for row in page["items"]}
         if (cursor := page["next"]) is None:
             break
-    for promise in promises:
-        row = rows.pop(promise.job, None)
+    for accepted in accepted_jobs:
+        row = rows.pop(accepted.job, None)
         if row is None:
-            findings.add("lost", f"{promise.job} is not listed")
+            findings.add("lost", f"{accepted.job} is not listed")
             continue
-        state, code, generation = promise.end
+        state, code, generation = accepted.end
         is_so = row["state"] == state and code in (None, row["exit_code"]) and generation in (None, row["generation"])
         if not is_so:
             reason = row.get("reason")
-            findings.add("lost", f"{promise.job} is {row['state']} at attempt {row['generation']}, {reason}")
+            findings.add("lost", f"{accepted.job} is {row['state']} at attempt {row['generation']}, {reason}")
     for job in rows:
         findings.add("doubled", f"{job} is listed, and nobody submitted it")
 
 
-def check_witnesses(promise: Reservation, findings: Findings) -> None:
+def check_witnesses(accepted: AcceptedJob, findings: Findings) -> None:
     """No rank of an attempt was begun twice, none ran beside another of its place, no device was in two gangs."""
-    for book in promise.out.glob("*.*"):
+    for book in accepted.out.glob("*.*"):
         words = Counter(line.split()[0] for line in book.read_text().splitlines())
         if words["begin"] != 1:
-            findings.add("doubled", f"{promise.job} {book.name} was begun {words['begin']} times")
+            findings.add("doubled", f"{accepted.job} {book.name} was begun {words['begin']} times")
         for line in book.read_text().splitlines():
             if line.startswith("taken rank"):
-                findings.add("doubled", f"{promise.job} {book.name} ran beside another of its place")
+                findings.add("doubled", f"{accepted.job} {book.name} ran beside another of its place")
             elif line.startswith("taken"):
-                findings.add("leaked", f"{promise.job} {book.name}: {line}")
+                findings.add("leaked", f"{accepted.job} {book.name}: {line}")
 
 
-def check_logs(promise: Reservation, job: Path, findings: Findings) -> None:
+def check_logs(accepted: AcceptedJob, job: Path, findings: Findings) -> None:
     """Every line that a rank had written is in its log, once and in order."""
-    for book in promise.out.glob("*.*"):
+    for book in accepted.out.glob("*.*"):
         attempt, rank = book.name.split(".")
         said = [int(line.split()[1]) for line in book.read_text().splitlines() if line.startswith("said")]
         logs = list(job.glob(f"nodes/*/{attempt}/rank-{rank}.log"))
@@ -129,10 +129,10 @@ def check_logs(promise: Reservation, job: Path, findings: Findings) -> None:
         if logged not in (said, [*said, len(said)]):
             missing = len({*said} - {*logged}) or 1
             findings.add(
-                "lines_lost", f"{promise.job} {book.name} said {len(said)} lines, logged {logged[-3:]}", missing
+                "lines_lost", f"{accepted.job} {book.name} said {len(said)} lines, logged {logged[-3:]}", missing
             )
-        if promise.end[0] == "succeeded" and int(attempt) == promise.end[2] and len(said) != promise.lines:
-            findings.add("lines_lost", f"{promise.job} {book.name} said {len(said)} of {promise.lines} lines")
+        if accepted.end[0] == "succeeded" and int(attempt) == accepted.end[2] and len(said) != accepted.lines:
+            findings.add("lines_lost", f"{accepted.job} {book.name} said {len(said)} of {accepted.lines} lines")
 
 
 def _lines(log: Path) -> list[int]:

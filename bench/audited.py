@@ -1,5 +1,5 @@
 """What is wrong with a log when everybody has ended, in sentences: states that are not what the table says, time that
-does not add up, rounds that come out otherwise, a state that is not sound. Used by `kill_anything`; not a bench itself.
+does not add up, cycles that come out otherwise, a state that is not sound. Used by `kill_anything`; not a bench itself.
 """
 
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ def audited(log: EventLog) -> Audit:
     found.unsound += _folded(log)
     difference = replay(log, policies()).difference
     if difference is not None:
-        found.otherwise.append(f"round {difference.seq}: {difference.logged} in the log, now {difference.planned}")
+        found.otherwise.append(f"cycle {difference.seq}: {difference.logged} in the log, now {difference.planned}")
     return found
 
 

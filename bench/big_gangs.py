@@ -1,6 +1,6 @@
-"""Waits of gangs of 16 GPUs or more with promised starts, against best effort: elasticflow cluster 04 on 576 GPUs.
+"""Waits of gangs of 16 GPUs or more with reserved starts, against best effort: elasticflow cluster 04 on 576 GPUs.
 
-Best effort is the same order with nothing promised and no starvation threshold: whoever fits starts. Utilisation is
+Best effort is the same order without reservations and no starvation threshold: whoever fits starts. Utilisation is
 what jobs used of the cluster until the last of them ended. What it costs the smaller gangs is printed beside it, and
 the same of two other clusters of that family, all of their jobs: what helps one trace alone would be no policy.
 """
@@ -33,19 +33,19 @@ class Outcome(NamedTuple):
 
 
 def run() -> list[Figure]:
-    promised, best_effort = (_outcome(rules, CLUSTER, NODES, JOBS) for rules in (Rules(), NOTHING))
-    p99, bar = _part(promised.large, 99), _part(best_effort.large, 99) / 2
+    reserved, best_effort = (_outcome(rules, CLUSTER, NODES, JOBS) for rules in (Rules(), NOTHING))
+    p99, bar = _part(reserved.large, 99), _part(best_effort.large, 99) / 2
     found = [
-        Figure(name="big_gangs.p99", unit="h", samples=tuple(promised.large), value=p99, op="<=", bar=bar),
+        Figure(name="big_gangs.p99", unit="h", samples=tuple(reserved.large), value=p99, op="<=", bar=bar),
         Figure(
             name="big_gangs.utilisation",
             unit="part",
-            samples=(promised.used,),
-            value=promised.used,
+            samples=(reserved.used,),
+            value=reserved.used,
             op=">=",
             bar=best_effort.used - POINT,
         ),
-        *_beside("big_gangs", promised, best_effort),
+        *_beside("big_gangs", reserved, best_effort),
     ]
     for cluster, nodes in OTHERS if len(recorded("03", JOBS)) < JOBS else ():
         outcomes = (_outcome(rules, cluster, nodes, JOBS) for rules in (Rules(), NOTHING))
@@ -53,10 +53,10 @@ def run() -> list[Figure]:
     return found
 
 
-def _beside(name: str, promised: Outcome, best_effort: Outcome) -> list[Figure]:
+def _beside(name: str, reserved: Outcome, best_effort: Outcome) -> list[Figure]:
     """Waits under both, of both."""
     found = []
-    for order, outcome in (("", promised), ("_best_effort", best_effort)):
+    for order, outcome in (("", reserved), ("_best_effort", best_effort)):
         for of, waits in (("large", outcome.large), ("others", outcome.others)):
             found += [median(f"{name}.{of}_p{part}{order}", "h", [_part(waits, part)]) for part in (50, 95, 99)]
         found.append(median(f"{name}.used{order}", "part", [outcome.used]))

@@ -1,6 +1,6 @@
-"""Promised starts against real ones: elasticflow cluster 04, 576 GPUs, recorded durations as limits.
+"""Reserved starts against real ones: elasticflow cluster 04, 576 GPUs, recorded durations as limits.
 
-Everybody who waits is promised a start (conservative backfill). `estimates.error`: how much earlier than first promised
+Every pending job gets a reserved start (conservative backfill). `estimates.error`: how much earlier than first reserved
 a job starts, as more come; `estimates.exact`: the error of a full queue when nobody comes any more, which is none.
 """
 
@@ -24,12 +24,12 @@ def run() -> list[Figure]:
     jobs = recorded("04", JOBS)
     live = Queueing(fifo, NODES)
     live.replay(ALL, jobs)
-    told = live.first_told_ms.items()
-    minutes = sorted(abs(live.started_ms[name] - told_ms) / 60_000 for name, told_ms in told) or [0.0]
+    reserved = live.first_reserved_ms.items()
+    minutes = sorted(abs(live.started_ms[name] - told_ms) / 60_000 for name, told_ms in reserved) or [0.0]
     tenths = [minutes[len(minutes) * tenth // 10] for tenth in range(10)] + minutes[-1:]
     exact = _exact()
     return [
-        Figure(name="estimates.promised", unit="jobs", samples=(len(minutes),), value=len(minutes)),
+        Figure(name="estimates.reserved", unit="jobs", samples=(len(minutes),), value=len(minutes)),
         Figure(name="estimates.error", unit="minutes", samples=tuple(tenths), value=tenths[5]),
         Figure(name="estimates.error_p90", unit="minutes", samples=tuple(tenths), value=tenths[9]),
         Figure(name="estimates.exact", unit="minutes", samples=exact, value=max(exact), op="<=", bar=0),
@@ -37,12 +37,12 @@ def run() -> list[Figure]:
 
 
 def _exact() -> tuple[float, ...]:
-    """Errors of those that waited, when all of them had come before the first was promised anything."""
+    """Errors of those that waited, when all of them had come before the first got a reservation."""
     still = Queueing(fifo, NODES // 12)
     still.begin(ALL)
     for job in recorded("04", BACKLOG):
         still.submit(job)
     still.round()
-    told = dict(still.first_told_ms)
+    reserved = dict(still.first_reserved_ms)
     still.ends_until(1 << 60)
-    return tuple((still.started_ms[name] - told_ms) / 60_000 for name, told_ms in told.items())
+    return tuple((still.started_ms[name] - told_ms) / 60_000 for name, told_ms in reserved.items())

@@ -1,6 +1,6 @@
 """A large cluster and its load for the benches of the core: nodes, queues, users, gangs of mixed shapes.
 
-Used by `round_full`, `round_next` and their like; drives a `State` by events alone, as the loop would. The mixture is
+Used by `cycle_full`, `cycle_next` and their like; drives a `State` by events alone, as the loop would. The mixture is
 that of published traces of training clusters: most gangs small, most GPUs asked for by large ones, limits from ten
 minutes to a week. One seed, one fleet.
 """
@@ -42,7 +42,7 @@ ORIGIN: Final = Origin(directory="/")
 
 @dataclass(slots=True)
 class Fleet:
-    """A state and its clock. `step` folds one event in; `round` plans and takes what was decided for done."""
+    """A state and its clock. `step` folds one event in; `cycle` plans and takes what was decided for done."""
 
     policy: Policy
     nodes: int = 10_000
@@ -102,7 +102,7 @@ class Fleet:
                 self.step(e.Cleared(gang=decision.gang, generation=decision.generation, nodes=tuple(left)))
 
     def next_s(self) -> float:
-        """Processor time of one event, a second later, and of the round after it: 45 % ends of a gang, 45 %
+        """Processor time of one event, a second later, and of the cycle after it: 45 % ends of a gang, 45 %
         submissions, 10 % lost nodes."""
         self.now_ms += 1_000
         draw = self.chance.random()

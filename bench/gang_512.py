@@ -1,7 +1,7 @@
 """Planning one large gang: 512 processes that prefer one rack, on 500 nodes; 4,096 nodes on a cluster of 10,000.
 
-CPU time of the core alone, the round whole: quota, room, levels, nodes, devices, ranks. The clusters are half full, so
-that racks differ; every sample is planned anew on the same state, which a round leaves as it found it. Peer: KAI's
+CPU time of the core alone, the whole cycle: quota, room, levels, nodes, devices, ranks. The clusters are half full, so
+that racks differ; every sample is planned anew on the same state, which a cycle leaves as it found it. Peer: KAI's
 scale suite plans and binds a gang of 512 pods on 500 simulated nodes in 48.7 s (reference: scheduling, section 3).
 """
 
@@ -61,7 +61,7 @@ def _with(spec: JobSpec, nodes: int, placement: Placement) -> JobSpec:
 
 
 def _planned(spec: JobSpec, nodes: int) -> list[float]:
-    """CPU milliseconds of rounds that start the gang."""
+    """CPU milliseconds of cycles that start the gang."""
     state = _half_full(nodes)
     _step(state, e.Submitted(job=_job("gang", spec)))
     policy, samples = policies()["fifo"], []

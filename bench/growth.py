@@ -1,6 +1,6 @@
 """Rounds and answers as nodes and gangs double: 2,500, 5,000 and 10,000 nodes x 8 GPUs, ten gangs a node.
 
-The first round, the median round after one event, and the median answer of `explain`, in the order of a server that
+The first cycle, the median cycle after one event, and the median answer of `explain`, in the order of a server that
 nobody configured; processor time of the core alone, with what was there before frozen. `growth_*` is how many times as
 long each takes on twice as much, the worse of the two doublings.
 """
@@ -46,7 +46,7 @@ def _measured(nodes: int) -> dict[str, float]:
     waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
     asked = [_asked(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
     gc.unfreeze()
-    return {"round_full": first, "round_next": statistics.median(later), "explain": statistics.median(asked)}
+    return {"cycle_full": first, "cycle_next": statistics.median(later), "explain": statistics.median(asked)}
 
 
 def _asked(fleet: Fleet, name: str) -> float:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.audit import Findings, Reservation, audit, left_of
+from bench.audit import AcceptedJob, Findings, audit, left_of
 from bench.measure import ROOT, Figure
 from ganger.client import Client, ClientError
 from ganger.settings import home as home_of
@@ -41,8 +41,8 @@ TOPOLOGY = "nodes: [{name: n1, gpu: h100:9, cpu: 64, memory: 64Gi}, {name: n2, g
 def run() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
         folder = Path(name)
-        findings, promises = _ordeal(folder)
-        print(f"{KILLS} kills, {len(promises)} jobs, {findings.events} events; {findings.lines} lines of log")
+        findings, accepted_jobs = _ordeal(folder)
+        print(f"{KILLS} kills, {len(accepted_jobs)} jobs, {findings.events} events; {findings.lines} lines of log")
         for line in findings.details[:40]:
             print(" ", line)
     counts = {
@@ -59,7 +59,7 @@ def run() -> list[Figure]:
     ]
 
 
-def _ordeal(folder: Path) -> tuple[Findings, list[Reservation]]:
+def _ordeal(folder: Path) -> tuple[Findings, list[AcceptedJob]]:
     """All the kills, and what is found at the end, before and after everybody has gone."""
     home = home_of({"GANGER_HOME": str(folder / "home")})
     home.path.mkdir(mode=0o700)
@@ -69,7 +69,7 @@ def _ordeal(folder: Path) -> tuple[Findings, list[Reservation]]:
         _kill_again_and_again(servers, crowd)
         crowd.leave()
         _until(crowd.is_over, "the end of every job", servers.alive)
-        return audit(Client(home).connect(start=False), folder, crowd.promises), crowd.promises
+        return audit(Client(home).connect(start=False), folder, crowd.accepted_jobs), crowd.accepted_jobs
     finally:
         crowd.closed.set()
         servers.end()
@@ -126,11 +126,11 @@ class Servers:
 
 @dataclass
 class Crowd:
-    """People who submit and stop jobs, and ask again when nobody answers. promises: what was acknowledged."""
+    """People who submit and stop jobs, and ask again when nobody answers. accepted_jobs: what was acknowledged."""
 
     client: Client
     folder: Path
-    promises: list[Reservation] = field(default_factory=list)
+    accepted_jobs: list[AcceptedJob] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _errors: list[BaseException] = field(default_factory=list)
@@ -155,8 +155,8 @@ class Crowd:
             thread.join()
         if self._errors:
             raise self._errors[0]
-        for promise in self.promises:
-            self._stop(promise)
+        for accepted in self.accepted_jobs:
+            self._stop(accepted)
 
     def is_over(self) -> bool:
         return not self._insist(lambda: self.client.jobs(state=_LIVE, limit=1)["items"])
@@ -169,20 +169,20 @@ class Crowd:
 
     def _submit_and_stop(self, chance: random.Random, number: int) -> None:
         """One of several: keeps its share of the jobs live."""
-        mine: list[Reservation] = []
+        mine: list[AcceptedJob] = []
         serial = 0
         while not self.closed.is_set():
-            live = [promise for promise in mine if not self._has_ended(promise)]
+            live = [accepted for accepted in mine if not self._has_ended(accepted)]
             mine = live
             while len(mine) < LIVE // SUBMITTERS:
                 mine.append(self._submit(chance, f"{number}-{serial}"))
                 serial += 1
-            for promise in mine:
-                if promise.is_to_be_stopped and chance.random() < 0.15:
-                    self._stop(promise)
+            for accepted in mine:
+                if accepted.is_to_be_stopped and chance.random() < 0.15:
+                    self._stop(accepted)
             time.sleep(chance.uniform(0.0, 0.4))
 
-    def _submit(self, chance: random.Random, serial: str) -> Reservation:
+    def _submit(self, chance: random.Random, serial: str) -> AcceptedJob:
         kind = chance.choice(KINDS)
         name = f"{kind}-{serial}"
         out = self.folder / name
@@ -204,26 +204,26 @@ class Crowd:
             "request_id": name,
         }
         view = self._insist(lambda: self.client.submit(request))
-        promise = Reservation(view["row"]["id"], name, kind, lines, request["spec"]["nodes"], out)
-        self.promises.append(promise)
-        return promise
+        accepted = AcceptedJob(view["row"]["id"], name, kind, lines, request["spec"]["nodes"], out)
+        self.accepted_jobs.append(accepted)
+        return accepted
 
-    def _stop(self, promise: Reservation) -> None:
-        if not promise.is_to_be_stopped or promise.stopped:
+    def _stop(self, accepted: AcceptedJob) -> None:
+        if not accepted.is_to_be_stopped or accepted.stopped:
             return
 
         def stop() -> None:
             try:
-                self.client.stop(promise.job)
+                self.client.stop(accepted.job)
             except ClientError as error:
                 if error.code != "already_ended":  # by a request that nobody answered
                     raise
 
         self._insist(stop)
-        promise.stopped = True
+        accepted.stopped = True
 
-    def _has_ended(self, promise: Reservation) -> bool:
-        return bool(self._insist(lambda: self.client.job(promise.job))["row"]["state"] in ENDED)
+    def _has_ended(self, accepted: AcceptedJob) -> bool:
+        return bool(self._insist(lambda: self.client.job(accepted.job))["row"]["state"] in ENDED)
 
     def _insist(self, ask: Callable[[], Any]) -> Any:
         """Ask until somebody answers."""

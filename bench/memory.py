@@ -1,6 +1,6 @@
 """Memory of the core with 10,000 nodes, 100,000 pending gangs, and as many running as the nodes hold.
 
-The resident set of a process that does nothing else, after the first round was decided.
+The resident set of a process that does nothing else, after the first cycle was decided.
 """
 
 import os

@@ -42,19 +42,19 @@ LIMIT_CPU_S: Final = 1_200
 FIRST: Final = {
     "place": ("topology", "placement", "sizes", "labels", "gpu_shares"),
     "fair_share": ("order", "shares", "quota"),
-    "earliest_start": ("promised", "backfill"),
-    "reservations": ("promised", "backfill", "maintenance", "large", "predicted"),
-    "reservation_table": ("promised", "backfill", "maintenance", "gpu_shares", "quota"),
-    "availability_profile": ("promised", "backfill", "maintenance"),
+    "earliest_start": ("reserved", "backfill"),
+    "reservations": ("reserved", "backfill", "maintenance", "large", "predicted"),
+    "reservation_table": ("reserved", "backfill", "maintenance", "gpu_shares", "quota"),
+    "availability_profile": ("reserved", "backfill", "maintenance"),
 }
 """Pictures of each file that see most of what is wrong in it: most mutants end there."""
 LAWS: Final = {
     "place": ("place", "parts", "shares_of_domains"),
     "fair_share": ("share", "fair", "policy"),
     "earliest_start": ("backfill",),
-    "reservations": ("backfill", "profile", "promises"),
-    "reservation_table": ("promises", "backfill", "profile"),
-    "availability_profile": ("profile", "backfill", "promises"),
+    "reservations": ("backfill", "profile", "reservations"),
+    "reservation_table": ("reservations", "backfill", "profile"),
+    "availability_profile": ("profile", "backfill", "reservations"),
 }
 """Of each file: those that say most of it, tried before the others."""
 LAST: Final = "every_round"

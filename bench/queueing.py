@@ -49,14 +49,14 @@ def recorded(cluster: str, most: int) -> list[Recorded]:
 
 @dataclass(slots=True)
 class Queueing:
-    """One run. started_ms: when each job did; first_told_ms: the first moment it was promised."""
+    """One run. started_ms: when each job did; first_reserved_ms: its first reserved start."""
 
     policy: Policy
     nodes: int
     state: State = field(default_factory=State)
     now_ms: int = 0
     started_ms: dict[str, int] = field(default_factory=dict)
-    first_told_ms: dict[str, int] = field(default_factory=dict)
+    first_reserved_ms: dict[str, int] = field(default_factory=dict)
     ends: list[tuple[int, str]] = field(default_factory=list)
     gpu_ms: int = 0
 
@@ -89,7 +89,7 @@ class Queueing:
             if isinstance(decision, Start):
                 self._starts(decision)
             elif isinstance(decision, ReservedStart) and decision.start_ms is not None:
-                self.first_told_ms.setdefault(decision.gang, decision.start_ms)
+                self.first_reserved_ms.setdefault(decision.gang, decision.start_ms)
 
     def replay(self, rules: Rules, jobs: Iterable[Recorded]) -> None:
         """All of it: each job comes at its moment, and all run to their ends."""
@@ -101,7 +101,7 @@ class Queueing:
         self.ends_until(1 << 60)
 
     def ends_until(self, until_ms: int) -> None:
-        """Whatever ends before a moment, a round after each."""
+        """Whatever ends before a moment, a cycle after each."""
         while self.ends and self.ends[0][0] <= until_ms:
             self.now_ms = max(self.now_ms, self.ends[0][0])
             while self.ends and self.ends[0][0] <= self.now_ms:

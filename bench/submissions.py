@@ -1,7 +1,7 @@
 """A submission, and a look at the state after it, while 100,000 jobs wait: what a server does for each job it is given.
 
 The real loop and log, one after the other, on nodes that are all taken; no socket and no disk. 500 users in 40 queues,
-jobs of eight sizes. `submission_turn`: the fold, the round and the rows of the log; `submission_look`: what a reader
+jobs of eight sizes. `submission_turn`: the fold, the cycle and the rows of the log; `submission_look`: what a reader
 waits for afterwards; `submission_copy`: what a copy of all of it would take. Processor time.
 """
 

@@ -2,7 +2,7 @@
 
 The published rules: jobs are rigid, every GPU is like every other, durations are known and nothing costs anything. So
 the cluster is one node with all GPUs, limits are durations, and nobody preempts. fifo is `strict_fifo`, greedy is
-`first_fit`. The first three must be equal to the printed digit; easy may be better, since a start that is promised
+`first_fit`. The first three must be equal to the printed digit; easy may be better, since a start that is reserved
 there moves to an earlier moment.
 """
 

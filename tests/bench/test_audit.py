@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.audit import Findings, Reservation, check_logs, check_witnesses
+from bench.audit import AcceptedJob, Findings, check_logs, check_witnesses
 
 SOUND = "begin 17\nsaid 0\nsaid 1\nsaid 2\n"
 LOG = "1 e line 0\n2 O li\n3 o ne 1\n4 o line 2\n"
 
 
 @pytest.fixture
-def promise(tmp_path: Path) -> Reservation:
+def accepted(tmp_path: Path) -> AcceptedJob:
     """A job that ended well, with three lines."""
     out = tmp_path / "steady-1"
     out.mkdir()
@@ -20,18 +20,18 @@ def promise(tmp_path: Path) -> Reservation:
     log = tmp_path / "job" / "nodes" / "n1" / "1" / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text(LOG)
-    return Reservation("steady-1-abcd", "steady-1", "steady", 3, 1, out)
+    return AcceptedJob("steady-1-abcd", "steady-1", "steady", 3, 1, out)
 
 
-def found(promise: Reservation) -> Findings:
+def found(accepted: AcceptedJob) -> Findings:
     findings = Findings()
-    check_witnesses(promise, findings)
-    check_logs(promise, promise.out.parent / "job", findings)
+    check_witnesses(accepted, findings)
+    check_logs(accepted, accepted.out.parent / "job", findings)
     return findings
 
 
-def test_nothing_is_found_where_nothing_is_wrong(promise: Reservation) -> None:
-    assert found(promise).details == []
+def test_nothing_is_found_where_nothing_is_wrong(accepted: AcceptedJob) -> None:
+    assert found(accepted).details == []
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_nothing_is_found_where_nothing_is_wrong(promise: Reservation) -> None:
         ("lines_lost", "log", lambda text: text.replace("4 o", "4")),
     ],
 )
-def test_a_planted_fault_is_found(sort: str, file: str, fault: Callable[[str], str], promise: Reservation) -> None:
-    path = promise.out / "1.0" if file == "book" else next(promise.out.parent.glob("job/nodes/n1/1/rank-0.log"))
+def test_a_planted_fault_is_found(sort: str, file: str, fault: Callable[[str], str], accepted: AcceptedJob) -> None:
+    path = accepted.out / "1.0" if file == "book" else next(accepted.out.parent.glob("job/nodes/n1/1/rank-0.log"))
     path.write_text(fault(path.read_text()))
-    assert getattr(found(promise), sort) > 0
+    assert getattr(found(accepted), sort) > 0

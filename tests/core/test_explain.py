@@ -25,7 +25,7 @@ def test_who_asks_gets_the_answer_of_now_though_a_round_told_it_to_others() -> N
     waits = film.state.pending_reasons
     gangs = [film.state.gangs[f"J{number}"] for number in range(1, MANY)]
     stale = [gang for gang in gangs if waits.get(class_text(gang.class_key)) is None or _names_a(film, gang.id)]
-    assert stale, f"a round told all of {MANY} classes: there is nothing to see here"
+    assert stale, f"a cycle told all of {MANY} classes: there is nothing to see here"
     for gang in (stale[0], stale[-1]):
         explanation = explain(film.state, gang.id, film.now_ms, film.policy)
         assert explanation.reason
@@ -40,9 +40,13 @@ def test_the_others_are_told_in_turn_though_newer_gangs_keep_coming() -> None:
         film.run_cycles()
     gangs, waits = film.state.gangs, film.state.pending_reasons
     waiting = [name for name in before if name in gangs and gangs[name].state is GangState.PENDING]
-    untold = [name for name in waiting if class_text(gangs[name].class_key) not in waits or _names_a(film, name)]
+    without_reason = [
+        name for name in waiting if class_text(gangs[name].class_key) not in waits or _names_a(film, name)
+    ]
     # The position where the rotation continues is pseudo-random: one or two may have to wait for longer.
-    assert len(untold) <= len(waiting) // 20, f"{len(untold)} of {len(waiting)} were told nothing in {MANY} rounds"
+    assert len(without_reason) <= len(waiting) // 20, (
+        f"{len(without_reason)} of {len(waiting)} got no reason in {MANY} cycles"
+    )
 
 
 def _names_a(film: Film, gang: str) -> bool:

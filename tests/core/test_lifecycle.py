@@ -101,7 +101,7 @@ def test_every_end_has_one_reaction() -> None:
 
 
 @pytest.mark.parametrize(("member", "ending"), [*product(Member, Ending)])
-def test_reactions_keep_their_promises(member: Member, ending: Ending) -> None:
+def test_reactions_are_consistent(member: Member, ending: Ending) -> None:
     rows = {phase: reaction(member, ending, phase) for phase in Phase}
     assert rows[Phase.STOPPING].action is Action.NOTHING, "it ends already"
     assert rows[Phase.CLEARING].action in (Action.NOTHING, Action.END, Action.SUSPEND), "it is being stopped already"

@@ -102,7 +102,7 @@ def test_all_parts_are_where_the_gang_prefers_to_be() -> None:
 
 
 @pytest.mark.parametrize("sharing", ["shared", "exclusive"])
-def test_exclusive_parts_leave_the_nodes_of_which_others_are_promised_some(sharing: str) -> None:
+def test_exclusive_parts_leave_the_nodes_of_which_others_have_reserved_some(sharing: str) -> None:
     nodes = table(4, 2)
     roles = {"chief": Role(resources=Resources(gpu=GpuRequest(count=1), cpu_milli=1_000))}
     resources, placement = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000), Placement(sharing=sharing)

@@ -44,13 +44,13 @@ class Definitions:
         own = self.guaranteed(name)
         if name == ROOT and own is None:
             own = UNLIMITED if all(self.guaranteed(queue) is None for queue in self.queues) else self.capacity
-        rest = max(0, (own or 0) - sum(self.promised(child) for child in self.children(name)))
+        rest = max(0, (own or 0) - sum(self.guaranteed_sum(child) for child in self.children(name)))
         return Fraction(rest) + sum(
             (self.subtree_quota(c) - self.local_quota(c) for c in self.children(name)), Fraction(0)
         )
 
-    def promised(self, name: str) -> int:
-        below = sum(self.promised(child) for child in self.children(name))
+    def guaranteed_sum(self, name: str) -> int:
+        below = sum(self.guaranteed_sum(child) for child in self.children(name))
         return max(self.guaranteed(name) or 0, below)
 
     def local_quota(self, name: str) -> Fraction:
@@ -85,7 +85,7 @@ def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[
         empty = Definitions(tree, r, [])
         for name, index in tree.index.items():
             assert tree.available(index, r) == tree.potential(index, r) == empty.available(name)
-            assert tree.guaranteed[index][r] == empty.promised(name)
+            assert tree.guaranteed[index][r] == empty.guaranteed_sum(name)
     for name, amount in charges:
         tree.charge(name, (amount,) * len(tree.resources))
     for r in resources:

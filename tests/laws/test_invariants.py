@@ -1,9 +1,9 @@
 """The invariants of the core that hold of whole lives, each by its number (reference: scheduling, section 5).
 
-`World` checks them after every event and every cycle anyway, and `test_every_round` for longer; here each can be found,
+`World` checks them after every event and every cycle anyway, and `test_every_cycle` for longer; here each can be found,
 and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `test_fair`, 5 `test_quota`, 9
-`test_promises` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17 `test_no_starvation`,
-18 `test_share`.
+`test_reservations` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17
+`test_no_starvation`, 18 `test_share`.
 """
 
 from collections.abc import Iterator

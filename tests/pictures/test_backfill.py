@@ -59,7 +59,7 @@ def timeline(film: Film) -> list[str]:
     ],
     ids=["easy", "conservative"],
 )
-def test_who_is_promised_what(policy: str, expected: str) -> None:
+def test_reservations(policy: str, expected: str) -> None:
     film = Film(POLICIES["fifo"], CLUSTER, "")
     for action in (policy, COME):
         film.do(action)
@@ -77,7 +77,7 @@ test_what_becomes_of_it = scenarios(
                 +1h; done B      -> . . . D | C no_capacity, B succeeded
                 +5h; done D      -> C C C C | D succeeded""",
         ),
-        "conservative: it waits, and the second starts as promised": (
+        "conservative: it waits, and the second starts as reserved": (
             CLUSTER,
             "",
             f"""{CONSERVATIVE}; {COME} -> A A . . | B no_capacity, C no_capacity, D held
@@ -91,7 +91,7 @@ test_what_becomes_of_it = scenarios(
             f"""{CONSERVATIVE}; {COME} E:2x1,time=2h -> A A E E | B no_capacity, C no_capacity, D no_capacity
                 +2h; done A; done E                  -> B B B . | C no_capacity, D held, A succeeded, E succeeded""",
         ),
-        "conservative: equal jobs are promised starts in their order": (
+        "conservative: equal jobs get reservations in their order": (
             "n1:A n2:A n3:. A,time=1h",
             "",
             f"""{CONSERVATIVE}; B:2x1,time=2h C:2x1,time=2h D:1x1,time=5h -> A A D | B no_capacity, C no_capacity

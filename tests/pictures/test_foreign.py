@@ -23,7 +23,7 @@ test_devices_of_others = scenarios(
             "",
             "C:2x2,in=rack,must -> @. .. CC CC",
         ),
-        "a place beside them is promised": (
+        "a place beside them is reserved": (
             "n1:@AA. A,time=1h",
             "",
             """C:1x3,prio=high; D:1x1,time=2h -> @AA. | C no_capacity, D held

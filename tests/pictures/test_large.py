@@ -12,7 +12,7 @@ CLUSTER = "n1:AA n2:BB A,time=1h B,time=2h"
 COME = "S:1x2,time=2h L:2x2,time=1h M:2x2,time=1h T:1x2,time=3h"
 
 
-def promised(film: Film) -> str:
+def reservations(film: Film) -> str:
     """Return the gangs with a reservation and the minutes until their start."""
     facts = sorted(film.state.reservations.values(), key=lambda fact: (fact.start_ms or 0, fact.gang))
     return " ".join(f"{fact.gang}:{((fact.start_ms or 0) - film.now_ms) // MINUTE_MS}" for fact in facts)
@@ -51,14 +51,14 @@ def promised(film: Film) -> str:
         "those that are large now leave room for another",
     ],
 )
-def test_who_is_promised_a_start(policy: str, minutes: int, expected: str) -> None:
+def test_reservations(policy: str, minutes: int, expected: str) -> None:
     film = Film(POLICIES["fifo"], CLUSTER, "")
     for action in (f"policy reservations.{policy}", COME):
         film.do(action)
     film.run_cycles()
     film.do(f"+{minutes}m")
     film.run_cycles()
-    assert promised(film) == expected
+    assert reservations(film) == expected
 
 
 test_what_becomes_of_it = scenarios(
@@ -93,10 +93,10 @@ def test_a_job_that_is_due_keeps_its_moment_and_the_next_moves_back() -> None:
     for action in ("S:1x2,time=2h L:2x2,time=1h T:2x2,time=1h", "+1h", "done A", "+1h", "done B"):
         film.do(action)
         film.run_cycles()
-    assert promised(film) == "L:60 T:120"
+    assert reservations(film) == "L:60 T:120"
     film.do("+1h")
     film.run_cycles()
-    assert promised(film) == "L:0 T:70"
+    assert reservations(film) == "L:0 T:70"
 
 
 @pytest.mark.parametrize("policy", ["dynamic", "fifo"])

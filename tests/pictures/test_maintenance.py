@@ -80,9 +80,9 @@ test_maintenance = scenarios(
     },
 )
 
-test_promised = scenarios(
+test_reserved_starts = scenarios(
     {
-        "a start is promised after it": (
+        "a start is reserved after it": (
             "n1:.. n2:AA A,time=1h",
             "",
             """maintain n1 1h 1h; S:2x2,time=2h -> .. AA | S no_capacity
@@ -90,7 +90,7 @@ test_promised = scenarios(
                +1h; done A; done D -> .. .. | S maintenance, E held, A succeeded, D succeeded
                +1h -> SS SS | E no_capacity""",
         ),
-        "shrunk to end before the promise, which is later": (
+        "shrunk to end before the reserved start, which is later": (
             "n1:.. n2:AA n3:.. A,time=1h",
             "",
             """maintain n3 40m 9h; S:2x2,time=2h D:1x2,time=9h,least=30m -> DD AA .. | S no_capacity

@@ -12,7 +12,7 @@ test_the_order_changes = scenarios(
             """+10h; C:1x4 D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity
                done A                     -> DDDD | C no_capacity, A succeeded""",
         ),
-        "in order of submission, from the next round on": (
+        "in order of submission, from the next cycle on": (
             FOUR,
             "",
             """+10h; C:1x4 D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity

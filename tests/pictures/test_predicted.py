@@ -10,7 +10,7 @@ HALF_HOURS = "took 1x2 30m 30m 30m 20m 10m"
 
 test_predicted = scenarios(
     {
-        "by what its user's jobs took it ends before the promise": (
+        "by what its user's jobs took it ends before the reserved start": (
             FREE,
             "",
             f"""{HALF_HOURS}; A:1x2,time=1h -> AA.. ....
@@ -81,7 +81,7 @@ test_predicted = scenarios(
                S:2x4,time=2h D:1x2 E:1x2,time=10m -> AAEE .... | S no_capacity, D held
                +10m; done E -> AADD .... | S no_capacity, E succeeded""",
         ),
-        "the promise counts on it": (
+        "the reservation counts on it": (
             "n1:....",
             "",
             f"""{HALF_HOURS}; D:1x2 -> DD..
@@ -121,7 +121,7 @@ test_predicted = scenarios(
             f"""{HALF_HOURS}; maintain n1 5h 1h; D:1x2 E:1x1,time=30m -> E... | D maintenance
                 +6h; done E -> DD.. | E succeeded""",
         ),
-        "nor is one promised such a start": (
+        "nor does it get such a reservation": (
             "n1:.... n2:....",
             "",
             f"""{HALF_HOURS}; maintain n1 5h 1h; A:1x4,time=1h B:1x4,time=2h -> AAAA BBBB

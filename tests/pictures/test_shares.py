@@ -203,7 +203,7 @@ test_points = scenarios(
             "q=6 p=,weight=9",
             """C:1x2,q=p,user=cat D:1x2,q=q,user=dan -> AADD BBBB | C no_capacity""",
         ),
-        "who starts first in a round counts in the same round": (
+        "who starts first in a cycle counts in the same cycle": (
             "n1:....",
             "",
             "C:1x2 D:1x2 E:1x2,user=bob -> CCEE | D no_capacity",

@@ -29,8 +29,8 @@ TABLE = {
     "quota": ("r1/n1:.... r1/n2:....", "q=4,borrow=0", "", "4: 1, 1 in r1; 2: 2, 2 in r1; 1: 2, 2 in r1"),
     "a user's limit": ("r1/n1:.... r1/n2:....", "q=,user_gpus=2", "", "4: 0; 2: 1, 1 in r1; 1: 2, 2 in r1"),
     "no GPUs": ("r1/n1:-,cpu=4 r1/n2:a,cpu=4", "", "", "0: 1, 1 in r1; 0: 2, 2 in r1; 0: 2, 2 in r1"),
-    "room that is promised": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q", "4: 0; 2: 0; 1: 0"),
-    "beside what is promised": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q; 30m", "4: 0; 2: 1, 1 in r1; 1: 1, 1 in r1"),
+    "capacity that is reserved": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q", "4: 0; 2: 0; 1: 0"),
+    "beside what is reserved": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q; 30m", "4: 0; 2: 1, 1 in r1; 1: 1, 1 in r1"),
     "nothing": ("r1/n1:AAAA", "", "", "4: 0; 2: 0; 1: 0"),
 }  # fmt: skip
 

@@ -202,7 +202,7 @@ def _show_stranded(jobs: list[Record]) -> None:
     if jobs:
         say(f"this would strand {count(len(jobs), 'live job')} and requires --force:", fg="yellow")
     for job in jobs[:SHOWN]:
-        say(f"  {job['job']} ({job['state']}): {job['why']}")
+        say(f"  {job['job']} ({job['state']}): {job['reason']}")
     if len(jobs) > SHOWN:
         say(f"  and {len(jobs) - SHOWN} more")
 

@@ -134,6 +134,6 @@ def priority_command(ctx: click.Context, arguments: tuple[str, ...], output: str
 
 def _checked(answer: Record) -> Record:
     """Return the answer; warn if no controller has processed the change yet."""
-    if not answer["heard"]:
+    if not answer["handled"]:
         say(f"{answer['row']['id']}: {NOT_PROCESSED}")
     return answer

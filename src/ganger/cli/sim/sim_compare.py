@@ -73,7 +73,7 @@ def compare_command(output: str, **said: Any) -> None:
     else:
         _show(told)
     if told["broken"]:
-        which = "\n".join(f"{each['name']}: {each['why']}" for each in told["broken"])
+        which = "\n".join(f"{each['name']}: {each['reason']}" for each in told["broken"])
         many = f"{len(told['broken'])} of {count(len(told['broken']) + len(told['runs']), 'run')}"
         raise Problem(f"{many} did not come to the end:\n{which}", "", UNREACHABLE)
 

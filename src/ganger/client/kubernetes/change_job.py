@@ -30,7 +30,7 @@ async def stop(who: Caller, name: str) -> Record:
 
 
 async def suspend(who: Caller, name: str) -> Record:
-    """Have a job release its nodes and wait; return {row, heard}. Raises ApiError and CannotError."""
+    """Have a job release its nodes and wait; return {row, handled}. Raises ApiError and CannotError."""
     job = await _live_job(who, name, "suspended")
     state = _state(job)
     if state in SUSPENDED:
@@ -39,7 +39,7 @@ async def suspend(who: Caller, name: str) -> Record:
 
 
 async def resume(who: Caller, name: str) -> Record:
-    """Put a suspended job back into the queue; return {row, heard}. Raises ApiError and CannotError."""
+    """Put a suspended job back into the queue; return {row, handled}. Raises ApiError and CannotError."""
     job = await _live_job(who, name, "resumed")
     state = _state(job)
     if state not in SUSPENDED:
@@ -49,7 +49,7 @@ async def resume(who: Caller, name: str) -> Record:
 
 
 async def prioritise(who: Caller, name: str, priority: int) -> Record:
-    """Change a job's priority; return {row, heard, before}. Raises ApiError and CannotError."""
+    """Change a job's priority; return {row, handled, before}. Raises ApiError and CannotError."""
     before = row(await _live_job(who, name, "given another priority"))["priority"]
     job = await who.api.merge(_ref(who, name), {"spec": {"priority": priority}})
     return await _wait_until_handled(who, job, lambda _: True) | {"before": before}
@@ -78,13 +78,13 @@ async def _set_suspended(who: Caller, job: CustomObject, *, suspended: bool) -> 
 
 
 async def _wait_until_handled(who: Caller, job: CustomObject, is_expected: Callable[[str], bool]) -> Record:
-    """Return {row, heard} once a controller has handled the change."""
+    """Return {row, handled} once a controller has handled the change."""
     loop, name, generation = asyncio.get_running_loop(), job.metadata.name, job.metadata.generation
     until_s = loop.time() + HANDLED_TIMEOUT_S
     while True:
         is_handled = status_of(job).get("observedGeneration", 0) >= generation and is_expected(row(job)["state"])
         if is_handled or loop.time() >= until_s:
-            return {"row": row(job), "heard": is_handled}
+            return {"row": row(job), "handled": is_handled}
         await asyncio.sleep(HANDLED_POLL_S)
         job = await who.api.get(GANG_JOBS, name, who.namespace)
 

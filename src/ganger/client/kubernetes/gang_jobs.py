@@ -81,17 +81,17 @@ class GangJobs:
         return result
 
     def suspend(self, name: str) -> Record:
-        """Have a job release its nodes and wait; return {row, heard}. heard: a controller has handled it."""
+        """Have a job release its nodes and wait; return {row, handled}. handled: a controller has handled it."""
         result: Record = self._request({"do": "suspend", "name": name})
         return result
 
     def resume(self, name: str) -> Record:
-        """Put a suspended job back into the queue; return {row, heard}."""
+        """Put a suspended job back into the queue; return {row, handled}."""
         result: Record = self._request({"do": "resume", "name": name})
         return result
 
     def priority(self, name: str, priority: int) -> Record:
-        """Change a job's priority; return {row, heard, before}."""
+        """Change a job's priority; return {row, handled, before}."""
         result: Record = self._request({"do": "priority", "name": name, "priority": priority})
         return result
 

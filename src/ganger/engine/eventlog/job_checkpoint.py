@@ -78,7 +78,7 @@ def decode(text: str | bytes, name: str) -> JobCheckpoint:
         if name != (gang.array or gang.id):
             raise ValueError(f"it belongs to {gang.id}")
     pending = {gang.id: None for gang in checkpoint.gangs if gang.state is GangState.PENDING}
-    if unexpected := [promise.gang for promise in checkpoint.reservations if promise.gang not in pending]:
+    if unexpected := [reserved.gang for reserved in checkpoint.reservations if reserved.gang not in pending]:
         raise ValueError(f"{unexpected[0]} has a reserved start, and is not pending")
     return checkpoint
 

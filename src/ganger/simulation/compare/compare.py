@@ -123,7 +123,7 @@ def _run_all(work: Work, contenders: Sequence[TraceContender | LogContender]) ->
                 fractions[index], failures[index] = 1, reason
         done, ended = sum(fractions) / len(fractions), len(results) + len(failures)
         _print_json({"done": done, "ended": ended, "runs": len(contenders)})
-    failed = [{"name": contenders[index].name, "why": reason} for index, reason in sorted(failures.items())]
+    failed = [{"name": contenders[index].name, "reason": reason} for index, reason in sorted(failures.items())]
     return [results[index] for index in sorted(results)], failed
 
 

@@ -8,7 +8,7 @@ from tests.pictures.play import scenarios
 
 HALF = "n1:AA.. n2:.... A,time=1h"
 
-test_promised_start = scenarios(
+test_reserved_start = scenarios(
     {
         "what ends before it may start, what does not waits": (
             HALF,
@@ -57,13 +57,13 @@ test_promised_start = scenarios(
                +10m; saves A; fails A -> AAAA | A requeueing, C no_capacity
                gone A                 -> AAAA | C no_capacity""",
         ),
-        "a quota that is promised": (
+        "a quota that is reserved": (
             "n1:AA...... A,q=q,time=1h",
             "q=4,borrow=0",
             """S:1x4,q=q,time=1h                    -> AA...... | S over_quota
                D:1x1,q=q,time=30m E:1x1,q=q,time=2h -> AAD..... | S over_quota, E held""",
         ),
-        "a quota of the type it is promised, though it would take any": (
+        "a quota of the type it reserves, though it would take any": (
             "n1:AA......,h100 n2:.,a100 A,q=q,time=1h",
             "q=,h100=3,h100.borrow=0,a100=4",
             """S:1x3,q=q,time=1h     -> AA...... . | S over_quota
@@ -97,14 +97,14 @@ def test_who_is_overtaken_by_a_restart_is_told_when_it_starts() -> None:
     assert (reserved.start_ms, reserved.cause) == (film.now_ms + 5 * MINUTE_MS, ReservationCause.RESTARTED)
 
 
-def test_a_share_of_memory_that_one_node_alone_has_is_promised_beside_one_that_any_has() -> None:
+def test_a_share_of_memory_that_one_node_alone_has_is_reserved_beside_one_that_any_has() -> None:
     film = Film(POLICIES["fifo"], "n1:A,gmem=8 n2:... A,time=1h", "")
     film.play("S:1x0,gmem=8,roles=500,time=1h -> A ... | S no_capacity")
     reserved = film.state.reservations["S"]
     assert (reserved.start_ms, reserved.nodes[0]) == (film.now_ms + HOUR_MS, "n1")
 
 
-def test_a_promise_whose_node_loses_a_gpu_to_others_moves_to_another() -> None:
+def test_a_reservation_whose_node_loses_a_gpu_to_others_moves_to_another() -> None:
     film = Film(POLICIES["fifo"], "n1:AA.. n2:BBBB A,time=1h B,time=3h", "")
     film.play("""S:1x4,time=1h            -> AA.. BBBB | S no_capacity
                  list n1:...@ n2:....     -> AA.@ BBBB | S no_capacity""")
@@ -116,7 +116,7 @@ def test_a_promise_whose_node_loses_a_gpu_to_others_moves_to_another() -> None:
     )
 
 
-def test_the_others_keep_their_promises_when_one_of_them_gives_up() -> None:
+def test_the_others_keep_their_reservations_when_one_of_them_gives_up() -> None:
     film = Film(POLICIES["conservative"], "n1:AAAA A,time=1h", "")
     film.play("""S:1x4,time=1h,wait=30m T:1x4,time=1h -> AAAA | S no_capacity, T no_capacity
                  +30m                                 -> AAAA | T no_capacity, S stopped""")

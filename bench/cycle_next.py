@@ -1,7 +1,7 @@
-"""The round after one event on a full cluster: 10,000 nodes x 8 GPUs, 100,000 gangs, of which most wait.
+"""The scheduling cycle after one event on a full cluster: 10,000 nodes x 8 GPUs, 100,000 gangs, of which most wait.
 
-200 events one second apart, each followed by one round: 45 % ends of a gang, 45 % submissions, 10 % lost nodes.
-Processor time of the core alone: the event and the round. What was there before is frozen, as a server that has
+200 events one second apart, each followed by one cycle: 45 % ends of a gang, 45 % submissions, 10 % lost nodes.
+Processor time of the core alone: the event and the cycle. What was there before is frozen, as a server that has
 started freezes it. The order is that of a server that nobody configured.
 """
 
@@ -26,5 +26,5 @@ def run() -> list[Figure]:
     samples = [fleet.next_s() for _ in range(EVENTS)]
     gc.unfreeze()
     p99 = sorted(samples)[EVENTS * 99 // 100]
-    worst = Figure(name="round_next_p99", unit="s", samples=tuple(samples), value=p99, op="<", bar=BAR_S)
-    return [worst, median("round_next", "s", samples)]
+    worst = Figure(name="cycle_next_p99", unit="s", samples=tuple(samples), value=p99, op="<", bar=BAR_S)
+    return [worst, median("cycle_next", "s", samples)]

@@ -6,6 +6,13 @@ from hypothesis import strategies as st
 from ganger.core.queue_order.policy_interface import Policy
 from tests.laws import draws
 from tests.laws.answers import every_class_has_a_true_reason, explanations_agree, work_is_conserved
+from tests.laws.cycles import (
+    input_order_does_not_matter,
+    log_replays,
+    nothing_is_due_before_the_wake_time,
+    nothing_is_taken_for_the_unadmitted,
+    plan_purely,
+)
 from tests.laws.liveness import (
     constant_demand_settles,
     every_gang_can_be_stopped,
@@ -14,13 +21,6 @@ from tests.laws.liveness import (
     suggestions_hold,
 )
 from tests.laws.policies import FEWER_EXAMPLES, every_policy
-from tests.laws.rounds import (
-    input_order_does_not_matter,
-    log_replays,
-    nothing_is_due_before_the_wake_time,
-    nothing_is_taken_for_the_unadmitted,
-    plan_purely,
-)
 from tests.laws.shares import usage_agrees_with_the_log
 from tests.laws.world import World
 

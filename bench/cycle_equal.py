@@ -1,7 +1,8 @@
-"""The round after one event where one user has submitted 100,000 equal gangs, far more than 1,000 nodes can take.
+"""The scheduling cycle after one event where one user has submitted 100,000 equal gangs, far more than 1,000 nodes can
+take.
 
-All of them starve, the first is promised a start, and all others are refused in every round: a round that looked at
-each of them would cost what waits. 200 events like those of `round_next`; beside it with a fourth of the gangs, so that
+All of them starve, the first gets a reserved start, and all others are refused in every cycle: a cycle that looked at
+each of them would cost what waits. 200 events like those of `cycle_next`; beside it with a fourth of the gangs, so that
 it shows where the costs grow with them. Processor time of the core alone.
 """
 
@@ -41,9 +42,9 @@ def run() -> list[Figure]:
     few, many = _samples(GANGS // 4), _samples(GANGS)
     p99, times = sorted(many)[EVENTS * 99 // 100], statistics.median(many) / statistics.median(few)
     return [
-        Figure(name="round_equal_p99", unit="s", samples=tuple(many), value=p99, op="<", bar=BAR_S),
-        median("round_equal", "s", many),
-        Figure(name="round_equal_growth", unit="times", samples=(times,), value=times, op="<", bar=GROWTH),
+        Figure(name="cycle_equal_p99", unit="s", samples=tuple(many), value=p99, op="<", bar=BAR_S),
+        median("cycle_equal", "s", many),
+        Figure(name="cycle_equal_growth", unit="times", samples=(times,), value=times, op="<", bar=GROWTH),
     ]
 
 

@@ -1,4 +1,5 @@
-"""The first round over 10,000 nodes x 8 GPUs and 100,000 pending gangs of mixed shapes, 40 queues, 500 users.
+"""The first scheduling cycle over 10,000 nodes x 8 GPUs and 100,000 pending gangs of mixed shapes, 40 queues, 500
+users.
 
 Processor time of the core alone, five fleets one after the other: what is measured is `plan`, from a state that has
 never planned. What was there before is frozen, as a server that has started freezes it. The order is that of a server
@@ -30,4 +31,4 @@ def run() -> list[Figure]:
         samples.append(time.process_time() - before)
         gc.unfreeze()
         started.append(float(sum(decision.kind == "start" for decision in planned.decisions)))
-    return [median("round_full", "s", samples, under=BAR_S), median("round_full_started", "gangs", started)]
+    return [median("cycle_full", "s", samples, under=BAR_S), median("cycle_full_started", "gangs", started)]
