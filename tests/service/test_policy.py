@@ -112,7 +112,7 @@ def test_edits_of_queues_are_versions_too(ordered: Embedded) -> None:
     service.apply_policy(text("half_life: 3d\nqueues: {a: {weight: 2}, b: {parent: a}}\n"))
     service.set_queue(Queue(name="b", parent="a", weight=5))
     service.delete_queue("b")
-    versions = [(version.version, version.what) for version in service.policy_versions()]
+    versions = [(version.version, version.summary) for version in service.policy_versions()]
     assert versions == [(3, "queue b deleted"), (2, "queue b set"), (1, "applied")]
     assert [(change.path, change.before, change.after) for change in service.policy_versions()[1].changes or ()] == [
         ("queues.b.weight", 1, 5)
@@ -315,7 +315,7 @@ def test_a_dry_run_predicts_the_next_cycle(ordered: Embedded) -> None:
     freed = text("queues: {a: {}, b: {}}")
     trial = service.try_policy(freed)
     assert trial.starts == (pending,)
-    assert trial.waits == ()
+    assert trial.stays_pending == ()
     assert service.job(pending).row.state == "pending", "nothing changes"
     service.apply_policy(freed)
     ordered.until(pending, "starting", "running")

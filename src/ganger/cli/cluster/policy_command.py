@@ -109,13 +109,15 @@ def dry_run_command(file: str | None, version: int | None, output: str) -> None:
     _show_stranded(trial["stranded"])
     _say_warnings(trial["warnings"])
     show(f"would start: {_names(trial['starts'])}")
-    show(f"would stay pending: {_names(trial['waits'])}")
+    show(f"would stay pending: {_names(trial['stays_pending'])}")
     if not trial["moved"]:
         show("no pending job changes its position")
         return
     show(f"{count(trial['moved'], 'pending job')} would change position:")
     show_table(
-        _POSITIONS, [(job["job"], job["queue"], str(job["before"]), str(job["after"])) for job in trial["places"]], ""
+        _POSITIONS,
+        [(job["job"], job["queue"], str(job["before"]), str(job["after"])) for job in trial["positions"]],
+        "",
     )
 
 
@@ -168,7 +170,7 @@ def history_command(output: str) -> None:
     def cells(row: Record) -> tuple[str, ...]:
         changes = "not kept" if row["changes"] is None else "; ".join(map(_change, row["changes"])) or "-"
         time = format_time(row["at_ms"], now_ms)
-        return str(row["version"]), time, row["by"] or "-", row["note"] or row["what"], changes
+        return str(row["version"]), time, row["by"] or "-", row["note"] or row["summary"], changes
 
     show_rows(_VERSIONS, connect().policy_versions(), cells, "the policy has not been changed yet", output)
 

@@ -72,9 +72,9 @@ def compare_command(output: str, **said: Any) -> None:
         _write_csv(told["runs"])
     else:
         _show(told)
-    if told["broken"]:
-        which = "\n".join(f"{each['name']}: {each['reason']}" for each in told["broken"])
-        many = f"{len(told['broken'])} of {count(len(told['broken']) + len(told['runs']), 'run')}"
+    if told["failed"]:
+        which = "\n".join(f"{each['name']}: {each['reason']}" for each in told["failed"])
+        many = f"{len(told['failed'])} of {count(len(told['failed']) + len(told['runs']), 'run')}"
         raise Problem(f"{many} did not come to the end:\n{which}", "", UNREACHABLE)
 
 

@@ -226,7 +226,7 @@ def _policy_version(edition: _Edition, before: PolicyDocument | None) -> PolicyV
         at_ms=row.at_ms,
         by=getattr(row.event, "by", ""),
         note=getattr(row.event, "note", ""),
-        what=action,
+        summary=action,
         changes=None if before is None or document is None else changes(before, document),
     )
 

@@ -20,7 +20,7 @@ from ganger.engine.submit.quota_check import over_quota, refused_for
 from ganger.model.decision import Start
 from ganger.model.event import PolicySet, Stamped
 from ganger.model.policy import PolicyDocument
-from ganger.model.views.policy_views import Place, PolicyTrial, StrandedJob
+from ganger.model.views.policy_views import PolicyTrial, QueuePosition, StrandedJob
 
 MAX_PLACES: Final = 100
 
@@ -81,7 +81,7 @@ def run_trial(state: State, document: PolicyDocument, order: Callable[[str], Pol
     fold(state, Stamped(state.seq + 1, max(now_ms, state.at_ms), event))
     new_starts, new_places = _next_cycle(state, order(document.order), now_ms)
     moved = [
-        Place(job=name, queue=queue, before=old_place, after=new_places[name][1])
+        QueuePosition(job=name, queue=queue, before=old_place, after=new_places[name][1])
         for name, (queue, old_place) in old_places.items()
         if name in new_places and new_places[name] != (queue, old_place)
     ]
@@ -90,9 +90,9 @@ def run_trial(state: State, document: PolicyDocument, order: Callable[[str], Pol
         changes=(),
         stranded=stranded_jobs,
         starts=tuple(name for name in new_starts if name not in starts),
-        waits=tuple(name for name in starts if name not in new_starts),
+        stays_pending=tuple(name for name in starts if name not in new_starts),
         moved=len(moved),
-        places=tuple(moved[:MAX_PLACES]),
+        positions=tuple(moved[:MAX_PLACES]),
     )
 
 

@@ -15,7 +15,7 @@ from ganger.core.state.state import State
 from ganger.engine.query.listing_rows import queue_rows
 from ganger.model.pending_reason import sentence
 from ganger.model.shape import Shape
-from ganger.model.views.overview import Block, Cell, Next, Order, Overview
+from ganger.model.views.overview import Block, Cell, NextJob, Order, Overview
 
 MAX_CELLS: Final = 1_024
 """With more nodes than this a cell is a domain of the lowest level; with more of these, of the level above."""
@@ -120,7 +120,7 @@ def _domain_sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:
     return sums
 
 
-def _next_in_policy_order(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
+def _next_in_policy_order(state: State, now_ms: int, policy: Policy) -> Iterator[NextJob]:
     """Yield gangs with a reserved start, the first to start first; then the next ones in policy order."""
     reserved = [
         (reserved_start.start_ms, state.gangs[reserved_start.gang])
@@ -139,7 +139,7 @@ def _next_in_policy_order(state: State, now_ms: int, policy: Policy) -> Iterator
             yield _next_row(state, gang, now_ms)
 
 
-def _next_in_order(state: State, now_ms: int, order: Order) -> Iterator[Next]:
+def _next_in_order(state: State, now_ms: int, order: Order) -> Iterator[NextJob]:
     """Yield the pending gangs that are first in an order other than the policy's."""
     demands: dict[Shape, int] = {}
 
@@ -161,9 +161,9 @@ def _next_in_order(state: State, now_ms: int, order: Order) -> Iterator[Next]:
         yield _next_row(state, gang, now_ms)
 
 
-def _next_row(state: State, gang: Gang, now_ms: int) -> Next:
+def _next_row(state: State, gang: Gang, now_ms: int) -> NextJob:
     reason, reserved = state.pending_reasons.get(class_text(gang.class_key)), state.reservations.get(gang.id)
-    return Next(
+    return NextJob(
         job=gang.id,
         user=gang.job.user,
         queue=gang.queue,

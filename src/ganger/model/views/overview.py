@@ -83,7 +83,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
+class NextJob:
     """A pending job.
 
     Attributes:
@@ -128,4 +128,4 @@ class Overview:
     pending: int
     running: int
     order: Order
-    next: tuple[Next, ...]
+    next: tuple[NextJob, ...]

@@ -66,12 +66,12 @@ class PolicyVersion:
     at_ms: int
     by: str
     note: str
-    what: str
+    summary: str
     changes: tuple[PolicyChange, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class QueuePosition:
     """The place of a pending job in the order of its queue, from 1, under the policy in force and under another."""
 
     job: str
@@ -90,9 +90,9 @@ class PolicyTrial:
         warnings: Quotas that the current nodes cannot satisfy.
         starts: Jobs that it would start and that otherwise stay pending; like the following, empty if only documents
             were compared.
-        waits: Jobs that would stay pending under it and otherwise start.
+        stays_pending: Jobs that would stay pending under it and otherwise start.
         moved: The number of pending jobs whose place changes.
-        places: The first of these places.
+        positions: The first of these places.
     """
 
     against: int
@@ -100,6 +100,6 @@ class PolicyTrial:
     stranded: tuple[StrandedJob, ...]
     warnings: tuple[PolicyWarning, ...] = ()
     starts: tuple[str, ...] = ()
-    waits: tuple[str, ...] = ()
+    stays_pending: tuple[str, ...] = ()
     moved: int = 0
-    places: tuple[Place, ...] = ()
+    positions: tuple[QueuePosition, ...] = ()

@@ -143,7 +143,7 @@ def _answer(
         **cluster_json(nodes),
         "start_ms": arguments.start_ms,
         "checkpoint_ms": arguments.checkpoint_ms or 0,
-        "broken": list(failures),
+        "failed": list(failures),
         "report": None if arguments.report is None or not runs else str(arguments.report),
         "runs": listed_runs,
         "spread": _spread_json(listed_runs),

@@ -67,7 +67,7 @@ def comparison_report(answer: Record) -> str:
     SubElement(head, "style").text = STYLE
     SubElement(body, "h1").text = title
     _add_paragraph(body, _cluster_text(answer), "soft")
-    for failed in answer["broken"]:
+    for failed in answer["failed"]:
         _add_paragraph(body, f"{failed['name']} is missing: {failed['reason']}")
     first_by_policy = {run["policy"]: run for run in reversed(answer["runs"])}
     charted_runs = list(first_by_policy.values())[::-1]
