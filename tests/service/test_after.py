@@ -19,7 +19,7 @@ def test_a_job_starts_when_its_dependency_is_satisfied(world: Embedded) -> None:
     job = world.service.job(later)
     assert (job.row.state, job.reason.code if job.reason else "") == ("pending", "dependency")
     assert job.row.sentence == f"comes after {first}, which has not failed yet"
-    assert world.service.explain(later).reason.remedy.endswith("says what that waits for")
+    assert world.service.explain(later).reason.remedy.endswith("shows what that job is waiting for")
     assert [dependency.job for dependency in job.spec.after] == [first]
     world.until(first, "running")
     world.service.stop(first)

@@ -27,7 +27,7 @@ from ganger.engine.eventlog.recovery import JobEntry, Recovery, reconcile
 from ganger.errors import RequestError
 from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, split_element_id
-from ganger.model.views.service_views import JobRow, Ledger, Loss
+from ganger.model.views.service_views import JobRow, Ledger
 
 MEMORY: Final = ":memory:"
 SNAPSHOT_EVERY: Final = 2_000
@@ -369,9 +369,9 @@ class EventLog:
         array_row, ledger, _, job = stored
         rows = self._read("SELECT row, figures FROM element WHERE array = ? AND number = ?", (array, index))
         if rows:
-            row, figures = _row(rows[0][0], array_row.labels), json.loads(rows[0][1])
+            row, figures = job_table.decode_row(rows[0][0], array_row.labels), json.loads(rows[0][1])
             job = replace(job, spec=replace(job.spec, priority=row.priority))
-            return row, _ledger(figures), figures["checkpoint_step"], job.element(index)
+            return row, job_table.decode_ledger(figures), figures["checkpoint_step"], job.element(index)
         counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
         row = job_filters.untouched_element(array_row, index, job_filters.untouched_element_state(array_row, counts))
         return row, ledger if row.state in ENDED else Ledger(), None, job.element(index)
@@ -388,7 +388,7 @@ class EventLog:
         bounds = (array, page[0], page[-1]) if page else (array, 0, -1)
         rows = dict(self._read("SELECT number, row FROM element WHERE array = ? AND number BETWEEN ? AND ?", bounds))
         return [
-            _row(rows[index], array_row.labels)
+            job_table.decode_row(rows[index], array_row.labels)
             if index in rows
             else job_filters.untouched_element(array_row, index, default)
             for index in page
@@ -403,12 +403,12 @@ class EventLog:
         if not rows:
             return None
         try:
-            row, figures = _row(rows[0][0], json.loads(rows[0][3])), json.loads(rows[0][1])
+            row, figures = job_table.decode_row(rows[0][0], json.loads(rows[0][3])), json.loads(rows[0][1])
             job = codec.decode_job(rows[0][2])
         except ValueError as error:
             raise _corrupt_error(self._path, f"job {name} cannot be read: {error}") from error
         spec = replace(job.spec, labels=row.labels, notes=rows[0][4] or None, priority=row.priority)
-        return row, _ledger(figures), figures["checkpoint_step"], replace(job, spec=spec)
+        return row, job_table.decode_ledger(figures), figures["checkpoint_step"], replace(job, spec=spec)
 
     def version(self, subject: str) -> int:
         """Return the number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
@@ -455,16 +455,6 @@ class EventLog:
 
     def _uri(self) -> str:
         return Path(self._path).absolute().as_uri() + "?mode=ro"
-
-
-def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:
-    row = json.loads(text)
-    return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels})
-
-
-def _ledger(figures: dict[str, Any]) -> Ledger:
-    ledger = figures["ledger"]
-    return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
 
 
 def _log_error(path: str, error: sqlite3.Error) -> RequestError:

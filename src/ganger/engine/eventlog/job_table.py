@@ -7,11 +7,12 @@ has ended, when the state no longer has it.
 import json
 import sqlite3
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from ganger.engine.eventlog import codec, job_costs
 from ganger.engine.eventlog.projection import Projection
 from ganger.model.event import Described, Stamped
+from ganger.model.views.service_views import JobRow, Ledger, Loss
 
 SCHEMA: Final = f"""
 CREATE TABLE job (
@@ -93,3 +94,15 @@ def _add_labels(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) 
 def _remove_labels(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:
     rows = [(*label, number) for label in labels.items()]
     db.executemany("DELETE FROM label WHERE key = ? AND value = ? AND number = ?", rows)
+
+
+def decode_row(text: str | bytes, labels: dict[str, str]) -> JobRow:
+    """Return a listing row of the table, with its present labels."""
+    row = json.loads(text)
+    return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels})
+
+
+def decode_ledger(figures: dict[str, Any]) -> Ledger:
+    """Return the ledger among the figures of a job."""
+    ledger = figures["ledger"]
+    return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
