@@ -30,7 +30,7 @@ from ganger.engine.metrics import CycleMetrics
 from ganger.engine.query.state_replica import StateReplica, copy_of
 from ganger.errors import RequestError
 from ganger.model.decision import Decision, Plan, Start, Stop
-from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
+from ganger.model.event import REQUESTS, Decided, Deleted, Event, NodePreempted, Request, ServerStarted, Stamped
 from ganger.model.units import format_duration
 from ganger.ports import Backend, Clock, LiveGeneration
 
@@ -42,14 +42,6 @@ MAX_SLEEP_MS = 30_000
 
 CLOCK_OFF_MS = 60_000
 """From this difference on a wall clock behind or ahead of the log is reported; less is an ordinary correction."""
-
-REQUESTS = (
-    *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
-    "described",
-    *("queue_set", "queue_deleted", "policy_set", "node_cordoned", "node_uncordoned", "node_drained"),
-    *("maintenance_set", "maintenance_cleared"),
-)
-"""Kinds of events that a caller asked for and waits for; all others are facts."""
 
 FREEING = ("stop_requested", "suspend_requested", "deleted")
 """Requests that free something. They are accepted on a full disk too, from the disk reserve."""
@@ -191,8 +183,11 @@ class Loop:
                     self._inbox.put((event, done))
         return [done for _, done in requests]
 
-    def ask(self, event: Event) -> int:
-        """Post a request and return its seq, once it is in the log. Raise RequestError when it is refused."""
+    def ask(self, event: Request | NodePreempted) -> int:
+        """Post a request and return its seq, once it is in the log. Raise RequestError when it is refused.
+
+        NodePreempted is a fact that a user may report: it is never refused, and 0 is returned when it was stale.
+        """
         return self.post(event).result()
 
     def wait(self, after_seq: int, timeout_s: float) -> int:

@@ -57,7 +57,8 @@ class ApiError(Exception):
             case HTTPStatus.FORBIDDEN:
                 grants = f": `{self.setup}` grants what is needed" if self.setup else ""
                 return f"its account lacks that permission, or a policy forbids it{grants}"
-        return ""
+            case _:
+                return ""
 
     @property
     def missing(self) -> bool:

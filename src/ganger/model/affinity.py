@@ -51,6 +51,8 @@ class Expression:
                 return value is not None
             case Operator.DOES_NOT_EXIST:
                 return value is None
+            case Operator.GT | Operator.LT:
+                pass
         if value is None or not _NUMBER.fullmatch(value):
             return False
         number, bound = int(value), int(self.values[0])
@@ -66,6 +68,8 @@ class Expression:
                 return self.key
             case Operator.DOES_NOT_EXIST:
                 return f"!{self.key}"
+            case _:
+                pass
         sign = {Operator.IN: "=", Operator.NOT_IN: "!=", Operator.GT: ">", Operator.LT: "<"}[self.operator]
         return f"{self.key}{sign}{self.values[0]}"
 

@@ -96,6 +96,8 @@ def _customize(manifest: dict[str, Any], namespace: str, image: str) -> None:
         case "Deployment":
             (container,) = manifest["spec"]["template"]["spec"]["containers"]
             container["image"] = image
+        case _:
+            pass
     for reference in (metadata, *subjects):
         if "namespace" in reference:
             reference["namespace"] = namespace

@@ -211,6 +211,8 @@ def _default(key: Key) -> str:
             return "0"
         case "priority":
             return next(name for name, number in PRIORITIES.items() if number == value)
+        case _:
+            pass
     if value is None or value in ((), {}) or is_dataclass(value):
         return "auto" if key.form == "nproc" else "unset"
     return str(value)

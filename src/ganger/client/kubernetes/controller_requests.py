@@ -133,4 +133,5 @@ def _explain_error(error: ApiError, who: Caller, user: str) -> Exception:
         case HTTPStatus.BAD_GATEWAY | HTTPStatus.SERVICE_UNAVAILABLE | HTTPStatus.GATEWAY_TIMEOUT:
             detail = f"the controller does not respond; jobs run on\n{error}"
             return CannotError("unreachable", detail, who.kubectl("get", "pods", "-n", namespace), UNREACHABLE)
-    return error
+        case _:
+            return error

@@ -9,7 +9,6 @@ from typing import Final
 
 from ganger.core.failure import retry
 from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_policy
-from ganger.core.state import maintenance
 from ganger.core.state.gang import HEAD, STRIDE, Gang
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.lifecycle import GANG, Action, GangStep, Member, reaction
@@ -39,16 +38,10 @@ def refusal(state: State, event: e.Event) -> str | None:
         case e.Deleted(gang=gang):
             live = state.arrays.get(gang) or state.gang_or_head(gang)
             return f"{gang} is still {live.state}" if live else None
-        case e.QueueSet(queue=queue):
-            return fold_cluster.queue_refusal(state, queue)
-        case e.QueueDeleted(queue=name):
-            return fold_cluster.deletion_refusal(state, name)
         case e.PolicySet():
             return fold_policy.refusal(state, event)
-        case e.MaintenanceSet():
-            return maintenance.refusal(state.maintenance, state.nodes, event)
-        case e.MaintenanceCleared(id=name):
-            return None if name in state.maintenance else f"there is no maintenance {name}"
+        case e.QueueSet() | e.QueueDeleted() | e.MaintenanceSet() | e.MaintenanceCleared():
+            return fold_cluster.refusal(state, event)
         case (
             e.NodeLost(node=name)
             | e.NodeReturned(node=name)
@@ -70,7 +63,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.Cleared()
         ):
             return fold_attempt.staleness(state, event)
-        case _:
+        case e.ServerStarted() | e.NodesListed() | e.Described() | e.Decided() | e.Unreadable():
             return None
 
 

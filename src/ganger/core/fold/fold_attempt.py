@@ -25,26 +25,30 @@ def staleness(state: State, event: GenerationEvent) -> str | None:
     gang = state.gangs.get(event.gang)
     if gang is None or gang.generation != event.generation or gang.start is None:
         return f"generation {event.generation} of {event.gang} is over"
+    return None if _is_new(gang, event) else f"{event.kind} of {event.gang} generation {event.generation} is known"
+
+
+def _is_new(gang: Gang, event: GenerationEvent) -> bool:
+    """Return whether an event of the current generation says what is not known yet."""
     match event:
         case e.Started(nodes=nodes):
-            is_new = any(node in gang.left and node not in gang.started for node in nodes)
+            return any(node in gang.left and node not in gang.started for node in nodes)
         case e.Finished(nodes=nodes):
-            is_new = any(node in gang.left and node not in gang.finished for node in nodes)
+            return any(node in gang.left and node not in gang.finished for node in nodes)
         case e.Cleared(nodes=nodes):
-            is_new = any(node in gang.left for node in nodes)
+            return any(node in gang.left for node in nodes)
         case e.Checkpointed(step=step):
-            is_new = gang.checkpoint_step is None or step > gang.checkpoint_step
-        case e.Resumed(step=step, skipped=passed):
+            return gang.checkpoint_step is None or step > gang.checkpoint_step
+        case e.Resumed(step=step, skipped=skipped):
             has_saved = gang.checkpoint_step != gang.resumed_step
             recorded = (gang.resumed_step, gang.skipped_checkpoints, gang.fallback.older_step)
-            is_new = not has_saved and (step, passed, event.older_step) != recorded
+            return not has_saved and (step, skipped, event.older_step) != recorded
         case e.Failed():
-            is_new = gang.failure is None and event.node in gang.left
+            return gang.failure is None and event.node in gang.left
         case e.Done():
-            is_new = gang.state in ACTIVE
-        case _:
-            is_new = True
-    return None if is_new else f"{event.kind} of {event.gang} generation {event.generation} is known"
+            return gang.state in ACTIVE
+        case e.Progressed() | e.Slow():
+            return True
 
 
 def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
@@ -81,6 +85,8 @@ def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
             gang.killed = tuple(sorted((*gang.killed, *killed)))
             gang.grace_ms = max(gang.grace_ms, grace_ms)
             return (gang, *clear(state, gang, nodes, at_ms))
+        case e.Slow():
+            pass
     return (gang,)
 
 

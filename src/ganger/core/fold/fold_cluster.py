@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ganger.core.fold import fold_attempt
 from ganger.core.queues.quota import invalid_figure
+from ganger.core.state import maintenance
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import NODE, NodeStep, node_next
 from ganger.core.state.state import State
@@ -17,7 +18,8 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 
 Touched = tuple[Gang, ...]
 NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
-ClusterEvent = NodeEvent | e.NodesListed | e.MaintenanceSet | e.MaintenanceCleared | e.QueueSet | e.QueueDeleted
+AdminEvent = e.MaintenanceSet | e.MaintenanceCleared | e.QueueSet | e.QueueDeleted
+ClusterEvent = NodeEvent | AdminEvent | e.NodesListed
 _NODE_STEPS = {"node_lost": NodeStep.LOSE, "node_returned": NodeStep.RETURN} | {
     "node_cordoned": NodeStep.CORDON,
     "node_uncordoned": NodeStep.UNCORDON,
@@ -53,6 +55,19 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
             return _change_node(state, change, at_ms)
 
 
+def refusal(state: State, change: AdminEvent) -> str | None:
+    """Return the reason why a queue or a maintenance window cannot be set or removed, or None."""
+    match change:
+        case e.QueueSet(queue=queue):
+            return queue_refusal(state, queue)
+        case e.QueueDeleted(queue=name):
+            return deletion_refusal(state, name)
+        case e.MaintenanceSet():
+            return maintenance.refusal(state.maintenance, state.nodes, change)
+        case e.MaintenanceCleared(id=name):
+            return None if name in state.maintenance else f"there is no maintenance {name}"
+
+
 def node_step_refusal(state: State, name: str, kind: str) -> str | None:
     """Return the reason why a node cannot take that step, or None."""
     if name not in state.nodes.index:
@@ -72,7 +87,7 @@ def _change_node(state: State, change: NodeEvent, at_ms: int) -> Touched:
             return _drain(state, node, None)
         case e.NodePreempted(node=node, notice_ms=notice_ms):
             return _preempt(state, node, at_ms + notice_ms)
-        case _:
+        case e.NodeReturned() | e.NodeCordoned() | e.NodeUncordoned():
             return ()
 
 

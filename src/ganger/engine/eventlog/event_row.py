@@ -17,12 +17,15 @@ from ganger.model.event import (
     NodeLost,
     NodePreempted,
     NodeReturned,
+    NodesListed,
     NodeUncordoned,
     PolicySet,
     QueueDeleted,
     QueueSet,
+    ServerStarted,
     Stamped,
     Submitted,
+    Unreadable,
 )
 from ganger.model.job import split_element_id
 
@@ -87,9 +90,10 @@ def subjects(event: Event) -> list[str]:
             return [f"maintenance/{name}", *(f"node/{node}" for node in nodes)]
         case MaintenanceCleared(id=name):
             return [f"maintenance/{name}"]
+        case ServerStarted() | NodesListed() | Unreadable():
+            return []
         case _:
-            gang = getattr(event, "gang", None)
-            return _gang_subjects(gang) if gang else []
+            return _gang_subjects(event.gang)
 
 
 def _gang_subjects(gang: str) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ganger.core.failure.attribution import attribute
+from ganger.core.fold.fold_cluster import ClusterEvent
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, ReservationCause, ReservedStart, Start, Stop, Wait
@@ -46,6 +47,8 @@ RESERVATION_CAUSES: dict[ReservationCause, str] = {
     ReservationCause.POLICY_CHANGED: "the limits of its queue or its user have changed",
     ReservationCause.RESTARTED: "a job ahead of it failed, and starts again",
 }
+
+_ClusterEvent = ClusterEvent | e.ServerStarted | e.Unreadable | e.PolicySet
 
 
 def sentence(event: e.Event) -> str:
@@ -190,7 +193,7 @@ def _failed_text(event: e.Failed) -> str:
     return f"{event.gang} (attempt {event.generation}): {failure_text(event)}"
 
 
-def _cluster_text(event: e.Event) -> str:
+def _cluster_text(event: _ClusterEvent) -> str:
     match event:
         case e.ServerStarted(version=version):
             return f"a server took over (ganger {version})"
@@ -224,7 +227,7 @@ def _cluster_text(event: e.Event) -> str:
             return _plan_text(event)
 
 
-def _plan_text(event: e.Event) -> str:
+def _plan_text(event: e.PolicySet | e.MaintenanceSet | e.MaintenanceCleared) -> str:
     """Return the sentence of an event about the policy or maintenance."""
     match event:
         case e.PolicySet(version=version, by=by, note=note):
@@ -234,8 +237,6 @@ def _plan_text(event: e.Event) -> str:
             return f"{by or 'someone'} set maintenance {name} of {_name_list(nodes)} for {duration}"
         case e.MaintenanceCleared(id=name, by=by):
             return f"{by or 'someone'} cleared maintenance {name}"
-        case _:
-            return event.kind
 
 
 def _decision_text(decision: Decision) -> str:

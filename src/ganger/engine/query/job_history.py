@@ -6,11 +6,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
+from ganger.core.fold.fold_attempt import GenerationEvent
 from ganger.core.state.gang import Gang
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.query.event_text import CAUSES, failure_text, killed_text, skipped_texts
 from ganger.model.decision import UNADMITTED, Cause, Start, Stop
-from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
+from ganger.model.event import (
+    Checkpointed,
+    Cleared,
+    Decided,
+    Done,
+    Failed,
+    Finished,
+    Progressed,
+    Resumed,
+    Slow,
+    Stamped,
+    Started,
+)
 from ganger.model.job import GangState
 from ganger.model.views.service_views import AttemptView
 
@@ -43,7 +56,7 @@ class _Attempt:
     killed: tuple[int, ...] = ()
     grace_ms: int = 0
 
-    def add(self, event: Event, at_ms: int) -> None:
+    def add(self, event: GenerationEvent, at_ms: int) -> None:
         """Add an event of this generation."""
         match event:
             case Started(nodes=nodes):
@@ -65,6 +78,8 @@ class _Attempt:
                 self.remaining = [node for node in self.remaining if node not in nodes]
                 if not self.remaining and self.ended_ms is None:
                     self.ended_ms = at_ms
+            case Progressed() | Checkpointed() | Slow():
+                pass
 
     def fail(self, event: Failed) -> None:
         """Note that a rank or a node of it failed."""
@@ -133,8 +148,8 @@ class JobHistory:
                 self._add_decisions(event, row.at_ms)
             elif isinstance(event, Failed) and event.cause in UNADMITTED:
                 self._drop_attempt(event.generation)
-            elif (attempt := self._attempts.get(getattr(event, "generation", 0))) is not None:
-                attempt.add(event, row.at_ms)
+            elif isinstance(event, GenerationEvent) and event.generation in self._attempts:
+                self._attempts[event.generation].add(event, row.at_ms)
 
     def attempts(self, ended_ms: int | None) -> tuple[AttemptView, ...]:
         """Return the attempts, oldest first.

@@ -151,6 +151,8 @@ def _possible_requests(run: LogRun) -> tuple[list[tuple[int, e.Event]], Findings
                     continue
             case e.MaintenanceSet(nodes=nodes):
                 event = replace(event, nodes=tuple(node for node in nodes if node in names))  # noqa: PLW2901 - the same, for these nodes
+            case _:
+                pass
         if getattr(event, "node", None) in (None, *names) and _submitted_id(event) not in left_out:
             requests.append((at_ms, event))
     return requests, findings

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median_low
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.core.fold.fold import fold, refusal
@@ -28,11 +28,14 @@ from ganger.simulation.history_recorder import HistoryRecorder, JobRecord, runni
 from ganger.simulation.metrics.run_history import JobHistory
 from ganger.simulation.traces.trace import Finding, Findings, Flaw, NodeFault
 
-_REQUESTS: Final = (
-    *(e.StopRequested, e.SuspendRequested, e.ResumeRequested, e.PriorityChanged),
-    *(e.NodeCordoned, e.NodeUncordoned, e.NodeDrained, e.NodePreempted, e.MaintenanceSet, e.MaintenanceCleared),
-)
 _POLICY_CHANGES: Final = (e.PolicySet, e.QueueSet, e.QueueDeleted)
+_NOT_REPEATED: Final = (*_POLICY_CHANGES, e.Deleted, e.Described)
+"""Requests that a replay leaves out: it has one policy, and the rest changes no decision."""
+_REQUESTS: Final = (
+    *(kind for kind in get_args(e.Request) if kind not in (e.Submitted, *_NOT_REPEATED)),
+    e.NodePreempted,
+)
+"""Requests that a replay repeats as they are."""
 _LIMITS: Final = (Cause.TIME_LIMIT, Cause.QUEUE_TIME)
 """Causes of ends that happen again without a request."""
 RUN: Final = "recorded"
