@@ -1,9 +1,26 @@
-"""Every event class is in the union `Event`, and every event that a user asks for is in the union `Request`."""
+"""The unions and tables that list events have all of them.
 
+What matches on an event is checked by mypy: a match without `case _` that does not handle every case is an error.
+"""
+
+import ast
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, get_args
 
+from ganger.core.fold import fold_cluster
+from ganger.engine.loop import FREEING
 from ganger.model import event as events
+
+LAWS = Path(__file__).parents[1] / "laws" / "world.py"
+NOT_IN_THE_LAWS = {
+    "Deleted": "the state has no ended jobs",
+    "Described": "the scheduler ignores labels and notes",
+    "Resumed": "tests/core/test_fallback.py",
+    "Slow": "it changes nothing",
+    "Unreadable": "it stands for a damaged row, and changes nothing",
+}
+"""Events that the worlds of tests/laws never have, each with the reason, or the tests that have it."""
 
 FACTS_WITH_A_USER = {
     "NodePreempted": "a user may report it, but the provider takes the node anyway: it cannot be refused",
@@ -38,3 +55,20 @@ def test_the_kinds_of_requests_are_those_of_the_union() -> None:
     requests = {item.__name__ for item in get_args(events.Request)}
     kinds = {name: value.__dataclass_fields__["kind"].default for name, value in event_classes().items()}
     assert {kinds[name] for name in requests} == events.REQUESTS
+
+
+def test_what_frees_something_is_a_request() -> None:
+    assert set(FREEING) <= events.REQUESTS
+
+
+def test_every_event_of_a_node_is_a_step_of_the_node() -> None:
+    kinds = {item.__dataclass_fields__["kind"].default for item in get_args(fold_cluster.NodeEvent)}
+    assert set(fold_cluster._NODE_STEPS) == kinds
+
+
+def test_the_worlds_of_the_laws_have_every_event() -> None:
+    tree = ast.parse(LAWS.read_text())
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "e"}
+    assert used & NOT_IN_THE_LAWS.keys() == set()
+    missing = set(event_classes()) - used - NOT_IN_THE_LAWS.keys()
+    assert missing == set(), f"have {LAWS.name} draw it, or name the reason why not"

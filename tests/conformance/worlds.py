@@ -40,7 +40,7 @@ class World(Protocol):
 
 
 class OnMachine:
-    """The local backend, with virtual nodes."""
+    """The local backend, backends/local, with virtual nodes."""
 
     def __init__(self, cluster: Embedded) -> None:
         self._cluster = cluster
@@ -57,7 +57,7 @@ class OnMachine:
 
 
 class InPods:
-    """A controller and two real kubelets."""
+    """A controller with backends/kubernetes, and two real kubelets."""
 
     def __init__(self, cluster: Controlled) -> None:
         self.cluster = cluster

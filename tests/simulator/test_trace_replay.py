@@ -93,6 +93,12 @@ def test_a_preempted_job_goes_on_from_what_it_had_done() -> None:
     assert spans(run(jobs, cluster(1, 8), "srtf")) == [[(0, 10), (20, 110)], [(10, 20)]]
 
 
+def test_a_job_with_less_remaining_gpu_time_preempts_one_with_less_remaining_time() -> None:
+    jobs = recorded((0, 20, 8), (5, 60, 1))
+    assert spans(run(jobs, cluster(1, 8), "srtf")) == [[(0, 20)], [(20, 80)]]
+    assert spans(run(jobs, cluster(1, 8), "srsf")) == [[(0, 5), (65, 80)], [(5, 65)]]
+
+
 def test_a_start_costs_once_and_what_was_not_saved_is_done_again() -> None:
     costs = Overheads(start_ms=2 * M, checkpoint_ms=3 * M, limit_margin_ms=60 * M)
     jobs = recorded((0, 100, 8), (10, 10, 8))

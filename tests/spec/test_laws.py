@@ -150,6 +150,7 @@ specs = st.builds(
     queue=names,
     priority=st.integers(-1000, 1000),
     framework=st.sampled_from(["plain", "torch"]),
+    image=st.sampled_from([None, "python:3.13-slim"]),
     nodes=st.integers(1, 65_536),
     nproc_per_node=st.none() | st.integers(1, 1024),
     resources=resources,

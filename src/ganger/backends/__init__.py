@@ -1,1 +1,1 @@
-"""The worlds a plan is carried out in, one package each; `wiring` picks one."""
+"""Backends, one package each: what carries out a plan, and reports what happens."""

@@ -114,7 +114,11 @@ KUBERNETES_EQUIVALENTS: Final = {
     "token": "kubectl create token NAME",
     "whoami": "kubectl auth whoami",
 }
-"""Commands that need a ganger server -> the equivalent in a Kubernetes cluster. The rest need neither."""
+"""Commands that need a ganger server -> the equivalent in a Kubernetes cluster."""
+CLUSTERLESS_COMMANDS: Final = (
+    *("init", "explain-spec", "completion", "install", "controller", "doctor", "replay", "sim"),
+)
+"""Commands that take no --context."""
 
 _FIRST_STEPS: Final = (
     ("ganger run -- python train.py", "run a command as a job and follow it"),
@@ -183,7 +187,7 @@ def _load_kubernetes_command(name: str) -> click.Command | None:
     if name in KUBERNETES_EQUIVALENTS:
         message = f"{name} needs a ganger server, and --context talks to the API server of Kubernetes"
         raise Problem(message, KUBERNETES_EQUIVALENTS[name])
-    if any(name in section for section in COMMANDS.values()):
+    if name in CLUSTERLESS_COMMANDS:
         raise Problem(f"{name} needs no cluster: leave --context out", f"ganger {name} ...")
     return None
 

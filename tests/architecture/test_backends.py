@@ -1,0 +1,60 @@
+"""Every backend has the whole interface, is assembled by something, described, and tried like the others."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+from ganger.ports import Backend
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "ganger"
+PACKAGES = sorted(path.parent for path in (SOURCE / "backends").glob("*/__init__.py"))
+ASSEMBLIES = ("server", "controller", "simulation")
+NOT_COMPARED = {"simulator": "it runs no processes; tests/simulator compares it with recorded clusters"}
+"""Backends that tests/conformance does not compare with the others, each with the reason."""
+
+every_backend = pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+
+
+def interface() -> dict[str, list[str]]:
+    """Return the methods of a backend, with their parameters."""
+    methods = {name: value for name, value in vars(Backend).items() if inspect.isfunction(value) and name[0] != "_"}
+    return {name: list(inspect.signature(method).parameters) for name, method in methods.items()}
+
+
+def method_parameters(cls: ast.ClassDef) -> dict[str, list[str]]:
+    methods = [node for node in cls.body if isinstance(node, ast.FunctionDef)]
+    return {method.name: [argument.arg for argument in method.args.args] for method in methods}
+
+
+def backend_class(package: Path) -> ast.ClassDef:
+    """Return the class of a package that is most like a backend: others have some of the methods too."""
+    trees = [ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))]
+    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    return max(classes, key=lambda cls: len(interface().keys() & method_parameters(cls).keys()))
+
+
+@every_backend
+def test_a_backend_has_every_method_of_the_interface(package: Path) -> None:
+    has = method_parameters(backend_class(package))
+    assert {name: has.get(name) for name in interface()} == interface()
+
+
+@every_backend
+def test_a_backend_is_assembled(package: Path) -> None:
+    text = "".join(path.read_text() for assembly in ASSEMBLIES for path in (SOURCE / assembly).rglob("*.py"))
+    assert f" {backend_class(package).name}(" in text, f"nothing in {', '.join(ASSEMBLIES)} makes one"
+
+
+@every_backend
+def test_a_backend_is_compared_with_the_others(package: Path) -> None:
+    text = (ROOT / "tests" / "conformance" / "worlds.py").read_text()
+    assert (f"backends/{package.name}" in text) is (package.name not in NOT_COMPARED)
+
+
+@every_backend
+def test_a_backend_is_described(package: Path) -> None:
+    page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text()
+    assert f"\n| {package.name} | " in page.lower(), "add it to the table of backends"

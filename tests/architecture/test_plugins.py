@@ -1,0 +1,102 @@
+"""What the registry cannot see of ganger's own policies and frameworks: signatures, guarantees, documentation, tests.
+
+The registry asks a plug-in for names alone, since a package elsewhere may be older than the interface.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ganger import registry
+from ganger.core.queue_order.policy_interface import Policy
+from ganger.frameworks import plain
+from ganger.model.policy import Rules
+
+ROOT = Path(__file__).parents[2]
+PLUG_INS = [*registry.policies().values(), *registry.frameworks().values()]
+OWN = [module for module in PLUG_INS if module.__name__.startswith("ganger.")]
+POLICIES = [module for module in OWN if module.__name__.startswith(registry.POLICIES)]
+FRAMEWORKS = [module for module in OWN if module.__name__.startswith(registry.FRAMEWORKS)]
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "rank_environment": plain.rank_environment,
+    **{name: default for name, default in registry._DEFAULTS.items() if inspect.isfunction(default)},
+}
+"""The functions of a framework, each with an implementation that has the right number of parameters."""
+
+every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda module: module.NAME)
+every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda module: module.NAME)
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def occurs(name: str, *folders: str) -> bool:
+    """Return whether a test in these folders names a plug-in: as text, or as a module that it imports."""
+    pattern = re.compile(rf'"{name}"|^from ganger\.policies import .*\b{name}\b', re.MULTILINE)
+    paths = [path for folder in folders for path in (ROOT / "tests" / folder).glob("test_*.py")]
+    return any(pattern.search(path.read_text()) for path in paths)
+
+
+def test_every_own_plugin_loads() -> None:
+    assert {name: error for name, error in registry.broken().items() if name.startswith("ganger.")} == {}
+    files = [ROOT / "src" / "ganger" / package for package in ("policies", "frameworks")]
+    names = {path.stem for folder in files for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert {module.NAME for module in OWN} == names, "a plug-in has the name of its file"
+
+
+def test_the_registry_asks_for_the_interface_of_policies() -> None:
+    functions = {name for name, value in vars(Policy).items() if inspect.isfunction(value) and name[0] != "_"}
+    assert set(registry._REQUIRED[registry.POLICIES]) == functions | set(Policy.__annotations__)
+
+
+@every_policy
+def test_a_policy_has_the_parameters_of_the_interface(policy: ModuleType) -> None:
+    for name in registry._REQUIRED[registry.POLICIES]:
+        if inspect.isfunction(declared := getattr(Policy, name, None)):
+            assert parameters(getattr(policy, name)) == parameters(declared), name
+
+
+@every_policy
+def test_what_a_policy_guarantees_is_a_law(policy: ModuleType) -> None:
+    text = "".join(path.read_text() for path in (ROOT / "tests" / "laws").glob("test_*.py"))
+    laws = set(re.findall(r'^@guaranteeing\("(\w+)"\)', text, re.MULTILINE))
+    assert laws
+    assert set(policy.LIVENESS_GUARANTEES) <= laws
+
+
+@every_policy
+def test_a_policy_is_in_the_description_of_the_key_order(policy: ModuleType) -> None:
+    (doc,) = [part.metadata["doc"] for part in fields(Rules) if part.name == "order"]
+    assert re.search(rf"\b{policy.NAME}\b", doc), "add it to the sentence of Rules.order, and run: make docs"
+
+
+@every_policy
+def test_a_policy_has_a_test_of_its_order(policy: ModuleType) -> None:
+    assert occurs(policy.NAME, "pictures", "simulator", "core", "laws"), "show in tests/pictures what it puts first"
+
+
+@every_framework
+def test_the_functions_of_a_framework_take_what_the_engine_passes(framework: ModuleType) -> None:
+    for name, right in FUNCTIONS.items():
+        function = getattr(framework, name, right)
+        assert len(parameters(function)) == len(parameters(right)), f"{name} takes {parameters(function)}"
+
+
+@every_framework
+def test_a_framework_with_an_environment_runs_for_real(framework: ModuleType) -> None:
+    if (ROOT / "requirements" / f"{framework.NAME}.in").exists():
+        assert (ROOT / "examples" / f"train_{framework.NAME}.py").exists() or framework.NAME == "torch"
+        assert occurs(framework.NAME, "real"), "run its example in tests/real/test_frameworks.py"
+
+
+def test_the_page_of_plug_ins_has_every_name() -> None:
+    page = (ROOT / "docs" / "how-to" / "frameworks" / "plug-in.md").read_text()
+    names = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
+    assert names == {*registry._REQUIRED[registry.FRAMEWORKS], *registry._DEFAULTS}
