@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ganger.model.job import JobSpec
+from ganger.spec.field_types import TABLES, forms
 from ganger.spec.schema import by_key, inner
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,11 @@ def test_every_field_is_read() -> None:
     paths = [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in ABOUT_EVERY_FIELD]
     read = {name for path in paths for name in re.findall(r"\.(\w+)\b(?! = )", path.read_text())}
     assert [name for name, part in described_fields() if part.name not in read] == []
+
+
+def test_every_form_has_a_parser() -> None:
+    keys = {part.metadata["form"] for _, part in described_fields()} - {""}
+    assert keys - {*forms(), *TABLES} == set()
 
 
 def test_old_records_lack_no_field() -> None:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from tests.docs.pages import DOCS, ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *DOCS.rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", *DOCS.rglob("*.md")])
 IN_THE_SITE = (DOCS, ROOT / "examples", ROOT / "src" / "ganger" / "job.schema.json")
 MAX_PAGES_IN_A_FOLDER = 20
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
