@@ -234,7 +234,10 @@ WRONG = {
         "policy.yaml:3:29: topology[1].labels[1]: 'a' already belongs to the level hall: a label is one level",
     ),
     "a label twice": ("topology: [{level: leaf, labels: [a, a]}]", "'a' is given twice: remove one"),
-    "a level without labels": ("topology: [{level: leaf, labels: []}]", "topology[0].labels: an empty list of label keys"),
+    "a level without labels": (
+        "topology: [{level: leaf, labels: []}]",
+        "topology[0].labels: an empty list of label keys",
+    ),
     "a level that says nothing": ("topology: [{level: leaf}]", "topology[0].labels is missing"),
     "labels without a level": ("topology: [{labels: [a]}]", "topology[0].level is missing"),
     "no label's key": ("topology: [{level: leaf, labels: [a b]}]", "'a b' is not the key of a label"),
