@@ -15,6 +15,8 @@
 #   make cluster-down  nothing of it is left
 #   make dist    wheel and sdist in dist/, checked, and a job run from the wheel in a fresh environment
 #   make docs    write again what pages, schemas and definitions take from the code
+#   make way-of-a-job  trace real jobs and write docs/explanation/way-of-a-job.md; on Kubernetes too where a test cluster
+#                runs
 #   make site    build docs/ into build/site; a warning is an error (npm is needed once, for Mermaid)
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
 
@@ -30,7 +32,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint check test test-cluster test-long demo bench cluster cluster-down dist docs site lock
+.PHONY: setup setup-torch lint check test test-cluster test-long demo bench cluster cluster-down dist docs way-of-a-job site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -102,6 +104,9 @@ dist: $(SETUP)
 
 docs: $(SETUP)
 	$(BIN)/python -m tools.generate
+
+way-of-a-job: $(SETUP)
+	$(BIN)/python -m tools.way_of_a_job
 
 MERMAID := 11.17.2
 MERMAID_SHA256 := 581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8

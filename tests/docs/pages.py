@@ -49,7 +49,7 @@ class Typed:
 
 def written() -> list[Path]:
     """The pages that a person wrote: both README.md, and those in docs/ but decisions and what is generated whole."""
-    whole = ("cli.md", "lifecycle.md")
+    whole = ("cli.md", "lifecycle.md", "way-of-a-job.md")
     found = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "decisions" and page.name not in whole]
     return [ROOT / "README.md", ROOT / "examples" / "README.md", *found]
 
