@@ -118,4 +118,4 @@ def test_reactions_are_consistent(member: Member, ending: Ending) -> None:
 
 def test_the_page_in_the_docs_is_current_and_whole() -> None:
     assert DOCS.read_text() == page(), "make docs"
-    assert page().count("| nothing | again, once | again, spends | again, spends | nothing | nothing |") == 3
+    assert page().count("| nothing | retry, needs retry.max | retry, counts | retry, counts | nothing | nothing |") == 3
