@@ -169,7 +169,7 @@ def _launcher(port: int, key: bytes, certificate: Path) -> Callable[[], None]:
             context.wrap_socket(plain, server_hostname=HOST) as connection,
         ):
             connection.sendall(line)
-            _expect(connection, b'{"v": 1, "type": "welcome"')
+            _expect(connection, b'{"v": 2, "type": "welcome"')
 
     return enter
 

@@ -33,7 +33,7 @@ class Forger:
     def __init__(self, yard: Yard, job: str) -> None:
         (self._task,) = (yard.home.jobs / job / "nodes").iterdir()
         self._socket = yard.home.socket("launcher")
-        self.head: dict[str, Any] = {"v": 1, "gang": job, "node": self._task.name, "generation": 1}
+        self.head: dict[str, Any] = {"v": 2, "gang": job, "node": self._task.name, "generation": 1}
 
     def is_dropped_after(self, line: bytes) -> bool:
         """Tell if the server closes the connection after this line, without an acknowledgement."""
@@ -55,14 +55,14 @@ def test_a_forged_launcher_only_harms_its_own_job(yard: Yard) -> None:
         pid, forger, random = yard.pid, Forger(yard, victim), Random(SEED)
         # First, since an ended attempt accepts a message about any rank and ignores it.
         for wrong in ({"rank": 1}, {"at_ms": "x"}, {"exit_code": "x"}):
-            line = {**forger.head, "type": "exited", "n": 1, **MESSAGES["exited"], **wrong}
+            line = {**forger.head, "type": "rank_failed", "n": 1, **MESSAGES["rank_failed"], **wrong}
             assert forger.is_dropped_after(json.dumps(line).encode()), wrong
         for kind, fields in MESSAGES.items():
             for wrong in ({**fields, "generation": "x"}, {**fields, "n": "x"}, {**fields, "gang": jobs.runs}):
                 line = json.dumps({**forger.head, "type": kind, "n": 1, **wrong}).encode()
                 assert forger.is_dropped_after(line), (kind, wrong)
         for _ in range(50):
-            line = forged(random, {**forger.head, "type": "exited", "n": "x", **MESSAGES["exited"]})
+            line = forged(random, {**forger.head, "type": "rank_failed", "n": "x", **MESSAGES["rank_failed"]})
             assert forger.is_dropped_after(line), line
         wait_for(lambda: "broke the protocol" in yard.fine("events", victim), "the attempt of the forger fails")
         assert yard.pid == pid

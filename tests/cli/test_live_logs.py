@@ -172,7 +172,7 @@ def test_stacks_are_grouped_by_ranks(live: Live, parts: str) -> None:
     for rank, node in ((0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")):
         line, state = (31, "S") if rank == 2 else (40, "T" if rank == 3 else "R")
         thread = {"name": "MainThread", "frames": [["reduce", "/lib/net.py", line], ["<module>", "/train.py", 7]]}
-        process = {"pid": 1, "state": state, "by": "py-spy", "kernel": "futex_wait", "threads": [thread]}
+        process = {"pid": 1, "state": state, "source": "py-spy", "kernel_function": "futex_wait", "threads": [thread]}
         written = {"rank": rank, "at_ms": 1_700_000_000_000, "processes": [process]}
         path = live.place.home.path / "jobs" / parts / "nodes" / node / "1" / f"rank-{rank}.stacks"
         path.write_text(json.dumps(written))

@@ -205,7 +205,7 @@ async def report_a_step(its: Served, gang: str, node: str) -> None:
     token = base64.b64decode(secrets[0]["data"]["token"]).decode()
     port = await its.its.backend.listener.open("127.0.0.1", 0, None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    about = {"v": 1, "gang": gang, "node": node, "generation": 1}
+    about = {"v": 2, "gang": gang, "node": node, "generation": 1}
     hello = {"type": "hello", "token": token, "pid": 1, "start_ticks": 1, "generations": [1], "address": "127.0.0.1"}
     progressed = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": True}
     for message in (hello, {"type": "started", "n": 1, "pids": {"0": [2, 2]}}, {**progressed, "n": 2}):

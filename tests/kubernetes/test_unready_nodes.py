@@ -87,7 +87,7 @@ async def launchers(its: Controlled, nodes: dict[str, str]) -> AsyncIterator[Non
     writers = []
     for name in nodes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        hello = {"v": 1, "type": "hello", "gang": GANG, "node": name, "token": token, "pid": 1, "start_ticks": 1}
+        hello = {"v": 2, "type": "hello", "gang": GANG, "node": name, "token": token, "pid": 1, "start_ticks": 1}
         writer.write(json.dumps(hello | {"generations": [1], "generation": 1}).encode() + b"\n")
         assert json.loads(await reader.readline())["type"] == "welcome"
         writers.append(writer)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 MANY = 100_000 if os.environ.get("GANGER_TEST_LONG") else 2_000
 """Examples per property test."""
-HEAD = {"v": 1, "gang": "job", "node": "n1", "generation": 1}
-ENDING = {"rank": 0, "exit_code": 3, "at_ms": 5, "step": 7, "out_of_memory": False, "words": "x"}
+HEAD = {"v": 2, "gang": "job", "node": "n1", "generation": 1}
+ENDING = {"rank": 0, "exit_code": 3, "at_ms": 5, "step": 7, "out_of_memory": False, "error_line": "x"}
 ERROR = {"type": "E", "message": "m", "file": "f", "line": 3, "source": "s", "led_to": "l"}
 MESSAGES: dict[str, dict[str, Any]] = {
     "ready": {"stage": 0, "agent_port": 4000},
@@ -19,33 +19,33 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "step": 3,
         "metrics": {"loss": 0.5},
         "milestone": True,
-        "pace": {"0": 100},
-        "work": {"0": [1, 2, 3]},
+        "step_times_ms": {"0": 100},
+        "busy_shares": {"0": [1, 2, 3]},
     },
     "checkpointed": {"step": 3, "took_ms": 4},
-    "resumed": {"step": 3, "passed": [{"step": 4, "flaw": "short"}], "older_step": 2},
-    "counted": {
-        "answers": 1,
-        "callers": 2,
-        "stepping": 2,
+    "resumed": {"step": 3, "skipped": [{"step": 4, "flaw": "short"}], "older_step": 2},
+    "checkpoint_counts": {
+        "reply_to": 1,
+        "calling_ranks": 2,
+        "stepping_ranks": 2,
         "step": 3,
         "call": 4,
         "pending": 0,
         "schedule": {"id": 1, "segments": [["step", 10, 5, 0]]},
     },
-    "standing": {
+    "stall_report": {
         "has_run": True,
-        "reports": True,
-        "frozen": [[0, "stopped", 5, True]],
-        "silent_ms": None,
-        "deserted_ms": None,
+        "has_reports": True,
+        "stopped_ranks": [[0, "stopped", 5, True]],
+        "silent_since_ms": None,
+        "ranks_lost_since_ms": None,
     },
-    "stacked": {
-        "ranks": {"0": {"step": 3, "state": "S", "busy_permille": 3, "place": [["f", "x.py", 3]], "tail": ["x"]}}
+    "stacks_taken": {
+        "ranks": {"0": {"step": 3, "state": "S", "busy_permille": 3, "frames": [["f", "x.py", 3]], "tail": ["x"]}}
     },
-    "ended": {**ENDING, "pid": 12, "error": ERROR},
-    "content": {"id": 1, "start": 0, "data": "eA==", "end": 1},
-    "exited": {**ENDING, "error": ERROR, "tail": ["x"]},
+    "exit_record": {**ENDING, "pid": 12, "error": ERROR},
+    "file_content": {"id": 1, "start": 0, "data": "eA==", "end": 1},
+    "rank_failed": {**ENDING, "error": ERROR, "tail": ["x"]},
     "start_failed": {"detail": "x", "exit_code": 127, "tail": ["x"]},
     "done": {},
     "finished": {},

@@ -99,14 +99,14 @@ def test_saves_keep_to_the_period() -> None:
 
 
 GOOD = {
-    "v": 1,
-    "type": "counted",
+    "v": 2,
+    "type": "checkpoint_counts",
     "gang": "job",
     "node": "n1",
     "generation": 1,
-    "answers": 1,
-    "callers": 2,
-    "stepping": 2,
+    "reply_to": 1,
+    "calling_ranks": 2,
+    "stepping_ranks": 2,
     "step": 7,
     "call": 8,
     "pending": 0,
@@ -117,8 +117,8 @@ GOOD = {
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"answers": "1"},
-        {"callers": True},
+        {"reply_to": "1"},
+        {"calling_ranks": True},
         {"step": -1},
         {"call": 1 << 60},
         {"pending": None},
@@ -131,5 +131,5 @@ GOOD = {
 )
 def test_invalid_counts_are_refused(wrong: dict[str, object]) -> None:
     assert Counts.from_message(message_schema.message(json.dumps(GOOD).encode())).count("step") == 7
-    with pytest.raises(message_schema.BadMessage, match="counted"):
+    with pytest.raises(message_schema.BadMessage, match="checkpoint_counts"):
         message_schema.message(json.dumps(GOOD | wrong).encode())

@@ -70,25 +70,25 @@ def test_a_rank_waits_until_a_proposal_is_decided(server: Server, task: Task) ->
     def answers() -> list[str]:
         return (task.work / "answers").read_text().splitlines()
 
-    server.wait("counted", callers=0, schedule={"id": 0, "segments": []})
+    server.wait("checkpoint_counts", calling_ranks=0, schedule={"id": 0, "segments": []})
     allow(0)
-    server.wait("counted", callers=1, stepping=1, step=0, call=1, answers=0)
+    server.wait("checkpoint_counts", calling_ranks=1, stepping_ranks=1, step=0, call=1, reply_to=0)
     server.send("propose", generation=1, id=7, unit="step", begin=1)
-    server.wait("counted", answers=7, pending=7, step=0)
+    server.wait("checkpoint_counts", reply_to=7, pending=7, step=0)
     allow(1)
     eventually(
-        lambda: server.send("count", generation=1, id=8) or server.messages[-1].get("step") == 1, "it gets there"
+        lambda: server.send("get_counts", generation=1, id=8) or server.messages[-1].get("step") == 1, "it gets there"
     )
     assert answers() == ["0 False"]
     server.send("agree", generation=1, id=7, segments=[["step", 1, 1, 0]])
     eventually(lambda: answers() == ["0 False", "1 True"], "it is told to save")
     server.send("propose", generation=1, id=9, unit="call", begin=3)
-    server.wait("counted", answers=9, pending=9)
+    server.wait("checkpoint_counts", reply_to=9, pending=9)
     allow(2)
     server.send("withdraw", generation=1, id=9)
     eventually(lambda: answers() == ["0 False", "1 True", "2 False"], "it goes on")
     server.hang_up()
-    server.wait("counted", pending=0, call=3, schedule={"id": 7, "segments": [["step", 1, 1, 0]]}, answers=0)
+    server.wait("checkpoint_counts", pending=0, call=3, schedule={"id": 7, "segments": [["step", 1, 1, 0]]}, reply_to=0)
     server.stop(1)
     server.wait("cleared")
 
@@ -96,7 +96,7 @@ def test_a_rank_waits_until_a_proposal_is_decided(server: Server, task: Task) ->
 def test_the_counts_of_a_rank_have_disk_space_before_it_runs(server: Server, task: Task) -> None:
     task.plan([sys.executable, "-c", RESERVED])
     task.start()
-    server.wait("counted", callers=0)
+    server.wait("checkpoint_counts", calling_ranks=0)
     server.wait("finished")
     assert (task.work / "sizes").read_text() == "16 16\n"
 
@@ -115,7 +115,7 @@ def test_a_proposal_is_not_reported_open_on_a_full_disk(tmp_path: Path) -> None:
     sender = RecordingSender()
     (tmp_path / "schedule.json.tmp").symlink_to("/dev/full")
     counts_in(tmp_path, sender).handle({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 0.0)
-    assert (sender.messages[-1]["answers"], sender.messages[-1]["pending"]) == (3, 0)
+    assert (sender.messages[-1]["reply_to"], sender.messages[-1]["pending"]) == (3, 0)
 
 
 def test_a_schedule_is_written_once_the_disk_has_space(tmp_path: Path) -> None:
@@ -134,13 +134,13 @@ def test_ranks_that_begin_to_call_after_a_notice_are_reported(tmp_path: Path) ->
     rank = CheckpointSchedule(str(tmp_path), 0)
     rank.count(4)
     counts.tick(10.0)
-    assert [message["callers"] for message in sender.messages] == [0]
+    assert [message["calling_ranks"] for message in sender.messages] == [0]
     counts.notice(10.0)
-    assert [message["callers"] for message in sender.messages] == [0, 1]
+    assert [message["calling_ranks"] for message in sender.messages] == [0, 1]
     another = CheckpointSchedule(str(tmp_path), 1)
     another.count(4)
     counts.tick(counts.due)
-    assert [message["callers"] for message in sender.messages] == [0, 1, 2]
+    assert [message["calling_ranks"] for message in sender.messages] == [0, 1, 2]
     rank.close()
     another.close()
 
@@ -153,11 +153,11 @@ def test_counts_of_an_ended_program_are_ignored(tmp_path: Path) -> None:
     counts = counts_in(tmp_path, sender)
     ended.close()
     counts.announce()
-    assert [(message["callers"], message["step"]) for message in sender.messages] == [(2, 10_000), (1, 4)]
+    assert [(message["calling_ranks"], message["step"]) for message in sender.messages] == [(2, 10_000), (1, 4)]
     again = CheckpointSchedule(str(tmp_path), 7)
     again.count(5)
     counts.announce()
-    assert (sender.messages[-1]["callers"], sender.messages[-1]["step"]) == (2, 5)
+    assert (sender.messages[-1]["calling_ranks"], sender.messages[-1]["step"]) == (2, 5)
     runs.close()
     again.close()
 
@@ -172,14 +172,14 @@ def test_invalid_count_files_are_ignored(tmp_path: Path) -> None:
     rank.count(4)
     sender = RecordingSender()
     counts_in(tmp_path, sender).close()
-    assert [(message["callers"], message["step"], message["call"]) for message in sender.messages] == [(1, 4, 1)]
+    assert [(message["calling_ranks"], message["step"], message["call"]) for message in sender.messages] == [(1, 4, 1)]
     rank.close()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"type": "count", "id": "x"},
+        {"type": "get_counts", "id": "x"},
         {"type": "propose", "id": 1, "unit": "epoch", "begin": 1},
         {"type": "propose", "id": 1, "unit": "step", "begin": -1},
         {"type": "agree", "id": 1, "segments": {}},

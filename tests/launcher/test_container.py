@@ -32,7 +32,7 @@ def test_exit_code_is_that_of_the_first_rank_that_failed(
     controller = listens()
     pod = starts(controller)
     controller.run(pod.plan([*SH, line], (0, 1)))
-    controller.wait("cleared" if code == 0 else "exited", "n1")
+    controller.wait("cleared" if code == 0 else "rank_failed", "n1")
     assert _stop(controller, pod) == code
 
 
@@ -246,7 +246,7 @@ def test_submitted_code_is_unpacked(listens: ListenFixture, starts: StartFixture
     controller = listens()
     pod = starts(controller, before=("/usr/bin/env", "--chdir", str(work)), **variables)
     controller.run(pod.plan([*SH, f"sh {work}/train.sh"]))
-    controller.wait("exited", "n1")
+    controller.wait("rank_failed", "n1")
     assert _stop(controller, pod) == 7
 
 

@@ -90,7 +90,7 @@ def test_job_is_done_though_the_server_lost_the_ends_of_ranks(listens: ListenFix
     first.run(*plans)
     for pod in pods:
         first.wait("started", pod.node)
-    first.wait("ended", "n1", rank=0)
+    first.wait("exit_record", "n1", rank=0)
     first.close()
     assert before.of("done") == []
     (pods[1].directory / "work" / "go").touch()
@@ -233,7 +233,7 @@ class RecordingServer:
         messages += [{"type": kind, "generation": 1, "n": n, **MESSAGES[kind]} for n, kind in enumerate(kinds, 1)]
         messages[-1] |= fields
         for message in messages:
-            writer.write(json.dumps({"v": 1, "gang": GANG, "node": node, **message}).encode() + b"\n")
+            writer.write(json.dumps({"v": 2, "gang": GANG, "node": node, **message}).encode() + b"\n")
         answers: list[str] = []
         while line := await reader.readline():
             answers.append(json.loads(line))
@@ -282,7 +282,7 @@ def durable(error: Exception | None = None) -> "Future[int]":
 @pytest.mark.parametrize(
     ("becomes", "kinds", "fields"),
     [
-        (Future, ("checkpointed", "exited"), {"rank": 1}),  # the first fact is not durable when this is refused
+        (Future, ("checkpointed", "rank_failed"), {"rank": 1}),  # the first fact is not durable when this is refused
         (lambda: durable(RefusedError()), ("checkpointed",), {}),
     ],
     ids=("before it is durable", "by the core"),
@@ -306,13 +306,13 @@ def test_an_acknowledgement_resets_the_refusals_of_its_node() -> None:
     async def refuse() -> RecordingServer:
         server = RecordingServer(durable)
         for _ in range(MAX_REFUSED - 1):
-            assert await server.send("n1", "exited", rank=1) == []
-        assert await server.send("n1", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
+            assert await server.send("n1", "rank_failed", rank=1) == []
+        assert await server.send("n1", "checkpointed") == [{"v": 2, "type": "ack", "n": 1}]
         for _ in range(MAX_REFUSED - 1):
-            assert await server.send("n1", "exited", rank=1) == []
+            assert await server.send("n1", "rank_failed", rank=1) == []
         assert server.refusals == [False] * 2 * (MAX_REFUSED - 1)
-        assert await server.send("n2", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
-        assert await server.send("n1", "exited", rank=1) == []
+        assert await server.send("n2", "checkpointed") == [{"v": 2, "type": "ack", "n": 1}]
+        assert await server.send("n1", "rank_failed", rank=1) == []
         return server
 
     server = asyncio.run(refuse())

@@ -30,12 +30,12 @@ FROM_SERVER: dict[str, dict[str, Any]] = {
     "ack": {"n": 1},
     "run": {"generation": 1, "plan": None},
     "proceed": {"generation": 1, "stage": 0, "agents": {"n1": ["127.0.0.1", 4000]}},
-    "read": {"generation": 1, "id": 1, "name": "rank-0.log", "start": 0},
-    "count": {"generation": 1, "id": 1},
+    "read_file": {"generation": 1, "id": 1, "name": "rank-0.log", "start": 0},
+    "get_counts": {"generation": 1, "id": 1},
     "propose": {"generation": 1, "id": 1, "unit": "step", "begin": 5},
     "agree": {"generation": 1, "id": 1, "segments": [["step", 10, 5, 0]]},
     "withdraw": {"generation": 1, "id": 1},
-    "stacks": {"generation": 1, "py_spy": None},
+    "take_stacks": {"generation": 1, "py_spy": None},
     "stop": {"generation": 1, "cause": "user", "notice_ms": 0, "kill_after_ms": 500},
     "leave": {},
 }
@@ -48,13 +48,13 @@ REPORT = {
     "checkpoint": 3,
     "took_ms": 4,
     "resumed": 3,
-    "passed": [{"step": 4, "flaw": "short"}],
+    "skipped": [{"step": 4, "flaw": "short"}],
 }
 
 
 def from_server(random: Random) -> bytes:
     kind = random.choice([*FROM_SERVER])
-    return forged(random, {"v": 1, "type": kind, **FROM_SERVER[kind]})
+    return forged(random, {"v": 2, "type": kind, **FROM_SERVER[kind]})
 
 
 def test_every_message_of_the_server_is_forged() -> None:
@@ -92,7 +92,7 @@ def test_reports_of_ranks_are_never_refused_by_the_server(seed: int) -> None:
     if "checkpoint" in fields_known:
         messages.append({"type": "checkpointed", "step": fields_known["checkpoint"]})
     if "resumed" in fields_known:
-        messages.append({"type": "resumed", "step": fields_known["resumed"], "passed": fields_known["passed"]})
+        messages.append({"type": "resumed", "step": fields_known["resumed"], "skipped": fields_known["skipped"]})
     lines = [json.dumps({**HEAD, **fields}, ensure_ascii=False).encode("utf-8", "replace") for fields in messages]
     assert [message_schema.message(line)["type"] for line in lines] == [fields["type"] for fields in messages]
 

@@ -85,7 +85,7 @@ def test_a_rank_that_closes_its_outputs_continues_and_its_end_is_reported(task: 
     server.wait("started")
     eventually(lambda: task.texts("o") == ["last"], "it writes")
     (task.work / "go").write_text("1")
-    assert server.wait("exited")["tail"] == ["last"]
+    assert server.wait("rank_failed")["tail"] == ["last"]
     server.stop(1)
     server.wait("cleared")
 

@@ -118,17 +118,17 @@ os.write(1, b"\xac!\n")
 def test_tail_shows_whole_lines_of_pieces(task: Task, server: Server) -> None:
     code = "import sys, time; sys.stderr.write('half '); sys.stderr.flush(); time.sleep(0.4); sys.exit('whole')"
     task.run([sys.executable, "-c", code])
-    assert server.wait("exited")["tail"] == ["half whole"]
+    assert server.wait("rank_failed")["tail"] == ["half whole"]
 
 
 def test_tail_cuts_long_lines(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", "import sys; sys.exit('x' * 100_000)"])
-    assert server.wait("exited")["tail"] == ["x" * 1000]
+    assert server.wait("rank_failed")["tail"] == ["x" * 1000]
 
 
 def test_child_that_keeps_the_pipe_does_not_delay_the_exit(task: Task, server: Server) -> None:
     task.run([*SH, "setsid sleep 600 & echo said; exit 3"])
-    assert server.wait("exited")["tail"] == ["said"]
+    assert server.wait("rank_failed")["tail"] == ["said"]
     server.wait("cleared")
 
 
@@ -248,7 +248,7 @@ def test_everything_is_reported_on_a_full_disk(disk: Disk, archive: Path, server
         server.wait("started")
         disk.fill()
         (task.work / "full").touch()
-        exited = server.wait("exited")
+        exited = server.wait("rank_failed")
         server.wait("cleared")
         assert (exited["exit_code"], exited["tail"]) == (5, ["dying"])
         server.stop(1)

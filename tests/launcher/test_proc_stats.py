@@ -97,7 +97,7 @@ def test_stacks_of_all_threads_are_written(
 ) -> None:
     def names() -> list[list[str]]:
         process = take_stacks(tmp_path, training_rank.pid, py_spy)
-        assert (process["by"], process["state"]) == (source, "S") or process["state"] == "R"
+        assert (process["source"], process["state"]) == (source, "S") or process["state"] == "R"
         threads = sorted(process["threads"], key=lambda thread: thread["name"] != "MainThread")
         return [[frame[0] for frame in thread["frames"]] for thread in threads]
 
@@ -118,7 +118,7 @@ def test_other_programs_have_no_python_stack(begin: Begin, tmp_path: Path) -> No
     process = begin("sleep", "1000")
     eventually(lambda: ProcStats("").read([process.pid])[process.pid].name == "sleep", "it sleeps")
     stack = take_stacks(tmp_path, process.pid, PY_SPY)
-    assert (stack["threads"], stack["by"]) == ([], "")
+    assert (stack["threads"], stack["source"]) == ([], "")
     assert process.poll() is None, "a signal that it does not handle would have ended it"
 
 

@@ -80,5 +80,5 @@ def test_link_sends_no_updates_while_not_welcomed(tmp_path: Path) -> None:
         link.tick(0)
         link.send_update("progressed", gang="g", node="n", generation=1, step=2, metrics={}, milestone=False)
         with listener.accept()[0] as connection:
-            assert connection.recv(4096) == b'{"v": 1, "type": "hello"}\n'
+            assert connection.recv(4096) == b'{"v": 2, "type": "hello"}\n'
         link.close()

@@ -309,7 +309,7 @@ def test_fields_are_cut_to_the_servers_limits(tmp_path: Path, file: str, line: s
     with Path(path).open("a") as stamped:
         stamped.write(f"{'9' * 5_000} e x\n")
     error = read_error(path, "/job")
-    message = {**HEAD, "type": "exited", **MESSAGES["exited"], "error": error}
+    message = {**HEAD, "type": "rank_failed", **MESSAGES["rank_failed"], "error": error}
     assert message_schema.message(written(message))["error"] == error
     assert error is not None
     assert error["type"].startswith("EEE")

@@ -37,7 +37,7 @@ def test_job_is_done_when_all_counting_ranks_ended_well(task: Task, server: Serv
 def test_job_is_not_done_when_a_counting_rank_failed(task: Task, server: Server) -> None:
     task.run(HOLD, ranks=[rank(0, "exit 0", ends=True), rank(1, "exit 3", ends=True)])
     server.wait("cleared")
-    assert server.kinds() == ["started", "exited", "cleared"]
+    assert server.kinds() == ["started", "rank_failed", "cleared"]
 
 
 def test_done_comes_before_what_fails_after_it(task: Task, server: Server) -> None:
@@ -45,7 +45,7 @@ def test_done_comes_before_what_fails_after_it(task: Task, server: Server) -> No
     server.wait("done")
     (task.work / "go").touch()
     server.wait("cleared")
-    assert server.kinds() == ["started", "done", "exited", "cleared"]
+    assert server.kinds() == ["started", "done", "rank_failed", "cleared"]
 
 
 def test_rank_whose_failure_is_ignored_does_no_harm(task: Task, server: Server) -> None:

@@ -44,12 +44,12 @@ def test_job_is_not_done_before_all_counting_ranks_have_ended(listens: ListenFix
     controller = listens()
     pods = [starts(controller, node) for node in ("n1", "n2")]
     controller.run(pods[0].plan([*SH, "exit 0"], (0,)), pods[1].plan([*SH, UNTIL_GO], (1,)))
-    controller.wait("ended", "n1", rank=0)
+    controller.wait("exit_record", "n1", rank=0)
     controller.wait("started", "n2")
     tasks = [controller.records.task(GANG, pod.node) for pod in pods]
     assert not message_events.is_done(tasks, 1)
     (pods[1].directory / "work" / "go").touch()
-    controller.wait("ended", "n2", rank=1)
+    controller.wait("exit_record", "n2", rank=1)
     assert message_events.is_done(tasks, 1)
 
 
@@ -127,7 +127,7 @@ def test_server_away_and_back(listens: ListenFixture, starts: StartFixture) -> N
     assert kinds[:3] == ["done", "finished", "cleared"]
     second.run(plan)
     for rank in (0, 1):
-        assert second.wait("ended", "n1", rank=rank)["exit_code"] == 0
+        assert second.wait("exit_record", "n1", rank=rank)["exit_code"] == 0
     assert message_events.is_done([second.records.task(GANG, "n1")], 1)
     assert (pod.directory / "work" / "ran").read_text() == "once\n" * 2
     second.send("n1", "leave")
@@ -151,10 +151,10 @@ def test_server_that_restarts_learns_the_ends_of_ranks_while_others_run(
     pod = starts(first)
     plan = pod.plan([*SH, f"[ $GANGER_RANK = 0 ] || {UNTIL_GO}"], (0, 1))
     first.run(plan)
-    first.wait("ended", "n1", rank=0)
+    first.wait("exit_record", "n1", rank=0)
     first.close()
     second = listens(port=first.port)
-    assert second.wait("ended", "n1", rank=0)["exit_code"] == 0
+    assert second.wait("exit_record", "n1", rank=0)["exit_code"] == 0
     assert second.wait_for_hello().generations == (1,)
 
 
@@ -228,7 +228,7 @@ def test_certificate_of_another_host_is_refused(
 def test_plain_text_is_dropped_by_the_listener(listens: ListenFixture) -> None:
     controller = listens()
     with socket.create_connection((HOST, controller.port), DEADLINE_S) as plain:
-        plain.sendall(b'{"v": 1, "type": "hello"}\n')
+        plain.sendall(b'{"v": 2, "type": "hello"}\n')
         answer = b"".join(iter(lambda: _received(plain), b""))
     assert b"welcome" not in answer
     assert controller.hellos == []

@@ -20,7 +20,7 @@ def test_pattern_is_found_in_the_log_of_another_pod(listens: ListenFixture, star
     pods = [starts(controller, node) for node in ("n1", "n2")]
     prints = "i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; echo Xid 48: ECC; sleep 600"
     controller.run(pods[0].plan([*SH, "exit 7"], (0,)), pods[1].plan([*SH, prints], (1,)))
-    controller.wait("exited", "n1")
+    controller.wait("rank_failed", "n1")
     log = pods[1].task / "1" / "rank-1.log"
     eventually(lambda: log.exists() and "Xid" in log.read_text(), "the line is written")
     assert log.stat().st_size > 2 * (256 << 10)
@@ -46,7 +46,7 @@ def test_other_files_are_not_read(listens: ListenFixture, starts: StartFixture, 
     pod = starts(controller)
     controller.run(pod.plan([*SH, "sleep 600"]))
     controller.wait("started", "n1")
-    controller.send("n1", "read", generation=1, id=1, name=name, start=0)
+    controller.send("n1", "read_file", generation=1, id=1, name=name, start=0)
     eventually(lambda: "is not a file that can be read" in pod.own_log(), "it refuses")
 
 
@@ -77,22 +77,22 @@ def test_stacks_have_frames_and_last_lines(listens: ListenFixture, starts: Start
     program = "from ganger.train import report\nreport(step=1)\nimport time\nprint('waits')\ntime.sleep(600)"
     controller.run(pod.plan([sys.executable, "-c", program], (0, 1)))
     controller.wait("progressed", "n1")
-    controller.send("n1", "stacks", generation=1, py_spy=None)
-    stacked = controller.wait("stacked", "n1")
+    controller.send("n1", "take_stacks", generation=1, py_spy=None)
+    stacked = controller.wait("stacks_taken", "n1")
     assert [stacked["ranks"][rank]["tail"] for rank in "01"] == [["waits"]] * 2
-    places = controller.records.places(GANG, 1)
-    assert [places[rank][0] for rank in (0, 1)] == ["<module> (<string>:5)"] * 2
+    main_frames = controller.records.main_frames(GANG, 1)
+    assert [main_frames[rank][0] for rank in (0, 1)] == ["<module> (<string>:5)"] * 2
     assert controller.records.last_lines(GANG, "n1", 1, 1) == ("waits",)
 
 
 def test_stacks_of_foreign_ranks_are_not_kept() -> None:
     loop = asyncio.new_event_loop()
     records = RemoteRecords(lambda gang, node: None, loop)
-    stack = {"place": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
+    stack = {"frames": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
     loop.close()
     records.message_received(
-        GANG, "n1", {"type": "stacked", "generation": 1, "ranks": {"1": stack, "2": stack}}, (0, 1)
+        GANG, "n1", {"type": "stacks_taken", "generation": 1, "ranks": {"1": stack, "2": stack}}, (0, 1)
     )
     assert [len(line) for line in records.last_lines(GANG, "n1", 1, 1)] == [LINE_CHARACTERS] * TAIL_LINES
-    assert [(rank, len(frame)) for rank, (frame,) in records.places(GANG, 1).items()] == [(1, LINE_CHARACTERS)]
+    assert [(rank, len(frame)) for rank, (frame,) in records.main_frames(GANG, 1).items()] == [(1, LINE_CHARACTERS)]
     assert records.last_lines(GANG, "n1", 1, 2) == ()

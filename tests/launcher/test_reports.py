@@ -133,14 +133,14 @@ def test_older_checkpoint_is_not_sent(board: Board) -> None:
 
 def test_the_checkpoint_a_rank_resumed_from_is_sent_once(board: Board) -> None:
     flaws = [{"step": 9, "flaw": "its manifest is broken"}]
-    board.write(1, {"resumed": 7, "passed": []})
+    board.write(1, {"resumed": 7, "skipped": []})
     assert board.messages_at(1) == [("fact", "resumed", 7)]
-    board.write(0, {"resumed": 7, "passed": flaws})
+    board.write(0, {"resumed": 7, "skipped": flaws})
     assert board.messages_at(2) == [("fact", "resumed", 7)]
-    board.write(0, {"resumed": 7, "passed": flaws})
-    board.write(1, {"resumed": 8, "passed": []})
+    board.write(0, {"resumed": 7, "skipped": flaws})
+    board.write(1, {"resumed": 8, "skipped": []})
     assert board.messages_at(3) == [], "the lowest rank is decisive"
-    board.write(0, {"step": 8}, {"resumed": 8, "passed": []})
+    board.write(0, {"step": 8}, {"resumed": 8, "skipped": []})
     assert board.messages_at(4) == [("fact", "progressed", 8)], "a later lookup is not where it resumed"
 
 
@@ -184,7 +184,7 @@ raise SystemExit({code})
 """
 
 
-@pytest.mark.parametrize(("code", "outcome"), [(0, "finished"), (1, "exited")])
+@pytest.mark.parametrize(("code", "outcome"), [(0, "finished"), (1, "rank_failed")])
 def test_last_progress_comes_before_the_outcome(code: int, outcome: str, task: Task, server: Server) -> None:
     task.run(
         [sys.executable, "-c", REPORTER.format(code=code)], ranks=[{"rank": 0, "environment": {"GANGER_RANK": "0"}}]

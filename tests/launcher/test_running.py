@@ -91,7 +91,7 @@ def test_the_newest_complete_checkpoint_is_used(
     flaws = [{"step": 30, "flaw": NO_MANIFEST}, {"step": 20, "flaw": "model.pt has 3 bytes instead of 4"}]
     flaws = flaws if expected else flaws[:1]  # those of other jobs are not reported
     resumed = server.wait("resumed")
-    assert (resumed["step"], resumed["passed"]) == (12 if expected else None, flaws)
+    assert (resumed["step"], resumed["skipped"]) == (12 if expected else None, flaws)
     assert server.kinds().index("resumed") < server.kinds().index("started")
 
 
@@ -125,7 +125,7 @@ def test_checkpoint_that_an_attempt_failed_on_is_used_as_a_last_resort(task: Tas
     server.wait("cleared")
     assert task.texts("o") == [f"from {root / 'step-000000012'}"]
     resumed = server.wait("resumed")
-    assert (resumed["step"], [flaw["step"] for flaw in resumed["passed"]]) == (12, [7])
+    assert (resumed["step"], [flaw["step"] for flaw in resumed["skipped"]]) == (12, [7])
 
 
 def test_number_of_reported_skipped_checkpoints_is_limited(task: Task, server: Server) -> None:
@@ -135,7 +135,7 @@ def test_number_of_reported_skipped_checkpoints_is_limited(task: Task, server: S
     task.run(["/bin/true"], environment={"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)})
     server.wait("cleared")
     resumed = server.wait("resumed")
-    assert [flaw["step"] for flaw in resumed["passed"]] == list(range(1_000, 500, -1))
+    assert [flaw["step"] for flaw in resumed["skipped"]] == list(range(1_000, 500, -1))
 
 
 def test_only_the_launcher_of_rank_0_reports_checkpoints(task: Task, server: Server) -> None:
@@ -192,12 +192,12 @@ def test_runs_before_there_is_a_server(task: Task) -> None:
 def test_first_failure_is_reported_once_with_its_last_lines(task: Task, server: Server) -> None:
     line = "seq 100 >&2; echo stdout; test $GANGER_RANK = 1 && exit 3; while [ ! -e go ]; do sleep 0.01; done; exit 4"
     seen_on_disk: list[Any] = []
-    server.on_message = lambda m: seen_on_disk.append(task.json("rank-1.exit")) if m["type"] == "exited" else None
+    server.on_message = lambda m: seen_on_disk.append(task.json("rank-1.exit")) if m["type"] == "rank_failed" else None
     task.run([*SH, line], ranks=2)
-    exited = server.wait("exited")
+    exited = server.wait("rank_failed")
     (task.work / "go").touch()
     server.wait("cleared")
-    assert server.kinds() == ["started", "exited", "cleared"]
+    assert server.kinds() == ["started", "rank_failed", "cleared"]
     assert (exited["rank"], exited["exit_code"], "signal" in exited) == (1, 3, False)
     assert exited["tail"] == [str(number) for number in range(81, 101)]
     assert seen_on_disk[0]["exit_code"] == 3
@@ -207,7 +207,7 @@ def test_first_failure_is_reported_once_with_its_last_lines(task: Task, server: 
 
 def test_failure_does_not_affect_other_ranks(task: Task, server: Server) -> None:
     task.run([*SH, "test $GANGER_RANK = 1 && exit 3; while [ ! -e go ]; do sleep 0.01; done; echo on"], ranks=2)
-    server.wait("exited")
+    server.wait("rank_failed")
     assert not task.file("rank-0.exit").exists()
     (task.work / "go").touch()
     server.wait("cleared")
@@ -216,7 +216,7 @@ def test_failure_does_not_affect_other_ranks(task: Task, server: Server) -> None
 
 def test_death_by_signal_is_reported_as_such(task: Task, server: Server) -> None:
     task.run([*SH, "echo last words; kill -SEGV $$"])
-    exited = server.wait("exited")
+    exited = server.wait("rank_failed")
     assert (exited["signal"], "exit_code" in exited, exited["tail"]) == (11, False, ["last words"])
     assert task.json("rank-0.exit")["signal"] == 11
 

@@ -34,7 +34,7 @@ def test_ranks_and_setup_have_the_values(task: Task, server: Server) -> None:
 def test_values_are_in_no_log_and_no_message(task: Task, server: Server) -> None:
     line = "echo with $PASS and $TOKEN; echo $TOKEN$TOKEN; echo failed: $PASS >&2; exit 1"
     run(task, line, {"PASS": VALUE, "TOKEN": TOKEN}, setup="echo $PASS")
-    exited = server.wait("exited")
+    exited = server.wait("rank_failed")
     server.wait("cleared")
     assert task.texts("o") == ["with *** and ***", "******"]
     assert task.texts("o", "setup.log") == ["***"]

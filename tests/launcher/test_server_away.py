@@ -14,7 +14,7 @@ def test_hello_has_identity_and_generations(task: Task, server: Server) -> None:
     hello = server.wait("hello")
     identity = json.loads((task.path / "launcher.json").read_text())
     assert hello == {
-        "v": 1,
+        "v": 2,
         "type": "hello",
         "token": TOKEN,
         "gang": GANG,
@@ -114,15 +114,15 @@ def test_server_that_hangs_up_at_hello_is_tried_again(task: Task, server: Server
     [
         (b"not json\n", "ignored an invalid message: b'not json'"),
         (b"[1, 2]\n", "ignored an invalid message"),
-        (b'{"v": 1, "type": ["stop"]}\n', "ignored an invalid message"),
+        (b'{"v": 2, "type": ["stop"]}\n', "ignored an invalid message"),
         (
-            b'{"v": 2, "type": "leave"}\n',
-            "ignored a message of version 2 of the protocol; this launcher speaks version 1",
+            b'{"v": 3, "type": "leave"}\n',
+            "ignored a message of version 3 of the protocol; this launcher speaks version 2",
         ),
-        (b'{"v": 1, "type": "stop", "generation": 1}\n', "ignored an invalid message"),
-        (b'{"v": 1, "type": "run", "generation": "one"}\n', "'one' is not a whole number"),
-        (b'{"v": 1, "type": "resize", "ranks": 4}\n', ""),
-        (b'{"v": 1, "type": "ack", "n": "many"}\n', ""),
+        (b'{"v": 2, "type": "stop", "generation": 1}\n', "ignored an invalid message"),
+        (b'{"v": 2, "type": "run", "generation": "one"}\n', "'one' is not a whole number"),
+        (b'{"v": 2, "type": "resize", "ranks": 4}\n', ""),
+        (b'{"v": 2, "type": "ack", "n": "many"}\n', ""),
     ],
 )
 def test_invalid_messages_are_ignored(sent: bytes, noted: str, task: Task, server: Server) -> None:
@@ -141,7 +141,7 @@ def test_message_may_arrive_in_pieces(task: Task, server: Server) -> None:
     task.run(["sleep", "600"])
     server.wait("started")
     stop: dict[str, Any] = {"generation": 1, "cause": "user", "notice_ms": 0, "kill_after_ms": 9000}
-    line = json.dumps({"v": 1, "type": "stop", **stop}).encode() + b"\n"
+    line = json.dumps({"v": 2, "type": "stop", **stop}).encode() + b"\n"
     for byte in line:
         server.send_bytes(bytes([byte]))
     server.wait("cleared")

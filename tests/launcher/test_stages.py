@@ -71,10 +71,10 @@ def test_ready_is_repeated_after_reconnecting(task: Task, server: Server) -> Non
 def test_failure_before_the_last_stage_is_reported(task: Task, server: Server) -> None:
     ranks = [{"rank": 0, "environment": {}, "argv": [*SH, "exit 5"]}, {"rank": 1, "environment": {}, "stage": 1}]
     task.run(["sleep", "60"], ranks=ranks, stages=2)
-    assert server.wait("exited")["exit_code"] == 5
+    assert server.wait("rank_failed")["exit_code"] == 5
     server.stop(1)
     server.wait("cleared")
-    assert server.kinds() == ["exited", "cleared"]
+    assert server.kinds() == ["rank_failed", "cleared"]
 
 
 def test_rank_that_ends_well_early_does_not_finish_the_node(task: Task, server: Server) -> None:

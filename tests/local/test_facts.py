@@ -95,7 +95,7 @@ def test_job_is_done_when_all_that_count_ended_well(tmp_path: Path, ends: list, 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "signal 9 (SIGKILL)"), (35, "signal 35")])
 def test_signal_names(number: int, name: str) -> None:
-    sent = {"v": 1, "type": "exited", "gang": "job", "node": "n1", "generation": 1, "rank": 0, "signal": number}
+    sent = {"v": 2, "type": "rank_failed", "gang": "job", "node": "n1", "generation": 1, "rank": 0, "signal": number}
     failed = event(message_schema.message(json.dumps({**sent, "tail": ["x"] * 50}).encode()), "job", "n1")
     assert isinstance(failed, Failed)
     assert name in failed.detail

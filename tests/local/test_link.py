@@ -28,7 +28,7 @@ class Peer:
         self.lines = self.socket.makefile("rb")
 
     def send(self, kind: str, **fields: Any) -> None:
-        self.raw(json.dumps({"v": 1, "type": kind, **fields}).encode() + b"\n")
+        self.raw(json.dumps({"v": 2, "type": kind, **fields}).encode() + b"\n")
 
     def raw(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -123,9 +123,9 @@ def test_invalid_hellos_are_rejected(server: Server, peer: Peer, changed: dict[s
         b"GET / HTTP/1.1\r\n\r\n",
         b"\xff\xfe\n",
         b"[1, 2]\n",
-        b'{"v": 2, "type": "hello"}\n',
-        b'{"v": 1}\n',
-        b'{"v": 1, "type": "started", "generation": 1}\n',
+        b'{"v": 3, "type": "hello"}\n',
+        b'{"v": 2}\n',
+        b'{"v": 2, "type": "started", "generation": 1}\n',
         b"x" * (HELLO_LIMIT_BYTES + 1),
     ],
 )
@@ -138,7 +138,7 @@ def test_noise_is_dropped(server: Server, peer: Peer, data: bytes) -> None:
     "message",
     [
         {"type": "sings"},
-        {"type": "exited", "generation": 1, "rank": "two"},
+        {"type": "rank_failed", "generation": 1, "rank": "two"},
         {"type": "checkpointed", "generation": 1},
         {"type": "started", "generation": "1"},
         {"generation": 1},
@@ -148,14 +148,14 @@ def test_launcher_with_an_invalid_message_is_dropped_and_may_reconnect(
     server: Server, peer: Peer, message: dict[str, Any]
 ) -> None:
     peer.send("hello", **hello(server))
-    assert peer.receive() == {"v": 1, "type": "welcome"}
-    assert peer.receive() == {"v": 1, "type": "leave"}
-    peer.raw(json.dumps({"v": 1, "n": 1} | message).encode() + b"\n")
+    assert peer.receive() == {"v": 2, "type": "welcome"}
+    assert peer.receive() == {"v": 2, "type": "leave"}
+    peer.raw(json.dumps({"v": 2, "n": 1} | message).encode() + b"\n")
     assert peer.receive() is None
     assert [event.kind for event in server.events] == ["nodes_listed"]
     again = Peer(server)
     again.send("hello", **hello(server))
-    assert again.receive() == {"v": 1, "type": "welcome"}
+    assert again.receive() == {"v": 2, "type": "welcome"}
     again.close()
 
 
@@ -163,7 +163,7 @@ def test_stale_reports_are_passed_on_and_acknowledged(server: Server, peer: Peer
     peer.send("hello", **hello(server))
     peer.send("checkpointed", gang="job", node="n1", generation=1, step=7, n=1)
     assert server.wait("checkpointed").step == 7
-    assert [peer.receive() for _ in range(3)][-1] == {"v": 1, "type": "ack", "n": 1}
+    assert [peer.receive() for _ in range(3)][-1] == {"v": 2, "type": "ack", "n": 1}
 
 
 def test_reports_are_acknowledged_in_order(server: Server, peer: Peer) -> None:
@@ -178,7 +178,7 @@ def test_reports_are_acknowledged_in_order(server: Server, peer: Peer) -> None:
     second.set_result(0)
     server.drain_loop()
     first.set_result(1)
-    assert [peer.receive() for _ in range(3)][-1] == {"v": 1, "type": "ack", "n": 2}
+    assert [peer.receive() for _ in range(3)][-1] == {"v": 2, "type": "ack", "n": 2}
 
 
 def test_noise_does_not_disturb_a_gang(server: Server, peer: Peer, tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_resumed_checkpoint_is_reported(rank: Rank) -> None:
     _shorten(rank.checkpoints / "step-000000002")
     train.latest()
     reports = [report for report in rank.reports() if "resumed" in report]
-    assert [(report["resumed"], report["passed"]) for report in reports] == [
+    assert [(report["resumed"], report["skipped"]) for report in reports] == [
         (None, []),
         (1, [{"step": 2, "flaw": "model.pt has 4 bytes instead of 7"}]),
     ]
@@ -480,4 +480,4 @@ def test_checkpoint_that_an_attempt_failed_on_is_the_last_resort(rank: Rank) -> 
         save(step)
     (rank.checkpoints / "step-000000001" / "model.pt").unlink()
     rank.set(GANGER_RESUME_SKIP="3", GANGER_ATTEMPT="3")
-    assert (latest_step(), [flaw["step"] for flaw in rank.reports()[-1]["passed"]]) == (3, [1])
+    assert (latest_step(), [flaw["step"] for flaw in rank.reports()[-1]["skipped"]]) == (3, [1])

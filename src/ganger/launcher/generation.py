@@ -1,8 +1,7 @@
 """One generation of a gang on this node, from its setup line until none of its processes is left.
 
-Order on disk and on the connection: every exit record before its report, the last progress before `done`, `exited`,
-`finished` and `cleared`, and `cleared` only after the last process is gone.
-"""
+Order on disk and on the connection: every exit record before its report, the last progress before `done`,
+`rank_failed`, `finished` and `cleared`, and `cleared` only after the last process is gone."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ class Generation:
         self._counts_exits = True  # exit codes of ranks that still run count for `exit_code`
         self._is_done_sent = False
         self._overdue: list[int] = []
-        self._is_outcome_sent = False  # by `exited`, `start_failed` or `finished`, whichever came first
+        self._is_outcome_sent = False  # by `rank_failed`, `start_failed` or `finished`, whichever came first
         self._check_at = NEVER
         self._pause_s = leftovers.FIRST_PAUSE_S
 
@@ -310,7 +309,7 @@ class Generation:
         for rank, process in ended.items():
             self._records.exit(rank, {"pid": process.pid, **exits[rank]}, process.last_lines())
             if self._sender.is_remote:  # the server cannot read the record
-                self._sender.send_repeated("ended", rank=rank, pid=process.pid, **exits[rank])
+                self._sender.send_repeated("exit_record", rank=rank, pid=process.pid, **exits[rank])
         ignored = {plan.rank for plan in self._plan.ranks if plan.is_ignored}
         failed = {rank: process for rank, process in ended.items() if process.code != 0 and rank not in ignored}
         # Of several ranks that ended together, one that was killed did not fail because of the others.
@@ -323,7 +322,7 @@ class Generation:
         if worst is not None and not self._is_outcome_sent:
             self._is_outcome_sent = True
             self._flush_reports()
-            self._sender.send_fact("exited", rank=worst, **exits[worst], tail=failed[worst].last_lines())
+            self._sender.send_fact("rank_failed", rank=worst, **exits[worst], tail=failed[worst].last_lines())
 
     def _describe_exit(self, rank: int, process: Process) -> dict[str, Any]:
         """Return the fields of an exit record except the last lines."""
@@ -335,7 +334,7 @@ class Generation:
             "step": step,
             "out_of_memory": False,
             "error": None,
-            "words": "",
+            "error_line": "",
         }
         if code == 0 or self._stop is not None:
             return fields
@@ -344,8 +343,13 @@ class Generation:
         from ganger.launcher.logs.python_error import find_exit_error, most_telling_line  # rarely needed
 
         error = find_exit_error(code, self._records.path(f"rank-{rank}.log"), self._plan.directory)
-        words = "" if error else most_telling_line(process.last_lines())
-        return {**fields, "out_of_memory": self._memory.explains(fields, error), "error": error, "words": words}
+        error_line = "" if error else most_telling_line(process.last_lines())
+        return {
+            **fields,
+            "out_of_memory": self._memory.explains(fields, error),
+            "error": error,
+            "error_line": error_line,
+        }
 
     def _tell_if_done(self) -> None:
         """Report `done` once every rank whose end counts for the end of the job has exited with 0."""

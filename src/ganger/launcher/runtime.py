@@ -193,9 +193,9 @@ class Launcher:
                     self._current.announce()
             elif message["type"] == "leave":
                 self._leave()
-            elif message["type"] == "stacks":
+            elif message["type"] == "take_stacks":
                 self._take_stacks(_check_count(message["generation"]), message["py_spy"])
-            elif message["type"] in ("count", "propose", "agree", "withdraw"):
+            elif message["type"] in ("get_counts", "propose", "agree", "withdraw"):
                 if self._current is not None and self._current.number == message["generation"]:
                     self._current.schedule_checkpoints(message)
             elif message["type"] == "proceed":
@@ -204,7 +204,7 @@ class Launcher:
                 )
             elif message["type"] == "run":
                 self._run(_check_count(message["generation"]), message.get("plan"))
-            elif message["type"] == "read":
+            elif message["type"] == "read_file":
                 self._read(
                     _check_count(message["generation"]), message["id"], str(message["name"]), int(message["start"])
                 )
@@ -248,7 +248,7 @@ class Launcher:
         from ganger.launcher.logs.read_piece import content  # only needed for a server that shares no disk
 
         piece = content(self._task.generation(generation), name, start)
-        self._link.send_state("content", **self._message_fields(generation), id=number, **piece)
+        self._link.send_state("file_content", **self._message_fields(generation), id=number, **piece)
 
     def _proceed(self, generation: int, stage: int, agents: dict[str, Any]) -> None:
         if self._current is not None and self._current.number == generation:

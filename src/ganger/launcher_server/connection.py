@@ -22,7 +22,7 @@ from ganger.launcher_server import message_schema
 from ganger.launcher_server.launcher_process import Process
 from ganger.launcher_server.message_schema import BadMessage
 
-VERSION: Final = 1
+VERSION: Final = 2
 LINE_LIMIT_BYTES: Final = 1 << 20
 HELLO_LIMIT_BYTES: Final = 64 << 10
 """Limit for peers that have not presented a token yet."""

@@ -28,7 +28,7 @@ from ganger.ports import Report
 MAX_REFUSED: Final = 5
 """Refused messages in a row after which a launcher's attempt fails: it would send them again for ever."""
 
-STATES: Final = ("ready", "counted", "standing", "stacked", "ended")
+STATES: Final = ("ready", "checkpoint_counts", "stall_report", "stacks_taken", "exit_record")
 """Messages that a launcher repeats after each `welcome`, as long as they hold; they are not acknowledged."""
 
 
@@ -152,11 +152,11 @@ class Dispatcher:
         match message["type"]:
             case "ready":
                 self._start_stage(generation, node, message)
-            case "counted":
+            case "checkpoint_counts":
                 self._agreement.counts_received(generation, node, message)
-            case "standing":
+            case "stall_report":
                 self._hang_detector.stall_reported(generation, node, message)
-            case "stacked":
+            case "stacks_taken":
                 self._hang_detector.stacks_received(generation, node, message)
             case _:  # a rank ended, so the job may be done: `done` may have arrived before all plans were known
                 self.report_if_done(generation)
@@ -165,7 +165,7 @@ class Dispatcher:
         self, generation: Generation | None, hello: Hello, message: dict[str, Any]
     ) -> Future[int] | None:
         """Report what a message says of the current generation, or of an older one."""
-        if message["type"] in ("done", "exited") and generation is not None:
+        if message["type"] in ("done", "rank_failed") and generation is not None:
             done = self.report_if_done(generation)
             if done is not None or message["type"] == "done":
                 return done  # a rank that fails because the others have ended does no harm
@@ -210,7 +210,7 @@ class Dispatcher:
     def _request_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
         connection = self._world.connection(gang, node)
         if connection is not None:
-            connection.send("stacks", **fields)
+            connection.send("take_stacks", **fields)
 
     def _is_current(self, generation: Generation) -> bool:
         return not self._is_closed and self._world.generation(generation.gang) is generation

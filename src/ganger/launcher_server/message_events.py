@@ -27,10 +27,10 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
             step, took_ms = message["step"], message["took_ms"]
             return Checkpointed(gang=gang, generation=generation, step=step, took_ms=took_ms)
         case "resumed":
-            passed = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["passed"])
+            skipped = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["skipped"])
             steps = {"step": message["step"], "older_step": message["older_step"]}
-            return Resumed(gang=gang, generation=generation, skipped=passed, **steps)
-        case "exited":
+            return Resumed(gang=gang, generation=generation, skipped=skipped, **steps)
+        case "rank_failed":
             return rank_failed(message, gang, generation, node)
         case "start_failed":
             return _start_failed(message, gang, generation, node)
@@ -44,7 +44,7 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
 
 
 def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -> Failed:
-    """Convert an `exited` message or an exit record to a failure."""
+    """Convert a `rank_failed` message or an exit record to a failure."""
     end = rank_end(record, node)
     rank, exit_code, number = end.rank, end.exit_code, end.signal
     outcome = f"was killed by {describe_signal(number)}" if number else f"exited with code {exit_code}"
@@ -64,10 +64,10 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
 
 
 def rank_end(record: dict[str, Any], node: str) -> RankEnd:
-    """Convert an `exited` message or an exit record to the end of a rank."""
-    names = ("rank", "at_ms", "exit_code", "signal", "step", "out_of_memory", "words")
+    """Convert a `rank_failed` message or an exit record to the end of a rank."""
+    names = ("rank", "at_ms", "exit_code", "signal", "step", "out_of_memory")
     error = None if record["error"] is None else PythonError(**record["error"])
-    return RankEnd(node=node, error=error, **{name: record[name] for name in names})
+    return RankEnd(node=node, error=error, words=record["error_line"], **{name: record[name] for name in names})
 
 
 def ending(task: TaskRecords, gang: str, generation: int, node: str) -> Failed | Finished | None:

@@ -69,11 +69,11 @@ class _Schedule(_Checked):
     segments: Annotated[list[tuple[Literal["step", "call"], Count, Count, Count]], Field(max_length=1_000)]
 
 
-class _Stacked(_Checked):
+class _RankStack(_Checked):
     step: Step | None
     state: Annotated[str, StringConstraints(max_length=16)]
     busy_permille: Count
-    place: Annotated[list[tuple[Text, Text, Count]], Field(max_length=64)] = []
+    frames: Annotated[list[tuple[Text, Text, Count]], Field(max_length=64)] = []
     tail: Tail = []
 
 
@@ -87,7 +87,7 @@ class _End(_Checked):
     step: Step | None = None
     out_of_memory: bool = False
     error: _PythonError | None = None
-    words: Text = ""
+    error_line: Text = ""
 
     @model_validator(mode="after")
     def _has_one_ending(self) -> Self:
@@ -100,7 +100,7 @@ class _End(_Checked):
 
 
 class _Versioned(_Checked):
-    v: Literal[1]
+    v: Literal[2]
 
 
 class _Hello(_Versioned):
@@ -138,8 +138,8 @@ class _Progressed(_OfGeneration):
     step: Step
     metrics: Metrics = {}
     milestone: bool = False
-    pace: dict[RankKey, Count] = {}
-    work: dict[RankKey, tuple[Count, Count, Count]] = {}
+    step_times_ms: dict[RankKey, Count] = {}
+    busy_shares: dict[RankKey, tuple[Count, Count, Count]] = {}
 
 
 class _Checkpointed(_OfGeneration):
@@ -151,50 +151,50 @@ class _Checkpointed(_OfGeneration):
 class _Resumed(_OfGeneration):
     type: Literal["resumed"]
     step: Step | None
-    passed: Annotated[list[_FlawedCheckpoint], Field(max_length=1_000)]
+    skipped: Annotated[list[_FlawedCheckpoint], Field(max_length=1_000)]
     older_step: Step | None = None
 
 
-class _Counted(_OfGeneration):
-    type: Literal["counted"]
-    answers: Count
-    callers: Count
-    stepping: Count
+class _CheckpointCounts(_OfGeneration):
+    type: Literal["checkpoint_counts"]
+    reply_to: Count
+    calling_ranks: Count
+    stepping_ranks: Count
     step: Count | None
     call: Count
     pending: Count
     schedule: _Schedule
 
 
-class _Standing(_OfGeneration):
-    type: Literal["standing"]
+class _StallReport(_OfGeneration):
+    type: Literal["stall_report"]
     has_run: bool
-    reports: bool
-    frozen: list[tuple[Rank, Literal["stopped", "blocked", "dead"], TimeMs, bool]]
-    silent_ms: TimeMs | None
-    deserted_ms: TimeMs | None
+    has_reports: bool
+    stopped_ranks: list[tuple[Rank, Literal["stopped", "blocked", "dead"], TimeMs, bool]]
+    silent_since_ms: TimeMs | None
+    ranks_lost_since_ms: TimeMs | None
 
 
-class _StackedRanks(_OfGeneration):
-    type: Literal["stacked"]
-    ranks: dict[RankKey, _Stacked]
+class _StacksTaken(_OfGeneration):
+    type: Literal["stacks_taken"]
+    ranks: dict[RankKey, _RankStack]
 
 
-class _Ended(_End, _OfGeneration):
-    type: Literal["ended"]
+class _ExitRecordMessage(_End, _OfGeneration):
+    type: Literal["exit_record"]
     pid: Count
 
 
-class _Content(_OfGeneration):
-    type: Literal["content"]
+class _FileContent(_OfGeneration):
+    type: Literal["file_content"]
     id: Count
     start: Count
     data: Annotated[str, StringConstraints(max_length=1 << 19)]
     end: Count
 
 
-class _Exited(_End, _OfGeneration):
-    type: Literal["exited"]
+class _RankFailed(_End, _OfGeneration):
+    type: Literal["rank_failed"]
     tail: Tail = []
 
     @model_validator(mode="after")
@@ -231,12 +231,12 @@ _Message = Annotated[
     | _Progressed
     | _Checkpointed
     | _Resumed
-    | _Counted
-    | _Standing
-    | _StackedRanks
-    | _Ended
-    | _Content
-    | _Exited
+    | _CheckpointCounts
+    | _StallReport
+    | _StacksTaken
+    | _ExitRecordMessage
+    | _FileContent
+    | _RankFailed
     | _StartFailed
     | _Done
     | _Finished

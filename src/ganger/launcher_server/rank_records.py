@@ -51,5 +51,5 @@ class Records(Protocol):
     def last_lines(self, gang: str, node: str, generation: int, rank: int) -> tuple[str, ...]:
         """Return the last lines of a rank, as many as a failure contains."""
 
-    def places(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
+    def main_frames(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
         """Return the frames of each rank's first thread when stacks were taken, the innermost first."""

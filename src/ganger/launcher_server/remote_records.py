@@ -43,7 +43,7 @@ class _GenerationRecords:
     has_setup: bool = False
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     tails: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    places: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    main_frames: dict[int, tuple[str, ...]] = field(default_factory=dict)
     is_cleared: bool = False
 
 
@@ -102,20 +102,20 @@ class RemoteRecords:
     def message_received(self, gang: str, node: str, message: dict[str, Any], ranks: Collection[int] | None) -> bool:
         """Record a message about these ranks: all of its generation's, or None if that is not the newest one.
 
-        Returns True if the message needs no other handling: `content`. Raises BadMessage if its data is not base64.
-        """
+        Returns True if the message needs no other handling: `file_content`. Raises BadMessage if its data is not
+        base64."""
         kind = message["type"]
-        if kind == "content":
+        if kind == "file_content":
             self._content_received(gang, node, message)
-        elif ranks is not None and kind in ("ended", "stacked", "cleared"):
+        elif ranks is not None and kind in ("exit_record", "stacks_taken", "cleared"):
             records = self.task(gang, node).generations.setdefault(message["generation"], _GenerationRecords())
-            if kind == "ended":
+            if kind == "exit_record":
                 records.ends[message["rank"]] = message
-            elif kind == "stacked":
+            elif kind == "stacks_taken":
                 _keep_stacks(records, message, ranks)
             else:
                 records.is_cleared = True
-        return bool(kind == "content")
+        return bool(kind == "file_content")
 
     async def read(self, gang: str, node: str, generation: int, name: str, start: int) -> tuple[int, bytes, int]:
         """Read a piece of a generation's file, from `start`, or from that many bytes before its end if negative.
@@ -130,7 +130,7 @@ class RemoteRecords:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._requests[number] = (gang, node, answer)
         try:
-            connection.send("read", generation=generation, id=number, name=name, start=start)
+            connection.send("read_file", generation=generation, id=number, name=name, start=start)
             async with asyncio.timeout(READ_TIMEOUT_S):
                 piece = await answer
         finally:
@@ -156,12 +156,12 @@ class RemoteRecords:
         records = self.task(gang, node).generations.get(generation)
         return () if records is None else records.tails.get(rank, ())
 
-    def places(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
-        places_by_rank: dict[int, tuple[str, ...]] = {}
+    def main_frames(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
+        frames_by_rank: dict[int, tuple[str, ...]] = {}
         for task in self._gangs.get(gang, {}).values():
             records = task.generations.get(generation)
-            places_by_rank |= {} if records is None else records.places
-        return places_by_rank
+            frames_by_rank |= {} if records is None else records.main_frames
+        return frames_by_rank
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -200,8 +200,8 @@ def _keep_stacks(records: _GenerationRecords, message: dict[str, Any], ranks: Co
     for rank, detail in message["ranks"].items():
         if int(rank) in ranks:
             records.tails[int(rank)] = tuple(line[:LINE_CHARACTERS] for line in detail["tail"][-TAIL_LINES:])
-            if place := tuple(format_frame(*fields)[:LINE_CHARACTERS] for fields in detail["place"]):
-                records.places[int(rank)] = place
+            if place := tuple(format_frame(*fields)[:LINE_CHARACTERS] for fields in detail["frames"]):
+                records.main_frames[int(rank)] = place
 
 
 def _log_lines(data: bytes) -> Iterator[str]:

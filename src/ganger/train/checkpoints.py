@@ -270,7 +270,7 @@ def latest() -> Checkpoint | None:
     for step, flaw in skipped.items():
         _warn(f"skipped the checkpoint {complete_checkpoints.directory_of(root, step)}: {flaw}")
     flaws = [{"step": step, "flaw": flaw} for step, flaw in skipped.items()]
-    progress_report.append({"resumed": newest, "passed": flaws})
+    progress_report.append({"resumed": newest, "skipped": flaws})
     if newest is None:
         return None
     return Checkpoint(step=newest, directory=Path(complete_checkpoints.directory_of(root, newest)))

@@ -38,8 +38,8 @@ class LocalRecords:
         log = self._files.task(gang, node).generation(generation) / f"rank-{rank}.log"
         return tuple(deque(_newest(log, generation, rank, TAIL_BYTES), TAIL_LINES))
 
-    def places(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
-        return stack_files.places(self._files, gang, generation)
+    def main_frames(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
+        return stack_files.main_frames(self._files, gang, generation)
 
 
 def _newest(path: Path, generation: int, rank: int, most_bytes: int) -> Iterator[str]:

@@ -59,7 +59,7 @@ def stacks(files: JobFiles, job: str, generation: int) -> Stacks | None:
     )
 
 
-def places(files: JobFiles, job: str, generation: int) -> dict[int, tuple[str, ...]]:
+def main_frames(files: JobFiles, job: str, generation: int) -> dict[int, tuple[str, ...]]:
     """Return rank -> frames of its main thread, for ranks with any."""
     threads = _of_generation(files, job, generation)
     return {thread.rank: thread.frames for thread in threads if thread.thread == MAIN and thread.frames}
@@ -90,8 +90,8 @@ def _of_rank(rank: int, node: str, record: dict[str, Any]) -> Iterator[Frames]:
     for process in record["processes"]:
         is_still = process["state"] in "TDZ"
         state = _STATES.get(process["state"], process["state"])
-        if process["kernel"] and process["state"] in "DST":
-            state += f" in {process['kernel']}"
+        if process["kernel_function"] and process["state"] in "DST":
+            state += f" in {process['kernel_function']}"
         for thread in process["threads"]:
             name = thread["name"] or "another thread"
             frames = tuple(format_frame(*fields) for fields in thread["frames"])

@@ -98,7 +98,7 @@ class Monitor:
     def tick(self, now: float) -> None:
         """Poll when it is due, and tell the server what has changed."""
         if self._stacks is not None and self._stacks.is_done(now):
-            self._sender.send_state("stacked", ranks=self._details(self._stacks))
+            self._sender.send_state("stacks_taken", ranks=self._details(self._stacks))
             self._stacks = None
         if now >= self._poll_at:
             self._poll_at = now + POLL_S
@@ -107,7 +107,7 @@ class Monitor:
     def announce(self) -> None:
         """Repeat the state of the ranks to a newly connected server."""
         if self._stall_report:
-            self._sender.send_state("standing", **self._stall_report)
+            self._sender.send_state("stall_report", **self._stall_report)
 
     def take_stacks(self, py_spy: str | None, now: float, tails: dict[int, list[str]] | None) -> None:
         """Write the stacks of every rank, then tell the server; `py_spy` is the program of that name.
@@ -159,10 +159,10 @@ class Monitor:
 
         stall_report = {
             "has_run": self._lost_ranks.has_run,
-            "reports": self._reports(),
-            "frozen": [[rank, kind, unix_ms(since_s), self._is_learned()] for rank, kind, since_s in stopped],
-            "silent_ms": None if self._silent_s is None else unix_ms(self._silent_s),
-            "deserted_ms": None if lost_since_s is None else unix_ms(lost_since_s),
+            "has_reports": self._reports(),
+            "stopped_ranks": [[rank, kind, unix_ms(since_s), self._is_learned()] for rank, kind, since_s in stopped],
+            "silent_since_ms": None if self._silent_s is None else unix_ms(self._silent_s),
+            "ranks_lost_since_ms": None if lost_since_s is None else unix_ms(lost_since_s),
         }
         has_changed = _significant(stall_report) != _significant(self._stall_report)
         self._stall_report = stall_report
@@ -265,7 +265,7 @@ class Monitor:
         }
         if self._tails is not None:
             for rank, detail in details.items():
-                detail.update(place=stacks.places.get(rank, []), tail=self._tails.get(rank, []))
+                detail.update(frames=stacks.main_frames.get(rank, []), tail=self._tails.get(rank, []))
         return details
 
 
@@ -277,7 +277,10 @@ def _work_done(process: ProcStat) -> tuple[int, int, int]:
 def _significant(stall_report: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a stall report whose change is worth a message: of times, only whether they are set."""
     parts = {name: value is not None if name.endswith("_ms") else value for name, value in stall_report.items()}
-    return {**parts, "frozen": [(rank, kind, known) for rank, kind, _, known in stall_report.get("frozen", ())]}
+    return {
+        **parts,
+        "stopped_ranks": [(rank, kind, known) for rank, kind, _, known in stall_report.get("stopped_ranks", ())],
+    }
 
 
 def _log_bytes(directory: str) -> int:

@@ -50,7 +50,7 @@ class Stacks:
         self.due = now + POLL_S
         self.states: dict[int, str] = {}
         """State of each rank's first process in /proc, at the start."""
-        self.places: dict[int, list[list[Any]]] = {}
+        self.main_frames: dict[int, list[list[Any]]] = {}
         """Innermost frames of each rank's first thread, once collected."""
         self._deadline = now + LIMIT_S
         self._settled_at = now + SETTLE_S
@@ -74,7 +74,7 @@ class Stacks:
             processes = [dump.result() for dump in rank_dumps]
             threads = [thread for process in processes for thread in process["threads"]]
             first = [thread["frames"] for thread in threads if thread["name"] == MAIN]
-            self.places[rank] = first[0][:MAX_FRAMES] if first else []
+            self.main_frames[rank] = first[0][:MAX_FRAMES] if first else []
             content = {"rank": rank, "at_ms": self._at_ms, "processes": processes}
             try:
                 write_json(os.path.join(self._directory, f"rank-{rank}.stacks"), content)
@@ -115,9 +115,9 @@ class _Dump:
         return {
             "pid": self._pid,
             "state": self.state,
-            "by": source if threads else "",
+            "source": source if threads else "",
             "threads": threads,
-            "kernel": kernel_function(self._pid),
+            "kernel_function": kernel_function(self._pid),
         }
 
     def _start(self, py_spy: str) -> subprocess.Popen[bytes] | None:

@@ -5,21 +5,21 @@ docs/reference/launcher-protocol.md gives their meaning; a test compares the two
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 
 FROM_LAUNCHER = {
     "hello": ("token", "gang", "node", "pid", "start_ticks", "generations", "generation", "address"),
     "ready": ("stage", "agent_port"),
     "started": ("pids",),
-    "progressed": ("step", "metrics", "milestone", "pace", "work"),
+    "progressed": ("step", "metrics", "milestone", "step_times_ms", "busy_shares"),
     "checkpointed": ("step", "took_ms"),
-    "resumed": ("step", "passed", "older_step"),
-    "counted": ("answers", "callers", "stepping", "step", "call", "pending", "schedule"),
-    "standing": ("has_run", "reports", "frozen", "silent_ms", "deserted_ms"),
-    "stacked": ("ranks",),
-    "ended": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words"),
-    "content": ("id", "start", "data", "end"),
-    "exited": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words", "tail"),
+    "resumed": ("step", "skipped", "older_step"),
+    "checkpoint_counts": ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending", "schedule"),
+    "stall_report": ("has_run", "has_reports", "stopped_ranks", "silent_since_ms", "ranks_lost_since_ms"),
+    "stacks_taken": ("ranks",),
+    "exit_record": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line"),
+    "file_content": ("id", "start", "data", "end"),
+    "rank_failed": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),
     "done": (),
     "finished": (),
@@ -32,12 +32,12 @@ TO_LAUNCHER = {
     "ack": ("n",),
     "run": ("generation", "plan"),
     "proceed": ("generation", "stage", "agents"),
-    "read": ("generation", "id", "name", "start"),
-    "count": ("generation", "id"),
+    "read_file": ("generation", "id", "name", "start"),
+    "get_counts": ("generation", "id"),
     "propose": ("generation", "id", "unit", "begin"),
     "agree": ("generation", "id", "segments"),
     "withdraw": ("generation", "id"),
-    "stacks": ("generation", "py_spy"),
+    "take_stacks": ("generation", "py_spy"),
     "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
     "leave": (),
 }

@@ -76,7 +76,7 @@ class CheckpointCounts:
         if not self._is_written:
             self._write()
         counts = self._counts() if self._polls else {}
-        if counts and (counts["callers"], counts["stepping"]) != self._last_told:
+        if counts and (counts["calling_ranks"], counts["stepping_ranks"]) != self._last_told:
             self._tell_counts(0, counts)
 
     def announce(self) -> None:
@@ -144,10 +144,10 @@ class CheckpointCounts:
             self._is_written = True
 
     def _tell_counts(self, number: int, counts: dict[str, Any]) -> None:
-        self._last_told = (counts["callers"], counts["stepping"])
+        self._last_told = (counts["calling_ranks"], counts["stepping_ranks"])
         pending = 0 if self._pending is None else self._pending[0]
         schedule = {"id": self._id, "segments": self._segments}
-        self._sender.send_state("counted", answers=number, pending=pending, schedule=schedule, **counts)
+        self._sender.send_state("checkpoint_counts", reply_to=number, pending=pending, schedule=schedule, **counts)
 
     def _counts(self) -> dict[str, Any]:
         self._find()
@@ -155,7 +155,7 @@ class CheckpointCounts:
         calls = [record[0] for record in records if record is not None]
         steps = [record[1] for record in records if record is not None and record[1] >= 0]
         step, call = max(steps, default=None), max(calls, default=0)
-        return {"callers": len(calls), "stepping": len(steps), "step": step, "call": call}
+        return {"calling_ranks": len(calls), "stepping_ranks": len(steps), "step": step, "call": call}
 
     def _find(self) -> None:
         try:

@@ -112,8 +112,15 @@ class Reports:
     def _send_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
         if step != self._milestone and (last or now >= self._milestone_sent_at + MILESTONE_S):
             self._milestone, self._milestone_sent_at = step, now
-            pace, work = self._monitor.step_times(), self._monitor.busy_shares(now)
-            self._sender.send_fact("progressed", step=step, metrics=metrics, milestone=True, pace=pace, work=work)
+            step_times_ms, busy_shares = self._monitor.step_times(), self._monitor.busy_shares(now)
+            self._sender.send_fact(
+                "progressed",
+                step=step,
+                metrics=metrics,
+                milestone=True,
+                step_times_ms=step_times_ms,
+                busy_shares=busy_shares,
+            )
         elif (step, metrics) != self._last_sent and now >= self._last_sent_at + PROGRESS_S:
             self._sender.send_update("progressed", step=step, metrics=metrics, milestone=False)
         else:
@@ -171,7 +178,7 @@ def valid_fields(record: dict[str, Any]) -> dict[str, Any]:
     if "phase" in record:
         fields["phase"] = None if record["phase"] is None else str(record["phase"])[:TEXT_CHARACTERS]
     if "resumed" in record and (record["resumed"] is None or _is_whole(record["resumed"])):
-        fields["resumed"], fields["passed"] = record["resumed"], _flaws(record.get("passed"))
+        fields["resumed"], fields["skipped"] = record["resumed"], _flaws(record.get("skipped"))
     return fields
 
 

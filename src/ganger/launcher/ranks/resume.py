@@ -45,9 +45,9 @@ class Resumption:
         job, uid = (environment.get(name, "") for name in ("GANGER_JOB_ID", "GANGER_JOB_UID"))
         with suppress(OSError):  # missing or read-only: a rank that saves gets the error
             fence.Fence(root, job, uid, self._plan.generation).claim()
-        step, passed = self._newest(root)
-        if step is not None or passed or self._plan.generation > 1:
-            self._send(step, passed)
+        step, skipped = self._newest(root)
+        if step is not None or skipped or self._plan.generation > 1:
+            self._send(step, skipped)
         return {} if step is None else {"GANGER_RESUME_FROM": complete_checkpoints.directory_of(root, step)}
 
     def report_received(self, rank: int, record: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Resumption:
             self._started_ranks.add(rank)
         elif "resumed" in record and rank not in self._started_ranks and rank <= self._source_rank:
             self._source_rank = rank
-            self._send(record["resumed"], record.get("passed", []))
+            self._send(record["resumed"], record.get("skipped", []))
 
     def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
         """Return the newest complete checkpoint, and the flaws of the skipped ones.
@@ -92,9 +92,9 @@ class Resumption:
             if uid is None or not manifest or manifest.get("uid") == uid:
                 yield step, flaw or (complete_checkpoints.FAILED_ON if step in skipped else "")
 
-    def _send(self, step: object, passed: list[dict[str, Any]]) -> None:
-        passed = passed[:MAX_FLAWS]
-        if self._has_rank_0 and (step, passed) != self._last_sent:
-            self._last_sent = (step, passed)
+    def _send(self, step: object, skipped: list[dict[str, Any]]) -> None:
+        skipped = skipped[:MAX_FLAWS]
+        if self._has_rank_0 and (step, skipped) != self._last_sent:
+            self._last_sent = (step, skipped)
             older_step = self._previous(step) if isinstance(step, int) else None
-            self._sender.send_fact("resumed", step=step, passed=passed, older_step=older_step)
+            self._sender.send_fact("resumed", step=step, skipped=skipped, older_step=older_step)

@@ -73,9 +73,8 @@ def _new_coordinator(generation: Generation) -> Coordinator:
 def _pass_stop_on(generation: Generation, coordinator: Coordinator) -> list[Order]:
     """Tell the coordinator of a stop that it does not know yet.
 
-    Launchers send `counted` when they give a notice, so it learns of a stop at once, and its messages to a launcher
-    come after the stop.
-    """
+    Launchers send `checkpoint_counts` when they give a notice, so it learns of a stop at once, and its messages to a
+    launcher come after the stop."""
     if generation.stopping is None or generation.stopping == coordinator.stop:
         return []
     return coordinator.stopped(generation.stopping)

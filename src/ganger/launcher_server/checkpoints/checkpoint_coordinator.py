@@ -1,11 +1,10 @@
 """The server's part in the agreement on the steps at which the ranks of a gang save.
 
-It asks every launcher for the counts of its ranks (`count`), proposes from which count on another schedule is to hold
-(`propose`), and makes it hold (`agree`) once every launcher has published the proposal and then still read smaller
+It asks every launcher for the counts of its ranks (`get_counts`), proposes from which count on another schedule is to
+hold (`propose`), and makes it hold (`agree`) once every launcher has published the proposal and then still read smaller
 counts; else it withdraws the proposal and tries a larger count. A launcher that does not answer in time ends the trial,
 never the training. Nothing is lost with the server: launchers send their schedules after each connection, and a
-proposal that one of them holds as agreed is agreed for all. Pure: the time is passed in, messages are returned.
-"""
+proposal that one of them holds as agreed is agreed for all. Pure: the time is passed in, messages are returned."""
 
 import math
 from collections import deque
@@ -65,18 +64,18 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """A `counted` message about the ranks of one node.
+    """A `checkpoint_counts` message about the ranks of one node.
 
-    answers: id of the question; 0 if unasked
-    callers: ranks that have called `should_checkpoint()` and have not ended
-    stepping: callers that report rising steps
+    reply_to: id of the request that it answers; 0 if unrequested
+    calling_ranks: ranks that have called `should_checkpoint()` and have not ended
+    stepping_ranks: those of them that report rising steps
     step, call: the largest counts of any rank
     pending: id of the open proposal; 0 if there is none
     """
 
-    answers: int
-    callers: int
-    stepping: int
+    reply_to: int
+    calling_ranks: int
+    stepping_ranks: int
     step: int | None
     call: int
     pending: int
@@ -85,7 +84,7 @@ class Counts:
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Self:
         """Convert a message that `message_schema` has checked."""
-        names = ("answers", "callers", "stepping", "step", "call", "pending")
+        names = ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending")
         segments = tuple(Segment(*fields) for fields in message["schedule"]["segments"])
         return cls(schedule=Schedule(message["schedule"]["id"], segments), **{name: message[name] for name in names})
 
@@ -95,12 +94,15 @@ class Counts:
 
     def fits(self, proposal: Segment) -> bool:
         """Return True if no rank here has reached the start of the proposal, and all will."""
-        return self.count(proposal.unit) < proposal.begin and (proposal.unit == "call" or self.stepping == self.callers)
+        return self.count(proposal.unit) < proposal.begin and (
+            proposal.unit == "call" or self.stepping_ranks == self.calling_ranks
+        )
 
 
 @dataclass(slots=True)
 class _Trial:
-    """A question (without a proposal) or a proposal under way; `owed` are the nodes that have not answered."""
+    """A request for counts (without a proposal) or a proposal under way; `owed` are the nodes that have not
+    answered."""
 
     id: int
     owed: set[str]
@@ -156,9 +158,9 @@ class Coordinator:
         changed_nodes = [node] if was_complete else self.remaining
         orders = [order for changed in changed_nodes for order in self._synchronize(changed)]
         if self._trial is None:
-            if counts.answers == 0 and self._must_save():
+            if counts.reply_to == 0 and self._must_save():
                 self.due_s = now_s
-        elif counts.answers == self._trial.id and node in self._trial.owed:
+        elif counts.reply_to == self._trial.id and node in self._trial.owed:
             orders += self._answered(self._trial, node, now_s)
         return orders
 
@@ -182,7 +184,7 @@ class Coordinator:
             return self._withdraw_trial()
         if not self._is_complete() or not self._must_save():
             return []  # until the next message of a launcher
-        return self._start_trial(_Trial(self._next_id(), set(self.remaining), now_s), "count", {})
+        return self._start_trial(_Trial(self._next_id(), set(self.remaining), now_s), "get_counts", {})
 
     # -- state of the launchers --------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class Coordinator:
     def _must_save(self) -> bool:
         if self.stop is not None:
             return self._owes_notice
-        return self.period_s is not None and any(counts.callers for counts in self._counts.values())
+        return self.period_s is not None and any(counts.calling_ranks for counts in self._counts.values())
 
     def _next_id(self) -> int:
         self._id += 1
@@ -243,7 +245,7 @@ class Coordinator:
         self._round_trip_s = now_s - trial.began_s
         proposal = self._choose_proposal(now_s)
         if proposal is None:
-            self.due_s = now_s + self._poll_s() if self._must_save() and self._callers() else math.inf
+            self.due_s = now_s + self._poll_s() if self._must_save() and self._calling_ranks() else math.inf
             return []
         fields = {"unit": proposal.unit, "begin": proposal.begin}
         return self._start_trial(_Trial(self._next_id(), set(self.remaining), now_s, proposal), "propose", fields)
@@ -263,17 +265,17 @@ class Coordinator:
         A proposal begins a margin after the largest count, so that every launcher publishes it before a rank gets
         there: what the ranks do in two round trips, doubled with each failure.
         """
-        callers = self._callers()
-        if not callers:
+        calling_ranks = self._calling_ranks()
+        if not calling_ranks:
             return None
         sample = _Sample(now_s, {unit: self._max_count(unit) for unit in UNITS})
         if self._samples and sample.counts["call"] < self._samples[-1].counts["call"]:
-            self._samples.clear()  # the ranks run new programs: the number of callers is unknown again
+            self._samples.clear()  # the ranks run new programs: the number of calling ranks is unknown again
             self._first_call_s = None
         self._first_call_s = now_s if self._first_call_s is None else self._first_call_s
         self._samples.append(sample)
-        is_settled = callers >= self.ranks or now_s >= self._first_call_s + SETTLE_S
-        unit = self._unit(callers, is_settled=is_settled)
+        is_settled = calling_ranks >= self.ranks or now_s >= self._first_call_s + SETTLE_S
+        unit = self._unit(calling_ranks, is_settled=is_settled)
         rate = self._rate(unit)
         margin = (1 + math.ceil(rate * 2 * self._round_trip_s)) << min(self._failures, MAX_DOUBLINGS)
         begin = self._max_count(unit) + margin
@@ -309,13 +311,14 @@ class Coordinator:
             self._saved_s = max(self._saved_s, now_s - (count - newest) / rate)
         self._saved_count = newest
 
-    def _callers(self) -> int:
-        return sum(self._counts[node].callers for node in self.remaining)
+    def _calling_ranks(self) -> int:
+        return sum(self._counts[node].calling_ranks for node in self.remaining)
 
-    def _unit(self, callers: int, *, is_settled: bool) -> str:
-        """Return `step` if all callers report steps; a single rank may call as often as it likes: its calls count."""
-        stepping = sum(self._counts[node].stepping for node in self.remaining)
-        return "call" if stepping < callers or (callers == 1 and is_settled) else "step"
+    def _unit(self, calling_ranks: int, *, is_settled: bool) -> str:
+        """Return `step` if all calling ranks report steps; a single rank may call as often as it likes: its calls
+        count."""
+        stepping_ranks = sum(self._counts[node].stepping_ranks for node in self.remaining)
+        return "call" if stepping_ranks < calling_ranks or (calling_ranks == 1 and is_settled) else "step"
 
     def _max_count(self, unit: str) -> int:
         return max((self._counts[node].count(unit) for node in self.remaining), default=-1)

@@ -24,7 +24,7 @@ STACKS_TIMEOUT_S: Final = 1.5
 UNKNOWN_CODE: Final = 1
 
 RequestStacks = Callable[[str, str, dict[str, Any]], None]
-"""Sends `stacks` with these fields to the launcher of a gang on a node, if connected."""
+"""Sends `take_stacks` with these fields to the launcher of a gang on a node, if connected."""
 ReportFailure = Callable[[Generation, Failed], None]
 
 _KINDS: Final = {
@@ -72,10 +72,11 @@ class HangDetector:
         self._judge(generation)
         now_s = self._loop.time()
         ranks = generation.ranks
-        pace, work = (
-            {rank: value for rank, value in message[name].items() if int(rank) in ranks} for name in ("pace", "work")
+        step_times_ms, busy_shares = (
+            {rank: value for rank, value in message[name].items() if int(rank) in ranks}
+            for name in ("step_times_ms", "busy_shares")
         )
-        generation.paces.add_report(node, pace, work, now_s)
+        generation.paces.add_report(node, step_times_ms, busy_shares, now_s)
         return generation.paces.find_slow(generation.start, now_s)
 
     def _judge(self, generation: Generation) -> None:
@@ -118,9 +119,9 @@ class HangDetector:
         return self._hung(generation, stopped.rank, node, detail, stopped.since_ms)
 
     def _all_silent(self, generation: Generation, since_ms: int, ranks: Sequence[RankDetail]) -> Failed:
-        places = self._records.places(generation.gang, generation.number)
-        hang_suspect: HangSuspect | None = find_suspect(sorted(ranks, key=lambda rank: rank.rank), places)
-        reports = any(report.reports for report in generation.stall_reports.values())
+        main_frames = self._records.main_frames(generation.gang, generation.number)
+        hang_suspect: HangSuspect | None = find_suspect(sorted(ranks, key=lambda rank: rank.rank), main_frames)
+        reports = any(report.has_reports for report in generation.stall_reports.values())
         missing = "made a step" if reports else "written anything or used a processor"
         detail = f"no rank has {missing} for {_duration_since(since_ms)}"
         if hang_suspect is None:
@@ -144,7 +145,7 @@ class HangDetector:
     def _ranks_lost(self, generation: Generation) -> Failed:
         node = next(share.node for share in generation.start.shares if 0 in share.ranks)
         reports = generation.stall_reports.values()
-        since = [report.deserted_ms for report in reports if report.deserted_ms is not None]
+        since = [report.ranks_lost_since_ms for report in reports if report.ranks_lost_since_ms is not None]
         return Failed(
             gang=generation.gang,
             generation=generation.number,
@@ -171,7 +172,7 @@ def _can_judge(generation: Generation) -> bool:
 def _has_lost_ranks(generation: Generation) -> bool:
     """Return True if nothing is left of what ran on any node, though some of what started it lives."""
     reports = [report for report in generation.stall_reports.values() if report.has_run]
-    return bool(reports) and all(report.deserted_ms is not None for report in reports)
+    return bool(reports) and all(report.ranks_lost_since_ms is not None for report in reports)
 
 
 def _stopped_ranks(generation: Generation) -> list[tuple[str, StoppedRank]]:
@@ -179,7 +180,7 @@ def _stopped_ranks(generation: Generation) -> list[tuple[str, StoppedRank]]:
     stopped = [
         (node, rank)
         for node in generation.remaining
-        for rank in generation.stall_reports[node].frozen
+        for rank in generation.stall_reports[node].stopped_ranks
         if rank.is_known or generation.steps  # a rank that has made no step may still be starting
     ]
     return sorted(stopped, key=lambda entry: (entry[1].since_ms, entry[1].rank))
@@ -188,10 +189,10 @@ def _stopped_ranks(generation: Generation) -> list[tuple[str, StoppedRank]]:
 def _silent_ms(generation: Generation) -> int | None:
     """Return since when the whole gang is silent, or None; a single rank that reports nothing may wait for anything."""
     stall_reports = [generation.stall_reports[node] for node in generation.remaining]
-    reporting = [report for report in stall_reports if report.reports]
+    reporting = [report for report in stall_reports if report.has_reports]
     if not reporting and sum(len(share.ranks) for share in generation.start.shares) < 2:
         return None
-    since = [report.silent_ms for report in reporting or stall_reports]
+    since = [report.silent_since_ms for report in reporting or stall_reports]
     known = [at_ms for at_ms in since if at_ms is not None]
     return max(known) if len(known) == len(since) else None
 

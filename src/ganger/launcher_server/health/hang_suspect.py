@@ -21,9 +21,10 @@ class HangSuspect:
     reason: str
 
 
-def find_suspect(ranks: Sequence[RankDetail], places: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
-    """Return the rank that differs from the others, or None; `places` are the frames of each rank's first thread."""
-    return _only_stopped(ranks) or _furthest_behind(ranks) or _only_elsewhere(ranks, places) or _only_busy(ranks)
+def find_suspect(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
+    """Return the rank that differs from the others, or None; `main_frames` are the frames of each rank's first
+    thread."""
+    return _only_stopped(ranks) or _furthest_behind(ranks) or _only_elsewhere(ranks, main_frames) or _only_busy(ranks)
 
 
 def _only_stopped(ranks: Sequence[RankDetail]) -> HangSuspect | None:
@@ -39,16 +40,16 @@ def _furthest_behind(ranks: Sequence[RankDetail]) -> HangSuspect | None:
     return HangSuspect(oldest[0], f"has done step {oldest[0].step} and no later one, the others have")
 
 
-def _only_elsewhere(ranks: Sequence[RankDetail], places: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
+def _only_elsewhere(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
     """Compare the innermost frame first: the rank that leads a collective gets to it by a way of its own."""
-    if len(places) < 3:
+    if len(main_frames) < 3:
         return None
-    innermost = {rank: frames[:1] for rank, frames in places.items()}
-    for frames_by_rank in (innermost, places):
+    innermost = {rank: frames[:1] for rank, frames in main_frames.items()}
+    for frames_by_rank in (innermost, main_frames):
         counts = Counter(frames_by_rank.values())
         alone = [rank for rank in ranks if rank.rank in frames_by_rank and counts[frames_by_rank[rank.rank]] == 1]
         if len(alone) == 1:
-            return HangSuspect(alone[0], f"is elsewhere than the others: {places[alone[0].rank][0]}")
+            return HangSuspect(alone[0], f"is elsewhere than the others: {main_frames[alone[0].rank][0]}")
     return None
 
 

@@ -1,6 +1,6 @@
-"""The messages `standing` and `stacked` as objects: the state of a node's ranks.
+"""The messages `stall_report` and `stacks_taken` as objects: the state of a node's ranks.
 
-docs/reference/launcher-protocol.md, "Standing", describes the fields.
+docs/reference/launcher-protocol.md, "Stall report", describes the fields.
 """
 
 from collections.abc import Collection
@@ -27,20 +27,20 @@ class StallReport:
     """Stall report of the ranks of one node."""
 
     has_run: bool
-    reports: bool = False
-    frozen: tuple[StoppedRank, ...] = ()
-    silent_ms: int | None = None
-    deserted_ms: int | None = None
+    has_reports: bool = False
+    stopped_ranks: tuple[StoppedRank, ...] = ()
+    silent_since_ms: int | None = None
+    ranks_lost_since_ms: int | None = None
 
     @classmethod
     def from_message(cls, message: dict[str, Any], ranks: Collection[int]) -> Self:
         """Convert a message, limited to these ranks."""
         return cls(
             has_run=message["has_run"],
-            reports=message["reports"],
-            frozen=tuple(StoppedRank(*fields) for fields in message["frozen"] if fields[0] in ranks),
-            silent_ms=message["silent_ms"],
-            deserted_ms=message["deserted_ms"],
+            has_reports=message["has_reports"],
+            stopped_ranks=tuple(StoppedRank(*fields) for fields in message["stopped_ranks"] if fields[0] in ranks),
+            silent_since_ms=message["silent_since_ms"],
+            ranks_lost_since_ms=message["ranks_lost_since_ms"],
         )
 
 
@@ -56,7 +56,7 @@ class RankDetail:
 
 
 def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple[RankDetail, ...]:
-    """Convert a `stacked` message, limited to these ranks."""
+    """Convert a `stacks_taken` message, limited to these ranks."""
     return tuple(
         RankDetail(
             rank=int(rank),

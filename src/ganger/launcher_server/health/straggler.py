@@ -71,10 +71,12 @@ class StepPaces:
     reported: set[int] = field(default_factory=set)
     unconfirmed: dict[int, set[str]] = field(default_factory=dict)
 
-    def add_report(self, node: str, pace: Mapping[str, int], work: Mapping[str, Sequence[int]], at_s: float) -> None:
+    def add_report(
+        self, node: str, step_times_ms: Mapping[str, int], busy_shares: Mapping[str, Sequence[int]], at_s: float
+    ) -> None:
         """Add the report of a node's ranks."""
-        self.steps.update({int(rank): (node, step_ms) for rank, step_ms in pace.items()})
-        self.works.update({int(rank): StepShares.of(shares, at_s) for rank, shares in work.items()})
+        self.steps.update({int(rank): (node, step_ms) for rank, step_ms in step_times_ms.items()})
+        self.works.update({int(rank): StepShares.of(shares, at_s) for rank, shares in busy_shares.items()})
         self.last_report_s[node] = at_s
         for nodes in self.unconfirmed.values():
             nodes.add(node)
