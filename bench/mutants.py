@@ -49,15 +49,15 @@ FIRST: Final = {
 }
 """Pictures of each file that see most of what is wrong in it: most mutants end there."""
 LAWS: Final = {
-    "place": ("place", "parts", "shares_of_domains"),
-    "fair_share": ("share", "fair", "policy"),
+    "place": ("placement", "parts", "domain_shares"),
+    "fair_share": ("fair_share", "fair_division", "policy"),
     "earliest_start": ("backfill",),
-    "reservations": ("backfill", "profile", "reservations"),
-    "reservation_table": ("reservations", "backfill", "profile"),
-    "availability_profile": ("profile", "backfill", "reservations"),
+    "reservations": ("backfill", "availability_profile", "reservations"),
+    "reservation_table": ("reservations", "backfill", "availability_profile"),
+    "availability_profile": ("availability_profile", "backfill", "reservations"),
 }
 """Of each file: those that say most of it, tried before the others."""
-LAST: Final = "every_round"
+LAST: Final = "every_cycle"
 LAST_LINES: Final = 40
 """Of what tests print that fail without any change."""
 TRIED: Final = ROOT / "bench/mutants.json"

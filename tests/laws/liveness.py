@@ -14,7 +14,7 @@ from ganger.model.pending_reason import ReasonCode
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, parse_bytes, parse_duration_ms
-from tests.laws.answers import pending_gangs, published_reason
+from tests.laws.reason_laws import pending_gangs, published_reason
 from tests.laws.safety import copy_of
 from tests.laws.world import World
 

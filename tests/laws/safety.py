@@ -9,9 +9,9 @@ from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
 from ganger.model.views.service_views import PARTS
 from tests.laws.job_parts import parts
-from tests.laws.over import over_allocated
-from tests.laws.raw import RawFacts
-from tests.laws.where import lies_well
+from tests.laws.over_allocation import over_allocated
+from tests.laws.placement_oracle import lies_well
+from tests.laws.raw_facts import RawFacts
 
 FOR_EVER_MS = 1 << 62
 

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
 from tests.laws import draws
-from tests.laws.answers import every_class_has_a_true_reason, explanations_agree, work_is_conserved
-from tests.laws.cycles import (
+from tests.laws.cycle_laws import (
     input_order_does_not_matter,
     log_replays,
     nothing_is_due_before_the_wake_time,
@@ -21,7 +20,8 @@ from tests.laws.liveness import (
     suggestions_hold,
 )
 from tests.laws.policies import FEWER_EXAMPLES, every_policy
-from tests.laws.shares import usage_agrees_with_the_log
+from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
+from tests.laws.usage_oracle import usage_agrees_with_the_log
 from tests.laws.world import World
 
 

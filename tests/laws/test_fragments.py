@@ -11,7 +11,7 @@ from ganger.model.decision import NodeShare
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
 from ganger.simulation.metrics.gpu_fragmentation import IdleResources, fragmented_milli
-from tests.laws.test_place import HalfFull, half_full
+from tests.laws.test_placement import HalfFull, half_full
 
 GPUS = st.builds(
     Shape,
@@ -55,7 +55,7 @@ def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
     return total
 
 
-def asked_about(cluster: HalfFull, kinds: tuple[DemandKind, ...], **options: object) -> NodeTable:
+def table_for(cluster: HalfFull, kinds: tuple[DemandKind, ...], **options: object) -> NodeTable:
     table = cluster.table(Rules(gpu_shares=GpuShares(score="fgd", **options)))
     table.set_demand_kinds(kinds)
     return table
@@ -63,7 +63,7 @@ def asked_about(cluster: HalfFull, kinds: tuple[DemandKind, ...], **options: obj
 
 @given(cluster=half_full(), part=NEEDS, kinds=KINDS)
 def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds: tuple[DemandKind, ...]) -> None:
-    table = asked_about(cluster, kinds)
+    table = table_for(cluster, kinds)
     before = fragments(table, kinds)
     of_nodes = fgd.of_nodes(table, part, np.arange(len(table.nodes)))
     for index, node in enumerate(table.nodes):
@@ -91,7 +91,7 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
 def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, ...]) -> None:
     kinds = tuple(DemandKind(Shape(nodes=1, gpus=need.gpus, gpu_type=need.gpu_type, cpu_milli=need.cpu_milli,
                              gpu_milli=need.gpu_milli), times) for need, times in kinds)  # fmt: skip
-    table = asked_about(cluster, kinds)
+    table = table_for(cluster, kinds)
     all_nodes = np.arange(len(table.nodes))
     left = table.devices.left_milli(all_nodes)
     counted = Fragments(kinds, table.of_type).expected(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
@@ -104,8 +104,8 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, 
 @given(cluster=half_full(), part=NEEDS, kinds=KINDS, cut=st.sampled_from((1, 100)))
 def test_grades_keep_the_order(cluster: HalfFull, part: Shape, kinds: tuple[DemandKind, ...], cut: int) -> None:
     all_nodes = np.arange(len(cluster.nodes))
-    exact = fgd.of_nodes(asked_about(cluster, kinds), part, all_nodes)
-    grades = fgd.of_nodes(asked_about(cluster, kinds, cut=cut), part, all_nodes)
+    exact = fgd.of_nodes(table_for(cluster, kinds), part, all_nodes)
+    grades = fgd.of_nodes(table_for(cluster, kinds, cut=cut), part, all_nodes)
     for added, grade in zip(exact.tolist(), grades.tolist(), strict=True):
         if added == fgd.NOWHERE:
             assert grade == cut + 1, "what has no place comes last"

@@ -18,7 +18,7 @@ from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import guaranteeing
-from tests.laws.raw import RawFacts
+from tests.laws.raw_facts import RawFacts
 
 TICK_MS = 10 * MINUTE_MS
 LONGEST_TICKS = 5

@@ -26,7 +26,7 @@ from ganger.model.placement_spec import Placement
 from ganger.policies import fifo
 from tests.laws import draws
 from tests.laws.job_parts import Part, parts
-from tests.laws.where import lies_well
+from tests.laws.placement_oracle import lies_well
 
 ANYWHERE, ONE_RACK = Placement(), Placement(topology="rack", mode="required")
 Taken = tuple[tuple[Part, Node], ...]
@@ -96,13 +96,15 @@ def _nodes(sizes: list[tuple[int, int, str]]) -> tuple[Node, ...]:
 
 
 def _spec(workers: tuple[int, int, int], roles: list[tuple[int, int, int]], text: Placement) -> JobSpec:
-    def asked(gpus: int, cpus: int) -> Resources:
+    def request(gpus: int, cpus: int) -> Resources:
         return Resources(gpu=GpuRequest(count=gpus), cpu_milli=1000 * cpus)
 
     names = ("ps", "chief")[: len(roles)]
-    named = {name: Role(count=count, resources=asked(*role)) for name, (count, *role) in zip(names, roles, strict=True)}
+    named = {
+        name: Role(count=count, resources=request(*role)) for name, (count, *role) in zip(names, roles, strict=True)
+    }
     count, *role = workers
-    return JobSpec(run="x", nodes=count, nproc_per_node=1, resources=asked(*role), roles=named, placement=text)
+    return JobSpec(run="x", nodes=count, nproc_per_node=1, resources=request(*role), roles=named, placement=text)
 
 
 def _state(spec: JobSpec, nodes: tuple[Node, ...]) -> State:

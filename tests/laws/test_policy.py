@@ -24,8 +24,8 @@ from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLim
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import POLICIES, every_policy
-from tests.laws.shares import average, usage_agrees_with_the_log
-from tests.laws.test_share import CAPACITY, HOLDINGS, QUEUES, TODAY, Held, standings, value
+from tests.laws.test_fair_share import CAPACITY, HOLDINGS, QUEUES, TODAY, Held, standings, value
+from tests.laws.usage_oracle import average, usage_agrees_with_the_log
 from tests.laws.world import World
 
 FIGURES = st.none() | st.integers(0, MAX_FIGURE)
@@ -158,10 +158,10 @@ def test_a_refused_document_changes_nothing(document: PolicyDocument, data: st.D
 # -- half-lives ------------------------------------------------------------------------------------------------------
 
 
-@given(holdings=st.lists(HOLDINGS, max_size=6), half_life_ms=HALF_LIVES)
-def test_what_was_held_keeps_its_sum_when_the_half_life_changes(holdings: list[Held], half_life_ms: int) -> None:
+@given(allocations=st.lists(HOLDINGS, max_size=6), half_life_ms=HALF_LIVES)
+def test_what_was_held_keeps_its_sum_when_the_half_life_changes(allocations: list[Held], half_life_ms: int) -> None:
     shares = standings(*QUEUES)
-    for (queue, user), (began, until), amounts in holdings:
+    for (queue, user), (began, until), amounts in allocations:
         until = min(until, TODAY)  # noqa: PLW2901 - nothing has ended that is still to come
         began = min(began, until)  # noqa: PLW2901 - the same
         shares.begin(queue, user, amounts, began)

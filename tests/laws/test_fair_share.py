@@ -1,6 +1,6 @@
 """Invariant 18, shares: usage decays exactly, however it is cut up and read; the account with less goes first.
 
-The oracle is in `tests.laws.shares`.
+The oracle is in `tests.laws.usage_oracle`.
 """
 
 from fractions import Fraction
@@ -26,7 +26,7 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import every_policy
-from tests.laws.shares import HALF_LIFE_MS, average
+from tests.laws.usage_oracle import HALF_LIFE_MS, average
 
 CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS
@@ -50,12 +50,12 @@ def value(shares: FairShares, queue: str, user: str, at_ms: int) -> Fraction:
     return Fraction(use.used, use.capacity)
 
 
-@given(holdings=st.lists(HOLDINGS, max_size=6), data=st.data())
+@given(allocations=st.lists(HOLDINGS, max_size=6), data=st.data())
 def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
-    holdings: list[Held], data: st.DataObject
+    allocations: list[Held], data: st.DataObject
 ) -> None:
     whole, cut = standings(*QUEUES), standings(*QUEUES)
-    for (queue, user), (began, until), amounts in holdings:
+    for (queue, user), (began, until), amounts in allocations:
         whole.begin(queue, user, amounts, began)
         whole.end(queue, user, amounts, (began, until))
         cuts = data.draw(st.lists(st.integers(began, until), max_size=3))
@@ -63,8 +63,8 @@ def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
             cut.begin(queue, user, amounts, cut_from)
             cut.end(queue, user, amounts, (cut_from, cut_until))
     assert (whole.queues, whole.users, whole.decayed_usage()) == (cut.queues, cut.users, cut.decayed_usage())
-    for queue, user in {owner: None for owner, _, _ in holdings}:
-        own = [(interval, amounts) for owner, interval, amounts in holdings if owner == (queue, user)]
+    for queue, user in {owner: None for owner, _, _ in allocations}:
+        own = [(interval, amounts) for owner, interval, amounts in allocations if owner == (queue, user)]
         shares = [
             average([(began, until, amounts[r]) for (began, until), amounts in own], TODAY + HALF_LIFE_MS, TODAY)
             / CAPACITY[r]
@@ -73,35 +73,35 @@ def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
         assert value(whole, queue, user, TODAY + HALF_LIFE_MS) == max(shares)
 
 
-@given(holdings=st.lists(HOLDINGS, min_size=1, max_size=4), later_ms=st.integers(0, 3 * HALF_LIFE_MS))
-def test_half_a_life_later_it_counts_exactly_half(holdings: list[Held], later_ms: int) -> None:
+@given(allocations=st.lists(HOLDINGS, min_size=1, max_size=4), later_ms=st.integers(0, 3 * HALF_LIFE_MS))
+def test_half_a_life_later_it_counts_exactly_half(allocations: list[Held], later_ms: int) -> None:
     shares = standings(*QUEUES)
-    for (queue, user), (began, until), amounts in holdings:
+    for (queue, user), (began, until), amounts in allocations:
         shares.begin(queue, user, amounts, began)
         shares.end(queue, user, amounts, (began, until))
     at_ms = TODAY + HALF_LIFE_MS + later_ms
-    for queue, user in {owner: None for owner, _, _ in holdings}:
+    for queue, user in {owner: None for owner, _, _ in allocations}:
         assert 2 * value(shares, queue, user, at_ms + HALF_LIFE_MS) == value(shares, queue, user, at_ms)
 
 
 @given(
-    holdings=st.lists(st.tuples(OWNERS, MOMENTS, st.tuples(*(st.integers(0, n) for n in CAPACITY))), max_size=5),
+    allocations=st.lists(st.tuples(OWNERS, MOMENTS, st.tuples(*(st.integers(0, n) for n in CAPACITY))), max_size=5),
     at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 4 * HALF_LIFE_MS),
 )
-def test_what_is_held_counts_from_its_start(holdings: list[tuple[Owner, int, tuple[int, ...]]], at_ms: int) -> None:
+def test_what_is_held_counts_from_its_start(allocations: list[tuple[Owner, int, tuple[int, ...]]], at_ms: int) -> None:
     fair_shares = standings(*QUEUES)
-    for (queue, user), began, amounts in holdings:
+    for (queue, user), began, amounts in allocations:
         fair_shares.add_held(queue, user, amounts, +1)
         fair_shares.begin(queue, user, amounts, began)
-    for queue, user in {owner: None for owner, _, _ in holdings}:
-        own = [(began, amounts) for owner, began, amounts in holdings if owner == (queue, user)]
+    for queue, user in {owner: None for owner, _, _ in allocations}:
+        own = [(began, amounts) for owner, began, amounts in allocations if owner == (queue, user)]
         shares = [
             (sum(amounts[r] for _, amounts in own) + average([(began, at_ms, a[r]) for began, a in own], at_ms, TODAY))
             / CAPACITY[r]
             for r in range(3)
         ]
         assert value(fair_shares, queue, user, at_ms) == max(shares)
-    for (queue, user), began, amounts in holdings:
+    for (queue, user), began, amounts in allocations:
         fair_shares.add_held(queue, user, amounts, -1)
         fair_shares.end(queue, user, amounts, (began, began))
     assert fair_shares.users == {}, "what begins and ends at once was nothing"
@@ -111,16 +111,16 @@ FAIR = {"a": Fraction(1, 2), DEFAULT: Fraction(1, 2), "b": Fraction(3, 8), "c": 
 """The part of the cluster that is fair to each of QUEUES; jobs in `a` itself weigh 1 beside 3 and 1."""
 
 
-@given(holdings=st.lists(st.tuples(OWNERS, HELD), max_size=6))
+@given(allocations=st.lists(st.tuples(OWNERS, HELD), max_size=6))
 def test_a_queue_counts_at_the_level_of_its_path_that_is_worst_off(
-    holdings: list[tuple[Owner, tuple[int, ...]]],
+    allocations: list[tuple[Owner, tuple[int, ...]]],
 ) -> None:
     shares = standings(*QUEUES)
-    for (queue, user), amounts in holdings:
+    for (queue, user), amounts in allocations:
         shares.add_held(queue, user, amounts, +1)
 
     def over(fair: Fraction, *queues: str) -> Fraction:
-        held = [amounts for (queue, _), amounts in holdings if queue in queues]
+        held = [amounts for (queue, _), amounts in allocations if queue in queues]
         return max(Fraction(sum(vector[r] for vector in held), CAPACITY[r]) for r in range(3)) / fair
 
     for queue, levels in (("b", ("b", "a")), ("c", ("c", "a")), ("a", ("a",)), (DEFAULT, (DEFAULT,))):
@@ -131,10 +131,10 @@ def test_a_queue_counts_at_the_level_of_its_path_that_is_worst_off(
         assert Fraction(use.used * use.fair_whole, use.capacity * use.fair_part) == max(ratios)
 
 
-@given(holdings=st.lists(HOLDINGS, max_size=6), at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 9 * HALF_LIFE_MS))
-def test_a_snapshot_has_all_that_is_remembered(holdings: list[Held], at_ms: int) -> None:
+@given(allocations=st.lists(HOLDINGS, max_size=6), at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 9 * HALF_LIFE_MS))
+def test_a_snapshot_has_all_that_is_remembered(allocations: list[Held], at_ms: int) -> None:
     shares = standings(*QUEUES)
-    for (queue, user), (began, until), amounts in holdings:
+    for (queue, user), (began, until), amounts in allocations:
         shares.begin(queue, user, amounts, began)
         shares.end(queue, user, amounts, (began, until))
     restored = standings(*QUEUES, spent=tuple(shares.decayed_usage()))
@@ -164,7 +164,7 @@ def test_invariant_18_reading_it_in_between_changes_nothing(lives: list[int], sa
         _apply(state, TODAY, e.Submitted(job=draws.job(1, "ann", _spec(4))))
         for at_ms in sorted((*ends_ms, *looks)):
             if at_ms in ends_ms:
-                _turn(state, at_ms)
+                _restart(state, at_ms)
             else:
                 _apply(state, at_ms, e.NodeCordoned(node="n1") if state.nodes.ready[0] else e.NodeUncordoned(node="n1"))
             state.validate()
@@ -191,7 +191,7 @@ def _apply(state: State, at_ms: int, event: e.Event) -> None:
     fold(state, e.Stamped(state.seq + 1, at_ms, event))
 
 
-def _turn(state: State, at_ms: int) -> None:
+def _restart(state: State, at_ms: int) -> None:
     """Start the one gang, or make it start again if it runs."""
     gang = state.gangs["j1"]
     if gang.start:

@@ -20,7 +20,7 @@ from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from tests.laws import draws
-from tests.laws.raw import RawFacts
+from tests.laws.raw_facts import RawFacts
 
 CLAIMS = st.lists(
     st.builds(QueueDemand, weight=st.integers(1, 7), guarantee=st.integers(0, 9), most=st.integers(0, 20)), max_size=6
@@ -133,7 +133,7 @@ class Tree:
 
     queues: tuple[Queue, ...]
     gpus: int
-    asked: dict[str, int]
+    requested_gpus: dict[str, int]
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -146,7 +146,7 @@ class Tree:
         for queue in self.queues:
             _apply(state, e.QueueSet(queue=queue))
         _apply(state, e.NodesListed(nodes=self.nodes))
-        for number, (queue, gpus) in enumerate(self.asked.items()):
+        for number, (queue, gpus) in enumerate(self.requested_gpus.items()):
             spec = JobSpec(run="x", queue=queue, resources=Resources(gpu=GpuRequest(count=gpus)))
             _apply(state, e.Submitted(job=draws.job(number, "ann", spec)))
         return dict(zip(state.tree.index, fair_gpus(state), strict=True))
@@ -170,16 +170,16 @@ def test_invariant_4_on_a_tree_all_that_may_be_used_is_divided(tree: Tree) -> No
     All of it may be held at once.
     """
     raw, fair = DemandOracle(tree.nodes, tree.queues), tree.fair()
-    assert fair[ROOT] == min(tree.gpus, raw.most(tree.asked))
+    assert fair[ROOT] == min(tree.gpus, raw.most(tree.requested_gpus))
     is_there = raw.guaranteed(ROOT, "gpu_milli") <= 1000 * tree.gpus
     for name in [name for name in raw.queues if name != ROOT]:
-        least, most = raw.most(tree.asked, name, alone=True), raw.most(tree.asked, name)
+        least, most = raw.most(tree.requested_gpus, name, alone=True), raw.most(tree.requested_gpus, name)
         assert fair[name] >= least or not is_there, f"{name} is guaranteed {least}"
         assert fair[name] <= most, f"{name} may have {most}"
     raw.own.clear()
     for name in raw.queues:
         raw.own[name] = fair[name] - sum(fair[child] for child in raw._children(name))
-        assert 0 <= raw.own[name] <= tree.asked[name], f"all of {name} is divided among requests"
+        assert 0 <= raw.own[name] <= tree.requested_gpus[name], f"all of {name} is divided among requests"
     assert all(raw.available(name, "gpu_milli") >= 0 for name in raw.queues), "within every quota"
 
 
@@ -191,11 +191,11 @@ def test_invariant_4_on_a_tree_weight_helps_and_order_does_not_matter(
     heavier = data.draw(st.sampled_from(tree.queues))
     queues = [replace(queue, weight=queue.weight + more) if queue is heavier else queue for queue in tree.queues]
     assert replace(tree, queues=tuple(queues)).fair()[heavier.name] >= fair[heavier.name]
-    mixed, requested = [*tree.queues], [*tree.asked.items()]
+    mixed, requested = [*tree.queues], [*tree.requested_gpus.items()]
     order.shuffle(mixed)
     order.shuffle(requested)
     parents_first = sorted(mixed, key=lambda queue: len([*DemandOracle((), tree.queues)._path(queue.name)]))
-    assert replace(tree, queues=tuple(parents_first), asked=dict(requested)).fair() == fair
+    assert replace(tree, queues=tuple(parents_first), requested_gpus=dict(requested)).fair() == fair
 
 
 def test_an_example_of_a_tree() -> None:

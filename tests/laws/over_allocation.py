@@ -1,8 +1,8 @@
 """Oracle of over-allocation by the raw facts."""
 
+from tests.laws.device_oracle import on_device
 from tests.laws.job_parts import OF_NODE, parts
-from tests.laws.on_devices import on_device
-from tests.laws.raw import RawFacts
+from tests.laws.raw_facts import RawFacts
 
 
 def over_allocated(raw: RawFacts) -> list[str]:

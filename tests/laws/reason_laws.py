@@ -12,8 +12,8 @@ from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from tests.laws.job_parts import RESOURCES, parts, total
+from tests.laws.placement_oracle import tallies
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
-from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
 
 USER = (ReasonCode.USER_GPUS, ReasonCode.USER_JOBS, ReasonCode.USER_TIME, ReasonCode.USER_NODE_TIME)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ganger.model import event as e
 from ganger.model.policy import Rules
 from tests.laws.job_parts import RESOURCES, total
-from tests.laws.raw import RawFacts
+from tests.laws.raw_facts import RawFacts
 from tests.laws.world import World
 
 HALF_LIFE_MS = Rules().half_life_ms
@@ -47,7 +47,7 @@ class Allocations:
     ended: int | None = None
 
 
-def holdings(world: World) -> list[Allocations]:
+def past_allocations(world: World) -> list[Allocations]:
     """Return every start in the log. What was in a queue that is gone was in the one above it."""
     raw, allocations, held = RawFacts(), list[Allocations](), dict[str, Allocations]()
     for row in world.log:
@@ -77,7 +77,7 @@ def usage_agrees_with_the_log(world: World) -> None:
 
     It is what is held plus its decayed average, of the resource of which that is most.
     """
-    state, now_ms, allocations = world.state, world.now_ms, holdings(world)
+    state, now_ms, allocations = world.state, world.now_ms, past_allocations(world)
     nodes = world.raw.nodes.values()
     capacity = [1000 * sum(node.gpus for node in nodes)]
     capacity += [sum(getattr(node, r) for node in nodes) for r in RESOURCES[1:]]

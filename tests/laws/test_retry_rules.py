@@ -14,10 +14,10 @@ from ganger.model import event as e
 from ganger.model.job import GangState, JobSpec, Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
-from tests.laws.answers import every_class_has_a_true_reason, explanations_agree, work_is_conserved
-from tests.laws.cycles import log_replays, plan_purely
+from tests.laws.cycle_laws import log_replays, plan_purely
 from tests.laws.liveness import every_gang_can_be_stopped, suggestions_hold
 from tests.laws.policies import POLICIES
+from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
 from tests.laws.world import World
 
 

@@ -9,7 +9,7 @@ from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.units import DAY_MS
-from tests.laws.answers import may_hold_capacity, pending_gangs
+from tests.laws.reason_laws import may_hold_capacity, pending_gangs
 from tests.laws.safety import copy_of, fingerprint
 from tests.laws.world import World
 
