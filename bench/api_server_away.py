@@ -50,7 +50,7 @@ def run() -> list[Figure]:
         its.lend("beats", folder)
         for name in GANGS:
             _submit(its, name, folder)
-        stack.enter_context(its.kept())
+        stack.enter_context(its.restarted_on_exit())
         before = _pods(its)
         unready = [_outage(its, number, for_s) for number, for_s in enumerate(OUTAGES_S)]
         after = _pods(its)

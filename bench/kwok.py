@@ -92,9 +92,9 @@ class Controller:
 def controller(kubeconfig: Path, *, quiet: bool = False) -> Iterator[Controller]:
     """Inside it a controller runs. What it said is printed at the end, unless `quiet`."""
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, socket.create_server(("127.0.0.1", 0)) as held:
-        door = f"127.0.0.1:{held.getsockname()[1]}"
+        address = f"127.0.0.1:{held.getsockname()[1]}"
         held.close()
-        command = [sys.executable, "-P", "-m", "ganger.controller", "--home", name, "--door", door]
+        command = [sys.executable, "-P", "-m", "ganger.controller", "--home", name, "--launcher-address", address]
         command += ["--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE, "--image", "none"]
         log = Path(name) / "log"
         with log.open("wb") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as its:

@@ -142,15 +142,15 @@ def _controller() -> Iterator[Target]:
         home, log = home_of({"GANGER_HOME": f"{name}/home"}), Path(name) / "log"
         port, rest = _free_port(), _free_port()
         command = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(home.path)]
-        command += ["--kubeconfig", str(config), "--door", f"{HOST}:{port}", "--listen", f"{HOST}:{rest}"]
+        command += ["--kubeconfig", str(config), "--launcher-address", f"{HOST}:{port}", "--listen", f"{HOST}:{rest}"]
         with log.open("ab") as printed, subprocess.Popen(command, stderr=printed) as process:
             try:
                 deadline = time.monotonic() + WITHIN_S
                 while not home.server_file.exists():
                     assert time.monotonic() < deadline, log.read_text()
                     time.sleep(0.05)
-                door = home.path / "door"
-                enter = _launcher(port, (door / "tokens.key").read_bytes(), door / f"{HOST}.crt")
+                listener = home.path / "launcher_listener"
+                enter = _launcher(port, (listener / "tokens.key").read_bytes(), listener / f"{HOST}.crt")
                 yield Target(process.pid, port, home.socket("server"), log, enter)
             finally:
                 process.terminate()

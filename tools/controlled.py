@@ -41,7 +41,7 @@ class Controlled:
         self.home = Home(folder / "home")
         self._printed = folder / "log"
         self._kubeconfig = _kubeconfig(on, folder / "controller.kubeconfig")
-        self._door, self.listens = self._places()
+        self._launcher_address, self.listens = self._places()
         self._process: subprocess.Popen[bytes] | None = None
         self._lent: list[str] = []
 
@@ -49,12 +49,12 @@ class Controlled:
         """Start a controller; `elsewhere`: at another address, with nothing of the previous one's state directory."""
         if elsewhere:
             self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
-            self._door, self.listens = self._places()
+            self._launcher_address, self.listens = self._places()
         self._launch()
         until(self.serves, f"the controller to serve: {self.log}")
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def restarted_on_exit(self) -> Iterator[None]:
         """Restart the controller whenever it exits inside the context, as a Deployment does."""
         is_over = threading.Event()
 
@@ -74,7 +74,7 @@ class Controlled:
     def _launch(self) -> None:
         command = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(self.home.path)]
         command += ["--kubeconfig", str(self._kubeconfig), "--namespace", OWN]
-        command += ["--door", self._door, "--listen", self.listens, "--image", BASE_IMAGE]
+        command += ["--launcher-address", self._launcher_address, "--listen", self.listens, "--image", BASE_IMAGE]
         with self._printed.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -86,8 +86,8 @@ class Controlled:
 
     def _places(self) -> tuple[str, str]:
         """Return free addresses for launchers and for users."""
-        door, rest = (f"{self.on.address}:{_free_port(self.on.address)}" for _ in range(2))
-        return door, rest
+        launchers, rest = (f"{self.on.address}:{_free_port(self.on.address)}" for _ in range(2))
+        return launchers, rest
 
     def serves(self) -> bool:
         """Return whether a controller responds."""
@@ -101,9 +101,9 @@ class Controlled:
         """Return a client of the controller itself. Raises ClientError if it does not run."""
         return Client(self.home).connect(start=False)
 
-    def kubectl(self, *words: str) -> str:
+    def kubectl(self, *arguments: str) -> str:
         """Return the output of kubectl in the namespace of the jobs."""
-        return self.on.kubectl("--namespace", self.namespace, *words)
+        return self.on.kubectl("--namespace", self.namespace, *arguments)
 
     def submit(self, name: str, **spec: Any) -> None:
         """Create a GangJob."""
@@ -153,8 +153,8 @@ class Controlled:
 
     def pods(self, name: str) -> dict[str, Any]:
         """Return the pods of a GangJob by name."""
-        found = json.loads(self.kubectl("get", "pods", "-l", f"ganger.dev/job={name}", "-o", "json"))["items"]
-        return {pod["metadata"]["name"]: pod for pod in found}
+        pods = json.loads(self.kubectl("get", "pods", "-l", f"ganger.dev/job={name}", "-o", "json"))["items"]
+        return {pod["metadata"]["name"]: pod for pod in pods}
 
     def wait(self, name: str, *phases: str) -> Any:
         """Return the status once its phase is one of these."""
@@ -179,26 +179,26 @@ def alone(on: Cluster) -> Iterator[None]:
 def controlled(on: Cluster, folder: Path) -> Iterator[Controlled]:
     """Run a controller, and remove everything but the definitions at the end."""
     with alone(on):
-        install(on, [made for made in printed() if made["kind"] not in ("Deployment", "Service")])
-        its = Controlled(on, folder)
-        on.kubectl("create", "namespace", its.namespace)
+        install(on, [manifest for manifest in printed() if manifest["kind"] not in ("Deployment", "Service")])
+        system = Controlled(on, folder)
+        on.kubectl("create", "namespace", system.namespace)
         try:
-            its.start()
-            yield its
+            system.start()
+            yield system
         finally:
-            its.end()
-            on.kubectl("delete", "namespace", its.namespace)
+            system.end()
+            on.kubectl("delete", "namespace", system.namespace)
             on.kubectl(
                 "delete", "queue", "root", "default", "--ignore-not-found"
             )  # created by the controller, with their figures
-            its.take_back()
+            system.take_back()
 
 
 def printed(*options: str) -> list[Any]:
     """Return the objects that `ganger install` prints."""
     command = [str(GANGER), "install", "--dry-run", *options]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return list(YAML(typ="safe").load_all(said))
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return list(YAML(typ="safe").load_all(output))
 
 
 def install(on: Cluster, objects: list[Any]) -> None:
@@ -206,18 +206,18 @@ def install(on: Cluster, objects: list[Any]) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
     # Server-side: tests in another process may install the same at the same moment.
     on.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(listed))
-    defined = [made["metadata"]["name"] for made in objects if made["kind"] == "CustomResourceDefinition"]
+    defined = [manifest["metadata"]["name"] for manifest in objects if manifest["kind"] == "CustomResourceDefinition"]
     on.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in defined))
 
 
 def _kubeconfig(on: Cluster, path: Path) -> Path:
     """Write a kubeconfig of the controller's account."""
-    found = json.loads(on.kubectl("config", "view", "--raw", "--output=json"))
+    config = json.loads(on.kubectl("config", "view", "--raw", "--output=json"))
     token = on.kubectl("create", "token", ACCOUNT, "--namespace", OWN, "--duration=4h").strip()
-    (user,) = found["users"]
+    (user,) = config["users"]
     user["user"] = {"token": token}
     path.touch(0o600)
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(config))
     return path
 
 

@@ -125,7 +125,7 @@ def answers(address: str, port: int) -> bool:
 
 def test_a_code_directory_is_refused_by_the_controller(in_pods: InPods) -> None:
     in_pods.submit("directory", {"code": "./src", "run": "true"})
-    status = in_pods.cluster.wait("directory", "Refused")
+    status = in_pods.cluster.wait("directory", "Rejected")
     assert "./src is a directory of the user's machine" in status["message"]
 
 

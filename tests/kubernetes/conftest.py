@@ -8,7 +8,7 @@ from tools.testcluster import Cluster, attached
 @pytest.fixture(scope="session")
 def real_cluster() -> Cluster:
     """Return a cluster of two real nodes. Tests use namespaces of their own."""
-    found = attached()
-    if found is None:
+    cluster = attached()
+    if cluster is None:
         pytest.skip("no test cluster runs: `make cluster` starts one")
-    return found
+    return cluster

@@ -29,19 +29,19 @@ class RefusedByServerError(Exception):
     """Error output of kubectl."""
 
 
-def kubectl(*words: str, given: Any = None, user: str = "") -> str:
+def kubectl(*arguments: str, stdin: Any = None, user: str = "") -> str:
     """Return kubectl's output. Raises RefusedByServerError.
 
     Args:
-        *words: the command line.
-        given: objects, or text, for its stdin.
+        *arguments: the command line.
+        stdin: objects, or text, for its stdin.
         user: the impersonated user.
     """
     acting = ["--as", user] if user else []
-    text = given if isinstance(given, str) else json.dumps(given)
+    text = stdin if isinstance(stdin, str) else json.dumps(stdin)
     run = subprocess.run(
-        [str(KUBECTL), f"--kubeconfig={KUBECONFIG}", *acting, *words],
-        input=text if given is not None else "",
+        [str(KUBECTL), f"--kubeconfig={KUBECONFIG}", *acting, *arguments],
+        input=text if stdin is not None else "",
         capture_output=True,
         text=True,
         timeout=120,

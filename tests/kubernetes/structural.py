@@ -21,32 +21,32 @@ SCALARS = TYPES - {"object", "array"}
 BELOW = {"anyOf", "allOf", "oneOf", "not"}
 
 
-def faults(schema: Schema, at: str = "") -> Iterator[str]:
+def faults(schema: Schema, path: str = "") -> Iterator[str]:
     """Return everything that is not structural, with its path."""
     if strange := set(schema) - KNOWN:
-        yield f"{at}: {sorted(strange)}"
-    kept = schema.get("x-kubernetes-preserve-unknown-fields")
+        yield f"{path}: {sorted(strange)}"
+    preserves = schema.get("x-kubernetes-preserve-unknown-fields")
     either = schema.get("x-kubernetes-int-or-string")
     if not isinstance(schema.get("type"), str | None):
-        yield f"{at}: several types"
+        yield f"{path}: several types"
         return
-    if schema.get("type") not in TYPES and not (kept or either):
-        yield f"{at}: type {schema.get('type')}"
+    if schema.get("type") not in TYPES and not (preserves or either):
+        yield f"{path}: type {schema.get('type')}"
     if "type" in schema and either:
-        yield f"{at}: a type, and int-or-string"
-    if kept and schema.get("type", "object") != "object":
-        yield f"{at}: only objects keep what is unknown"
+        yield f"{path}: a type, and int-or-string"
+    if preserves and schema.get("type", "object") != "object":
+        yield f"{path}: only objects keep what is unknown"
     if "properties" in schema and "additionalProperties" in schema:
-        yield f"{at}: properties and additionalProperties"
+        yield f"{path}: properties and additionalProperties"
     if not isinstance(schema.get("additionalProperties", {}), dict):
-        yield f"{at}: additionalProperties is no schema"
-    yield from _faults_of_list(schema, at)
+        yield f"{path}: additionalProperties is no schema"
+    yield from _faults_of_list(schema, path)
     for junctor in BELOW & set(schema):
-        ways = schema[junctor]
-        for way in ways if isinstance(ways, list) else [ways]:
-            yield from _faults_of_way(way, schema, f"{at}/{junctor}")
-    for name, each in inside(schema):
-        yield from faults(each, f"{at}.{name}")
+        alternatives = schema[junctor]
+        for alternative in alternatives if isinstance(alternatives, list) else [alternatives]:
+            yield from _faults_of_way(alternative, schema, f"{path}/{junctor}")
+    for name, item in inside(schema):
+        yield from faults(item, f"{path}.{name}")
 
 
 def inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
@@ -58,60 +58,62 @@ def inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
         yield "*", schema["additionalProperties"]
 
 
-def _faults_of_list(schema: Schema, at: str) -> Iterator[str]:
+def _faults_of_list(schema: Schema, path: str) -> Iterator[str]:
     if schema.get("type") != "array":
         return
     items = schema.get("items")
     if items is None:
-        yield f"{at}: a list of what?"
+        yield f"{path}: a list of what?"
         return
     kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys", [])
     if kind not in ("atomic", "set", "map"):
-        yield f"{at}: a list of which kind?"
+        yield f"{path}: a list of which kind?"
     if kind == "set" and items.get("type") not in SCALARS:
-        yield f"{at}: a set of what is no scalar"
+        yield f"{path}: a set of what is no scalar"
     if (kind == "map") != bool(keys):
-        yield f"{at}: keys of a list"
+        yield f"{path}: keys of a list"
     for key in keys:
         if key not in items.get("required", ()) or items["properties"][key].get("type") not in SCALARS:
-            yield f"{at}: items need not have the scalar {key}"
+            yield f"{path}: items need not have the scalar {key}"
 
 
-def _faults_of_way(way: Schema, around: Schema, at: str) -> Iterator[str]:
+def _faults_of_way(alternative: Schema, around: Schema, path: str) -> Iterator[str]:
     """Return faults below a junctor, where only value validations of the outer schema are allowed."""
-    if strange := set(way) - VALUE_LIMITS - BELOW - {"required", "properties", "enum"}:
-        yield f"{at}: {sorted(strange)}"
-    for name in (*way.get("required", ()), *way.get("properties", ())):
+    if strange := set(alternative) - VALUE_LIMITS - BELOW - {"required", "properties", "enum"}:
+        yield f"{path}: {sorted(strange)}"
+    for name in (*alternative.get("required", ()), *alternative.get("properties", ())):
         if name not in around.get("properties", {}):
-            yield f"{at}: {name} is not described outside"
-    for junctor in BELOW & set(way):
-        ways = way[junctor]
-        for each in ways if isinstance(ways, list) else [ways]:
-            yield from _faults_of_way(each, around, f"{at}/{junctor}")
+            yield f"{path}: {name} is not described outside"
+    for junctor in BELOW & set(alternative):
+        alternatives = alternative[junctor]
+        for item in alternatives if isinstance(alternatives, list) else [alternatives]:
+            yield from _faults_of_way(item, around, f"{path}/{junctor}")
 
 
 def rules(schema: Schema) -> Iterator[dict[str, str]]:
     """Return the CEL rules of a schema, recursively."""
     yield from schema.get("x-kubernetes-validations", ())
-    for _, each in inside(schema):
-        yield from rules(each)
+    for _, item in inside(schema):
+        yield from rules(item)
 
 
 def as_json_schema(schema: Schema) -> Schema:
     """Return the JSON Schema of the server's strict validation: an unknown key is an error."""
-    made = {key: each for key, each in schema.items() if not key.startswith("x-") and key not in ("format", "nullable")}
+    converted = {
+        key: item for key, item in schema.items() if not key.startswith("x-") and key not in ("format", "nullable")
+    }
     if schema.get("exclusiveMinimum"):
-        made["exclusiveMinimum"] = made.pop("minimum")
+        converted["exclusiveMinimum"] = converted.pop("minimum")
     if schema.get("x-kubernetes-int-or-string"):
-        made["type"] = ["integer", "string"]
-    if schema.get("nullable") and "type" in made:
-        made["type"] = [made["type"], "null"]
+        converted["type"] = ["integer", "string"]
+    if schema.get("nullable") and "type" in converted:
+        converted["type"] = [converted["type"], "null"]
     if "properties" in schema:
-        made["properties"] = {name: as_json_schema(each) for name, each in schema["properties"].items()}
-        made["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        converted["properties"] = {name: as_json_schema(item) for name, item in schema["properties"].items()}
+        converted["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     if "additionalProperties" in schema:
-        made["additionalProperties"] = as_json_schema(schema["additionalProperties"])
+        converted["additionalProperties"] = as_json_schema(schema["additionalProperties"])
     if "items" in schema:
-        made["items"] = as_json_schema(schema["items"])
-        made["uniqueItems"] = schema["x-kubernetes-list-type"] == "set"
-    return made
+        converted["items"] = as_json_schema(schema["items"])
+        converted["uniqueItems"] = schema["x-kubernetes-list-type"] == "set"
+    return converted

@@ -31,14 +31,14 @@ def installed() -> Iterator[None]:
     """
     cluster = attached()
     with nullcontext() if cluster is None else alone(cluster):
-        quiet = [made for made in PRINTED if made["kind"] not in ("Deployment", "Service")]
-        kubectl(*APPLY, "-f", "-", given=objects(*quiet))
+        quiet = [new_object for new_object in PRINTED if new_object["kind"] not in ("Deployment", "Service")]
+        kubectl(*APPLY, "-f", "-", stdin=objects(*quiet))
         wait_for_definitions(PLURALS)
-        kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+        kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
         grants = [("ada", "user"), ("bob", "user"), ("eve", "admin")]
-        kubectl("apply", "-f", "-", given=objects(*(binding(name, role) for name, role in grants)))
+        kubectl("apply", "-f", "-", stdin=objects(*(binding(name, role) for name, role in grants)))
         deadline = time.monotonic() + IN_SECONDS
-        while not _refused("create", "--dry-run=server", "-f", "-", given=job("early", user="ada"), user="bob"):
+        while not _refused("create", "--dry-run=server", "-f", "-", stdin=job("early", user="ada"), user="bob"):
             assert time.monotonic() < deadline, "the admission policy does not hold"
             time.sleep(0.2)
         yield
@@ -56,59 +56,59 @@ def binding(name: str, role: str) -> dict[str, Any]:
     }
 
 
-def made(plural: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def new_object(plural: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     about = {"name": name} | ({"namespace": SPACE} if plural == "gangjobs" else {})
     return {"apiVersion": "ganger.dev/v1alpha1", "kind": KINDS[plural], "metadata": about, "spec": spec}
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
-    return made("gangjobs", name, {"run": "true"} | spec)
+    return new_object("gangjobs", name, {"run": "true"} | spec)
 
 
-def _refused(*words: str, given: Any = None, user: str = "") -> str:
+def _refused(*arguments: str, stdin: Any = None, user: str = "") -> str:
     """Return why an object is rejected; empty if it is accepted."""
     try:
-        kubectl(*words, given=given, user=user)
+        kubectl(*arguments, stdin=stdin, user=user)
     except RefusedByServerError as error:
         return str(error)
     return ""
 
 
-def tried(given: Any, user: str = "") -> str:
+def dry_run(stdin: Any, user: str = "") -> str:
     """Return why the server would reject an object; a dry run."""
-    return _refused("create", "--dry-run=server", "-f", "-", given=given, user=user)
+    return _refused("create", "--dry-run=server", "-f", "-", stdin=stdin, user=user)
 
 
 def test_the_rest_would_be_taken_too() -> None:
-    rest = [each for each in PRINTED if each["kind"] in ("Deployment", "Service")]
-    assert _refused("apply", "--dry-run=server", "-f", "-", given=objects(*rest)) == ""
+    others = [item for item in PRINTED if item["kind"] in ("Deployment", "Service")]
+    assert _refused("apply", "--dry-run=server", "-f", "-", stdin=objects(*others)) == ""
 
 
 def test_kubectl_explains_a_job() -> None:
-    said = " ".join(kubectl("explain", "gangjob.spec.placement").split())
-    for key, each in json_schema()["$defs"]["Placement"]["properties"].items():
-        assert key in said
-        assert each["description"] in said
+    explanation = " ".join(kubectl("explain", "gangjob.spec.placement").split())
+    for key, item in json_schema()["$defs"]["Placement"]["properties"].items():
+        assert key in explanation
+        assert item["description"] in explanation
     assert "GPUs per node" in kubectl("explain", "gangjob.spec.resources.gpu")
-    assert "how often it was started" in kubectl("explain", "gangjob.status.generation")
+    assert "number of the newest attempt" in kubectl("explain", "gangjob.status.generation")
 
 
 def test_short_names_and_columns() -> None:
-    kubectl("create", "-f", "-", given=job("shown", nodes=2, queue="nlp"))
+    kubectl("create", "-f", "-", stdin=job("shown", nodes=2, queue="nlp"))
     status = '{"status": {"phase": "Pending", "reason": "no_room", "shape": "2x1 cpu", "generation": 0}}'
     kubectl("patch", "gj", "shown", "-n", SPACE, "--subresource=status", "--type=merge", "-p", status)
     head, line = kubectl("get", "gj", "-n", SPACE, "shown").splitlines()
-    assert head.split() == ["NAME", "STATE", "QUEUE", "SHAPE", "GENERATION", "WHY", "AGE"]
+    assert head.split() == ["NAME", "STATE", "QUEUE", "SHAPE", "GENERATION", "REASON", "AGE"]
     assert line.split()[:7] == ["shown", "Pending", "nlp", "2x1", "cpu", "0", "no_room"]
 
 
 def test_a_file_for_ganger_run_is_a_spec_as_it_is() -> None:
-    every = (made("gangjobs", f"example-{index}", spec) for index, spec in enumerate(EXAMPLES.values()))
-    assert tried(objects(*every)) == ""
+    every = (new_object("gangjobs", f"example-{index}", spec) for index, spec in enumerate(EXAMPLES.values()))
+    assert dry_run(objects(*every)) == ""
 
 
 def test_what_is_no_key_is_refused() -> None:
-    assert 'unknown field "spec.nodez"' in tried(job("one", nodez=2))
+    assert 'unknown field "spec.nodez"' in dry_run(job("one", nodez=2))
 
 
 LONG = "a" * 53
@@ -146,12 +146,18 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         job("one", placement={"slices": [{"level": "rack"}]}),
         job("one", placement={"slices": [{"level": "rack", "nodes": 1}]}),
     ),
-    "metadata.name: write up to 63": (made("queues", "a.b", {}), made("queues", "a-b", {})),
-    "spec.parent: root is above": (made("queues", "root", {"parent": "a"}), made("queues", "root", {"weight": 2})),
-    "spec.parent: a queue is not above": (made("queues", "a", {"parent": "a"}), made("queues", "a", {"parent": "b"})),
+    "metadata.name: write up to 63": (new_object("queues", "a.b", {}), new_object("queues", "a-b", {})),
+    "spec.parent: root is above": (
+        new_object("queues", "root", {"parent": "a"}),
+        new_object("queues", "root", {"weight": 2}),
+    ),
+    "spec.parent: a queue is not above": (
+        new_object("queues", "a", {"parent": "a"}),
+        new_object("queues", "a", {"parent": "b"}),
+    ),
     "metadata.name: a cluster has one": (
-        made("schedulingpolicies", "mine", {}),
-        made("schedulingpolicies", "default", {}),
+        new_object("schedulingpolicies", "mine", {}),
+        new_object("schedulingpolicies", "default", {}),
     ),
 }
 CHANGES = {"stop: a job that was stopped": ({"stop": False}, {"notes": "it was wrong"})}
@@ -160,45 +166,45 @@ CHANGES = {"stop: a job that was stopped": ({"stop": False}, {"notes": "it was w
 
 def test_every_rule_has_its_examples() -> None:
     messages = [rule["message"] for plural in PLURALS for rule in rules(schema_of(plural))]
-    for said in messages:
-        assert [begin for begin in (*RULES, *CHANGES) if said.startswith(begin)], said
+    for explanation in messages:
+        assert [begin for begin in (*RULES, *CHANGES) if explanation.startswith(begin)], explanation
     assert len(messages) == len(RULES) + len(CHANGES)
 
 
 @pytest.mark.parametrize("begin", RULES)
 def test_a_rule_refuses_its_example_and_nothing_else(begin: str) -> None:
     wrong, right = RULES[begin]
-    assert begin in tried(wrong)
-    assert tried(right) == ""
+    assert begin in dry_run(wrong)
+    assert dry_run(right) == ""
 
 
 def _changed(name: str, spec: dict[str, Any], user: str = "") -> str:
     """Return why a change of a job is rejected."""
     steps = [{"op": "add", "path": f"/spec/{key}", "value": value} for key, value in spec.items()]
-    return _refused("patch", "gj", name, "-n", SPACE, "--type=json", "--patch-file=/dev/stdin", given=steps, user=user)
+    return _refused("patch", "gj", name, "-n", SPACE, "--type=json", "--patch-file=/dev/stdin", stdin=steps, user=user)
 
 
 @pytest.mark.parametrize("begin", CHANGES)
 def test_a_rule_refuses_its_change_and_nothing_else(begin: str) -> None:
-    kubectl("create", "-f", "-", given=job("stopped", stop=True))
+    kubectl("create", "-f", "-", stdin=job("stopped", stop=True))
     wrong, right = CHANGES[begin]
     assert begin in _changed("stopped", wrong)
     assert _changed("stopped", right) == ""
 
 
 def test_a_job_is_made_by_its_owner() -> None:
-    assert "spec.user: it is whose job it is, and you are bob" in tried(job("one", user="ada"), user="bob")
-    assert "you are ada: write that" in tried(job("one"), user="ada")
-    assert tried(job("one", user="ada"), user="ada") == ""
-    assert tried(job("one", user="ada"), user="eve") == "", "an administrator makes jobs for others"
+    assert "spec.user: it must be the user who creates the job: bob" in dry_run(job("one", user="ada"), user="bob")
+    assert "you are ada: write that" in dry_run(job("one"), user="ada")
+    assert dry_run(job("one", user="ada"), user="ada") == ""
+    assert dry_run(job("one", user="ada"), user="eve") == "", "an administrator makes jobs for others"
 
 
 def test_a_job_is_its_owners() -> None:
-    kubectl("create", "-f", "-", given=job("mine", user="ada"), user="ada")
-    assert "this is a job of ada, and you are bob" in _changed("mine", {"suspend": True}, user="bob")
+    kubectl("create", "-f", "-", stdin=job("mine", user="ada"), user="ada")
+    assert "the job belongs to ada, and you are bob" in _changed("mine", {"suspend": True}, user="bob")
     delete = ("delete", "gj", "-n", SPACE)
-    assert "this is a job of ada, and you are bob" in _refused(*delete, "mine", user="bob")
-    assert "this is a job of ada, and you are bob" in _refused(*delete, "--all", user="bob")
+    assert "the job belongs to ada, and you are bob" in _refused(*delete, "mine", user="bob")
+    assert "the job belongs to ada, and you are bob" in _refused(*delete, "--all", user="bob")
     assert _changed("mine", {"suspend": True}, user="ada") == ""
     assert _changed("mine", {"suspend": False}, user="eve") == ""
     assert _refused(*delete, "mine", user="ada") == ""
@@ -206,7 +212,7 @@ def test_a_job_is_its_owners() -> None:
 
 def test_who_has_no_role_in_a_namespace_sees_nothing_of_it() -> None:
     assert "cannot list resource" in _refused("get", "gj", "-n", SPACE, user="mallory")
-    assert "cannot create resource" in tried(job("one", user="mallory"), user="mallory")
+    assert "cannot create resource" in dry_run(job("one", user="mallory"), user="mallory")
     weight = ("patch", "queue", "default", "--type=merge", "-p", '{"spec": {"weight": 100}}')
     assert 'User "ada" cannot' in _refused(*weight, user="ada"), "a role in a namespace is none over the queues"
 
@@ -225,10 +231,10 @@ FREE: dict[str, Any] = {"suspend": True, "priority": "high", "labels": {"team": 
 
 
 def test_only_some_of_a_spec_may_change() -> None:
-    kubectl("create", "-f", "-", given=job("fixed", user="ada", env={"A": "1"}), user="ada")
+    kubectl("create", "-f", "-", stdin=job("fixed", user="ada", env={"A": "1"}), user="ada")
     for key, value in FIXED.items():
         assert f"spec: {key} cannot change" in _changed("fixed", {key: value}, user="ada")
-    gone = [{"op": "remove", "path": "/spec/env"}]
+    removal = [{"op": "remove", "path": "/spec/env"}]
     patch = ("patch", "gj", "fixed", "-n", SPACE, "--type=json", "--patch-file=/dev/stdin")
-    assert "spec: env cannot change" in _refused(*patch, given=gone, user="ada")
+    assert "spec: env cannot change" in _refused(*patch, stdin=removal, user="ada")
     assert _changed("fixed", FREE, user="ada") == ""

@@ -28,7 +28,7 @@ Case = Callable[[ApiClient, str], Awaitable[None]]
 
 
 @pytest.fixture(params=["fake", "real"])
-def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], None]:
+def run_case(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], None]:
     """Run a case in a namespace of its own."""
     if request.param == "real" and "KUBECONFIG" not in os.environ:
         pytest.skip(NO_CLUSTER)
@@ -36,13 +36,13 @@ def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], No
     async def run(case: Case) -> None:
         namespace = f"client-{uuid4().hex[:8]}"
         async with asyncio.timeout(WITHIN_S), access(request.param, tmp_path) as way, ApiClient(way, PROGRAM) as api:
-            made = await api.create(NAMESPACES, described("v1", "Namespace", namespace))
+            created = await api.create(NAMESPACES, described("v1", "Namespace", namespace))
             try:
                 if request.param == "real":
                     await existing(api, namespace)
                 await case(api, namespace)
             finally:
-                await api.delete(NAMESPACES, made.metadata)
+                await api.delete(NAMESPACES, created.metadata)
 
     return lambda case: asyncio.run(run(case))
 
@@ -58,10 +58,10 @@ async def access(world: str, folder: Path) -> AsyncIterator[Credentials]:
 
 async def existing(api: ApiClient, namespace: str) -> None:
     """Create a namespace and wait for its service account, without which no pod is accepted."""
-    there = asyncio.Event()
-    follower = Informer(api, ACCOUNTS, lambda _, __: there.set(), ListOptions(namespace))
+    ready = asyncio.Event()
+    follower = Informer(api, ACCOUNTS, lambda _, __: ready.set(), ListOptions(namespace))
     following = asyncio.create_task(follower.run())
-    await there.wait()
+    await ready.wait()
     following.cancel()
 
 
@@ -79,26 +79,26 @@ def config_map(name: str, namespace: str, **data: str) -> Object:
     return described("v1", "ConfigMap", name, namespace, data=data)
 
 
-def test_what_is_made_is_read_listed_and_deleted(tried: Callable[[Case], None]) -> None:
+def test_what_is_made_is_read_listed_and_deleted(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
-        made = await api.create(CONFIG_MAPS, config_map("a", namespace, k="v"))
-        assert (await api.get(CONFIG_MAPS, "a", namespace)).metadata == made.metadata
-        names = {each.metadata.name for each in await api.list(CONFIG_MAPS, ListOptions(namespace))}
+        created = await api.create(CONFIG_MAPS, config_map("a", namespace, k="v"))
+        assert (await api.get(CONFIG_MAPS, "a", namespace)).metadata == created.metadata
+        names = {item.metadata.name for item in await api.list(CONFIG_MAPS, ListOptions(namespace))}
         assert "a" in names
         with pytest.raises(ApiError) as error:
             await api.create(CONFIG_MAPS, config_map("a", namespace))
         assert error.value.conflict
         assert error.value.reason == "AlreadyExists"
-        assert await api.delete(CONFIG_MAPS, made.metadata)
-        assert not await api.delete(CONFIG_MAPS, made.metadata)
+        assert await api.delete(CONFIG_MAPS, created.metadata)
+        assert not await api.delete(CONFIG_MAPS, created.metadata)
         with pytest.raises(ApiError) as error:
             await api.get(CONFIG_MAPS, "a", namespace)
         assert error.value.missing
 
-    tried(case)
+    run_case(case)
 
 
-def test_only_that_very_object_is_deleted_and_only_as_it_was(tried: Callable[[Case], None]) -> None:
+def test_only_that_very_object_is_deleted_and_only_as_it_was(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
         first = await api.create(CONFIG_MAPS, config_map("a", namespace))
         await api.delete(CONFIG_MAPS, first.metadata)
@@ -112,14 +112,14 @@ def test_only_that_very_object_is_deleted_and_only_as_it_was(tried: Callable[[Ca
         assert error.value.conflict
         assert await api.delete(CONFIG_MAPS, second.metadata)
 
-    tried(case)
+    run_case(case)
 
 
-def test_it_is_changed_by_merging_and_by_steps(tried: Callable[[Case], None]) -> None:
+def test_it_is_changed_by_merging_and_by_steps(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
-        made = await api.create(CONFIG_MAPS, config_map("a", namespace))
+        created = await api.create(CONFIG_MAPS, config_map("a", namespace))
         place = ObjectRef(CONFIG_MAPS, namespace, "a")
-        labels = {"metadata": {"resourceVersion": made.metadata.resource_version, "labels": {"x": "1", "y": "2"}}}
+        labels = {"metadata": {"resourceVersion": created.metadata.resource_version, "labels": {"x": "1", "y": "2"}}}
         assert (await api.merge(place, labels)).metadata.labels == {"x": "1", "y": "2"}
         with pytest.raises(ApiError) as error:
             await api.merge(place, labels)
@@ -134,10 +134,10 @@ def test_it_is_changed_by_merging_and_by_steps(tried: Callable[[Case], None]) ->
             await api.patch(place, steps)
         assert error.value.status == 422
 
-    tried(case)
+    run_case(case)
 
 
-def test_what_is_applied_is_so_and_what_is_not_any_more_goes(tried: Callable[[Case], None]) -> None:
+def test_what_is_applied_is_so_and_what_is_not_any_more_goes(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
         applied = config_map("a", namespace)
         applied["metadata"]["labels"] = {"z": "3"}
@@ -145,56 +145,56 @@ def test_what_is_applied_is_so_and_what_is_not_any_more_goes(tried: Callable[[Ca
         del applied["metadata"]["labels"]
         assert (await api.apply(CONFIG_MAPS, applied)).metadata.labels == {}
 
-    tried(case)
+    run_case(case)
 
 
-def test_a_watch_tells_what_happens(tried: Callable[[Case], None]) -> None:
+def test_a_watch_tells_what_happens(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
-        which = ListOptions(namespace, labels="told=yes")
-        async with aclosing(api.pages(CONFIG_MAPS, which)) as pages:
+        options = ListOptions(namespace, labels="told=yes")
+        async with aclosing(api.pages(CONFIG_MAPS, options)) as pages:
             since = (await anext(pages)).metadata.resource_version
         body = config_map("a", namespace)
         body["metadata"]["labels"] = {"told": "yes"}
-        made = await api.create(CONFIG_MAPS, body)
+        created = await api.create(CONFIG_MAPS, body)
         await api.merge(ObjectRef(CONFIG_MAPS, namespace, "a"), {"data": {"k": "v"}})
-        await api.delete(CONFIG_MAPS, made.metadata)
-        news = [each async for each in api.watch(CONFIG_MAPS, which, since, timeout_s=3, read_timeout_s=30)]
-        changes = [each for each in news if not isinstance(each, Bookmark)]
-        assert [type(each) for each in changes] == [Added, Modified, Deleted]
-        versions = [int(each.object.metadata.resource_version) for each in news]
+        await api.delete(CONFIG_MAPS, created.metadata)
+        news = [item async for item in api.watch(CONFIG_MAPS, options, since, timeout_s=3, read_timeout_s=30)]
+        changes = [item for item in news if not isinstance(item, Bookmark)]
+        assert [type(item) for item in changes] == [Added, Modified, Deleted]
+        versions = [int(item.object.metadata.resource_version) for item in news]
         assert versions == sorted(versions)
 
-    tried(case)
+    run_case(case)
 
 
-def test_a_pod_is_bound_with_its_devices_and_only_once(tried: Callable[[Case], None]) -> None:
+def test_a_pod_is_bound_with_its_devices_and_only_once(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
-        where = f"node-of-{namespace}"
-        node = await api.create(NODES, described("v1", "Node", where, spec={"unschedulable": True}))
+        test_node = f"node-of-{namespace}"
+        node = await api.create(NODES, described("v1", "Node", test_node, spec={"unschedulable": True}))
         try:
-            made = await api.create(PODS, pod("a", namespace))
-            await api.bind(made.metadata, where, {"ganger.dev/gpus": "0,1"})
+            created = await api.create(PODS, pod("a", namespace))
+            await api.bind(created.metadata, test_node, {"ganger.dev/gpus": "0,1"})
             bound = await api.get(PODS, "a", namespace)
-            assert bound.spec.node_name == where
+            assert bound.spec.node_name == test_node
             assert bound.metadata.annotations["ganger.dev/gpus"] == "0,1"
-            assert [each.status for each in bound.status.conditions if each.type == "PodScheduled"] == ["True"]
-            await api.bind(made.metadata, where, {"ganger.dev/gpus": "0,1"})
+            assert [item.status for item in bound.status.conditions if item.type == "PodScheduled"] == ["True"]
+            await api.bind(created.metadata, test_node, {"ganger.dev/gpus": "0,1"})
             with pytest.raises(ApiError) as error:
-                await api.bind(made.metadata, where, {"ganger.dev/gpus": "2,3"})
+                await api.bind(created.metadata, test_node, {"ganger.dev/gpus": "2,3"})
             assert error.value.conflict
-            await api.delete(PODS, made.metadata, grace_s=0)
+            await api.delete(PODS, created.metadata, grace_s=0)
             other = await api.create(PODS, pod("a", namespace))
             with pytest.raises(ApiError) as error:
-                await api.bind(made.metadata, where, {})
+                await api.bind(created.metadata, test_node, {})
             assert error.value.conflict
             await api.delete(PODS, other.metadata, grace_s=0)
         finally:
             await api.delete(NODES, node.metadata)
 
-    tried(case)
+    run_case(case)
 
 
-def test_what_is_wrong_with_an_object_is_named(tried: Callable[[Case], None]) -> None:
+def test_what_is_wrong_with_an_object_is_named(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
         bad = pod("a", namespace)
         bad["spec"]["containers"] = []
@@ -205,10 +205,10 @@ def test_what_is_wrong_with_an_object_is_named(tried: Callable[[Case], None]) ->
         assert await api.list_resources("example.invalid", "v1") == frozenset()
         assert "leases" in await api.list_resources("coordination.k8s.io", "v1")
 
-    tried(case)
+    run_case(case)
 
 
-def test_a_lease_goes_from_one_to_the_next(tried: Callable[[Case], None]) -> None:
+def test_a_lease_goes_from_one_to_the_next(run_case: Callable[[Case], None]) -> None:
     async def case(api: ApiClient, namespace: str) -> None:
         led = []
 
@@ -222,7 +222,7 @@ def test_a_lease_goes_from_one_to_the_next(tried: Callable[[Case], None]) -> Non
         assert not lease.spec.holder_identity
         assert lease.spec.lease_transitions == 1
 
-    tried(case)
+    run_case(case)
 
 
 @pytest.mark.parametrize("fault", [{"lost": True}, {"dropped": True}, {"status": 500}, {"status": 429}])
@@ -233,11 +233,11 @@ def test_nothing_is_done_twice_however_the_answer_gets_lost(fault: Object, tmp_p
             async with ApiClient(Credentials.from_kubeconfig([server.kubeconfig(tmp_path / "config")]), PROGRAM) as api:
                 for verb, resource in (("create", "pods"), ("create", "pods/binding"), ("delete", "pods")):
                     server.inject(Fault(verb=verb, resource=resource, times=2, **fault))
-                made = await asyncio.gather(*(api.create(PODS, pod(name, "default")) for name in "abcd"))
-                await asyncio.gather(*(api.bind(each.metadata, "n1", {"gpu": "0"}) for each in made))
-                await asyncio.gather(*(api.delete(PODS, each.metadata, grace_s=0) for each in made[2:]))
-                assert all(each.struck == 2 for each in server.server.faults)
+                created = await asyncio.gather(*(api.create(PODS, pod(name, "default")) for name in "abcd"))
+                await asyncio.gather(*(api.bind(item.metadata, "n1", {"gpu": "0"}) for item in created))
+                await asyncio.gather(*(api.delete(PODS, item.metadata, grace_s=0) for item in created[2:]))
+                assert all(item.struck == 2 for item in server.server.faults)
                 return await api.list(PODS)
 
-    left = asyncio.run(case())
-    assert {each.metadata.name: each.spec.node_name for each in left} == {"a": "n1", "b": "n1"}
+    remaining = asyncio.run(case())
+    assert {item.metadata.name: item.spec.node_name for item in remaining} == {"a": "n1", "b": "n1"}

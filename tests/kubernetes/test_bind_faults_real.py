@@ -21,11 +21,11 @@ def test_none_or_all_are_bound_in_the_end() -> None:
         require_built()
     except Unavailable as error:
         pytest.skip(str(error))
-    found = list(lived_through(MEMBERS, SEEDS))
-    assert all(end.holds for end in found), found
-    assert [end.bound_late for end in found] == [MEMBERS, MEMBERS]
-    assert [end.kills for end in found] == [1, 0]
-    assert all(end.faults for end in found)
+    actual = list(lived_through(MEMBERS, SEEDS))
+    assert all(end.holds for end in actual), actual
+    assert [end.bound_late for end in actual] == [MEMBERS, MEMBERS]
+    assert [end.kills for end in actual] == [1, 0]
+    assert all(end.faults for end in actual)
 
 
 def test_lives_that_are_kept_are_not_lived_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

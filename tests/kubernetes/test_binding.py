@@ -34,8 +34,8 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
 
     async def played() -> Any:
         async with FakeApi(kubelet=True) as api:
-            for at in range(MEMBERS + 1):
-                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+            for index in range(MEMBERS + 1):
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
             return await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
@@ -44,8 +44,8 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
         return runner.run(played())
 
 
-def submit(its: Controlled) -> None:
-    its.loop.post(Submitted(job=job_of(MEMBERS)))
+def submit(system: Controlled) -> None:
+    system.loop.post(Submitted(job=job_of(MEMBERS)))
 
 
 def pods(api: FakeApi, generation: int) -> list[Any]:
@@ -74,8 +74,8 @@ async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
 def test_the_start_is_on_the_object_before_the_first_pod_is_made(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods", status=403, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: status(api).get("generation") == 1)
         assert status(api)["nodes"] == ["n0", "n1", "n2", "n3"]
         assert '"generation":1' in status(api)["record"]
@@ -85,8 +85,8 @@ def test_the_start_is_on_the_object_before_the_first_pod_is_made(tmp_path: Path)
 
 def test_the_binding_says_which_slots_a_pod_has(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
         for pod in pods(api, 1):
             assert pod["metadata"]["annotations"][object_names.DEVICES] == "0,1,2,3,4,5,6,7"
@@ -99,18 +99,20 @@ def test_the_binding_says_which_slots_a_pod_has(tmp_path: Path) -> None:
 def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resource: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         verb = "create" if resource.startswith("pods") else "*"
-        why = 'pods "big" is forbidden: exceeded quota: gpus'
-        forbidden = api.inject(Fault(verb=verb, resource=resource, skip=1, status=403, message=why, times=float("inf")))
+        quota_message = 'pods "big" is forbidden: exceeded quota: gpus'
+        forbidden = api.inject(
+            Fault(verb=verb, resource=resource, skip=1, status=403, message=quota_message, times=float("inf"))
+        )
         if resource in ("secrets", "configmaps"):
             forbidden.skip = 0
-        async with controller(access, tmp_path) as its:
-            submit(its)
-            await until(lambda: its.state_of(GANG) == "pending" and status(api).get("generation"))
+        async with controller(access, tmp_path) as system:
+            submit(system)
+            await until(lambda: system.state_of(GANG) == "pending" and status(api).get("generation"))
             assert not [pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]
-            with its.loop.view() as state:
+            with system.loop.view() as state:
                 failure = state.gangs[GANG].failure
             assert failure is not None
-            assert why in failure.detail
+            assert quota_message in failure.detail
             forbidden.times = 0
             await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == MEMBERS)
 
@@ -119,9 +121,9 @@ def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resou
 
 def test_a_pod_that_somebody_deletes_starts_the_gang_anew_and_whole(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
-            await until(lambda: len(pods(api, 1)) == MEMBERS and its.state_of(GANG))
+        async with controller(access, tmp_path) as system:
+            submit(system)
+            await until(lambda: len(pods(api, 1)) == MEMBERS and system.state_of(GANG))
             await asyncio.sleep(1)
             api.delete("pods", pods(api, 1)[2]["metadata"]["name"])
             await until(lambda: len(pods(api, 2)) == MEMBERS)
@@ -133,8 +135,8 @@ def test_a_pod_that_somebody_deletes_starts_the_gang_anew_and_whole(tmp_path: Pa
 def test_a_node_that_vanishes_between_plan_and_bind_is_left_out(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", delay_s=2.0, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
             api.delete("nodes", "n1", "")
             for pod in pods(api, 1):
@@ -150,12 +152,12 @@ def test_a_node_that_vanishes_between_plan_and_bind_is_left_out(tmp_path: Path) 
 def test_a_successor_finishes_what_was_begun(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         slow = api.inject(Fault(verb="create", resource="pods/binding", skip=2, delay_s=3600.0, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == 2)
         slow.times = 0
-        async with controller(access, tmp_path) as its:
-            assert its.state_of(GANG) == "starting"
+        async with controller(access, tmp_path) as system:
+            assert system.state_of(GANG) == "starting"
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS, SETTLES_S)
 
     scene(tmp_path, play)
@@ -164,16 +166,16 @@ def test_a_successor_finishes_what_was_begun(tmp_path: Path) -> None:
 def test_a_successor_asks_for_no_pod_that_is_there(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=MEMBERS))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
         api.delete("pods", pods(api, 1)[2]["metadata"]["name"])
         api.server.used.clear()
         async with controller(access, tmp_path):
             await until(lambda: len(bound(api, 1)) == MEMBERS, SETTLES_S)
-        asked = Counter((call.verb, call.resource) for call in api.server.used.elements())
-        assert asked["create", "pods"] == 1
-        assert not asked["get", "pods"]
+        calls = Counter((call.verb, call.resource) for call in api.server.used.elements())
+        assert calls["create", "pods"] == 1
+        assert not calls["get", "pods"]
 
     scene(tmp_path, play)
 
@@ -181,15 +183,15 @@ def test_a_successor_asks_for_no_pod_that_is_there(tmp_path: Path) -> None:
 def test_a_binding_of_a_dead_leader_that_comes_late_is_as_good_as_ones_own(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", delay_s=2.0, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
             await asyncio.sleep(1.0)
         assert not bound(api, 1)
-        async with controller(access, tmp_path) as its:
+        async with controller(access, tmp_path) as system:
             await until(lambda: len(bound(api, 1)) == MEMBERS)
             await asyncio.sleep(SETTLES_S)
-            assert its.state_of(GANG) == "starting"
+            assert system.state_of(GANG) == "starting"
         assert len(bound(api, 1)) == MEMBERS
 
     scene(tmp_path, play)
@@ -198,10 +200,10 @@ def test_a_binding_of_a_dead_leader_that_comes_late_is_as_good_as_ones_own(tmp_p
 def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, delay_s=1.0, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
-            its.loop.post(StopRequested(gang=GANG))
+            system.loop.post(StopRequested(gang=GANG))
             await until(lambda: status(api).get("phase") == "Stopped")
             assert not api.objects("pods")
         assert not is_checkpoint(status(api)["record"])
@@ -211,8 +213,8 @@ def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path
 
 def test_a_pod_of_an_older_generation_is_fenced(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
             stale = pods(api, 1)[0]
             stale["metadata"] = {
@@ -229,12 +231,12 @@ def test_a_pod_of_an_older_generation_is_fenced(tmp_path: Path) -> None:
 
 def test_a_deleted_job_stops_waiting_and_another_of_its_name_is_another(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
             api.delete("gangjobs", "big")
-            its.loop.post(StopRequested(gang=GANG))
-            await until(lambda: not its.state_of(GANG))
+            system.loop.post(StopRequested(gang=GANG))
+            await until(lambda: not system.state_of(GANG))
             assert not api.objects("pods")
 
     scene(tmp_path, play)
@@ -243,18 +245,18 @@ def test_a_deleted_job_stops_waiting_and_another_of_its_name_is_another(tmp_path
 def test_a_pod_that_went_before_another_of_its_name_was_made_ends_nothing(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         stuck = api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
         stuck.times = 0
         api.inject(Fault(resource="secrets", delay_s=1.0, times=float("inf")))
-        async with controller(access, tmp_path) as its:
+        async with controller(access, tmp_path) as system:
             await asyncio.sleep(0.5)
             assert not bound(api, 1)
             api.delete("pods", "big-1-2")
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
             await asyncio.sleep(SETTLES_S)
-            assert its.state_of(GANG) == "starting"
+            assert system.state_of(GANG) == "starting"
             assert len(pods(api, 1)) == len(api.objects("pods")) == MEMBERS
 
     scene(tmp_path, play)
@@ -263,8 +265,8 @@ def test_a_pod_that_went_before_another_of_its_name_was_made_ends_nothing(tmp_pa
 def test_a_pod_that_is_bound_to_a_node_just_lost_is_not_left_there(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         late = api.inject(Fault(verb="create", resource="pods/binding", name="big-1-1", delay_s=2.0))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: late.struck)
             api.delete("nodes", "n1", "")
             await until(lambda: len([pod for pod in pods(api, 2) if pod["spec"].get("nodeName")]) == MEMBERS)
@@ -274,20 +276,20 @@ def test_a_pod_that_is_bound_to_a_node_just_lost_is_not_left_there(tmp_path: Pat
 
 
 def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> None:
-    held = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "gpu"}
+    device = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "gpu"}
 
     async def play(api: FakeApi, access: Credentials) -> None:
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
             "metadata": {"name": "theirs", "namespace": "default"},
-            "status": {"allocation": {"devices": {"results": [held]}}},
+            "status": {"allocation": {"devices": {"results": [device]}}},
         }
         api.put(claim)
-        async with controller(access, tmp_path) as its:
-            its.loop.post(Submitted(job=job_of(MEMBERS + 1)))
-            await until(lambda: its.loop.copy().pending_reasons)
-            (reason,) = its.loop.copy().pending_reasons.values()
+        async with controller(access, tmp_path) as system:
+            system.loop.post(Submitted(job=job_of(MEMBERS + 1)))
+            await until(lambda: system.loop.copy().pending_reasons)
+            (reason,) = system.loop.copy().pending_reasons.values()
             assert (reason.have, reason.foreign) == (MEMBERS, 1)
             api.delete("resourceclaims", "theirs")
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS + 1)
@@ -297,14 +299,14 @@ def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> N
 
 def test_a_gang_of_one_pod_is_bound_by_the_request_that_makes_it(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            its.loop.post(Submitted(job=job_of(1)))
+        async with controller(access, tmp_path) as system:
+            system.loop.post(Submitted(job=job_of(1)))
             await until(lambda: pods(api, 1))
             await asyncio.sleep(SETTLES_S)
             [pod] = pods(api, 1)
             assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][object_names.NODE]
             assert pod["metadata"]["annotations"][object_names.DEVICES] == "0,1,2,3,4,5,6,7"
-            assert its.state_of(GANG) == "starting"
+            assert system.state_of(GANG) == "starting"
         assert ("create", "", "pods/binding") not in api.used()
 
     scene(tmp_path, play)

@@ -90,13 +90,13 @@ def put_job(api: FakeApi, name: str = "job", status: Any = LIVES, digest: str = 
 
 
 def put_code(api: FakeApi, name: str = NAME) -> None:
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
-    api.put(made | {"immutable": True, "binaryData": {object_names.ARCHIVE: CODE.content}})
+    created = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+    api.put(created | {"immutable": True, "binaryData": {object_names.ARCHIVE: CODE.content}})
 
 
 def content(api: FakeApi, name: str = NAME) -> Any:
-    found = api.get("configmaps", name)
-    return found and base64.b64decode(found["binaryData"][object_names.ARCHIVE])
+    actual = api.get("configmaps", name)
+    return actual and base64.b64decode(actual["binaryData"][object_names.ARCHIVE])
 
 
 async def until(holds: Callable[[], Any]) -> None:
@@ -107,8 +107,8 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 def noted(api: FakeApi) -> list[str]:
-    found: Any = api.get("configmaps", INDEX_NAME, OWN)
-    return found["data"]["known"].split() if found else []
+    actual: Any = api.get("configmaps", INDEX_NAME, OWN)
+    return actual["data"]["known"].split() if actual else []
 
 
 def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None
     scene(tmp_path, play)
 
 
-@pytest.mark.parametrize("status", [{}, {"phase": "Refused"}, {"phase": "Succeeded", "record": '{"gangs": []}'}])
+@pytest.mark.parametrize("status", [{}, {"phase": "Rejected"}, {"phase": "Succeeded", "record": '{"gangs": []}'}])
 def test_jobs_that_are_yet_to_be_taken_and_those_of_which_somebody_wrote_that_they_ended(
     status: Any, tmp_path: Path
 ) -> None:
@@ -175,13 +175,13 @@ def test_the_next_controller_finds_what_nobody_uses_though_its_job_is_gone_and_l
             for resource in rule["resources"]
             for verb in rule["verbs"]
         }
-        used = {each for each in api.used() if each[2] == "configmaps"}
+        used = {item for item in api.used() if item[2] == "configmaps"}
         assert used == {("patch", "", "configmaps"), ("delete", "", "configmaps")} <= granted
 
     scene(tmp_path, play)
 
 
-def test_a_job_of_which_the_controller_was_not_told_in_time_gets_its_code_back(tmp_path: Path) -> None:
+def test_a_job_that_the_controller_saw_too_late_gets_its_code_back(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api)
@@ -231,8 +231,8 @@ def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
             await asyncio.sleep(60)
 
             def change() -> None:
-                found: Any = api.get("configmaps", NAME)
-                api.put(found | {"metadata": found["metadata"] | {"labels": {"kept": "by-somebody"}}})
+                actual: Any = api.get("configmaps", NAME)
+                api.put(actual | {"metadata": actual["metadata"] | {"labels": {"kept": "by-somebody"}}})
 
             late = api.inject(Fault(verb="delete", resource="configmaps", name=NAME, delay_s=10))
             for name in ("job", "other"):
@@ -257,7 +257,7 @@ def test_code_that_was_fetched_is_put_once_and_again_when_it_was_removed(tmp_pat
             for job in backend.jobs:
                 await archives.put(job.metadata.key, DIGEST, BYTES)
             assert content(api) == BYTES
-            assert [many for call, many in api.server.used.items() if call.name == NAME] == [1]
+            assert [count for call, count in api.server.used.items() if call.name == NAME] == [1]
             await asyncio.sleep(2 * HOUR_S)
             assert content(api) == BYTES
             api.delete("gangjobs", "one")
@@ -300,15 +300,15 @@ def test_a_right_that_lacks_or_a_server_that_is_away_loses_nothing(
 
 def test_more_than_are_removed_at_once(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        digests = [f"{at:064x}"[::-1] for at in range(REMOVE_AT_ONCE + 3)]
-        for at, digest in enumerate(digests):
+        digests = [f"{index:064x}"[::-1] for index in range(REMOVE_AT_ONCE + 3)]
+        for index, digest in enumerate(digests):
             put_code(api, object_names.code_config_map(digest))
-            put_job(api, f"job-{at}", {}, digest)
+            put_job(api, f"job-{index}", {}, digest)
         async with cleaning(access, tmp_path):
             await asyncio.sleep(60)
             assert len(noted(api)) == len(digests)
-            for at in range(len(digests)):
-                api.delete("gangjobs", f"job-{at}")
+            for index in range(len(digests)):
+                api.delete("gangjobs", f"job-{index}")
             await asyncio.sleep(HOUR_S)
             assert api.objects("configmaps", "default") == []
 

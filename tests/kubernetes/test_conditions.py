@@ -33,18 +33,18 @@ def row(state: GangState, **more: object) -> JobRow:
     ],
 )
 def test_each_state(of: JobRow, waits: dict[str, str], says: dict[str, tuple[str, str]]) -> None:
-    found = {each["type"]: each for each in conditions(of, waits, 7_000, 3)}
-    assert {name: (each["status"], each["reason"]) for name, each in found.items()} == {
-        "Accepted": ("True", "Taken"),
+    actual = {item["type"]: item for item in conditions(of, waits, 7_000, 3)}
+    assert {name: (item["status"], item["reason"]) for name, item in actual.items()} == {
+        "Accepted": ("True", "Accepted"),
         **says,
     }
-    assert {each["observedGeneration"] for each in found.values()} == {3}
-    assert found["Accepted"]["lastTransitionTime"] == "1970-01-01T00:00:01Z"
+    assert {item["observedGeneration"] for item in actual.values()} == {3}
+    assert actual["Accepted"]["lastTransitionTime"] == "1970-01-01T00:00:01Z"
     since = {"True": "1970-01-01T00:00:05Z", "False": "1970-01-01T00:00:07Z"}
-    assert found["Placed"]["lastTransitionTime"] == since[found["Placed"]["status"]]
+    assert actual["Placed"]["lastTransitionTime"] == since[actual["Placed"]["status"]]
 
 
 def test_one_that_is_not_taken_says_why_and_what_to_do() -> None:
-    (told,) = refused(RequestError("bad_spec", "it needs 9 nodes", "ask for fewer"), 2_000, 4)
-    assert (told["type"], told["status"], told["reason"]) == ("Accepted", "False", "BadSpec")
-    assert (told["message"], told["observedGeneration"]) == ("it needs 9 nodes; ask for fewer", 4)
+    (messages,) = refused(RequestError("bad_spec", "it needs 9 nodes", "ask for fewer"), 2_000, 4)
+    assert (messages["type"], messages["status"], messages["reason"]) == ("Accepted", "False", "BadSpec")
+    assert (messages["message"], messages["observedGeneration"]) == ("it needs 9 nodes; ask for fewer", 4)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.kubernetes.asking import APPLY, MERGE, STEPS, STRATEGIC, Answer, Asking, config_map
+from tests.kubernetes.api_session import APPLY, MERGE, STEPS, STRATEGIC, Answer, ApiSession, config_map
 from tests.kubernetes.worlds import case
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -18,7 +18,7 @@ CONDITIONS = {
 
 
 @asynccontextmanager
-async def widgets(api: Asking) -> AsyncIterator[str]:
+async def widgets(api: ApiSession) -> AsyncIterator[str]:
     """Define a resource of the case's own; yield its plural and group once it is established."""
     group = f"{api.namespace}.ganger.dev"
     schema = {
@@ -40,7 +40,7 @@ async def widgets(api: Asking) -> AsyncIterator[str]:
         "metadata": {"name": name},
         "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
-    await api.made(CRDS, crd)
+    await api.created(CRDS, crd)
     try:
         async with api.watch(CRDS, fieldSelector=f"metadata.name={name}") as events:
             async for event in events:
@@ -55,7 +55,7 @@ async def widgets(api: Asking) -> AsyncIterator[str]:
         await api.ask("DELETE", f"{CRDS}/{name}")
 
 
-async def _until_served(api: Asking, name: str) -> AsyncIterator[Answer]:
+async def _until_served(api: ApiSession, name: str) -> AsyncIterator[Answer]:
     while (answer := await api.get(api.path(name))).code == 404:
         yield answer
 
@@ -66,14 +66,14 @@ def widget(plural: str, name: str, spec: Any = None, **more: Any) -> dict[str, A
 
 
 @case
-async def test_generations_count_what_is_wanted(api: Asking) -> None:
+async def test_generations_count_what_is_wanted(api: ApiSession) -> None:
     async with widgets(api) as plural:
         path = api.path(plural, "w")
-        made = await api.made(api.path(plural), {**widget(plural, "w", {"size": 1}), "status": {"phase": "No"}})
-        assert made["metadata"]["generation"] == 1
-        assert "status" not in made
-        told = await api.ask("PATCH", api.path(plural, "w", "status"), {"status": {"phase": "Yes"}}, MERGE)
-        assert (told.body["metadata"]["generation"], told.body["status"]) == (1, {"phase": "Yes"})
+        created = await api.created(api.path(plural), {**widget(plural, "w", {"size": 1}), "status": {"phase": "No"}})
+        assert created["metadata"]["generation"] == 1
+        assert "status" not in created
+        response = await api.ask("PATCH", api.path(plural, "w", "status"), {"status": {"phase": "Yes"}}, MERGE)
+        assert (response.body["metadata"]["generation"], response.body["status"]) == (1, {"phase": "Yes"})
         labelled = await api.ask("PATCH", path, {"metadata": {"labels": {"x": "1"}}, "status": {"phase": "No"}}, MERGE)
         assert (labelled.body["metadata"]["generation"], labelled.body["status"]) == (1, {"phase": "Yes"})
         changed = await api.ask("PATCH", path, {"spec": {"size": 2}}, MERGE)
@@ -90,18 +90,18 @@ async def test_generations_count_what_is_wanted(api: Asking) -> None:
 
 
 @case
-async def test_custom_resources_are_replaced_only_by_who_knows_them(api: Asking) -> None:
+async def test_custom_resources_are_replaced_only_by_who_knows_them(api: ApiSession) -> None:
     async with widgets(api) as plural:
-        made = await api.made(api.path(plural), widget(plural, "w"))
+        created = await api.created(api.path(plural), widget(plural, "w"))
         path = api.path(plural, "w")
         blind = await api.ask("PUT", path, widget(plural, "w", {"size": 2}))
         assert (blind.code, blind.reason) == (422, "Invalid")
         assert blind.body["details"]["causes"][0]["field"] == "metadata.resourceVersion"
-        assert (await api.ask("PUT", path, {**made, "spec": {"size": 2}})).code == 200
-        assert (await api.ask("PUT", path, {**made, "spec": {"size": 3}})).code == 409
+        assert (await api.ask("PUT", path, {**created, "spec": {"size": 2}})).code == 200
+        assert (await api.ask("PUT", path, {**created, "spec": {"size": 3}})).code == 409
         assert (await api.ask("PATCH", path, {"spec": {}}, STRATEGIC)).code == 415
         steps = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": made["metadata"]["resourceVersion"]},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": created["metadata"]["resourceVersion"]},
             {"op": "add", "path": "/metadata/annotations", "value": {"ganger.dev/x": "1"}},
         ]
         assert (await api.ask("PATCH", path, steps, STEPS)).code == 422
@@ -110,9 +110,9 @@ async def test_custom_resources_are_replaced_only_by_who_knows_them(api: Asking)
 
 
 @case
-async def test_being_deleted_is_a_new_generation(api: Asking) -> None:
+async def test_being_deleted_is_a_new_generation(api: ApiSession) -> None:
     async with widgets(api) as plural:
-        await api.made(api.path(plural), widget(plural, "w", finalizers=["ganger.dev/held"]))
+        await api.created(api.path(plural), widget(plural, "w", finalizers=["ganger.dev/held"]))
         marked = await api.ask("DELETE", api.path(plural, "w"))
         assert marked.body["metadata"]["generation"] == 2
         assert marked.body["metadata"]["deletionGracePeriodSeconds"] == 0
@@ -123,7 +123,7 @@ async def test_being_deleted_is_a_new_generation(api: Asking) -> None:
 
 
 @case
-async def test_a_resource_is_there_as_long_as_its_definition(api: Asking) -> None:
+async def test_a_resource_is_there_as_long_as_its_definition(api: ApiSession) -> None:
     async with widgets(api) as plural:
         group = plural.partition(".")[2]
         served = await api.get(f"/apis/{group}/v1alpha1")
@@ -138,36 +138,36 @@ async def test_a_resource_is_there_as_long_as_its_definition(api: Asking) -> Non
 # -- server-side apply -------------------------------------------------------------------------------------------------
 
 
-async def _apply(api: Asking, path: str, body: Any, manager: str = "ganger", **query: str) -> Answer:
+async def _apply(api: ApiSession, path: str, body: Any, manager: str = "ganger", **query: str) -> Answer:
     return await api.ask("PATCH", path, body, APPLY, fieldManager=manager, **query)
 
 
 @case
-async def test_apply_makes_and_changes_and_takes_away(api: Asking) -> None:
+async def test_apply_makes_and_changes_and_takes_away(api: ApiSession) -> None:
     path = api.path("configmaps", "a")
-    made = await _apply(api, path, config_map("a", {"x": "1", "y": "1"}))
-    assert (made.code, made.body["data"]) == (201, {"x": "1", "y": "1"})
-    (entry,) = made.body["metadata"]["managedFields"]
+    created = await _apply(api, path, config_map("a", {"x": "1", "y": "1"}))
+    assert (created.code, created.body["data"]) == (201, {"x": "1", "y": "1"})
+    (entry,) = created.body["metadata"]["managedFields"]
     assert (entry["manager"], entry["operation"]) == ("ganger", "Apply")
     assert entry["fieldsV1"] == {"f:data": {"f:x": {}, "f:y": {}}}
     same = await _apply(api, path, config_map("a", {"x": "1", "y": "1"}))
-    assert (same.code, same.version) == (200, made.version)
+    assert (same.code, same.version) == (200, created.version)
     changed = await _apply(api, path, config_map("a", {"x": "2"}))
     assert (changed.code, changed.body["data"]) == (200, {"x": "2"})
 
 
 @case
-async def test_apply_leaves_alone_what_is_not_its_own(api: Asking) -> None:
+async def test_apply_leaves_alone_what_is_not_its_own(api: ApiSession) -> None:
     path = api.path("configmaps", "a")
-    await api.made(api.path("configmaps"), config_map("a", {"theirs": "1"}, labels={"kept": "yes"}))
+    await api.created(api.path("configmaps"), config_map("a", {"theirs": "1"}, labels={"kept": "yes"}))
     await _apply(api, path, config_map("a", {"ours": "1"}))
-    left = await _apply(api, path, config_map("a", {"others": "1"}))
-    assert left.body["data"] == {"theirs": "1", "others": "1"}
-    assert left.body["metadata"]["labels"] == {"kept": "yes"}
+    remaining = await _apply(api, path, config_map("a", {"others": "1"}))
+    assert remaining.body["data"] == {"theirs": "1", "others": "1"}
+    assert remaining.body["metadata"]["labels"] == {"kept": "yes"}
 
 
 @case
-async def test_who_applies_over_another_is_in_conflict(api: Asking) -> None:
+async def test_who_applies_over_another_is_in_conflict(api: ApiSession) -> None:
     path = api.path("configmaps", "a")
     await _apply(api, path, config_map("a", {"x": "1", "y": "1"}), "first")
     agreed = await _apply(api, path, config_map("a", {"x": "1"}), "second")
@@ -192,7 +192,7 @@ async def test_who_applies_over_another_is_in_conflict(api: Asking) -> None:
 
 
 @case
-async def test_who_writes_otherwise_owns_as_well(api: Asking) -> None:
+async def test_who_writes_otherwise_owns_as_well(api: ApiSession) -> None:
     path = api.path("configmaps", "a")
     await _apply(api, path, config_map("a", {"x": "1", "y": "1"}))
     await api.ask("PATCH", path, {"data": {"x": "2", "y": "2"}}, MERGE, fieldManager="hand")
@@ -203,20 +203,20 @@ async def test_who_writes_otherwise_owns_as_well(api: Asking) -> None:
 
 
 @case
-async def test_apply_asks_for_a_manager_and_a_version_if_one_is_said(api: Asking) -> None:
+async def test_apply_asks_for_a_manager_and_a_version_if_one_is_said(api: ApiSession) -> None:
     path = api.path("configmaps", "a")
     nameless = await api.ask("PATCH", path, config_map("a"), APPLY)
     assert (nameless.code, nameless.reason) == (422, "Invalid")
     assert nameless.body["message"].endswith("fieldManager: Required value: is required for apply patch")
-    made = await _apply(api, path, config_map("a", {"x": "1"}))
-    assert (await _apply(api, path, config_map("a", {"x": "2"}, resourceVersion=made.version))).code == 200
-    assert (await _apply(api, path, config_map("a", {"x": "3"}, resourceVersion=made.version))).code == 409
+    created = await _apply(api, path, config_map("a", {"x": "1"}))
+    assert (await _apply(api, path, config_map("a", {"x": "2"}, resourceVersion=created.version))).code == 200
+    assert (await _apply(api, path, config_map("a", {"x": "3"}, resourceVersion=created.version))).code == 409
 
 
 @case
-async def test_conditions_are_applied_one_by_one(api: Asking) -> None:
+async def test_conditions_are_applied_one_by_one(api: ApiSession) -> None:
     async with widgets(api) as plural:
-        await api.made(api.path(plural), widget(plural, "w", {"size": 1}))
+        await api.created(api.path(plural), widget(plural, "w", {"size": 1}))
         path = api.path(plural, "w", "status")
         bare = {name: value for name, value in widget(plural, "w").items() if name != "spec"}
 
@@ -224,10 +224,10 @@ async def test_conditions_are_applied_one_by_one(api: Asking) -> None:
             return {**bare, "status": {"conditions": [{"type": type_, "status": value}], **more}}
 
         await _apply(api, path, status("Placed", "True", nodes=["a", "b"]), "one")
-        both = await _apply(api, path, status("Healthy", "False"), "two")
-        rows = {row["type"]: row["status"] for row in both.body["status"]["conditions"]}
+        applied = await _apply(api, path, status("Healthy", "False"), "two")
+        rows = {row["type"]: row["status"] for row in applied.body["status"]["conditions"]}
         assert rows == {"Placed": "True", "Healthy": "False"}
-        assert both.body["metadata"]["generation"] == 1
+        assert applied.body["metadata"]["generation"] == 1
         again = await _apply(api, path, status("Running", "True", nodes=["c"]), "one")
         rows = {row["type"]: row["status"] for row in again.body["status"]["conditions"]}
         assert rows == {"Healthy": "False", "Running": "True"}
@@ -239,10 +239,10 @@ async def test_conditions_are_applied_one_by_one(api: Asking) -> None:
 
 
 @case
-async def test_apply_to_what_is_not_there_makes_it_but_not_its_status(api: Asking) -> None:
+async def test_apply_to_what_is_not_there_makes_it_but_not_its_status(api: ApiSession) -> None:
     async with widgets(api) as plural:
         body = widget(plural, "w", {"size": 1})
         assert (await _apply(api, api.path(plural, "w", "status"), {**body, "status": {"x": 1}})).code == 404
-        made = await _apply(api, api.path(plural, "w"), {**body, "status": {"x": 1}})
-        assert made.code == 201
-        assert (made.body["metadata"]["generation"], "status" in made.body) == (1, False)
+        created = await _apply(api, api.path(plural, "w"), {**body, "status": {"x": 1}})
+        assert created.code == 201
+        assert (created.body["metadata"]["generation"], "status" in created.body) == (1, False)

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from tests.kubernetes.asking import MERGE, Asking, binding, config_map, pod, take
+from tests.kubernetes.api_session import MERGE, ApiSession, binding, config_map, pod, take
 from tests.kubernetes.worlds import case
 
 
 @case
-async def test_pages_are_of_one_version(api: Asking) -> None:
+async def test_pages_are_of_one_version(api: ApiSession) -> None:
     for name in "abcde":
-        await api.made(api.path("configmaps"), config_map(name, labels={"of": "case"}))
+        await api.created(api.path("configmaps"), config_map(name, labels={"of": "case"}))
     path = api.path("configmaps")
     first = await api.get(path, limit="2", labelSelector="of=case")
     assert first.names == ["a", "b"]
@@ -23,17 +23,17 @@ async def test_pages_are_of_one_version(api: Asking) -> None:
 
 
 @case
-async def test_built_in_items_do_not_say_their_kind(api: Asking) -> None:
-    await api.made(api.path("configmaps"), config_map("a"))
+async def test_built_in_items_do_not_say_their_kind(api: ApiSession) -> None:
+    await api.created(api.path("configmaps"), config_map("a"))
     listed = (await api.get(api.path("configmaps"), fieldSelector="metadata.name=a")).body
     assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
     assert not {"kind", "apiVersion"} & listed["items"][0].keys()
 
 
 @case
-async def test_selectors_choose(api: Asking) -> None:
+async def test_selectors_choose(api: ApiSession) -> None:
     for name, labels in {"a": {"tier": "x"}, "b": {"tier": "y"}, "c": {}}.items():
-        await api.made(api.path("pods"), pod(name, labels=labels))
+        await api.created(api.path("pods"), pod(name, labels=labels))
     await api.ask("POST", api.path("pods", "b", "binding"), binding("b"))
     path = api.path("pods")
     for selector, names in {
@@ -59,10 +59,10 @@ async def test_selectors_choose(api: Asking) -> None:
 
 
 @case
-async def test_a_watch_goes_on_where_a_list_ended(api: Asking) -> None:
+async def test_a_watch_goes_on_where_a_list_ended(api: ApiSession) -> None:
     path = api.path("configmaps")
     listed = await api.get(path)
-    await api.made(path, config_map("a"))
+    await api.created(path, config_map("a"))
     await api.ask("PATCH", api.path("configmaps", "a"), {"data": {"x": "1"}}, MERGE)
     async with api.watch(path, resourceVersion=listed.version) as events:
         assert await take(events, 2) == [("ADDED", "a"), ("MODIFIED", "a")]
@@ -74,22 +74,24 @@ async def test_a_watch_goes_on_where_a_list_ended(api: Asking) -> None:
 
 
 @case
-async def test_a_watch_with_a_selector_tells_of_comers_and_goers(api: Asking) -> None:
+async def test_a_watch_with_a_selector_tells_of_comers_and_goers(api: ApiSession) -> None:
     path = api.path("configmaps")
     listed = await api.get(path)
     async with api.watch(path, resourceVersion=listed.version, labelSelector="in") as events:
-        await api.made(path, config_map("a"))
+        await api.created(path, config_map("a"))
         await api.ask("PATCH", api.path("configmaps", "a"), {"metadata": {"labels": {"in": "1"}}}, MERGE)
-        gone = await api.ask("PATCH", api.path("configmaps", "a"), {"metadata": {"labels": {"in": None}}}, MERGE)
+        after_removal = await api.ask(
+            "PATCH", api.path("configmaps", "a"), {"metadata": {"labels": {"in": None}}}, MERGE
+        )
         assert await take(events, 1) == [("ADDED", "a")]
-        left = await anext(events)
-    assert left["type"] == "DELETED"
-    assert left["object"]["metadata"]["labels"] == {"in": "1"}
-    assert left["object"]["metadata"]["resourceVersion"] == gone.version
+        last_event = await anext(events)
+    assert last_event["type"] == "DELETED"
+    assert last_event["object"]["metadata"]["labels"] == {"in": "1"}
+    assert last_event["object"]["metadata"]["resourceVersion"] == after_removal.version
 
 
 @case
-async def test_a_watch_ends_when_its_time_is_over(api: Asking) -> None:
+async def test_a_watch_ends_when_its_time_is_over(api: ApiSession) -> None:
     path = api.path("configmaps")
     listed = await api.get(path)
     async with api.watch(path, resourceVersion=listed.version, timeoutSeconds="1") as events:
@@ -97,10 +99,10 @@ async def test_a_watch_ends_when_its_time_is_over(api: Asking) -> None:
 
 
 @case
-async def test_a_watch_can_begin_with_all_there_is(api: Asking) -> None:
+async def test_a_watch_can_begin_with_all_there_is(api: ApiSession) -> None:
     path = api.path("configmaps")
     for name in "ab":
-        await api.made(path, config_map(name, labels={"of": "case"}))
+        await api.created(path, config_map(name, labels={"of": "case"}))
     options = {
         "sendInitialEvents": "true",
         "resourceVersionMatch": "NotOlderThan",
@@ -112,32 +114,32 @@ async def test_a_watch_can_begin_with_all_there_is(api: Asking) -> None:
         mark = await anext(events)
         assert mark["type"] == "BOOKMARK"
         assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        await api.made(path, config_map("c", labels={"of": "case"}))
+        await api.created(path, config_map("c", labels={"of": "case"}))
         assert await take(events, 1) == [("ADDED", "c")]
 
 
 @case
-async def test_an_empty_list_is_a_list(api: Asking) -> None:
+async def test_an_empty_list_is_a_list(api: ApiSession) -> None:
     listed = await api.get(api.path("leases.coordination.k8s.io"))
     assert (listed.body["kind"], listed.body["items"]) == ("LeaseList", [])
     assert int(listed.version) > 0
 
 
 @case
-async def test_a_page_says_how_much_is_left(api: Asking) -> None:
+async def test_a_page_says_how_much_is_left(api: ApiSession) -> None:
     for name in "abc":
-        await api.made(api.path("pods"), pod(name))
+        await api.created(api.path("pods"), pod(name))
     meta = (await api.get(api.path("pods"), limit="1")).body["metadata"]
     assert meta["remainingItemCount"] == 2
     assert "remainingItemCount" not in (await api.get(api.path("pods"), limit="1", labelSelector="!x")).body["metadata"]
 
 
 @case
-async def test_versions_have_rules(api: Asking) -> None:
+async def test_versions_have_rules(api: ApiSession) -> None:
     path = api.path("configmaps")
-    await api.made(path, config_map("a"))
+    await api.created(path, config_map("a"))
     before = (await api.get(path)).version
-    after = (await api.made(path, config_map("b")))["metadata"]["resourceVersion"]
+    after = (await api.created(path, config_map("b")))["metadata"]["resourceVersion"]
     exact = await api.get(path, resourceVersion=before, resourceVersionMatch="Exact")
     assert exact.version == before
     assert "b" not in exact.names
@@ -160,7 +162,7 @@ async def test_versions_have_rules(api: Asking) -> None:
 
 
 @case
-async def test_a_version_of_the_future_is_a_timeout(api: Asking) -> None:
+async def test_a_version_of_the_future_is_a_timeout(api: ApiSession) -> None:
     refused = await api.get(api.path("configmaps"), resourceVersion="999999999")
     assert (refused.code, refused.reason) == (504, "Timeout")
     assert refused.body["message"].startswith("Timeout: Too large resource version: 999999999, current: ")
@@ -171,10 +173,10 @@ async def test_a_version_of_the_future_is_a_timeout(api: Asking) -> None:
 
 
 @case
-async def test_a_watch_from_too_long_ago_is_told_so_in_the_stream(api: Asking) -> None:
+async def test_a_watch_from_too_long_ago_ends_with_an_error_in_the_stream(api: ApiSession) -> None:
     async with api.watch(api.path("configmaps"), resourceVersion="1") as events:
-        told = [event async for event in events]
-    (error,) = told
+        received = [event async for event in events]
+    (error,) = received
     assert error["type"] == "ERROR"
     status = error["object"]
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
@@ -182,17 +184,17 @@ async def test_a_watch_from_too_long_ago_is_told_so_in_the_stream(api: Asking) -
 
 
 @case
-async def test_a_watch_from_nowhere_begins_with_what_there_is(api: Asking) -> None:
+async def test_a_watch_from_nowhere_begins_with_what_there_is(api: ApiSession) -> None:
     path = api.path("leases.coordination.k8s.io")
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}}
-    await api.made(path, lease)
+    await api.created(path, lease)
     for query in ({}, {"resourceVersion": "0"}):
         async with api.watch(path, **query) as events:
             assert await take(events, 1) == [("ADDED", "a")]
 
 
 @case
-async def test_watch_options_have_rules(api: Asking) -> None:
+async def test_watch_options_have_rules(api: ApiSession) -> None:
     path = api.path("configmaps")
     whys = {
         "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided": {
@@ -209,38 +211,38 @@ async def test_watch_options_have_rules(api: Asking) -> None:
 
 
 @case
-async def test_a_watch_can_be_of_one_object(api: Asking) -> None:
+async def test_a_watch_can_be_of_one_object(api: ApiSession) -> None:
     path = api.path("configmaps")
     listed = await api.get(path)
     async with api.watch(path, resourceVersion=listed.version, fieldSelector="metadata.name=b") as events:
         for name in "ab":
-            await api.made(path, config_map(name))
+            await api.created(path, config_map(name))
         assert await take(events, 1) == [("ADDED", "b")]
 
 
 @case
-async def test_watches_of_a_field_tell_of_comers(api: Asking) -> None:
+async def test_watches_of_a_field_tell_of_comers(api: ApiSession) -> None:
     path = api.path("pods")
     listed = await api.get(path)
     async with api.watch(path, resourceVersion=listed.version, fieldSelector="spec.nodeName=nowhere") as events:
         for name in "ab":
-            await api.made(path, pod(name))
+            await api.created(path, pod(name))
         await api.ask("POST", api.path("pods", "b", "binding"), binding("b"))
         assert await take(events, 1) == [("ADDED", "b")]
 
 
 @case
-async def test_a_bookmark_says_a_version_and_nothing_else(api: Asking) -> None:
+async def test_a_bookmark_says_a_version_and_nothing_else(api: ApiSession) -> None:
     path = api.path("leases.coordination.k8s.io")
     listed = await api.get(path)
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}}
     query = {"resourceVersion": listed.version, "allowWatchBookmarks": "true", "timeoutSeconds": "4"}
     async with api.watch(path, **query) as events, asyncio.timeout(30):
-        made = await api.made(path, lease)
+        created = await api.created(path, lease)
         assert await take(events, 1) == [("ADDED", "a")]
         mark = await anext(events)
     assert mark["type"] == "BOOKMARK"
     meta = mark["object"]["metadata"]
     assert mark["object"]["kind"] == "Lease"
     assert meta.keys() <= {"resourceVersion", "creationTimestamp"}
-    assert int(meta["resourceVersion"]) >= int(made["metadata"]["resourceVersion"])
+    assert int(meta["resourceVersion"]) >= int(created["metadata"]["resourceVersion"])

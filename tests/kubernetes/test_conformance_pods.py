@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from tests.kubernetes.asking import MERGE, STRATEGIC, Asking, binding, pod
+from tests.kubernetes.api_session import MERGE, STRATEGIC, ApiSession, binding, pod
 from tests.kubernetes.worlds import case
 
 
 @case
-async def test_binding_gives_a_pod_its_node_once(api: Asking) -> None:
-    made = await api.made(api.path("pods"), pod("a", annotations={"kept": "yes"}))
+async def test_binding_gives_a_pod_its_node_once(api: ApiSession) -> None:
+    created = await api.created(api.path("pods"), pod("a", annotations={"kept": "yes"}))
     path = api.path("pods", "a", "binding")
-    bound = await api.ask("POST", path, binding("a", uid=made["metadata"]["uid"], annotations={"devices": "0,1"}))
+    bound = await api.ask("POST", path, binding("a", uid=created["metadata"]["uid"], annotations={"devices": "0,1"}))
     assert bound.code == 201
     assert (bound.body["kind"], bound.body["status"]) == ("Status", "Success")
-    found = (await api.get(api.path("pods", "a"))).body
-    assert found["spec"]["nodeName"] == "nowhere"
-    assert {"kept": "yes", "devices": "0,1"}.items() <= found["metadata"]["annotations"].items()
-    scheduled = next(row for row in found["status"]["conditions"] if row["type"] == "PodScheduled")
+    actual = (await api.get(api.path("pods", "a"))).body
+    assert actual["spec"]["nodeName"] == "nowhere"
+    assert {"kept": "yes", "devices": "0,1"}.items() <= actual["metadata"]["annotations"].items()
+    scheduled = next(row for row in actual["status"]["conditions"] if row["type"] == "PodScheduled")
     assert scheduled["status"] == "True"
     again = await api.ask("POST", path, binding("a"))
     assert (again.code, again.reason) == (409, "Conflict")
@@ -27,22 +27,22 @@ async def test_binding_gives_a_pod_its_node_once(api: Asking) -> None:
 
 
 @case
-async def test_binding_has_preconditions(api: Asking) -> None:
-    made = await api.made(api.path("pods"), pod("a"))
+async def test_binding_has_preconditions(api: ApiSession) -> None:
+    created = await api.created(api.path("pods"), pod("a"))
     path = api.path("pods", "a", "binding")
     for wrong in ({"uid": "another"}, {"resourceVersion": "1"}):
         refused = await api.ask("POST", path, binding("a", **wrong))
         assert (refused.code, refused.reason) == (409, "Conflict")
         assert "Precondition failed" in refused.body["message"]
-    meta = made["metadata"]
+    meta = created["metadata"]
     right = {name: meta[name] for name in ("uid", "resourceVersion")}
     assert (await api.ask("POST", path, binding("a", **right))).code == 201
 
 
 @case
-async def test_what_cannot_be_bound_is_refused(api: Asking) -> None:
-    await api.made(api.path("pods"), pod("gated", spec={"schedulingGates": [{"name": "ganger.dev/wait"}]}))
-    await api.made(api.path("pods"), pod("deleted", finalizers=["ganger.dev/held"]))
+async def test_what_cannot_be_bound_is_refused(api: ApiSession) -> None:
+    await api.created(api.path("pods"), pod("gated", spec={"schedulingGates": [{"name": "ganger.dev/wait"}]}))
+    await api.created(api.path("pods"), pod("deleted", finalizers=["ganger.dev/held"]))
     await api.ask("DELETE", api.path("pods", "deleted"))
     whys = {
         "gated": (409, "pod gated has non-empty .spec.schedulingGates"),
@@ -57,8 +57,8 @@ async def test_what_cannot_be_bound_is_refused(api: Asking) -> None:
 
 
 @case
-async def test_a_binding_must_make_sense(api: Asking) -> None:
-    await api.made(api.path("pods"), pod("a"))
+async def test_a_binding_must_make_sense(api: ApiSession) -> None:
+    await api.created(api.path("pods"), pod("a"))
     path = api.path("pods", "a", "binding")
     nameless = await api.ask("POST", path, {**binding("a"), "target": {}})
     assert (nameless.code, nameless.body["message"]) == (500, "target.name: Required value")
@@ -67,8 +67,8 @@ async def test_a_binding_must_make_sense(api: Asking) -> None:
 
 
 @case
-async def test_a_dry_bind_binds_nothing(api: Asking) -> None:
-    await api.made(api.path("pods"), pod("a"))
+async def test_a_dry_bind_binds_nothing(api: ApiSession) -> None:
+    await api.created(api.path("pods"), pod("a"))
     assert (await api.ask("POST", api.path("pods", "a", "binding"), binding("a"), dryRun="All")).code == 201
     assert "nodeName" not in (await api.get(api.path("pods", "a"))).body["spec"]
 
@@ -77,26 +77,26 @@ async def test_a_dry_bind_binds_nothing(api: Asking) -> None:
 
 
 @case
-async def test_a_new_pod_has_defaults(api: Asking) -> None:
+async def test_a_new_pod_has_defaults(api: ApiSession) -> None:
     needs = {"limits": {"cpu": "1", "memory": "1Gi"}}
     body = pod("a", spec={"containers": [{"name": "main", "image": "nothing", "resources": needs}]})
-    made = await api.made(api.path("pods"), {**body, "status": {"phase": "Running"}})
-    assert made["metadata"]["generation"] == 1
+    created = await api.created(api.path("pods"), {**body, "status": {"phase": "Running"}})
+    assert created["metadata"]["generation"] == 1
     assert {
         "schedulerName": "conformance",
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
         "priority": 0,
         "enableServiceLinks": True,
-    }.items() <= made["spec"].items()
-    assert made["spec"]["containers"][0]["resources"] == {**needs, "requests": needs["limits"]}
-    assert made["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
+    }.items() <= created["spec"].items()
+    assert created["spec"]["containers"][0]["resources"] == {**needs, "requests": needs["limits"]}
+    assert created["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
 
 
 @case
-async def test_a_gate_is_taken_away_and_never_put_back(api: Asking) -> None:
-    made = await api.made(api.path("pods"), pod("a", spec={"schedulingGates": [{"name": "ganger.dev/wait"}]}))
-    (condition,) = made["status"]["conditions"]
+async def test_a_gate_is_taken_away_and_never_put_back(api: ApiSession) -> None:
+    created = await api.created(api.path("pods"), pod("a", spec={"schedulingGates": [{"name": "ganger.dev/wait"}]}))
+    (condition,) = created["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
     path = api.path("pods", "a")
     other = {"spec": {"schedulingGates": [{"name": "ganger.dev/other"}]}}
@@ -110,8 +110,8 @@ async def test_a_gate_is_taken_away_and_never_put_back(api: Asking) -> None:
 
 
 @case
-async def test_what_a_pod_runs_cannot_be_changed(api: Asking) -> None:
-    await api.made(api.path("pods"), pod("a"))
+async def test_what_a_pod_runs_cannot_be_changed(api: ApiSession) -> None:
+    await api.created(api.path("pods"), pod("a"))
     for spec in ({"restartPolicy": "Never"}, {"schedulerName": "another"}, {"nodeName": "nowhere"}):
         refused = await api.ask("PATCH", api.path("pods", "a"), {"spec": spec}, MERGE)
         assert (refused.code, refused.reason) == (422, "Invalid"), spec
@@ -121,33 +121,33 @@ async def test_what_a_pod_runs_cannot_be_changed(api: Asking) -> None:
 
 
 @case
-async def test_status_is_written_apart_from_spec(api: Asking) -> None:
-    await api.made(api.path("pods"), pod("a"))
+async def test_status_is_written_apart_from_spec(api: ApiSession) -> None:
+    await api.created(api.path("pods"), pod("a"))
     assert (await api.ask("PATCH", api.path("pods", "a"), {"status": {"phase": "Failed"}}, MERGE)).body["status"][
         "phase"
     ] == "Pending"
     for type_ in ("Ready", "DisruptionTarget"):
         conditions = [{"type": type_, "status": "True"}]
         patch = {"spec": {"priority": 7}, "status": {"phase": "Running", "conditions": conditions}}
-        told = await api.ask("PATCH", api.path("pods", "a", "status"), patch, STRATEGIC)
-        assert told.code == 200
-    assert (told.body["spec"]["priority"], told.body["status"]["phase"]) == (0, "Running")
-    assert {row["type"] for row in told.body["status"]["conditions"]} >= {"Ready", "DisruptionTarget"}
-    assert told.body["metadata"]["generation"] == 1
+        response = await api.ask("PATCH", api.path("pods", "a", "status"), patch, STRATEGIC)
+        assert response.code == 200
+    assert (response.body["spec"]["priority"], response.body["status"]["phase"]) == (0, "Running")
+    assert {row["type"] for row in response.body["status"]["conditions"]} >= {"Ready", "DisruptionTarget"}
+    assert response.body["metadata"]["generation"] == 1
 
 
-async def _running(api: Asking, name: str) -> dict[str, Any]:
+async def _running(api: ApiSession, name: str) -> dict[str, Any]:
     """Return a pod that its node reports as running."""
-    await api.made(api.path("pods"), pod(name, labels={"app": "a"}))
+    await api.created(api.path("pods"), pod(name, labels={"app": "a"}))
     await api.ask("POST", api.path("pods", name, "binding"), binding(name))
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    told = await api.ask("PATCH", api.path("pods", name, "status"), {"status": status}, STRATEGIC)
-    found: dict[str, Any] = told.body
-    return found
+    response = await api.ask("PATCH", api.path("pods", name, "status"), {"status": status}, STRATEGIC)
+    actual: dict[str, Any] = response.body
+    return actual
 
 
 @case
-async def test_an_evicted_pod_says_so(api: Asking) -> None:
+async def test_an_evicted_pod_says_so(api: ApiSession) -> None:
     uid = (await _running(api, "a"))["metadata"]["uid"]
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
     wrong = {**body, "deleteOptions": {"preconditions": {"uid": "another"}}}
@@ -155,15 +155,15 @@ async def test_an_evicted_pod_says_so(api: Asking) -> None:
     right = {**body, "deleteOptions": {"preconditions": {"uid": uid}}}
     evicted = await api.ask("POST", api.path("pods", "a", "eviction"), right)
     assert (evicted.code, evicted.body["status"]) == (201, "Success")
-    left = (await api.get(api.path("pods", "a"))).body
-    assert left["metadata"]["deletionTimestamp"]
-    target = next(row for row in left["status"]["conditions"] if row["type"] == "DisruptionTarget")
+    remaining = (await api.get(api.path("pods", "a"))).body
+    assert remaining["metadata"]["deletionTimestamp"]
+    target = next(row for row in remaining["status"]["conditions"] if row["type"] == "DisruptionTarget")
     assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
     await api.ask("DELETE", api.path("pods", "a"), gracePeriodSeconds="0")
 
 
 @case
-async def test_a_disruption_budget_refuses_an_eviction(api: Asking) -> None:
+async def test_a_disruption_budget_refuses_an_eviction(api: ApiSession) -> None:
     await _running(api, "a")
     budget = {
         "apiVersion": "policy/v1",
@@ -171,7 +171,7 @@ async def test_a_disruption_budget_refuses_an_eviction(api: Asking) -> None:
         "metadata": {"name": "b"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
     }
-    await api.made(api.path("poddisruptionbudgets.policy"), budget)
+    await api.created(api.path("poddisruptionbudgets.policy"), budget)
     status = {"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 1, "currentHealthy": 1}
     status |= {"expectedPods": 1}
     await api.ask("PATCH", api.path("poddisruptionbudgets.policy", "b", "status"), {"status": status}, MERGE)
@@ -184,23 +184,23 @@ async def test_a_disruption_budget_refuses_an_eviction(api: Asking) -> None:
 
 
 @case
-async def test_a_pod_without_a_node_goes_at_once_and_one_with_a_node_is_given_time(api: Asking) -> None:
+async def test_a_pod_without_a_node_goes_at_once_and_one_with_a_node_is_given_time(api: ApiSession) -> None:
     for name in ("waiting", "bound"):
-        await api.made(api.path("pods"), pod(name))
+        await api.created(api.path("pods"), pod(name))
     await api.ask("POST", api.path("pods", "bound", "binding"), binding("bound"))
     assert (await api.ask("DELETE", api.path("pods", "waiting"))).body["kind"] == "Pod"
     assert (await api.get(api.path("pods", "waiting"))).code == 404
     await api.ask("DELETE", api.path("pods", "bound"))
-    left = (await api.get(api.path("pods", "bound"))).body["metadata"]
-    assert left["deletionGracePeriodSeconds"] == 30
-    assert left["deletionTimestamp"] > left["creationTimestamp"]
+    remaining = (await api.get(api.path("pods", "bound"))).body["metadata"]
+    assert remaining["deletionGracePeriodSeconds"] == 30
+    assert remaining["deletionTimestamp"] > remaining["creationTimestamp"]
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     await api.ask("DELETE", api.path("pods", "bound"), options)
     assert (await api.get(api.path("pods", "bound"))).code == 404
 
 
 @case
-async def test_a_pod_that_is_over_goes_at_once(api: Asking) -> None:
+async def test_a_pod_that_is_over_goes_at_once(api: ApiSession) -> None:
     await _running(api, "a")
     await api.ask("PATCH", api.path("pods", "a", "status"), {"status": {"phase": "Succeeded"}}, MERGE)
     await api.ask("DELETE", api.path("pods", "a"))

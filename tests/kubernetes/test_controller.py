@@ -23,8 +23,8 @@ from tools.testcluster.waiting import until
 
 @pytest.fixture(scope="module", name="controlled")
 def its_controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
-    with controlled(real_cluster, tmp_path_factory.mktemp("controller")) as its:
-        yield its
+    with controlled(real_cluster, tmp_path_factory.mktemp("controller")) as system:
+        yield system
 
 
 def test_a_gang_runs_whole_and_its_ranks_know_each_other(controlled: Controlled) -> None:
@@ -33,7 +33,7 @@ def test_a_gang_runs_whole_and_its_ranks_know_each_other(controlled: Controlled)
     status = controlled.wait("pair", *OVER)
     assert (status["phase"], status["generation"], status["exitCode"]) == ("Succeeded", 1, 0), status
     pods = controlled.pods("pair")
-    hosts = " ".join(pods[f"pair-1-{at}"]["status"]["podIP"] for at in range(2))
+    hosts = " ".join(pods[f"pair-1-{index}"]["status"]["podIP"] for index in range(2))
     lines = {line for pod in pods for line in controlled.kubectl("logs", pod).splitlines() if line.startswith("[")}
     assert lines == {f"[{rank}] {rank} of 4 on {hosts}" for rank in range(4)}
     assert {pod["spec"]["nodeName"] for pod in pods.values()} == set(status["nodes"])
@@ -80,8 +80,8 @@ def test_code_that_is_not_the_one_submitted_does_not_run(controlled: Controlled)
     spec = {"user": "kubernetes-admin", "code": "./src", "run": "true", "retry": {"max": 0}}
     spec |= {"resources": {"cpu": "100m"}}
     swapped = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": spec}
-    for made in (code, swapped):
-        controlled.on.kubectl("--namespace", controlled.namespace, "apply", "-f", "-", input=json.dumps(made))
+    for manifest in (code, swapped):
+        controlled.on.kubectl("--namespace", controlled.namespace, "apply", "-f", "-", input=json.dumps(manifest))
     status = controlled.wait("swapped", *OVER)
     assert (status["phase"], status["generation"]) == ("Failed", 1), status
     assert "is not what it was submitted with" in status["message"]
@@ -94,33 +94,41 @@ def test_the_exit_code_and_the_reason_are_on_the_object(controlled: Controlled) 
     assert "exited with code 7" in status["message"]
     assert "no such data" in status["message"]
     assert status["observedGeneration"] == 1
-    told = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
-    assert told == {"Accepted": ("True", "Taken"), "Placed": ("False", "Failed"), "Finished": ("True", "Failed")}
+    conditions_by_type = {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+    assert conditions_by_type == {
+        "Accepted": ("True", "Accepted"),
+        "Placed": ("False", "Failed"),
+        "Finished": ("True", "Failed"),
+    }
     controlled.kubectl("wait", "--for=condition=Finished", "gangjob/bad", "--timeout=5s")
 
 
 def test_what_cannot_be_is_refused_with_the_reason(controlled: Controlled) -> None:
     controlled.submit("large", nodes=9, run="true")
-    status = controlled.wait("large", "Refused")
+    status = controlled.wait("large", "Rejected")
     assert "it needs 9 nodes" in status["message"]
-    (told,) = status["conditions"]
-    assert (told["type"], told["status"], told["observedGeneration"]) == ("Accepted", "False", 1)
-    assert told["message"] == status["message"]
+    (conditions_by_type,) = status["conditions"]
+    assert (conditions_by_type["type"], conditions_by_type["status"], conditions_by_type["observedGeneration"]) == (
+        "Accepted",
+        "False",
+        1,
+    )
+    assert conditions_by_type["message"] == status["message"]
 
 
 def test_a_queue_is_what_its_object_says(controlled: Controlled) -> None:
-    def given(cpus: int) -> None:
+    def stdin(cpus: int) -> None:
         spec = {"nominal": {"cpu": cpus}, "borrowing": {"cpu": 0}}
-        made = {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "small"}, "spec": spec}
-        controlled.on.kubectl("apply", "-f", "-", input=json.dumps(made))
+        manifest = {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "small"}, "spec": spec}
+        controlled.on.kubectl("apply", "-f", "-", input=json.dumps(manifest))
 
     controlled.submit("early", queue="small", run="true")
-    assert "there is no queue small" in controlled.wait("early", "Refused")["message"]
-    given(0)
+    assert "there is no queue small" in controlled.wait("early", "Rejected")["message"]
+    stdin(0)
     try:
         limit = "queue small may use at most 0 CPUs when no other queue uses any"
         until(lambda: limit in controlled.status("early").get("message", ""), limit)
-        given(1)
+        stdin(1)
         assert controlled.wait("early", *OVER)["phase"] == "Succeeded"
     finally:
         controlled.on.kubectl("delete", "queue.ganger.dev", "small")
@@ -148,13 +156,21 @@ def test_a_job_is_stopped_and_suspended_by_its_spec(controlled: Controlled) -> N
 def test_a_command_runs_beside_a_rank_and_nobody_fails_a_node(controlled: Controlled) -> None:
     controlled.submit("beside", nodes=2, run="export WORD=heard; sleep 600", env={"SAID": "it is"})
     controlled.wait("beside", "Running")
-    way = controlled.client.exec_command(f"beside.{controlled.namespace}", rank=1)
-    words = [*way["argv"], str(way["generation"]), str(way["rank"]), "-", "sh", "-c", "echo $SAID rank $GANGER_RANK"]
+    way_in = controlled.client.exec_command(f"beside.{controlled.namespace}", rank=1)
+    arguments = [
+        *way_in["argv"],
+        str(way_in["generation"]),
+        str(way_in["rank"]),
+        "-",
+        "sh",
+        "-c",
+        "echo $SAID rank $GANGER_RANK",
+    ]
     kubectl = Path(binaries.program("kubectl")).parent
     environment = {"PATH": f"{kubectl}:{os.environ['PATH']}", "KUBECONFIG": str(controlled.on.kubeconfig)}
     environment["HOME"] = str(controlled.home.path)  # kubectl's cache of the server's resources
-    said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == "it is rank 1\n"
+    output = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    assert output.stdout == "it is rank 1\n"
     with pytest.raises(ClientError, match="alone decides whether it is lost"):
         controlled.client.fail_node("node-1")
     controlled.kubectl("delete", "gangjob", "beside")
@@ -165,8 +181,8 @@ def test_a_quota_and_a_webhook_are_waited_for_with_their_words(controlled: Contr
     until(lambda: "exceeded quota: none" in refusal(controlled), "the quota to hold")
     controlled.submit("patient", nodes=2, run="true", retry={"max": 0})
     until(lambda: controlled.status("patient").get("reason") == "namespace_quota", "the job to wait for the quota")
-    said = f"namespace {controlled.namespace}, quota none: pods: "
-    assert said in controlled.status("patient")["message"]
+    output = f"namespace {controlled.namespace}, quota none: pods: "
+    assert output in controlled.status("patient")["message"]
     hook = unreachable(controlled.namespace)
     controlled.on.kubectl("apply", "-f", "-", input=json.dumps(hook))
     until(lambda: "failed calling webhook" in refusal(controlled), "the webhook to be asked")
@@ -209,7 +225,7 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     """The last test: by now the controller has done everything. Leases use a connection of their own."""
     controlled.submit("told", run="echo told")
     controlled.wait("told", *OVER)
-    assert "told" in asked(controlled, f"/jobs/told.{controlled.namespace}/logs")
+    assert "told" in query(controlled, f"/jobs/told.{controlled.namespace}/logs")
     controlled.submit("gone-too", nodes=2, run="sleep 600")
     controlled.wait("gone-too", "Running")
     controlled.kubectl("delete", "pod", "gone-too-1-0", "--grace-period=1")
@@ -232,19 +248,19 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     )  # else the next controller has nothing to report on it
     me = controlled.on.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
     audiences = ["--audience=ganger.dev/controller", f"--audience=ganger.dev/user/{me}"]
-    ticket = controlled.on.kubectl("create", "token", "ganger-asker", "--namespace", OWN, *audiences).strip()
+    ticket = controlled.on.kubectl("create", "token", "ganger-caller", "--namespace", OWN, *audiences).strip()
     link = http.client.HTTPSConnection(controlled.listens, context=ssl._create_unverified_context())
     with closing(link):
         link.request("GET", "/api/v1/fit", headers={"Ganger-Authorization": f"Bearer {ticket}"})
         assert link.getresponse().status == http.HTTPStatus.OK
-    families = text_string_to_metric_families(asked(controlled, "/metrics"))
+    families = text_string_to_metric_families(query(controlled, "/metrics"))
     (requests,) = (family for family in families if family.name == "ganger_api_requests")
     used = {sample.labels["request"] for sample in requests.samples if sample.name.endswith("_total")}
     granted = {
         f"{verb} {resource}{'.' if group else ''}{group}"
-        for made in printed()
-        if made["kind"] in ("Role", "ClusterRole") and made["metadata"]["name"] == "ganger-controller"
-        for rule in made["rules"]
+        for manifest in printed()
+        if manifest["kind"] in ("Role", "ClusterRole") and manifest["metadata"]["name"] == "ganger-controller"
+        for rule in manifest["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -255,10 +271,10 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     # exist have objects already; code is removed after an hour (test_code_archives).
     unseen = {"create queues.ganger.dev", "create configmaps", "create secrets", "patch secrets", "get pods"}
     unseen |= {"delete pods", "delete configmaps"}
-    assert {each for each in used if "/apis/" not in each} | unseen == granted
+    assert {item for item in used if "/apis/" not in item} | unseen == granted
 
 
-def asked(controlled: Controlled, path: str) -> str:
+def query(controlled: Controlled, path: str) -> str:
     """Return the controller's response, on its own machine."""
     connection = http.client.HTTPConnection("localhost")
     with socket.socket(socket.AF_UNIX) as connection.sock:

@@ -35,8 +35,8 @@ def deployed(real_cluster: Cluster) -> Iterator[Cluster]:
     """Install the controller, and create a namespace for jobs."""
     with alone(real_cluster):
         objects = printed("--image", BASE_IMAGE)
-        for made in objects:
-            _from_here(made)
+        for created in objects:
+            _from_here(created)
         install(real_cluster, objects)
         real_cluster.kubectl("create", "namespace", SPACE)
         real_cluster.kubectl("--namespace", OWN, "rollout", "status", "deployment/ganger-controller", "--timeout=180s")
@@ -46,12 +46,12 @@ def deployed(real_cluster: Cluster) -> Iterator[Cluster]:
         real_cluster.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # with its status
 
 
-def _from_here(made: Any) -> None:
+def _from_here(created: Any) -> None:
     """Mount Python and ganger from this machine, which the strictest Pod Security level forbids."""
-    if made["kind"] == "Namespace":
-        del made["metadata"]["labels"]
-    if made["kind"] == "Deployment":
-        pod = made["spec"]["template"]["spec"]
+    if created["kind"] == "Namespace":
+        del created["metadata"]["labels"]
+    if created["kind"] == "Deployment":
+        pod = created["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         container["command"] = ["/opt/python/bin/python3", "-P", "-m", "ganger.controller"]
         container["args"].append(f"--image={BASE_IMAGE}")
@@ -86,5 +86,5 @@ def test_the_deployment_leads_runs_a_gang_and_may_be_replaced_meanwhile(deployed
 
 
 def _status(on: Cluster) -> Any:
-    found = on.kubectl("--namespace", SPACE, "get", "gangjob", "pair", "-o", "json")
-    return json.loads(found).get("status", {})
+    actual = on.kubectl("--namespace", SPACE, "get", "gangjob", "pair", "-o", "json")
+    return json.loads(actual).get("status", {})

@@ -11,7 +11,7 @@ import pytest
 from bench.binding import GANG, Controlled, controller
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import LeaseLostError
-from tests.kubernetes.test_trouble import MEMBERS, bound, leading, ruled, scene, status, submit, until
+from tests.kubernetes.test_controller_faults import MEMBERS, bound, leading, ruled, scene, status, submit, until
 from tools.fakeapi import Call, FakeApi, Fault
 
 RUN_OUT = "this process's credentials have expired: renew the token"
@@ -23,20 +23,20 @@ class Renewed:
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self._api, self._file = api, folder / "token"
-        self.now = ""
+        self.token_value = ""
         self.renew()
-        config = api.kubeconfig(folder / "config", self.now)
+        config = api.kubeconfig(folder / "config", self.token_value)
         written = json.loads(config.read_text())
         written["users"][0]["user"] = {"tokenFile": str(self._file)}
         config.write_text(json.dumps(written))
         self.access = Credentials.from_kubeconfig([config])
 
     def renew(self) -> None:
-        self.now = f"renewed-at-{asyncio.get_running_loop().time()}"
-        self._file.write_text(self._api.user(self.now))
+        self.token_value = f"renewed-at-{asyncio.get_running_loop().time()}"
+        self._file.write_text(self._api.user(self.token_value))
 
     def expire(self) -> None:
-        self._api.expire(f"{self.now}-token")
+        self._api.expire(f"{self.token_value}-token")
 
 
 @dataclass(slots=True)
@@ -57,11 +57,11 @@ class Expiring(Fault):
         return False
 
 
-def silent_s(its: Controlled) -> float:
+def silent_s(system: Controlled) -> float:
     """Return the silence of the watch of pods, from the metrics."""
-    return next(each for each in its.backend.backend_metrics() if each.name == "ganger_watch_silence_seconds").values[
-        "pods"
-    ]
+    return next(
+        item for item in system.backend.backend_metrics() if item.name == "ganger_watch_silence_seconds"
+    ).values["pods"]
 
 
 def uids(api: FakeApi) -> set[str]:
@@ -73,10 +73,10 @@ def test_a_token_that_was_renewed_in_its_file_is_read_again_and_nobody_notices(
 ) -> None:
     async def play(api: FakeApi, _: Credentials) -> None:
         token = Renewed(api, tmp_path)
-        async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as its:
-            submit(its)
+        async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
-            before, old = uids(api), f"{token.now}-token"
+            before, old = uids(api), f"{token.token_value}-token"
             token.renew()
             api.expire(old)
             await asyncio.sleep(FOR_S)
@@ -93,26 +93,26 @@ def test_a_token_that_nobody_renews_is_said_and_what_runs_runs_on_until_somebody
 ) -> None:
     async def play(api: FakeApi, _: Credentials) -> None:
         token = Renewed(api, tmp_path)
-        async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as its:
-            submit(its)
+        async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             before = uids(api)
             token.expire()
             await asyncio.sleep(FOR_S)
             assert f"could not watch pods: 401 Unauthorized: Unauthorized; {RUN_OUT}" in caplog.text
             assert "the lease ganger-controller: could not patch leases" in caplog.text
-            assert silent_s(its) >= FOR_S - 1
+            assert silent_s(system) >= FOR_S - 1
             assert isinstance(leads.exception(), LeaseLostError)
-            assert (its.state_of(GANG), uids(api)) == ("starting", before)
+            assert (system.state_of(GANG), uids(api)) == ("starting", before)
             token.renew()
-            await until(lambda: silent_s(its) < 60)
-            assert (its.state_of(GANG), uids(api)) == ("starting", before)
+            await until(lambda: silent_s(system) < 60)
+            assert (system.state_of(GANG), uids(api)) == ("starting", before)
         api.server.used.clear()
-        async with leading(token.access) as (election, _leads), ruled(token.access, tmp_path, election) as its:
+        async with leading(token.access) as (election, _leads), ruled(token.access, tmp_path, election) as system:
             await asyncio.sleep(FOR_S)
-            assert (its.state_of(GANG), its.loop.copy().gangs[GANG].generation) == ("starting", 1)
-            done = {(call.verb, call.resource) for call in api.server.used}
-            assert not done & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
+            assert (system.state_of(GANG), system.loop.copy().gangs[GANG].generation) == ("starting", 1)
+            calls = {(call.verb, call.resource) for call in api.server.used}
+            assert not calls & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
             assert uids(api) == before
 
     scene(tmp_path, play)
@@ -124,13 +124,13 @@ def test_a_start_in_the_midst_of_which_it_runs_out_costs_no_attempt_when_it_is_r
 ) -> None:
     async def play(api: FakeApi, _: Credentials) -> None:
         token = Renewed(api, tmp_path)
-        async with controller(token.access, tmp_path) as its:
+        async with controller(token.access, tmp_path) as system:
             struck = api.inject(Expiring(status=401, reason="Unauthorized", token=token, writes=after_writes))
-            submit(its, retries=0)
+            submit(system, retries=0)
             await until(lambda: struck.is_over)
             await asyncio.sleep(5)
             token.renew()
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
-            assert its.loop.copy().gangs[GANG].generation == 1
+            assert system.loop.copy().gangs[GANG].generation == 1
 
     scene(tmp_path, play)

@@ -22,7 +22,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import PODS
-from tests.kubernetes.asking import MERGE, Asking, binding, config_map, pod, take
+from tests.kubernetes.api_session import MERGE, ApiSession, binding, config_map, pod, take
 from tests.kubernetes.scripted import run
 from tools.fakeapi import FakeApi, Fault
 
@@ -31,10 +31,10 @@ Act = Callable[[FakeApi], Awaitable[None]]
 
 
 @asynccontextmanager
-async def asked(folder: Path, **more: Any) -> AsyncIterator[tuple[FakeApi, Asking]]:
+async def open_session(folder: Path, **more: Any) -> AsyncIterator[tuple[FakeApi, ApiSession]]:
     async with FakeApi(**more) as api, aiohttp.ClientSession() as session:
         access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
-        yield api, Asking(access, session, "default")
+        yield api, ApiSession(access, session, "default")
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -47,13 +47,13 @@ async def until(true: Callable[[], bool]) -> None:
 
 def test_what_is_put_is_there_as_it_stands_in_one_change(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             version = str(api.store.version)
             body = {**pod("a"), "status": {"phase": "Running", "podIP": "10.0.0.1"}}
-            given = json.dumps(body)
+            body_text = json.dumps(body)
             api.put(body)
             again = api.put({**body, "metadata": {"name": "a", "labels": {"x": "1"}}, "status": {"phase": "Failed"}})
-            assert json.dumps(body) == given
+            assert json.dumps(body) == body_text
             async with client.watch(client.path("pods"), resourceVersion=version) as events:
                 first, second = await anext(events), await anext(events)
             assert (first["type"], first["object"]["status"]["podIP"]) == ("ADDED", "10.0.0.1")
@@ -73,7 +73,7 @@ def test_what_is_put_is_there_as_it_stands_in_one_change(tmp_path: Path) -> None
 
 def test_a_refusal_on_demand_does_nothing_else(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             fault = api.inject(Fault(verb="create", resource="config*", status=429, retry_after_s=7, skip=1, times=2))
             codes = []
             for name in "abcd":
@@ -92,7 +92,7 @@ def test_a_refusal_on_demand_does_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("fault", "done"), [({"lost": True}, True), ({"dropped": True}, False)])
 def test_a_connection_breaks_after_or_before_the_write(fault: dict[str, bool], done: bool, tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             api.put(pod("a"))
             api.inject(Fault(resource="pods/binding", **fault))
             with pytest.raises(aiohttp.ClientConnectionError):
@@ -102,9 +102,9 @@ def test_a_connection_breaks_after_or_before_the_write(fault: dict[str, bool], d
     run(case())
 
 
-def test_answers_wait_as_long_as_they_are_told_to(tmp_path: Path) -> None:
+def test_responses_are_delayed_on_demand(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             loop = asyncio.get_running_loop()
             api.inject(Fault(resource="configmaps", delay_s=100.0))
             api.inject(Fault(resource="configmaps", answer_delay_s=20.0))
@@ -125,7 +125,7 @@ def test_answers_wait_as_long_as_they_are_told_to(tmp_path: Path) -> None:
 
 def test_a_hung_connection_says_nothing(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             api.inject(Fault(verb="get", hung=True))
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(3600):
@@ -137,7 +137,7 @@ def test_a_hung_connection_says_nothing(tmp_path: Path) -> None:
 
 def test_chance_is_the_seeds(tmp_path: Path) -> None:
     async def codes(seed: int) -> list[int]:
-        async with asked(tmp_path, seed=seed) as (api, client):
+        async with open_session(tmp_path, seed=seed) as (api, client):
             api.inject(Fault(status=500, chance=0.5, times=float("inf")))
             return [(await client.get(client.path("configmaps"))).code for _ in range(40)]
 
@@ -190,10 +190,12 @@ async def _restart(api: FakeApi) -> None:
 @pytest.mark.parametrize("tls", [False, True])
 def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) -> None:
     async def case() -> None:
-        told: list[tuple[str, str]] = []
+        messages: list[tuple[str, str]] = []
 
         def changed(was: Any, now: Any) -> None:
-            told.append((was.metadata.resource_version if was else "", now.metadata.resource_version if now else ""))
+            messages.append(
+                (was.metadata.resource_version if was else "", now.metadata.resource_version if now else "")
+            )
 
         async with (
             FakeApi(tls=tls) as api,
@@ -205,9 +207,9 @@ def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) 
             follows = asyncio.create_task(store.run())
 
             def equal() -> bool:
-                held = {key.name: found.metadata.resource_version for key, found in store.objects.items()}
-                there = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in api.objects("pods")}
-                return held == there
+                cached = {key.name: actual.metadata.resource_version for key, actual in store.objects.items()}
+                stored = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in api.objects("pods")}
+                return cached == stored
 
             await until(lambda: len(store.objects) == 3 and bool(api.server.watches))
             await act(api)
@@ -215,7 +217,7 @@ def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) 
             api.put(pod("d"))
             api.put(pod("b", labels={"changed": "yes"}))
             await until(equal)
-            assert len(told) == len(set(told))
+            assert len(messages) == len(set(messages))
             follows.cancel()
             await asyncio.gather(follows, return_exceptions=True)
 
@@ -224,16 +226,16 @@ def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) 
 
 def test_bookmarks_come_each_minute_and_before_the_end(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             version = str(api.store.version)
             loop = asyncio.get_running_loop()
             query = {"resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "150"}
             started_s = loop.time()
             async with client.watch(client.path("pods"), **query) as events:
                 api.put(config_map("elsewhere"))
-                seen = [(event["type"], loop.time() - started_s) async for event in events]
-            assert [type_ for type_, _ in seen] == ["BOOKMARK"] * 3
-            assert [at_s for _, at_s in seen] == pytest.approx([60, 120, 148], abs=0.1)
+                received = [(event["type"], loop.time() - started_s) async for event in events]
+            assert [type_ for type_, _ in received] == ["BOOKMARK"] * 3
+            assert [at_s for _, at_s in received] == pytest.approx([60, 120, 148], abs=0.1)
             assert loop.time() - started_s == pytest.approx(150, abs=0.1)
 
     run(case())
@@ -241,24 +243,24 @@ def test_bookmarks_come_each_minute_and_before_the_end(tmp_path: Path) -> None:
 
 def test_a_page_of_a_compacted_list_is_gone_but_can_be_read_on(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             for name in "abc":
                 api.put(config_map(name))
             path = client.path("configmaps")
             token = (await client.get(path, limit="1")).body["metadata"]["continue"]
             api.put(config_map("d"))
             api.compact()
-            gone = await client.get(path, limit="1", **{"continue": token})
-            assert (gone.code, gone.reason) == (410, "Expired")
-            rest = await client.get(path, **{"continue": gone.body["metadata"]["continue"]})
-            assert rest.names == ["b", "c", "d"]
+            deleted = await client.get(path, limit="1", **{"continue": token})
+            assert (deleted.code, deleted.reason) == (410, "Expired")
+            others = await client.get(path, **{"continue": deleted.body["metadata"]["continue"]})
+            assert others.names == ["b", "c", "d"]
 
     run(case())
 
 
 def test_old_history_is_compacted_by_itself(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path, history=10) as (api, client):
+        async with open_session(tmp_path, history=10) as (api, client):
             version = str(api.store.version)
             for number in range(20):
                 api.put(config_map(f"m{number}"))
@@ -277,7 +279,7 @@ def test_old_history_is_compacted_by_itself(tmp_path: Path) -> None:
 
 def test_what_was_used_is_recorded_and_may_be_refused(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             api.put(pod("a"))
             await client.get(client.path("pods"))
             await client.ask("POST", client.path("pods", "a", "binding"), binding("a"))
@@ -289,7 +291,7 @@ def test_what_was_used_is_recorded_and_may_be_refused(tmp_path: Path) -> None:
             }
             api.user("reader")
             api.allow(lambda call: call.verb in ("get", "list") or call.user == "admin")
-            reader = Asking(
+            reader = ApiSession(
                 Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "reader", "reader")]), client._session, "default"
             )
             assert (await reader.get(client.path("pods"))).code == 200
@@ -313,7 +315,7 @@ def test_a_client_that_discovers_types_gets_on_with_it(tmp_path: Path) -> None:
             assert changed.data == {"x": "1", "y": "2"}
             applied = await client.apply(ConfigMap(metadata=ObjectMeta(name="b", namespace="default"), data={"z": "3"}))
             assert applied.metadata.managedFields[0].manager == "light"
-            assert [found.metadata.name async for found in client.list(ConfigMap, namespace="default")] == ["a", "b"]
+            assert [actual.metadata.name async for actual in client.list(ConfigMap, namespace="default")] == ["a", "b"]
             await client.delete(ConfigMap, "a", namespace="default")
             with pytest.raises(ApiError, match='configmaps "a" not found'):
                 await client.get(ConfigMap, "a", namespace="default")
@@ -348,7 +350,7 @@ def test_it_leaves_nobody_behind_who_is_only_connecting(turns: int, tls: bool) -
 
 def test_kubelets_run_what_is_bound_and_end_what_is_deleted(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path, kubelet=True) as (api, client):
+        async with open_session(tmp_path, kubelet=True) as (api, client):
             api.kubelet.start_s, api.kubelet.stop_s = 2.0, 5.0
             api.kubelet.down.add("broken")
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "good"}}
@@ -379,7 +381,7 @@ def test_kubelets_run_what_is_bound_and_end_what_is_deleted(tmp_path: Path) -> N
 
 def test_a_namespace_goes_with_what_it_holds(tmp_path: Path) -> None:
     async def case() -> None:
-        async with asked(tmp_path) as (api, client):
+        async with open_session(tmp_path) as (api, client):
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
             api.put(pod("a", namespace="team"))
             await client.ask("DELETE", "/api/v1/namespaces/team")

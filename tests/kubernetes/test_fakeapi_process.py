@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.asking import Asking, binding, take
+from tests.kubernetes.api_session import ApiSession, binding, take
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,22 +33,22 @@ def serving(folder: Path, *options: str) -> Iterator[Path]:
         assert process.wait() == 0
 
 
-def asking(config: Path, case: Callable[[Asking], Awaitable[None]]) -> None:
+def asking(config: Path, case: Callable[[ApiSession], Awaitable[None]]) -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
-            await case(Asking(Credentials.from_kubeconfig([config]), session, "default"))
+            await case(ApiSession(Credentials.from_kubeconfig([config]), session, "default"))
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
 def test_it_is_full_and_serves(scheme: str, tmp_path: Path) -> None:
-    async def case(client: Asking) -> None:
-        pods, rest = [], ""
+    async def case(client: ApiSession) -> None:
+        pods, unread = [], ""
         while True:
-            page = await client.get("/api/v1/pods", limit="3", **({"continue": rest} if rest else {}))
+            page = await client.get("/api/v1/pods", limit="3", **({"continue": unread} if unread else {}))
             pods += page.body["items"]
-            if not (rest := page.body["metadata"].get("continue", "")):
+            if not (unread := page.body["metadata"].get("continue", "")):
                 break
         assert len(pods) == 9
         assert len({pod["metadata"]["uid"] for pod in pods}) == 9
@@ -69,7 +69,7 @@ def test_it_is_full_and_serves(scheme: str, tmp_path: Path) -> None:
 
 
 def test_it_changes_pods_and_runs_what_is_bound(tmp_path: Path) -> None:
-    async def case(client: Asking) -> None:
+    async def case(client: ApiSession) -> None:
         async with client.watch(client.path("pods"), resourceVersion="0") as events:
             seen: dict[str, list[int]] = {}
             async for event in events:

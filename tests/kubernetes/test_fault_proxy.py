@@ -24,14 +24,14 @@ NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
 def through(folder: Path, ask: Callable[[ApiClient, FakeApi, FaultProxy], Awaitable[Any]]) -> Any:
     """Return the result of a request through the proxy."""
 
-    async def both() -> Any:
+    async def run_both() -> Any:
         async with FakeApi() as behind, FaultProxy(behind.url, None) as proxy:
             config = behind.kubeconfig(folder / "config")
             config.write_text(config.read_text().replace(behind.url, proxy.url))
             async with ApiClient(Credentials.from_kubeconfig([config]), PROGRAM) as api:
                 return await ask(api, behind, proxy)
 
-    return run(both())
+    return run(run_both())
 
 
 async def until(holds: Callable[[], Any]) -> None:
@@ -46,7 +46,7 @@ def test_what_no_fault_strikes_passes(tmp_path: Path) -> None:
         missed = proxy.inject(Fault(resource="pods", status=500))
         await api.create(CONFIG_MAPS, MAP)
         assert (await api.get(CONFIG_MAPS, "a", "default")).metadata.name == "a"
-        assert [each.metadata.name for each in await api.list(CONFIG_MAPS)] == ["a"]
+        assert [item.metadata.name for item in await api.list(CONFIG_MAPS)] == ["a"]
         with pytest.raises(ApiError) as error:
             await api.get(CONFIG_MAPS, "b", "default")
         assert error.value.missing
@@ -79,12 +79,12 @@ def test_a_refusal_is_not_passed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault(verb="create", lost=True), Fault(verb="create", dropped=True)])
-def test_a_connection_that_breaks_is_told_and_the_call_is_done_or_not(fault: Fault, tmp_path: Path) -> None:
+def test_a_broken_connection_is_reported_and_the_call_was_done_or_not(fault: Fault, tmp_path: Path) -> None:
     async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
         proxy.inject(fault)
         await api.create(CONFIG_MAPS, MAP)  # reads the outcome, and retries if there is none
-        asked = [call.verb for call in behind.server.used.elements()]
-        assert asked == (["create", "get"] if fault.lost else ["get", "create"])
+        calls = [call.verb for call in behind.server.used.elements()]
+        assert calls == (["create", "get"] if fault.lost else ["get", "create"])
         assert fault.struck == 1
 
     through(tmp_path, ask)

@@ -27,8 +27,8 @@ SPEC = {"run": "true", "nodes": NODES, "nproc_per_node": 1, "resources": {"gpu":
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Credentials]]:
     async with FakeApi(kubelet=True) as api:
-        for at in range(NODES):
-            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+        for index in range(NODES):
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
         api.put(CRD)
         yield api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
 
@@ -41,17 +41,17 @@ def no_code(folder: Path) -> JobCode:
 
 
 @asynccontextmanager
-async def hearing(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
+async def reconciling_controller(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
     """Run a controller that reconciles GangJobs."""
-    async with controller(access, folder) as its:
-        with its.loop.view() as state:
+    async with controller(access, folder) as system:
+        with system.loop.view() as state:
             known = list(state.gangs.values())
         jobs = GangJobReconciler(
-            JobBuilder(its.loop, its.log.state_of), its.backend.status_writer.update, known, no_code(folder)
+            JobBuilder(system.loop, system.log.state_of), system.backend.status_writer.update, known, no_code(folder)
         )
-        its.log.observed = jobs.observed
-        its.backend.watch_jobs(jobs.changed)
-        yield its
+        system.log.observed = jobs.observed
+        system.backend.watch_jobs(jobs.changed)
+        yield system
 
 
 def put(api: FakeApi, **spec: Any) -> None:
@@ -71,11 +71,11 @@ async def until(holds: Callable[[], Any]) -> None:
 @pytest.mark.parametrize(
     ("before", "while_away", "holds"),
     [
-        ({}, {"stop": True}, lambda its, api: status(api)["phase"] == "Stopped" and not api.objects("pods")),
-        ({}, {"suspend": True}, lambda its, api: status(api)["phase"] == "Suspended" and not api.objects("pods")),
-        ({"suspend": True}, {}, lambda its, api: len(api.objects("pods")) == NODES),
-        ({}, {"priority": 7}, lambda its, api: its.loop.copy().gangs[GANG].job.spec.priority == 7),
-        ({"priority": 7}, {}, lambda its, api: its.loop.copy().gangs[GANG].job.spec.priority == 0),
+        ({}, {"stop": True}, lambda system, api: status(api)["phase"] == "Stopped" and not api.objects("pods")),
+        ({}, {"suspend": True}, lambda system, api: status(api)["phase"] == "Suspended" and not api.objects("pods")),
+        ({"suspend": True}, {}, lambda system, api: len(api.objects("pods")) == NODES),
+        ({}, {"priority": 7}, lambda system, api: system.loop.copy().gangs[GANG].job.spec.priority == 7),
+        ({"priority": 7}, {}, lambda system, api: system.loop.copy().gangs[GANG].job.spec.priority == 0),
     ],
     ids=["stop", "suspend", "resume", "raise", "lower"],
 )
@@ -86,12 +86,12 @@ def test_what_is_asked_while_no_controller_is_there_is_done_by_the_next(
         async with cluster(tmp_path) as (api, access):
             put(api, **before)
             phase = "Suspended" if "suspend" in before else "Starting"
-            async with hearing(access, tmp_path):
+            async with reconciling_controller(access, tmp_path):
                 await until(lambda: status(api).get("phase") == phase)
-            found: Any = api.get("gangjobs", "big")
-            api.put(found | {"spec": SPEC | while_away})
-            async with hearing(access, tmp_path) as its:
-                await until(lambda: holds(its, api))
+            actual: Any = api.get("gangjobs", "big")
+            api.put(actual | {"spec": SPEC | while_away})
+            async with reconciling_controller(access, tmp_path) as system:
+                await until(lambda: holds(system, api))
 
     asyncio.run(play())
 
@@ -100,26 +100,26 @@ def test_a_job_whose_record_was_spoilt_is_left_alone_and_says_so(tmp_path: Path)
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api)
-            async with hearing(access, tmp_path):
+            async with reconciling_controller(access, tmp_path):
                 await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == NODES)
                 await until(lambda: status(api).get("phase") == "Starting")
-            found: Any = api.get("gangjobs", "big")
+            actual: Any = api.get("gangjobs", "big")
             before = {pod["metadata"]["uid"] for pod in api.objects("pods")}
-            api.put(found | {"status": found["status"] | {"record": "{"}})
-            async with hearing(access, tmp_path) as its:
+            api.put(actual | {"status": actual["status"] | {"record": "{"}})
+            async with reconciling_controller(access, tmp_path) as system:
                 await until(lambda: status(api).get("reason") == "record_unreadable")
                 assert "restore the record" in status(api)["message"]
                 api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
-                await until(lambda: its.loop.copy().pending_reasons)
-                (reason,) = its.loop.copy().pending_reasons.values()
+                await until(lambda: system.loop.copy().pending_reasons)
+                (reason,) = system.loop.copy().pending_reasons.values()
                 assert reason.foreign == 8 * NODES, "what its pods have is given to nobody else"
-                assert GANG not in its.loop.copy().gangs
+                assert GANG not in system.loop.copy().gangs
             assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before
             spoilt: Any = api.get("gangjobs", "big")
-            api.put(spoilt | {"status": spoilt["status"] | {"record": found["status"]["record"]}})
+            api.put(spoilt | {"status": spoilt["status"] | {"record": actual["status"]["record"]}})
             api.delete("gangjobs", "next")
-            async with hearing(access, tmp_path) as its:
-                assert its.state_of(GANG) == "starting", "put back, it goes on"
+            async with reconciling_controller(access, tmp_path) as system:
+                assert system.state_of(GANG) == "starting", "put back, it goes on"
 
     asyncio.run(play())
 
@@ -128,42 +128,42 @@ def test_a_restart_changes_nothing_by_itself(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api, priority="high")
-            async with hearing(access, tmp_path):
+            async with reconciling_controller(access, tmp_path):
                 await until(lambda: len(api.objects("pods")) == NODES)
-            async with hearing(access, tmp_path) as its:
-                before = its.loop.copy().gangs[GANG]
+            async with reconciling_controller(access, tmp_path) as system:
+                before = system.loop.copy().gangs[GANG]
                 await asyncio.sleep(0.5)
-                assert its.loop.copy().gangs[GANG] == before
-                assert (its.state_of(GANG), len(api.objects("pods"))) == ("starting", NODES)
+                assert system.loop.copy().gangs[GANG] == before
+                assert (system.state_of(GANG), len(api.objects("pods"))) == ("starting", NODES)
 
     asyncio.run(play())
 
 
-def uid_told(its: Controlled) -> str:
+def uid_in_plan(system: Controlled) -> str:
     """Return the job's UID as its ranks get it."""
-    job = its.loop.copy().gangs[GANG].job
+    job = system.loop.copy().gangs[GANG].job
     start = Start(gang=GANG, generation=1, shares=(NodeShare("n0", (0,)),), host="n0", port=1)
     (plan,) = launch_plans(start, job, {"n0": Node(name="n0")}, "/work")
     assert plan.environment["GANGER_JOB_ID"] == GANG
     return plan.environment["GANGER_JOB_UID"]
 
 
-def test_ranks_are_told_the_uid_that_no_later_job_of_that_name_has(tmp_path: Path) -> None:
+def test_ranks_get_the_uid_that_no_later_job_of_that_name_has(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             uids = []
             put(api)
-            async with hearing(access, tmp_path) as its:
+            async with reconciling_controller(access, tmp_path) as system:
                 await until(lambda: len(api.objects("pods")) == NODES)
-                uids.append(uid_told(its))
-            async with hearing(access, tmp_path) as its:
-                uids.append(uid_told(its))
+                uids.append(uid_in_plan(system))
+            async with reconciling_controller(access, tmp_path) as system:
+                uids.append(uid_in_plan(system))
                 assert uids == [(api.get("gangjobs", "big") or {})["metadata"]["uid"]] * 2
                 api.delete("gangjobs", "big")
-                await until(lambda: GANG not in its.loop.copy().gangs)
+                await until(lambda: GANG not in system.loop.copy().gangs)
                 put(api)
-                await until(lambda: its.state_of(GANG) == "starting")
-                uids.append(uid_told(its))
+                await until(lambda: system.state_of(GANG) == "starting")
+                uids.append(uid_in_plan(system))
             assert uids[2] == (api.get("gangjobs", "big") or {})["metadata"]["uid"] != uids[0]
 
     asyncio.run(play())
@@ -173,7 +173,7 @@ def test_a_job_that_was_stopped_before_anybody_saw_it_never_has_a_pod(tmp_path: 
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api, stop=True)
-            async with hearing(access, tmp_path):
+            async with reconciling_controller(access, tmp_path):
                 await until(lambda: status(api).get("phase") == "Stopped")
             assert ("create", "", "pods") not in api.used()
 
@@ -185,21 +185,24 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api)
-            async with controller(access, tmp_path) as its:
+            async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(its.loop, its.log.state_of), its.backend.status_writer.update, [], no_code(tmp_path)
+                    JobBuilder(system.loop, system.log.state_of),
+                    system.backend.status_writer.update,
+                    [],
+                    no_code(tmp_path),
                 )
-                [found] = its.backend.jobs
-                jobs.changed(None, found)
+                [actual] = system.backend.jobs
+                jobs.changed(None, actual)
                 if deleted:
                     api.delete("gangjobs", "big")
-                    await until(lambda: not its.backend.jobs)
-                    jobs.changed(found, None)
+                    await until(lambda: not system.backend.jobs)
+                    jobs.changed(actual, None)
                 else:
                     put(api, stop=True)
-                    await until(lambda: its.backend.jobs[0].metadata.generation == 2)
-                    jobs.changed(found, its.backend.jobs[0])
-                await until(lambda: its.loop.copy().seq > 2 and not its.state_of(GANG))
+                    await until(lambda: system.backend.jobs[0].metadata.generation == 2)
+                    jobs.changed(actual, system.backend.jobs[0])
+                await until(lambda: system.loop.copy().seq > 2 and not system.state_of(GANG))
             assert not api.objects("pods")
 
     asyncio.run(play())
@@ -209,24 +212,27 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api)
-            async with controller(access, tmp_path) as its:
+            async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(its.loop, its.log.state_of), its.backend.status_writer.update, [], no_code(tmp_path)
+                    JobBuilder(system.loop, system.log.state_of),
+                    system.backend.status_writer.update,
+                    [],
+                    no_code(tmp_path),
                 )
-                its.log.observed = jobs.observed
-                [found] = its.backend.jobs
-                jobs.changed(None, found)
-                await until(lambda: its.state_of(GANG) == "starting")
+                system.log.observed = jobs.observed
+                [actual] = system.backend.jobs
+                jobs.changed(None, actual)
+                await until(lambda: system.state_of(GANG) == "starting")
                 assert jobs.observed == {GANG: 1}
                 put(api, stop=True)
-                await until(lambda: its.backend.jobs[0].metadata.generation == 2)
-                jobs.changed(found, its.backend.jobs[0])
+                await until(lambda: system.backend.jobs[0].metadata.generation == 2)
+                jobs.changed(actual, system.backend.jobs[0])
                 assert jobs.observed == {GANG: 1}, "nobody has looked at it yet"
                 await until(lambda: status(api).get("observedGeneration") == 2)
-                assert its.state_of(GANG) != "starting"
+                assert system.state_of(GANG) != "starting"
                 put(api, stop=True, notes="look here")
-                await until(lambda: its.backend.jobs[0].metadata.generation == 3)
-                jobs.changed(found, its.backend.jobs[0])
+                await until(lambda: system.backend.jobs[0].metadata.generation == 3)
+                jobs.changed(actual, system.backend.jobs[0])
                 await until(lambda: status(api).get("observedGeneration") == 3)
 
     asyncio.run(play())
@@ -234,30 +240,30 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
 
 def test_a_job_that_a_finalizer_keeps_ends_and_gives_its_nodes_to_others(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path) as its:
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path) as system:
             put(api)
             await until(lambda: status(api).get("phase") == "Starting" and len(api.objects("pods")) == NODES)
-            found: Any = api.get("gangjobs", "big")
+            actual: Any = api.get("gangjobs", "big")
             leaves = {"finalizers": ["example.com/audit"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-            api.put(found | {"metadata": found["metadata"] | leaves})
+            api.put(actual | {"metadata": actual["metadata"] | leaves})
             await until(lambda: status(api)["phase"] == "Stopped" and not api.objects("pods"))
             assert api.get("gangjobs", "big"), "somebody still keeps it"
             api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
-            await until(lambda: its.state_of("next.default") == "starting")
+            await until(lambda: system.state_of("next.default") == "starting")
 
     asyncio.run(play())
 
 
-def one(api: FakeApi, name: str, **spec: Any) -> None:
+def submit_one(api: FakeApi, name: str, **spec: Any) -> None:
     """Create a job that takes one node."""
     metadata = {"name": name, "namespace": "default"}
     api.put(JOB | {"metadata": metadata, "spec": SPEC | {"nodes": 1} | spec})
 
 
-def said(api: FakeApi, name: str) -> tuple[str, str]:
+def phase_and_message(api: FakeApi, name: str) -> tuple[str, str]:
     """Return phase and message."""
-    told = (api.get("gangjobs", name) or {}).get("status", {})
-    return told.get("phase", ""), told.get("message", "")
+    fields = (api.get("gangjobs", name) or {}).get("status", {})
+    return fields.get("phase", ""), fields.get("message", "")
 
 
 AFTER = {"after": [{"job": "first"}]}
@@ -265,21 +271,21 @@ AFTER = {"after": [{"job": "first"}]}
 
 def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path) as its:
-            one(api, "first")
-            await until(lambda: its.state_of("first.default") == "starting")
-            one(api, "second", **AFTER)
-            await until(lambda: said(api, "second")[0] == "Pending")
-            assert "first.default" in said(api, "second")[1]
-            one(api, "first", stop=True)
-            await until(lambda: said(api, "first")[0] == "Stopped")
-            await until(lambda: said(api, "second")[0] == "Stopped")
-            assert said(api, "second")[1].startswith("never started: it was to start after first.default")
-            one(api, "third", after=[{"job": "first", "when": "ended"}])
-            await until(lambda: its.state_of("third.default") == "starting")
-            one(api, "fourth", **AFTER)
-            await until(lambda: said(api, "fourth")[0] == "Refused")
-            assert "was stopped, so it will never have succeeded" in said(api, "fourth")[1]
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path) as system:
+            submit_one(api, "first")
+            await until(lambda: system.state_of("first.default") == "starting")
+            submit_one(api, "second", **AFTER)
+            await until(lambda: phase_and_message(api, "second")[0] == "Pending")
+            assert "first.default" in phase_and_message(api, "second")[1]
+            submit_one(api, "first", stop=True)
+            await until(lambda: phase_and_message(api, "first")[0] == "Stopped")
+            await until(lambda: phase_and_message(api, "second")[0] == "Stopped")
+            assert phase_and_message(api, "second")[1].startswith("never started: it was to start after first.default")
+            submit_one(api, "third", after=[{"job": "first", "when": "ended"}])
+            await until(lambda: system.state_of("third.default") == "starting")
+            submit_one(api, "fourth", **AFTER)
+            await until(lambda: phase_and_message(api, "fourth")[0] == "Rejected")
+            assert "was stopped, so it will never have succeeded" in phase_and_message(api, "fourth")[1]
 
     asyncio.run(play())
 
@@ -288,57 +294,57 @@ def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
 def test_a_job_may_be_made_before_the_one_that_it_comes_after(restarted: bool, tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
-            async with hearing(access, tmp_path) as its:
-                one(api, "second", **AFTER)
-                await until(lambda: said(api, "second")[0] == "Refused")
-                assert "there is no job first.default" in said(api, "second")[1]
+            async with reconciling_controller(access, tmp_path) as system:
+                submit_one(api, "second", **AFTER)
+                await until(lambda: phase_and_message(api, "second")[0] == "Rejected")
+                assert "there is no job first.default" in phase_and_message(api, "second")[1]
                 if not restarted:
-                    one(api, "first")
-                    await until(lambda: its.state_of("second.default") == "pending")
-                    await until(lambda: said(api, "second")[0] == "Pending")
+                    submit_one(api, "first")
+                    await until(lambda: system.state_of("second.default") == "pending")
+                    await until(lambda: phase_and_message(api, "second")[0] == "Pending")
             if restarted:
-                one(api, "first")
-                async with hearing(access, tmp_path) as its:
-                    await until(lambda: its.state_of("second.default") == "pending")
-                    assert [each.job for each in its.loop.copy().gangs["second.default"].awaits] == ["first.default"]
+                submit_one(api, "first")
+                async with reconciling_controller(access, tmp_path) as system:
+                    await until(lambda: system.state_of("second.default") == "pending")
+                    assert [item.job for item in system.loop.copy().gangs["second.default"].awaits] == ["first.default"]
 
     asyncio.run(play())
 
 
 def test_jobs_that_are_made_together_come_after_each_other_in_any_order(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path) as its:
-            for at in range(9, 0, -1):
-                one(api, f"job-{at}", after=[{"job": f"job-{at - 1}"}])
-            one(api, "job-0")
-            await until(lambda: its.state_of("job-9.default") == "pending")
-            assert its.state_of("job-0.default") == "starting"
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path) as system:
+            for index in range(9, 0, -1):
+                submit_one(api, f"job-{index}", after=[{"job": f"job-{index - 1}"}])
+            submit_one(api, "job-0")
+            await until(lambda: system.state_of("job-9.default") == "pending")
+            assert system.state_of("job-0.default") == "starting"
 
     asyncio.run(play())
 
 
 def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), controller(access, tmp_path) as its:
-            loop, asked = asyncio.get_running_loop(), set[str]()
+        async with cluster(tmp_path) as (api, access), controller(access, tmp_path) as system:
+            loop, requests = asyncio.get_running_loop(), set[str]()
 
             def state_of(id: str) -> GangState | None:
                 """As it was before the job came that was asked for."""
-                if id == "first.default" and id not in asked:
-                    asked.add(id)
-                    loop.call_soon_threadsafe(one, api, "first")
-                    asyncio.run_coroutine_threadsafe(until(lambda: its.state_of(id)), loop).result()
+                if id == "first.default" and id not in requests:
+                    requests.add(id)
+                    loop.call_soon_threadsafe(submit_one, api, "first")
+                    asyncio.run_coroutine_threadsafe(until(lambda: system.state_of(id)), loop).result()
                     return None
-                return its.log.state_of(id)
+                return system.log.state_of(id)
 
             jobs = GangJobReconciler(
-                JobBuilder(its.loop, state_of), its.backend.status_writer.update, [], no_code(tmp_path)
+                JobBuilder(system.loop, state_of), system.backend.status_writer.update, [], no_code(tmp_path)
             )
-            its.log.observed = jobs.observed
-            its.backend.watch_jobs(jobs.changed)
-            one(api, "next", after=[{"job": "first"}])
-            one(api, "last", after=[{"job": "next"}])
-            await until(lambda: its.state_of("last.default") == "pending")
+            system.log.observed = jobs.observed
+            system.backend.watch_jobs(jobs.changed)
+            submit_one(api, "next", after=[{"job": "first"}])
+            submit_one(api, "last", after=[{"job": "next"}])
+            await until(lambda: system.state_of("last.default") == "pending")
 
     asyncio.run(play())
 
@@ -346,22 +352,22 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
 def test_elements_of_an_array_start_and_are_found_by_the_next_controller(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
-            one(api, "sweep", array="0-4")
+            submit_one(api, "sweep", array="0-4")
 
             def pods() -> dict[str, str]:
                 return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in api.objects("pods")}
 
-            async with hearing(access, tmp_path):
+            async with reconciling_controller(access, tmp_path):
                 await until(lambda: len(pods()) == NODES)
                 assert sorted(pods()) == ["sweep-e0-1-0", "sweep-e1-1-0"]
-                found: Any = api.get("gangjobs", "sweep")
-                assert found["status"]["starts"] == "0:1 1:1"
+                actual: Any = api.get("gangjobs", "sweep")
+                assert actual["status"]["starts"] == "0:1 1:1"
             before = pods()
-            async with hearing(access, tmp_path) as its:
-                assert its.state_of("sweep.default[1]") == "starting"
+            async with reconciling_controller(access, tmp_path) as system:
+                assert system.state_of("sweep.default[1]") == "starting"
                 await asyncio.sleep(0.5)
                 assert pods() == before
-                one(api, "sweep", array="0-4", stop=True)
-                await until(lambda: said(api, "sweep")[0] == "Stopped" and not pods())
+                submit_one(api, "sweep", array="0-4", stop=True)
+                await until(lambda: phase_and_message(api, "sweep")[0] == "Stopped" and not pods())
 
     asyncio.run(play())

@@ -48,15 +48,15 @@ def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
 
 
 def test_a_directory_counts_when_its_archive_is_named(code: JobCode) -> None:
-    said = replace_annotations({object_names.CODE: "a" * 64})
-    assert code.provide(asking("./src"), said, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
+    output = replace_annotations({object_names.CODE: "a" * 64})
+    assert code.provide(asking("./src"), output, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
     for wrong in ("", "a" * 63, "../../" + "a" * 58):
         with pytest.raises(RequestError, match="which a controller cannot access"):
             code.provide(asking("./src"), replace_annotations({object_names.CODE: wrong}), ORIGIN)
 
 
-def replace_annotations(said: dict[str, str]) -> ObjectMeta:
-    return ObjectMeta(name=ABOUT.name, namespace=ABOUT.namespace, annotations=said)
+def replace_annotations(output: dict[str, str]) -> ObjectMeta:
+    return ObjectMeta(name=ABOUT.name, namespace=ABOUT.namespace, annotations=output)
 
 
 def test_the_controllers_own_disk_is_not_read(code: JobCode, tmp_path: Path) -> None:

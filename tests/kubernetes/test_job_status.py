@@ -9,15 +9,15 @@ import pytest
 from bench.binding import GANG, JOB
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
+from tests.kubernetes.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
 from tests.kubernetes.test_policy_objects import scene
-from tests.kubernetes.test_queue_figures import leading, use
+from tests.kubernetes.test_queue_status import leading, use
 from tools.fakeapi import FakeApi
 
 
 def test_an_array_says_how_it_is_as_a_whole(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
             put(api, array="0-1")
             await until(lambda: "1 starting" in status(api).get("message", ""))
             array = job_checkpoint.decode(status(api)["record"], GANG).array
@@ -28,35 +28,35 @@ def test_an_array_says_how_it_is_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lives", [1, 2])
-def test_a_promise_stands_on_the_object_and_the_next_controller_keeps_it(lives: int, tmp_path: Path) -> None:
+def test_a_reserved_start_is_on_the_object_and_the_next_controller_keeps_it(lives: int, tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api, limits={"time": "1h"})
-            async with hearing(access, tmp_path):
+            async with reconciling_controller(access, tmp_path):
                 await until(lambda: status(api).get("phase") == "Starting")
                 named = {"metadata": {"name": "late", "namespace": "default"}}
                 api.put(JOB | named | {"spec": SPEC | {"limits": {"time": "1h"}}})
-                await until(lambda: _late(api).get("promise"))
-            promised = _late(api)["promise"]
+                await until(lambda: _late(api).get("reservedStart"))
+            promised = _late(api)["reservedStart"]
             for _ in range(lives):
-                async with hearing(access, tmp_path) as its:
-                    assert set(its.loop.copy().reservations) == {"late.default"}
-            assert _late(api)["promise"] == promised
+                async with reconciling_controller(access, tmp_path) as system:
+                    assert set(system.loop.copy().reservations) == {"late.default"}
+            assert _late(api)["reservedStart"] == promised
 
     asyncio.run(play())
 
 
 def test_a_job_says_where_the_time_of_its_gpus_went(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with leading(access, tmp_path) as its:
-            await use(api, its, "held", "ada", 7200.0)
+        async with leading(access, tmp_path) as system:
+            await use(api, system, "held", "ada", 7200.0)
             await until(lambda: (api.get("gangjobs", "held") or {})["status"].get("completionTime"))
-            found: Any = api.get("gangjobs", "held")
-            ledger = found["status"]["ledger"]
+            actual: Any = api.get("gangjobs", "held")
+            ledger = actual["status"]["ledger"]
             parts = ledger["gpuSeconds"]
-            held = parts.pop("held")
-            assert 8 * 7200 <= held <= 8 * 7260
-            assert sum(parts.values()) == held
+            held_s = parts.pop("held")
+            assert 8 * 7200 <= held_s <= 8 * 7260
+            assert sum(parts.values()) == held_s
 
     scene(tmp_path, play)
 

@@ -28,12 +28,12 @@ class Leases:
         self.holders: list[str | None] = []
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
-        who = request.headers["Authorization"].removeprefix("Bearer ")
-        if who in self.cut:
+        identity = request.headers["Authorization"].removeprefix("Bearer ")
+        if identity in self.cut:
             return broken(request)
         body = await request.json() if request.can_read_body else None
         answer = self._answer(request, body)
-        return broken(request) if who in self.deaf else answer
+        return broken(request) if identity in self.deaf else answer
 
     def _answer(self, request: web.Request, body: Any) -> web.Response:
         if request.method == "POST":
@@ -59,9 +59,9 @@ class Leases:
 class Candidate:
     """Records from when until when it leads."""
 
-    def __init__(self, api: ApiClient, who: str, acting: set[str]) -> None:
-        self.who = who
-        self.election = LeaderLease(api, "ganger", "one", who)
+    def __init__(self, api: ApiClient, identity: str, acting: set[str]) -> None:
+        self.identity = identity
+        self.election = LeaderLease(api, "ganger", "one", identity)
         self.acting = acting
         self.began_s: list[float] = []
         self.stopped = asyncio.Event()
@@ -69,15 +69,15 @@ class Candidate:
 
     async def act(self) -> None:
         assert self.election.is_leading
-        assert not self.acting, f"{self.who} acts beside {self.acting}"
-        self.acting.add(self.who)
+        assert not self.acting, f"{self.identity} acts beside {self.acting}"
+        self.acting.add(self.identity)
         self.began_s.append(asyncio.get_running_loop().time())
         try:
             while True:
                 await asyncio.sleep(0.5)
-                assert self.acting == {self.who}
+                assert self.acting == {self.identity}
         finally:
-            self.acting.discard(self.who)
+            self.acting.discard(self.identity)
             self.stopped.set()
 
     async def run(self) -> None:
@@ -95,18 +95,18 @@ async def candidates(leases: Leases, folder: Path, *names: str) -> AsyncIterator
         stop = asyncio.Event()
         opened: asyncio.Queue[Candidate] = asyncio.Queue()
 
-        async def one(who: str) -> None:
-            own = folder / who
+        async def run_candidate(identity: str) -> None:
+            own = folder / identity
             own.mkdir()
-            async with serving(leases, own, {"token": who}) as access, ApiClient(access, PROGRAM) as api:
-                opened.put_nowait(candidate := Candidate(api, who, acting))
+            async with serving(leases, own, {"token": identity}) as access, ApiClient(access, PROGRAM) as api:
+                opened.put_nowait(candidate := Candidate(api, identity, acting))
                 await stop.wait()
                 candidate.task.cancel()
                 await asyncio.gather(candidate.task, return_exceptions=True)
 
         for name in names:
-            group.create_task(one(name))
-        yield sorted([await opened.get() for _ in names], key=lambda each: names.index(each.who))
+            group.create_task(run_candidate(name))
+        yield sorted([await opened.get() for _ in names], key=lambda item: names.index(item.identity))
         stop.set()
 
 
@@ -119,25 +119,25 @@ def test_one_of_them_leads_and_stays(tmp_path: Path) -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a", "b", "c") as all_of_them:
             await asyncio.sleep(300)
-            assert sum(each.election.is_leading for each in all_of_them) == 1
+            assert sum(item.election.is_leading for item in all_of_them) == 1
             holders = list(leases.holders)
             assert [leases.lease["spec"]["holderIdentity"]] == holders
-            assert {each.election.holder for each in all_of_them} == set(holders)
+            assert {item.election.holder for item in all_of_them} == set(holders)
             assert leases.lease["spec"]["leaseTransitions"] == 0
 
     run(test())
 
 
-def test_whoever_ends_lets_the_next_one_in(tmp_path: Path) -> None:
+def test_a_leader_that_ends_releases_the_lease(tmp_path: Path) -> None:
     async def test() -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a", "b") as both:
             await asyncio.sleep(30)
-            first, second = sorted(both, key=lambda each: not each.election.is_leading)
+            first, second = sorted(both, key=lambda item: not item.election.is_leading)
             first.task.cancel()
             ended_s = now_s()
             await asyncio.sleep(60)
-            assert leases.holders == [first.who, None, second.who]
+            assert leases.holders == [first.identity, None, second.identity]
             assert second.began_s[0] - ended_s <= RETRY_PERIOD_S
             assert leases.lease["spec"]["leaseTransitions"] == 1
 
@@ -145,15 +145,15 @@ def test_whoever_ends_lets_the_next_one_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "deaf"])
-def test_whoever_is_cut_off_stops_before_the_next_one_begins(how: str, tmp_path: Path) -> None:
+def test_a_leader_that_is_cut_off_stops_before_the_next_one_begins(how: str, tmp_path: Path) -> None:
     """Nothing of a cut-off candidate arrives; everything of a deaf one, but it never gets a response."""
 
     async def test() -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a", "b") as both:
             await asyncio.sleep(30)
-            first, second = sorted(both, key=lambda each: not each.election.is_leading)
-            getattr(leases, how).add(first.who)
+            first, second = sorted(both, key=lambda item: not item.election.is_leading)
+            getattr(leases, how).add(first.identity)
             cut_s = now_s()
             await first.stopped.wait()
             assert RENEW_DEADLINE_S - RETRY_PERIOD_S - 0.5 <= now_s() - cut_s <= RENEW_DEADLINE_S + 0.5
@@ -163,7 +163,7 @@ def test_whoever_is_cut_off_stops_before_the_next_one_begins(how: str, tmp_path:
                 assert second.election.is_leading
             getattr(leases, how).clear()
             await asyncio.sleep(60)
-            assert sum(each.election.is_leading for each in both) == 1
+            assert sum(item.election.is_leading for item in both) == 1
 
     run(test())
 
@@ -229,11 +229,11 @@ def test_never_two_whatever_gets_lost(seed: int, tmp_path: Path) -> None:
                     fault.clear()
                     fault.update(name for name in "abc" if chance.random() < 0.25)
                 await asyncio.sleep(chance.uniform(0.5, 30))
-                for each in all_of_them:
-                    assert not each.task.done(), each.task
+                for item in all_of_them:
+                    assert not item.task.done(), item.task
             leases.cut.clear()
             leases.deaf.clear()
             await asyncio.sleep(25)
-            assert sum(each.election.is_leading for each in all_of_them) == 1
+            assert sum(item.election.is_leading for item in all_of_them) == 1
 
     run(test())

@@ -22,25 +22,25 @@ Object = dict[str, Any]
 
 
 def printed(*options: str) -> list[Object]:
-    done = CliRunner().invoke(ganger, ["install", "--dry-run", *options], catch_exceptions=False)
-    assert done.exit_code == 0
-    return list(YAML(typ="safe").load_all(done.stdout))
+    result = CliRunner().invoke(ganger, ["install", "--dry-run", *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    return list(YAML(typ="safe").load_all(result.stdout))
 
 
 PRINTED = printed()
-NAMES = [f"{made['kind']} {made['metadata']['name']}" for made in PRINTED]
+NAMES = [f"{manifest['kind']} {manifest['metadata']['name']}" for manifest in PRINTED]
 
 
 def only(kind: str) -> Object:
-    (found,) = (made for made in PRINTED if made["kind"] == kind)
-    return found
+    (actual,) = (manifest for manifest in PRINTED if manifest["kind"] == kind)
+    return actual
 
 
 def roles() -> Iterator[tuple[str, Object]]:
     """Return each rule of the controller's roles, with the kind of role."""
-    for made in PRINTED:
-        if made["kind"] in ("Role", "ClusterRole") and made["metadata"]["name"] == "ganger-controller":
-            yield from ((made["kind"], rule) for rule in made["rules"])
+    for manifest in PRINTED:
+        if manifest["kind"] in ("Role", "ClusterRole") and manifest["metadata"]["name"] == "ganger-controller":
+            yield from ((manifest["kind"], rule) for rule in manifest["rules"])
 
 
 def test_every_file_is_printed() -> None:
@@ -49,9 +49,9 @@ def test_every_file_is_printed() -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-@pytest.mark.parametrize("made", PRINTED, ids=NAMES)
-def test_each_object_is_legal(made: Object, minor: str) -> None:
-    kubernetes_validate.validate(made, minor, strict=True)
+@pytest.mark.parametrize("manifest", PRINTED, ids=NAMES)
+def test_each_object_is_legal(manifest: Object, minor: str) -> None:
+    kubernetes_validate.validate(manifest, minor, strict=True)
 
 
 def test_what_is_not_legal_is_found() -> None:
@@ -61,33 +61,33 @@ def test_what_is_not_legal_is_found() -> None:
 
 
 def test_a_site_chooses_namespace_and_image() -> None:
-    told = printed("--namespace", "ml", "--image", "registry.example/ganger:2")
-    texts = list(_texts(told))
+    printed_objects = printed("--namespace", "ml", "--image", "registry.example/ganger:2")
+    texts = list(_texts(printed_objects))
     assert "ganger-system" not in texts
     assert texts.count("ml") == list(_texts(PRINTED)).count("ganger-system")
-    (deployment,) = (made for made in told if made["kind"] == "Deployment")
+    (deployment,) = (manifest for manifest in printed_objects if manifest["kind"] == "Deployment")
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/ganger:2"
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
     elif isinstance(value, str):
         yield value
 
 
 REFUSED = {
     (): "--dry-run | kubectl apply -f -",
-    ("--dry-run", "--namespace", "Not_A_Label"): "'Not_A_Label' is not a namespace",
+    ("--dry-run", "--namespace", "Not_A_Label"): "'Not_A_Label' is not a valid namespace",
     ("--dry-run", "--image", "a b"): "'a b' is not a valid image",
 }
 
 
-@pytest.mark.parametrize(("words", "says"), REFUSED.items(), ids=str)
-def test_what_cannot_be_printed_is_refused(words: tuple[str, ...], says: str) -> None:
+@pytest.mark.parametrize(("arguments", "says"), REFUSED.items(), ids=str)
+def test_what_cannot_be_printed_is_refused(arguments: tuple[str, ...], says: str) -> None:
     program = str(Path(sys.executable).with_name("ganger"))
-    run = subprocess.run([program, "install", *words], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([program, "install", *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 2
     assert run.stdout == ""
     assert says in run.stderr
@@ -100,7 +100,7 @@ def test_the_controller_has_few_rights() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert not any("*" in (*key, *said) for key, said in verbs.items())
+    assert not any("*" in (*key, *output) for key, output in verbs.items())
     assert verbs["", "secrets"] == {"create", "patch"}, "nobody's secrets are read"
     assert verbs["", "configmaps"] == {"create", "patch", "delete"}
     assert verbs["", "nodes"] == {"list", "watch"}
@@ -143,7 +143,7 @@ def test_only_launchers_reach_the_launchers_port() -> None:
 
 def test_the_policy_lets_change_what_there_is() -> None:
     policy = PRINTED[NAMES.index("ValidatingAdmissionPolicy gangjobs.ganger.dev")]
-    variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
     changeable = YAML(typ="safe").load(variables["changeable"])
     assert set(changeable) < set(schema_of("gangjobs")["properties"]["spec"]["properties"])
 

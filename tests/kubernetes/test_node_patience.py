@@ -27,7 +27,7 @@ def with_ready(*ready: str) -> NodePatience:
 
 def lost_at(patience: NodePatience, launchers: dict[str, LauncherEvidence], *, within_s: int = 2000) -> dict[str, int]:
     """Return when each node is lost, checked each second."""
-    return {name: at for at in range(within_s) for name in patience.find_lost(float(at), launchers)}
+    return {name: second for second in range(within_s) for name in patience.find_lost(float(second), launchers)}
 
 
 def test_a_node_of_which_nothing_is_heard_is_lost_when_its_pods_are_evicted() -> None:
@@ -54,12 +54,12 @@ def test_a_node_with_a_connected_launcher_is_never_lost_and_begins_anew_when_tha
     assert patience.find_lost(100_000.0 + DISCONNECTED_LOST_AFTER_S, parted) == ["a"]
 
 
-def test_many_nodes_at_once_are_waited_for_as_if_no_launcher_told_anything() -> None:
+def test_many_nodes_at_once_are_waited_for_as_without_launcher_evidence() -> None:
     patience = with_ready("c", "d")
     for name in ("a", "b"):
         patience.unready(name, 0.0)
-    gone = {name: LauncherEvidence(disconnected_s=0.0) for name in ("a", "b")}
-    assert lost_at(patience, gone) == dict.fromkeys(gone, LOST_AFTER_S)
+    disconnected = {name: LauncherEvidence(disconnected_s=0.0) for name in ("a", "b")}
+    assert lost_at(patience, disconnected) == dict.fromkeys(disconnected, LOST_AFTER_S)
 
 
 def test_where_no_node_is_ready_none_is_lost() -> None:
@@ -84,9 +84,9 @@ def test_the_time_stands_still_while_the_api_server_is_away_and_begins_anew_afte
 def test_a_watch_that_breaks_for_a_moment_gives_no_more_time() -> None:
     patience = with_ready("b")
     patience.unready("a", 0.0)
-    for at in range(0, int(LOST_AFTER_S), 10):
-        patience.api_responds(float(at), responds=False)
-        patience.api_responds(at + API_OUTAGE_S - 1, responds=True)
+    for second in range(0, int(LOST_AFTER_S), 10):
+        patience.api_responds(float(second), responds=False)
+        patience.api_responds(second + API_OUTAGE_S - 1, responds=True)
     assert patience.find_lost(LOST_AFTER_S, {}) == ["a"]
 
 
@@ -135,24 +135,28 @@ class Reference:
         is_calm = look.responds and look.unready != set(NAMES) and name not in look.connected
         disconnected_s = self._parted_s(name)
         suspects = look.unready - self.lost
-        many = 3 * len(suspects) > len(NAMES) - len(self.lost) and len(suspects) > 1
-        patience_s = LOST_AFTER_S if disconnected_s is None or many else DISCONNECTED_LOST_AFTER_S
+        is_mass_outage = 3 * len(suspects) > len(NAMES) - len(self.lost) and len(suspects) > 1
+        patience_s = LOST_AFTER_S if disconnected_s is None or is_mass_outage else DISCONNECTED_LOST_AFTER_S
         from_s = max(self._unready_since_s(name), self._back_s(), -1 if disconnected_s is None else disconnected_s)
         return is_calm and EVERY_S * (len(self.past) - 1) >= from_s + patience_s
 
     def _unready_since_s(self, name: str) -> int:
-        return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name not in each.unready), default=0)
+        return max(
+            (EVERY_S * (second + 1) for second, item in enumerate(self.past) if name not in item.unready), default=0
+        )
 
     def _parted_s(self, name: str) -> int | None:
         """Return when a launcher was last connected, if ever."""
-        return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name in each.connected), default=None)
+        return max(
+            (EVERY_S * (second + 1) for second, item in enumerate(self.past) if name in item.connected), default=None
+        )
 
     def _back_s(self) -> int:
         """Return when the API server last responded again after a long outage."""
         back_s, away_s = -1, 0
-        for at, each in enumerate(self.past):
-            if each.responds:
-                back_s, away_s = (EVERY_S * at if away_s > API_OUTAGE_S else back_s), 0
+        for second, item in enumerate(self.past):
+            if item.responds:
+                back_s, away_s = (EVERY_S * second if away_s > API_OUTAGE_S else back_s), 0
             else:
                 away_s += EVERY_S
         return back_s
@@ -171,8 +175,8 @@ def test_it_does_what_the_reference_says(stretches: list[tuple[int, Look]]) -> N
     parted: dict[str, float] = {}
     before: frozenset[str] = frozenset()
     at_s = 0.0
-    for many, look in stretches:
-        for _ in range(many):
+    for is_mass_outage, look in stretches:
+        for _ in range(is_mass_outage):
             parted |= dict.fromkeys(before - look.connected, at_s)
             before = look.connected
             for name in NAMES:
@@ -182,7 +186,7 @@ def test_it_does_what_the_reference_says(stretches: list[tuple[int, Look]]) -> N
                     patience.ready(name)
             patience.api_responds(at_s, responds=look.responds)
             launchers = {name: LauncherEvidence(name in look.connected, parted.get(name)) for name in NAMES}
-            found = set(patience.find_lost(at_s, launchers))
-            assert found == reference.step(look), at_s
-            reference.lost |= found
+            actual = set(patience.find_lost(at_s, launchers))
+            assert actual == reference.step(look), at_s
+            reference.lost |= actual
             at_s += EVERY_S

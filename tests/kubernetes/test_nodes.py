@@ -19,7 +19,7 @@ def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) 
     """Return a node as the API server has it, with fields that ganger does not read."""
     taints, unschedulable = status.pop("taints", []), status.pop("unschedulable", False)
     ready, allocatable = status.pop("ready", "True"), status.pop("allocatable", GPU_NODE)
-    found = {
+    actual = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "7", "labels": labels or {}},
@@ -36,11 +36,11 @@ def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) 
             **status,
         },
     }
-    return msgspec.convert(found, objects.Node)
+    return msgspec.convert(actual, objects.Node)
 
 
-def pod(name: str = "p", at: str = "n1", *, phase: str = "Running", **spec: Any) -> objects.Pod:
-    spec = {"nodeName": at, "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]} | spec
+def pod(name: str = "p", on_node: str = "n1", *, phase: str = "Running", **spec: Any) -> objects.Pod:
+    spec = {"nodeName": on_node, "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]} | spec
     meta = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, objects.Pod)
 
@@ -49,26 +49,28 @@ def container(cpu: str = "0", memory: str = "0", **more: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}, **more}
 
 
-def seen(*pods: objects.Pod, of: objects.Node | None = None, claims: tuple[objects.ResourceClaim, ...] = ()) -> Node:
+def node_view(
+    *pods: objects.Pod, of: objects.Node | None = None, claims: tuple[objects.ResourceClaim, ...] = ()
+) -> Node:
     return cluster([of or node()], pods, claims=claims).nodes[0]
 
 
 def used_cpu_milli(*pods: objects.Pod) -> int:
-    return 63770 - seen(*pods).cpu_milli
+    return 63770 - node_view(*pods).cpu_milli
 
 
 # -- what a node offers -----------------------------------------------------------------------------------------------
 
 
 def test_amounts_and_address() -> None:
-    found = seen()
-    assert (found.cpu_milli, found.memory_bytes, found.gpus) == (63770, 515870 * MIB_BYTES, 8)
-    assert (found.address, found.device_ids, found.networks) == ("10.0.0.7", (), ("tcp",))
+    actual = node_view()
+    assert (actual.cpu_milli, actual.memory_bytes, actual.gpus) == (63770, 515870 * MIB_BYTES, 8)
+    assert (actual.address, actual.device_ids, actual.networks) == ("10.0.0.7", (), ("tcp",))
 
 
 def test_a_bad_amount_is_named_with_its_node_and_counts_as_nothing(caplog: pytest.LogCaptureFixture) -> None:
     bad = node("bad-1", allocatable=GPU_NODE | {"memory": "64 gigs"})
-    assert seen(of=bad).memory_bytes == 0
+    assert node_view(of=bad).memory_bytes == 0
     assert "node bad-1: memory: '64 gigs' is not a quantity" in caplog.text
 
 
@@ -88,20 +90,22 @@ def test_a_bad_amount_is_named_with_its_node_and_counts_as_nothing(caplog: pytes
     ],
 )
 def test_gpus_of_every_maker(resource: str, labels: dict[str, str], gpu_type: str) -> None:
-    found = seen(of=node(labels=labels, allocatable=ALLOCATABLE | {resource: "4"}))
-    assert (found.gpus, found.gpu_type) == (4, gpu_type)
+    actual = node_view(of=node(labels=labels, allocatable=ALLOCATABLE | {resource: "4"}))
+    assert (actual.gpus, actual.gpu_type) == (4, gpu_type)
 
 
 def test_a_node_without_gpus_has_no_type() -> None:
     labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
-    found = seen(of=node(labels=labels, allocatable=ALLOCATABLE | {"nvidia.com/gpu": "0"}))
-    assert (found.gpus, found.gpu_type, found.gpu_memory_bytes) == (0, "", 0)
+    actual = node_view(of=node(labels=labels, allocatable=ALLOCATABLE | {"nvidia.com/gpu": "0"}))
+    assert (actual.gpus, actual.gpu_type, actual.gpu_memory_bytes) == (0, "", 0)
 
 
 def test_gpu_memory_is_that_of_each_that_is_shown() -> None:
     labels = {"nvidia.com/gpu.memory": "81559", "nvidia.com/gpu.replicas": "1"}
-    assert seen(of=node(labels=labels)).gpu_memory_bytes == 81559 * MIB_BYTES
-    assert seen(of=node(labels=labels | {"nvidia.com/gpu.replicas": "4"})).gpu_memory_bytes == 81559 * MIB_BYTES // 4
+    assert node_view(of=node(labels=labels)).gpu_memory_bytes == 81559 * MIB_BYTES
+    assert (
+        node_view(of=node(labels=labels | {"nvidia.com/gpu.replicas": "4"})).gpu_memory_bytes == 81559 * MIB_BYTES // 4
+    )
 
 
 def test_taints_that_are_states_are_none() -> None:
@@ -114,7 +118,7 @@ def test_taints_that_are_states_are_none() -> None:
         {"key": "team", "value": "vision", "effect": "NoExecute"},
         {"key": "rather-not", "effect": "PreferNoSchedule"},
     ]
-    assert seen(of=node(taints=taints)).taints == ("spot", "team=vision")
+    assert node_view(of=node(taints=taints)).taints == ("spot", "team=vision")
 
 
 @pytest.mark.parametrize(
@@ -129,13 +133,13 @@ def test_taints_that_are_states_are_none() -> None:
     ],
 )
 def test_networks_from_feature_labels(labels: dict[str, str], networks: tuple[str, ...]) -> None:
-    found = {f"feature.node.kubernetes.io/{key}": value for key, value in labels.items()}
-    assert seen(of=node(labels=found)).networks == networks
+    actual = {f"feature.node.kubernetes.io/{key}": value for key, value in labels.items()}
+    assert node_view(of=node(labels=actual)).networks == networks
 
 
 def test_a_label_that_only_tells_the_time_is_left_out() -> None:
     labels = {"nvidia.com/gfd.timestamp": "1763800000", "pool": "a"}
-    assert seen(of=node(labels=labels)).labels == {"pool": "a"}
+    assert node_view(of=node(labels=labels)).labels == {"pool": "a"}
 
 
 # -- where it is ------------------------------------------------------------------------------------------------------
@@ -176,15 +180,15 @@ def test_a_label_that_only_tells_the_time_is_left_out() -> None:
     ],
 )
 def test_levels_from_labels(labels: dict[str, str], levels: tuple[str, ...], domains: tuple[str, ...]) -> None:
-    found = cluster([node(labels=labels)], [])
-    assert (found.levels, found.nodes[0].domains) == (levels, domains)
+    actual = cluster([node(labels=labels)], [])
+    assert (actual.levels, actual.nodes[0].domains) == (levels, domains)
 
 
 def test_a_node_that_has_none_of_a_level_is_in_no_domain_of_it() -> None:
     zone, tier = "topology.kubernetes.io/zone", "fabric.topograph.run/tier-0"
-    found = cluster([node("n1", {zone: "a", tier: "s1"}), node("n2", {zone: "a"}), node("n3", {tier: "s1"})], [])
-    assert found.levels == ("zone", "tier0")
-    assert [each.domains for each in found.nodes] == [("a", "s1"), ("a", ""), ("", "s1")]
+    actual = cluster([node("n1", {zone: "a", tier: "s1"}), node("n2", {zone: "a"}), node("n3", {tier: "s1"})], [])
+    assert actual.levels == ("zone", "tier0")
+    assert [item.domains for item in actual.nodes] == [("a", "s1"), ("a", ""), ("", "s1")]
 
 
 # -- what others use --------------------------------------------------------------------------------------------------
@@ -193,11 +197,11 @@ def test_a_node_that_has_none_of_a_level_is_in_no_domain_of_it() -> None:
 def test_pods_of_others_are_subtracted_while_they_hold_a_node() -> None:
     big = container("2500m", "3Gi")
     assert used_cpu_milli(pod(containers=[big, big])) == 5000
-    assert seen(pod(containers=[big])).memory_bytes == 515870 * MIB_BYTES - 3 * GIB_BYTES
+    assert node_view(pod(containers=[big])).memory_bytes == 515870 * MIB_BYTES - 3 * GIB_BYTES
     assert used_cpu_milli(pod(phase="Pending", containers=[big])) == 2500
     for ended in ("Succeeded", "Failed"):
         assert used_cpu_milli(pod(phase=ended, containers=[big])) == 0
-    assert used_cpu_milli(pod(at="", containers=[big])) == 0
+    assert used_cpu_milli(pod(on_node="", containers=[big])) == 0
     ours = pod(schedulerName="ganger", containers=[big])
     assert used_cpu_milli(ours) > 0, "an earlier controller bound it for somebody else"
     marked = msgspec.structs.replace(ours.metadata, annotations={"ganger.dev/gang": "a.b"})
@@ -216,14 +220,16 @@ def test_pods_of_others_are_subtracted_while_they_hold_a_node() -> None:
     ],
 )
 def test_init_containers_and_sidecars(init: list[dict[str, Any]], cpu_milli: int) -> None:
-    two = [container("1"), container("2")]
-    assert used_cpu_milli(pod(containers=two, initContainers=init)) == cpu_milli
-    assert used_cpu_milli(pod(containers=two, initContainers=init, overhead={"cpu": "250m"})) == cpu_milli + 250
+    two_containers = [container("1"), container("2")]
+    assert used_cpu_milli(pod(containers=two_containers, initContainers=init)) == cpu_milli
+    assert (
+        used_cpu_milli(pod(containers=two_containers, initContainers=init, overhead={"cpu": "250m"})) == cpu_milli + 250
+    )
 
 
 def test_what_is_asked_for_the_pod_as_a_whole_counts_instead() -> None:
     assert used_cpu_milli(pod(containers=[container("1")], resources={"requests": {"cpu": "6"}})) == 6000
-    whole = seen(pod(containers=[container("1", "1Gi")], resources={"requests": {"cpu": "6"}}))
+    whole = node_view(pod(containers=[container("1", "1Gi")], resources={"requests": {"cpu": "6"}}))
     assert whole.memory_bytes == 515870 * MIB_BYTES - GIB_BYTES
 
 
@@ -233,8 +239,8 @@ def test_a_limit_without_a_request_is_one() -> None:
 
 
 def test_others_may_use_more_than_there_is() -> None:
-    found = seen(pod(containers=[container("900")]), gpu_pod("p", 9))
-    assert (found.cpu_milli, found.gpus, found.foreign) == (0, 8, tuple(range(8)))
+    actual = node_view(pod(containers=[container("900")]), gpu_pod("p", 9))
+    assert (actual.cpu_milli, actual.gpus, actual.foreign) == (0, 8, tuple(range(8)))
 
 
 # -- which GPUs others use --------------------------------------------------------------------------------------------
@@ -244,8 +250,8 @@ def gpu_pod(name: str, gpus: int, resource: str = "nvidia.com/gpu", **spec: Any)
     return pod(name, containers=[{"name": "c", "resources": {"limits": {resource: str(gpus)}}}], **spec)
 
 
-def ours(name: str, slots: str, *, phase: str = "Running", at: str = "n1") -> objects.Pod:
-    bound = gpu_pod(name, slots.count(",") + 1, at=at, phase=phase, schedulerName="ganger")
+def ours(name: str, slots: str, *, phase: str = "Running", on_node: str = "n1") -> objects.Pod:
+    bound = gpu_pod(name, slots.count(",") + 1, on_node=on_node, phase=phase, schedulerName="ganger")
     return msgspec.structs.replace(
         bound,
         metadata=msgspec.structs.replace(
@@ -255,35 +261,35 @@ def ours(name: str, slots: str, *, phase: str = "Running", at: str = "n1") -> ob
 
 
 def test_others_have_the_last_slots_that_ours_do_not_have() -> None:
-    assert seen().foreign == ()
-    assert seen(gpu_pod("a", 1), gpu_pod("b", 2)).foreign == (5, 6, 7)
-    assert seen(gpu_pod("a", 3), ours("j-1-0", "6,7")).foreign == (3, 4, 5)
-    assert seen(gpu_pod("a", 3), ours("j-1-0", "6,7", phase="Succeeded")).foreign == (5, 6, 7)
-    assert seen(gpu_pod("a", 3), ours("j-1-0", "6,7", at="n2")).foreign == (5, 6, 7)
-    assert seen(gpu_pod("a", 9), ours("j-1-0", "0,3")).foreign == (1, 2, 4, 5, 6, 7)
+    assert node_view().foreign == ()
+    assert node_view(gpu_pod("a", 1), gpu_pod("b", 2)).foreign == (5, 6, 7)
+    assert node_view(gpu_pod("a", 3), ours("j-1-0", "6,7")).foreign == (3, 4, 5)
+    assert node_view(gpu_pod("a", 3), ours("j-1-0", "6,7", phase="Succeeded")).foreign == (5, 6, 7)
+    assert node_view(gpu_pod("a", 3), ours("j-1-0", "6,7", on_node="n2")).foreign == (5, 6, 7)
+    assert node_view(gpu_pod("a", 9), ours("j-1-0", "0,3")).foreign == (1, 2, 4, 5, 6, 7)
 
 
 def test_only_gpus_that_are_gpus_count() -> None:
-    assert seen(gpu_pod("a", 3, "nvidia.com/mig-1g.5gb")).foreign == ()
+    assert node_view(gpu_pod("a", 3, "nvidia.com/mig-1g.5gb")).foreign == ()
 
 
 @pytest.mark.parametrize("slots", ["", "x", "-1", "0,,x", "9999999999999999999999", "٣"])
 def test_slots_that_somebody_wrote_by_hand(slots: str) -> None:
-    assert seen(ours("j-1-0", slots)).gpus == 8
+    assert node_view(ours("j-1-0", slots)).gpus == 8
 
 
 def test_a_gpu_out_of_order_is_nobodys_and_gangs_go_on_beside_it() -> None:
     ill = node(allocatable=GPU_NODE | {"nvidia.com/gpu": "7"}, capacity=GPU_NODE)
-    found = seen(ours("j-1-0", "6,7"), gpu_pod("a", 1), of=ill)
-    assert (found.gpus, found.foreign) == (8, (4, 5))
+    actual = node_view(ours("j-1-0", "6,7"), gpu_pod("a", 1), of=ill)
+    assert (actual.gpus, actual.foreign) == (8, (4, 5))
 
 
 def test_a_device_plugin_that_starts_anew_takes_nothing_from_ours() -> None:
-    for gone in (ALLOCATABLE | {"nvidia.com/gpu": "0"}, ALLOCATABLE):
-        found = seen(ours("j-1-0", "2,3"), of=node(allocatable=gone))
-        assert (found.gpus, found.foreign) == (4, (0, 1))
+    for deleted in (ALLOCATABLE | {"nvidia.com/gpu": "0"}, ALLOCATABLE):
+        actual = node_view(ours("j-1-0", "2,3"), of=node(allocatable=deleted))
+        assert (actual.gpus, actual.foreign) == (4, (0, 1))
     ill = node(allocatable=ALLOCATABLE | {"nvidia.com/gpu": "0"}, capacity=GPU_NODE)
-    assert (seen(of=ill).gpus, seen(of=ill).foreign) == (8, tuple(range(8)))
+    assert (node_view(of=ill).gpus, node_view(of=ill).foreign) == (8, tuple(range(8)))
 
 
 def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objects.ResourceClaim:
@@ -300,11 +306,11 @@ def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objec
     ]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
-    found = {
+    actual = {
         "metadata": {"name": name, "namespace": "team", "annotations": more.get("annotations", {})},
         "status": {"allocation": allocation, "reservedFor": more.get("users", [])},
     }
-    return msgspec.convert(found, objects.ResourceClaim)
+    return msgspec.convert(actual, objects.ResourceClaim)
 
 
 @pytest.mark.parametrize(
@@ -332,8 +338,8 @@ def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objec
     ],
 )
 def test_gpus_of_claims_count_once(claims: tuple[objects.ResourceClaim, ...], many: int) -> None:
-    assert len(seen(ours("j-1-0", "0"), claims=claims).foreign) == many
-    assert len(seen(ours("j-1-0", "0"), gpu_pod("p", 2), claims=claims).foreign) == many + 2
+    assert len(node_view(ours("j-1-0", "0"), claims=claims).foreign) == many
+    assert len(node_view(ours("j-1-0", "0"), gpu_pod("p", 2), claims=claims).foreign) == many + 2
 
 
 def test_claims_come_and_go() -> None:
@@ -348,30 +354,30 @@ def test_claims_come_and_go() -> None:
 # -- what follows from changes ----------------------------------------------------------------------------------------
 
 
-def told(inventory: NodeInventory) -> list[str]:
-    return [f"{each.kind} {getattr(each, 'node', '')}".strip() for each in inventory.events()]
+def describe_changes(inventory: NodeInventory) -> list[str]:
+    return [f"{item.kind} {getattr(item, 'node', '')}".strip() for item in inventory.events()]
 
 
 def test_the_first_time_all_there_is() -> None:
     inventory = NodeInventory()
-    assert told(inventory) == ["nodes_listed"]
+    assert describe_changes(inventory) == ["nodes_listed"]
     inventory = NodeInventory()
     inventory.node_changed(None, node("n2", ready="Unknown"))
     inventory.node_changed(None, node("n1", unschedulable=True))
     happened = inventory.events()
     assert isinstance(happened[0], NodesListed)
-    assert [each.name for each in happened[0].nodes] == ["n1", "n2"]
+    assert [item.name for item in happened[0].nodes] == ["n1", "n2"]
     assert happened[1] == NodeCordoned(node="n1", by="kubernetes", reason="it is marked unschedulable")
-    assert [each.unready for each in happened[0].nodes] == ["", "not ready (KubeletReady: kubelet is posting status)"]
-    assert told(inventory) == []
+    assert [item.unready for item in happened[0].nodes] == ["", "not ready (KubeletReady: kubelet is posting status)"]
+    assert describe_changes(inventory) == []
 
 
 def test_a_heartbeat_is_no_event() -> None:
     inventory, was = NodeInventory(), node()
     inventory.node_changed(None, was)
-    told(inventory)
+    describe_changes(inventory)
     inventory.node_changed(was, node(images=[{"names": ["a"]}]))
-    assert told(inventory) == []
+    assert describe_changes(inventory) == []
 
 
 @pytest.mark.parametrize(
@@ -389,18 +395,18 @@ def test_a_heartbeat_is_no_event() -> None:
 def test_what_a_change_of_a_node_leads_to(then: objects.Node | None, events: list[str]) -> None:
     inventory, first = NodeInventory(), node()
     inventory.node_changed(None, first)
-    told(inventory)
+    describe_changes(inventory)
     inventory.node_changed(first, then)
-    assert told(inventory) == events
+    assert describe_changes(inventory) == events
 
 
 def test_a_listing_says_who_is_lost_already() -> None:
     inventory = NodeInventory()
     for name in ("n1", "n2"):
         inventory.node_changed(None, node(name, ready="Unknown"))
-    told(inventory)
+    describe_changes(inventory)
     inventory.lose("n1", "gone")
-    assert told(inventory) == ["nodes_listed", "node_lost n1"]
+    assert describe_changes(inventory) == ["nodes_listed", "node_lost n1"]
     inventory.lose("n2", "gone")
     happened = inventory.events()
     assert isinstance(happened[0], NodesListed)
@@ -412,7 +418,7 @@ def test_back_again() -> None:
     inventory, well, ill = NodeInventory(), node(), node(ready="Unknown", unschedulable=True)
     inventory.node_changed(None, ill)
     inventory.lose("n1", "gone")
-    told(inventory)
+    describe_changes(inventory)
     inventory.node_changed(ill, well)
     listed, *happened = inventory.events()
     assert isinstance(listed, NodesListed)
@@ -424,48 +430,48 @@ def test_a_node_that_was_deleted_begins_anew() -> None:
     inventory, ill = NodeInventory(), node(ready="Unknown", unschedulable=True)
     inventory.node_changed(None, ill)
     inventory.lose("n1", "gone")
-    told(inventory)
+    describe_changes(inventory)
     inventory.node_changed(ill, None)
-    assert told(inventory) == ["nodes_listed"]
+    assert describe_changes(inventory) == ["nodes_listed"]
     inventory.node_changed(None, ill)
-    assert told(inventory) == ["nodes_listed", "node_cordoned n1"]
+    assert describe_changes(inventory) == ["nodes_listed", "node_cordoned n1"]
 
 
 def test_pods_come_change_and_go() -> None:
     inventory, small = NodeInventory(), pod(containers=[container("2")])
     inventory.node_changed(None, node())
-    told(inventory)
+    describe_changes(inventory)
 
-    def left() -> int:
+    def remaining() -> int:
         return inventory.cluster().nodes[0].cpu_milli
 
     inventory.pod_changed(None, small)
-    assert (told(inventory), left()) == (["nodes_listed"], 61770)
+    assert (describe_changes(inventory), remaining()) == (["nodes_listed"], 61770)
     running = pod(containers=[container("2")], phase="Running")
     inventory.pod_changed(small, running)
-    assert told(inventory) == []
+    assert describe_changes(inventory) == []
     resized = pod(containers=[container("3")])
     inventory.pod_changed(running, resized)
-    assert (told(inventory), left()) == (["nodes_listed"], 60770)
+    assert (describe_changes(inventory), remaining()) == (["nodes_listed"], 60770)
     ended = pod(containers=[container("3")], phase="Succeeded")
     inventory.pod_changed(resized, ended)
-    assert (told(inventory), left()) == (["nodes_listed"], 63770)
+    assert (describe_changes(inventory), remaining()) == (["nodes_listed"], 63770)
     inventory.pod_changed(ended, None)
-    assert told(inventory) == []
+    assert describe_changes(inventory) == []
 
 
 def generation_2(name: str, slots: str) -> objects.Pod:
-    made = ours(name, slots)
-    known = made.metadata.annotations | {"ganger.dev/node": "n1"}
-    about = msgspec.structs.replace(made.metadata, annotations=known, labels={"ganger.dev/generation": "2"})
-    return msgspec.structs.replace(made, metadata=about)
+    created = ours(name, slots)
+    known = created.metadata.annotations | {"ganger.dev/node": "n1"}
+    about = msgspec.structs.replace(created.metadata, annotations=known, labels={"ganger.dev/generation": "2"})
+    return msgspec.structs.replace(created, metadata=about)
 
 
 def test_pods_of_which_the_core_knows_nothing_are_others_until_they_are_gone_or_it_does() -> None:
     inventory, going, stays = NodeInventory(), generation_2("going", "0,1"), generation_2("stays", "2")
     inventory.node_changed(None, node())
-    for each in (going, stays):
-        inventory.pod_changed(None, each)
+    for item in (going, stays):
+        inventory.pod_changed(None, item)
 
     def foreign() -> int:
         return len(inventory.cluster().nodes[0].foreign)

@@ -25,10 +25,10 @@ WITHIN_S = 120.0
 
 
 def definition(plural: str, kind: str) -> Any:
-    made = copy.deepcopy(CRD)
-    made["metadata"]["name"] = f"{plural}.ganger.dev"
-    made["spec"]["names"], made["spec"]["scope"] = {"plural": plural, "kind": kind}, "Cluster"
-    return made
+    created = copy.deepcopy(CRD)
+    created["metadata"]["name"] = f"{plural}.ganger.dev"
+    created["spec"]["names"], created["spec"]["scope"] = {"plural": plural, "kind": kind}, "Cluster"
+    return created
 
 
 def queue(name: str, **spec: Any) -> Any:
@@ -43,8 +43,8 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
     async def played() -> None:
         async with FakeApi(kubelet=True) as api:
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
-            for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
-                api.put(made)
+            for created in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
+                api.put(created)
             await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
@@ -54,13 +54,13 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
 @asynccontextmanager
 async def following(access: Credentials, folder: Path) -> AsyncIterator[tuple[Loop, PolicyDocument]]:
     """Run a loop whose policy comes from the objects; yield also what was in force at its start."""
-    async with ApiClient(access, PROGRAM) as api, controller(access, folder) as its:
+    async with ApiClient(access, PROGRAM) as api, controller(access, folder) as system:
         objects = PolicyReconciler(api, lambda: True)
         runs = asyncio.create_task(objects.run())
-        kept = await objects.policy_in_force()
-        follows = asyncio.create_task(objects.reconcile(its.loop, lambda _: None))
+        policy_found = await objects.policy_in_force()
+        follows = asyncio.create_task(objects.reconcile(system.loop, lambda _: None))
         try:
-            yield its.loop, kept
+            yield system.loop, policy_found
         finally:
             for task in (runs, follows):
                 task.cancel()
@@ -77,15 +77,15 @@ async def until(holds: Callable[[], Any], within_s: float = WITHIN_S) -> None:
 
 def accepted(api: FakeApi, plural: str, name: str) -> tuple[str, str, str]:
     """Return status, reason and message of the only condition; empty without one."""
-    found = api.get(plural, name, "") or {}
-    told = found.get("status", {}).get("conditions")
-    return (told[0]["status"], told[0]["reason"], told[0]["message"]) if told else ("", "", "")
+    actual = api.get(plural, name, "") or {}
+    conditions = actual.get("status", {}).get("conditions")
+    return (conditions[0]["status"], conditions[0]["reason"], conditions[0]["message"]) if conditions else ("", "", "")
 
 
 def in_force(loop: Loop) -> dict[str, int | None]:
     """Return the guaranteed GPUs of each queue."""
     with loop.view() as state:
-        return {name: each.nominal.gpus for name, each in state.queues.items()}
+        return {name: item.nominal.gpus for name, item in state.queues.items()}
 
 
 def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
         api.put(queue("a", nominal={"gpus": 4}))
         api.put(queue("b", parent="a", nominal={"gpus": 2}))
         api.put(policy(order="fifo"))
-        async with following(access, tmp_path) as (loop, kept):
-            assert sorted(kept.queues) == ["default", "root"]
+        async with following(access, tmp_path) as (loop, policy_found):
+            assert sorted(policy_found.queues) == ["default", "root"]
             await until(lambda: in_force(loop) == {"a": 4, "b": 2, "default": None, "root": None})
             assert loop.policy.NAME == "fifo"
             await until(lambda: accepted(api, "schedulingpolicies", "default") == ("True", "InForce", ""))
@@ -123,9 +123,9 @@ def test_what_cannot_be_is_said_on_it_and_keeps_nobody_else_out(
         api.put(queue("wrong", **spec))
         async with following(access, tmp_path) as (loop, _):
             await until(lambda: accepted(api, "queues", "wrong")[0] == "False")
-            told = accepted(api, "queues", "wrong")
-            assert told[1] == reason
-            assert says in told[2]
+            conditions = accepted(api, "queues", "wrong")
+            assert conditions[1] == reason
+            assert says in conditions[2]
             assert in_force(loop) == {"a": 4, "default": None, "root": None}
             await until(lambda: accepted(api, "queues", "a")[0] == "True")
             api.put(queue("wrong", nominal={"gpus": 1}))
@@ -152,11 +152,11 @@ def test_the_next_controller_begins_with_what_was_in_force(tmp_path: Path) -> No
         api.put(queue("a", nominal={"gpus": 4}))
         async with following(access, tmp_path) as (loop, _):
             await until(lambda: accepted(api, "queues", "a")[0] == "True")
-        found = api.get("queues", "a", "")
-        assert found is not None
-        api.put(found | {"spec": {"parent": "nowhere"}})
-        async with following(access, tmp_path) as (loop, kept):
-            assert kept.queues["a"].nominal.gpus == 4
+        actual = api.get("queues", "a", "")
+        assert actual is not None
+        api.put(actual | {"spec": {"parent": "nowhere"}})
+        async with following(access, tmp_path) as (loop, policy_found):
+            assert policy_found.queues["a"].nominal.gpus == 4
             await until(lambda: accepted(api, "queues", "a")[0] == "False")
             assert in_force(loop)["a"] == 4
 

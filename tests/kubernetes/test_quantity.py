@@ -32,7 +32,7 @@ def test_is_exactly_what_decimal_arithmetic_gives(number: str, suffix: str) -> N
 
 
 @given(number=NUMBERS, suffix=st.sampled_from(sorted(SUFFIXES)), per_unit=st.sampled_from([1, 1000]))
-def test_amounts_are_rounded_against_whoever_asks(number: str, suffix: str, per_unit: int) -> None:
+def test_requests_are_rounded_up_and_capacity_down(number: str, suffix: str, per_unit: int) -> None:
     exact = EXACT.multiply(decimal(number, suffix), Decimal(per_unit))
     up, down = exact.to_integral_value("ROUND_CEILING"), exact.to_integral_value("ROUND_FLOOR")
     assert requested_amount(number + suffix, per_unit, "pod a/b: cpu") == min(MAX_AMOUNT, int(up))

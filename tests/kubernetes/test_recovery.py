@@ -48,23 +48,23 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def its(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+def system(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
     try:
         require_built()
     except Unavailable as error:
         pytest.skip(str(error))
     with (
         cluster(f"recovery-{os.getpid()}", nodes=2) as own,
-        controlled(own, tmp_path_factory.mktemp("controller")) as its,
+        controlled(own, tmp_path_factory.mktemp("controller")) as system,
     ):
-        its.lend("saved", saved)
-        yield its
+        system.lend("saved", saved)
+        yield system
 
 
-def begin(its: Controlled, name: str, saved: Path, **spec: Any) -> Path:
+def begin(system: Controlled, name: str, saved: Path, **spec: Any) -> Path:
     """Run it until it waits for the failure, with five checkpoints; return the file that grows meanwhile."""
     beats = saved / f"{name}-beats"
-    its.submit(
+    system.submit(
         name,
         run=["python3", "-c", STEPS],
         env={"BEATS": str(beats)},
@@ -76,80 +76,82 @@ def begin(its: Controlled, name: str, saved: Path, **spec: Any) -> Path:
     return beats
 
 
-def come_back(its: Controlled, name: str) -> list[dict[str, Any]]:
+def come_back(system: Controlled, name: str) -> list[dict[str, Any]]:
     """Return its attempts after its end: the second one has succeeded, from the newest checkpoint of the first."""
-    status = its.wait(name, *OVER)
-    attempts: list[dict[str, Any]] = its.client.job(f"{name}.{its.namespace}")["attempts"]
+    status = system.wait(name, *OVER)
+    attempts: list[dict[str, Any]] = system.client.job(f"{name}.{system.namespace}")["attempts"]
     assert (status["phase"], status["generation"]) == ("Succeeded", 2), attempts
-    assert [each["resumed_step"] for each in attempts] == [None, 4]
+    assert [item["resumed_step"] for item in attempts] == [None, 4]
     return attempts
 
 
-def test_an_evicted_pod_takes_its_gang_elsewhere_whole(its: Controlled, saved: Path) -> None:
-    begin(its, "evicted", saved, nodes=2)
-    about = {"name": "evicted-1-1", "namespace": its.namespace}
+def test_an_evicted_pod_takes_its_gang_elsewhere_whole(system: Controlled, saved: Path) -> None:
+    begin(system, "evicted", saved, nodes=2)
+    about = {"name": "evicted-1-1", "namespace": system.namespace}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
-    where = f"/api/v1/namespaces/{its.namespace}/pods/evicted-1-1/eviction"
-    its.on.kubectl("create", "--raw", where, "-f", "-", input=json.dumps(eviction))
-    come_back(its, "evicted")
+    path = f"/api/v1/namespaces/{system.namespace}/pods/evicted-1-1/eviction"
+    system.on.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+    come_back(system, "evicted")
 
 
-def test_a_pod_that_takes_too_much_memory_is_said_to_have(its: Controlled) -> None:
+def test_a_pod_that_takes_too_much_memory_is_said_to_have(system: Controlled) -> None:
     hungry = "x = bytearray(256 << 20)"
-    its.submit("hungry", nodes=2, resources={"cpu": "100m", "memory": "96Mi"}, run=["python3", "-c", hungry])
-    status = its.wait("hungry", *OVER)
+    system.submit("hungry", nodes=2, resources={"cpu": "100m", "memory": "96Mi"}, run=["python3", "-c", hungry])
+    status = system.wait("hungry", *OVER)
     assert status["phase"] == "Failed"
     assert "memory" in status["message"], status
 
 
-def test_what_runs_on_without_its_kubelet_goes_on_until_its_node_is_gone_too(its: Controlled, saved: Path) -> None:
-    beats = begin(its, "orphan", saved)
-    (node,) = its.status("orphan")["nodes"]
-    its.on.kill(node.replace("node", "kubelet"), signal.SIGKILL)
-    until(lambda: is_kept(row(its, node)), "the node to be known as not ready")
-    assert row(its, node)["state"] == "unready"
-    assert its.status("orphan")["generation"] == 1
+def test_what_runs_on_without_its_kubelet_goes_on_until_its_node_is_gone_too(system: Controlled, saved: Path) -> None:
+    beats = begin(system, "orphan", saved)
+    (node,) = system.status("orphan")["nodes"]
+    system.on.kill(node.replace("node", "kubelet"), signal.SIGKILL)
+    until(lambda: is_kept(row(system, node)), "the node to be known as not ready")
+    assert row(system, node)["state"] == "unready"
+    assert system.status("orphan")["generation"] == 1
     assert not is_still(beats)
-    its.on.kill(node)
-    come_back(its, "orphan")
-    assert its.status("orphan")["nodes"] != [node]
-    its.on.start(node)
-    its.on.wait_nodes()
+    system.on.kill(node)
+    come_back(system, "orphan")
+    assert system.status("orphan")["nodes"] != [node]
+    system.on.start(node)
+    system.on.wait_nodes()
 
 
-def test_an_api_server_that_was_away_ends_nothing(its: Controlled, saved: Path) -> None:
+def test_an_api_server_that_was_away_ends_nothing(system: Controlled, saved: Path) -> None:
     """The outage is longer than kubelets may be silent; nodes stay not ready until the next controller read them."""
-    beats = begin(its, "bystander", saved, nodes=2)
-    before = uids(its, "bystander")
-    kubelets = [f"kubelet-{number}" for number in its.on.shape.numbers]
-    with its.kept():
-        its.on.kill("kube-apiserver")
+    beats = begin(system, "bystander", saved, nodes=2)
+    before = uids(system, "bystander")
+    kubelets = [f"kubelet-{number}" for number in system.on.shape.numbers]
+    with system.restarted_on_exit():
+        system.on.kill("kube-apiserver")
         for kubelet in kubelets:
-            its.on.kill(kubelet, signal.SIGSTOP)
+            system.on.kill(kubelet, signal.SIGSTOP)
         time.sleep(API_OUTAGE_S)
-        its.on.start("kube-apiserver")
-        its.on.wait_api()
-        until(its.serves, "the next controller")
-        until(lambda: all(map(is_kept, its.client.nodes())), "all nodes to be not ready, and their launchers connected")
+        system.on.start("kube-apiserver")
+        system.on.wait_api()
+        until(system.serves, "the next controller")
+        until(
+            lambda: all(map(is_kept, system.client.nodes())), "all nodes to be not ready, and their launchers connected"
+        )
         for kubelet in kubelets:
-            its.on.kill(kubelet, signal.SIGCONT)
-    assert its.status("bystander")["generation"] == 1
-    assert uids(its, "bystander") == before
+            system.on.kill(kubelet, signal.SIGCONT)
+    assert system.status("bystander")["generation"] == 1
+    assert uids(system, "bystander") == before
     assert not is_still(beats)
-    its.kubectl("delete", "gangjob", "bystander")
+    system.kubectl("delete", "gangjob", "bystander")
 
 
 def is_kept(node: dict[str, Any]) -> bool:
     return "a launcher there is connected" in node["unready"]
 
 
-def row(its: Controlled, node: str) -> dict[str, Any]:
+def row(system: Controlled, node: str) -> dict[str, Any]:
     """Return a node as the controller lists it."""
-    return next(each for each in its.client.nodes() if each["name"] == node)
+    return next(item for item in system.client.nodes() if item["name"] == node)
 
 
-def uids(its: Controlled, name: str) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in its.pods(name).values()}
+def uids(system: Controlled, name: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in system.pods(name).values()}
 
 
 def is_still(beats: Path) -> bool:

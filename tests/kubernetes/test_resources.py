@@ -22,8 +22,8 @@ PLURALS = ("gangjobs", "queues", "schedulingpolicies")
 
 
 def definition(plural: str) -> dict[str, Any]:
-    found: dict[str, Any] = YAML(typ="safe").load((MANIFESTS / f"{plural}.yaml").read_text())
-    return found
+    actual: dict[str, Any] = YAML(typ="safe").load((MANIFESTS / f"{plural}.yaml").read_text())
+    return actual
 
 
 def schema_of(plural: str) -> Schema:
@@ -60,18 +60,20 @@ def test_the_check_catches(schema: Schema) -> None:
 
 @pytest.mark.parametrize("plural", PLURALS)
 def test_every_key_is_described(plural: str) -> None:
-    def undescribed(schema: Schema, at: str) -> list[str]:
-        mute = [f"{at}.{name}" for name, each in schema.get("properties", {}).items() if not each.get("description")]
-        return mute + [found for name, each in inside(schema) for found in undescribed(each, f"{at}.{name}")]
+    def undescribed(schema: Schema, location: str) -> list[str]:
+        mute = [
+            f"{location}.{name}" for name, item in schema.get("properties", {}).items() if not item.get("description")
+        ]
+        return mute + [actual for name, item in inside(schema) for actual in undescribed(item, f"{location}.{name}")]
 
     assert undescribed(schema_of(plural), plural) == []
 
 
 def test_every_key_of_a_job_is_there_with_its_sentence() -> None:
-    there = schema_of("gangjobs")["properties"]["spec"]["properties"]
-    for key, each in json_schema()["properties"].items():
-        assert there[key]["description"].startswith(each["description"])
-    assert set(there) - set(json_schema()["properties"]) == {"user", "suspend", "stop"}
+    spec_properties = schema_of("gangjobs")["properties"]["spec"]["properties"]
+    for key, item in json_schema()["properties"].items():
+        assert spec_properties[key]["description"].startswith(item["description"])
+    assert set(spec_properties) - set(json_schema()["properties"]) == {"user", "suspend", "stop"}
 
 
 @pytest.mark.parametrize("plural", PLURALS)
@@ -90,14 +92,14 @@ def examples() -> dict[str, dict[str, Any]]:
     texts |= {path.name: path.read_text() for path in (ROOT / "examples").glob("*.yaml")}
     for page in written():
         texts |= {f"{page.name}:{block.line}": block.text for block in blocks(page) if block.language == "yaml"}
-    found = {}
+    actual = {}
     for where, text in texts.items():
         try:
             parse_spec(text, where)
         except RequestError:
             continue  # Topologies, policies, and several jobs in one file.
-        found[where] = json.loads(json.dumps(YAML(typ="safe").load(text)))
-    return found
+        actual[where] = json.loads(json.dumps(YAML(typ="safe").load(text)))
+    return actual
 
 
 EXAMPLES = examples()
@@ -134,9 +136,9 @@ FORMS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("said", FORMS, ids=str)
-def test_every_form_of_a_value_is_taken(said: dict[str, Any]) -> None:
-    spec = {"run": "true"} | said
+@pytest.mark.parametrize("output", FORMS, ids=str)
+def test_every_form_of_a_value_is_taken(output: dict[str, Any]) -> None:
+    spec = {"run": "true"} | output
     spec_from_dict(json.loads(json.dumps(spec)), "here")
     SPEC.validate(spec)
 

@@ -124,14 +124,14 @@ def test_nothing_is_left(parts: tuple[str, ...]) -> None:
 
 def traces(shape: Shape) -> set[str]:
     """Return what of a cluster is visible on the machine."""
-    found = {f"folder {path}" for path in [shape.folder] if path.exists()}
-    found |= {f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if shape.name in line}
-    found |= {f"process {line}" for line in command_lines() if shape.name in line}
+    actual = {f"folder {path}" for path in [shape.folder] if path.exists()}
+    actual |= {f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if shape.name in line}
+    actual |= {f"process {line}" for line in command_lines() if shape.name in line}
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
-    found |= {f"link {line}" for line in links if shape.bridge in line}
+    actual |= {f"link {line}" for line in links if shape.bridge in line}
     routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout.splitlines()
-    found |= {f"route {line}" for line in routes if shape.bridge in line}
-    return found | {f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob(f"**/{shape.cgroup()}*")}
+    actual |= {f"route {line}" for line in routes if shape.bridge in line}
+    return actual | {f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob(f"**/{shape.cgroup()}*")}
 
 
 def command_lines() -> Iterator[str]:

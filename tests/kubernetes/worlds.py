@@ -15,12 +15,12 @@ import aiohttp
 import pytest
 
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.asking import Asking
+from tests.kubernetes.api_session import ApiSession
 from tools.fakeapi import FakeApi
 from tools.testcluster import running
 from tools.testcluster.cluster import KUBECONFIG_VARIABLE
 
-Case = Callable[[Asking], Awaitable[None]]
+Case = Callable[[ApiSession], Awaitable[None]]
 NO_CLUSTER = (
     f"no real API server: `make cluster` starts one, or set {KUBECONFIG_VARIABLE} to the kubeconfig of a cluster that "
     "tests may use"
@@ -50,9 +50,9 @@ def case(written: Case) -> Callable[[str, Path], None]:
 
 async def _run(world: str, written: Case, folder: Path) -> None:
     async with asyncio.timeout(WITHIN_S), _access(world, folder) as access, aiohttp.ClientSession() as session:
-        asking = Asking(access, session, f"conformance-{uuid4().hex[:8]}")
+        asking = ApiSession(access, session, f"conformance-{uuid4().hex[:8]}")
         named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": asking.namespace}}
-        await asking.made("/api/v1/namespaces", named)
+        await asking.created("/api/v1/namespaces", named)
         try:
             if world == "real":
                 # Pods are accepted once their namespace has its service account.

@@ -113,7 +113,7 @@ def test_a_fast_follower_gets_every_line_once(writer: Writer) -> None:
     assert numbers(lines) == list(range(1, writer.written + 1))
 
 
-def test_a_slow_follower_is_told_how_much_it_missed(writer: Writer) -> None:
+def test_a_slow_follower_learns_how_much_it_missed(writer: Writer) -> None:
     following = log_reader.follow(writer.files, QUERY, lambda: False)
     writer.fill(2.5)
     before = available(following)

@@ -60,9 +60,9 @@ def end_jobs(client: Client) -> None:
     until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], description: str) -> None:
     """Wait for a condition; fail with its name if it does not come."""
     until_s = time.monotonic() + DEADLINE_S
     while not holds():
-        assert time.monotonic() < until_s, f"{what} did not come within {DEADLINE_S:g} s"
+        assert time.monotonic() < until_s, f"{description} did not come within {DEADLINE_S:g} s"
         time.sleep(0.05)

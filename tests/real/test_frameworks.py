@@ -33,16 +33,16 @@ def ended(cluster: Cluster, name: str, *argv: str, **spec: Any) -> str:
 
 def printed(cluster: Cluster, job: str) -> list[str]:
     """What the processes wrote, read from the launchers' files."""
-    found = sorted((cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/rank-*.log"))
-    return [line.split(" ", 2)[-1] for path in found for line in path.read_text().splitlines()]
+    log_files = sorted((cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/rank-*.log"))
+    return [line.split(" ", 2)[-1] for path in log_files for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("framework", ["jax", "mpi", "tensorflow", "xgboost"])
 def test_four_processes_sum_their_ranks_and_fit_the_same_line(cluster: Cluster, framework: str) -> None:
     job = ended(cluster, framework, python_with(framework), f"train_{framework}.py")
-    said = [found.groups() for line in printed(cluster, job) if (found := FIT.search(line))]
-    assert sorted((int(rank), int(total)) for rank, total, _ in said) == [(rank, 6) for rank in range(4)]
-    assert len({loss for *_, loss in said}) == 1
+    matches = [match.groups() for line in printed(cluster, job) if (match := FIT.search(line))]
+    assert sorted((int(rank), int(total)) for rank, total, _ in matches) == [(rank, 6) for rank in range(4)]
+    assert len({loss for *_, loss in matches}) == 1
     reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
     assert reports[-1] < reports[0] / 4
 
@@ -51,8 +51,8 @@ def test_a_chief_ends_the_job_of_parameter_servers_and_workers(cluster: Cluster)
     spec = YAML(typ="safe", pure=True).load(ROOT / "examples" / "parameter_server.yaml")
     script = spec.pop("run").split()[1]
     job = ended(cluster, spec.pop("name"), python_with("tensorflow"), script, **spec)
-    said = [line for line in printed(cluster, job) if "weights on" in line]
-    assert [line.split(", loss")[0] for line in said] == ["2 workers, weights on 2 servers"]
+    matches = [line for line in printed(cluster, job) if "weights on" in line]
+    assert [line.split(", loss")[0] for line in matches] == ["2 workers, weights on 2 servers"]
     reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
     assert reports[-1] < reports[0] / 4
     assert cluster.client.job(job)["row"]["shape"] == "1x1 cpu + 2x1 cpu + 2x1 cpu"
@@ -62,8 +62,8 @@ def test_a_chief_ends_the_job_of_parameter_servers_and_workers(cluster: Cluster)
 
 def test_ray_runs_the_command_once_on_a_cluster_of_both_nodes(cluster: Cluster) -> None:
     job = ended(cluster, "ray", python_with("ray"), "train_ray.py")
-    said = [line for line in printed(cluster, job) if "actors on" in line]
-    assert [line.split(", loss")[0] for line in said] == ["4 actors on 2 nodes: ranks sum to 6"]
+    matches = [line for line in printed(cluster, job) if "actors on" in line]
+    assert [line.split(", loss")[0] for line in matches] == ["4 actors on 2 nodes: ranks sum to 6"]
 
 
 def test_torchrun_starts_the_processes_of_its_node(cluster: Cluster, torch_python: str) -> None:

@@ -36,12 +36,12 @@ def _cmdline(pid: int) -> bytes:
 
 def carriers(cluster: Cluster) -> list[int]:
     """Processes that belong to a task of this test's jobs."""
-    mark, found = str(cluster.folder / "home" / "jobs").encode(), []
+    mark, pids = str(cluster.folder / "home" / "jobs").encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if b"GANGER_TASK_DIR=" + mark in path.read_bytes():
-                found.append(int(path.parent.name))
-    return found
+                pids.append(int(path.parent.name))
+    return pids
 
 
 def lines(path: Path) -> list[list[str]]:

@@ -15,8 +15,8 @@ NOISE = 1e-4
 
 def pids(cluster: Cluster, job: str) -> dict[int, int]:
     """Rank to process of the newest attempt, from the launchers' own records."""
-    found = (cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/started")
-    newest = sorted(found, key=lambda path: int(path.parent.name))
+    start_files = (cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/started")
+    newest = sorted(start_files, key=lambda path: int(path.parent.name))
     return {int(rank): pid for path in newest for rank, (pid, _) in json.loads(path.read_text())["pids"].items()}
 
 
@@ -79,7 +79,7 @@ def test_fsdp_ranks_save_their_shards_together_and_come_back_to_the_same_losses(
     assert all(abs(survived[step] - expected[step]) <= NOISE * abs(expected[step]) for step in expected)
 
 
-def test_a_gang_that_does_not_fit_beside_another_waits_whole_and_is_told_for_whom(
+def test_a_gang_that_does_not_fit_beside_another_waits_whole_and_its_reason_names_the_other(
     cluster: Cluster, torch_python: str
 ) -> None:
     Path(cluster.folder, "hold.py").write_text("import time\ntime.sleep(600)\n")

@@ -14,20 +14,20 @@ from ganger import train
 
 def main() -> None:
     out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    here, steps = train.world(), int(sys.argv[2])
-    who = f"{here.attempt} {here.rank}"
-    os.write(out, f"start {who} {os.getpid()}\n".encode())
+    world, steps = train.world(), int(sys.argv[2])
+    process = f"{world.attempt} {world.rank}"
+    os.write(out, f"start {process} {os.getpid()}\n".encode())
     newest = train.latest()
     for step in range(newest.step + 1 if newest else 0, steps):
-        os.write(out, f"step {who} {step}\n".encode())
+        os.write(out, f"step {process} {step}\n".encode())
         train.report(step=step)
-        if here.rank == 0 and step % 5 == 4:
+        if world.rank == 0 and step % 5 == 4:
             with train.checkpoint(step) as directory:
                 (directory / "state").write_text(str(step))
-        if sys.argv[3:] == ["die"] and here.attempt == 1 and here.rank == 1 and step == steps // 2:
+        if sys.argv[3:] == ["die"] and world.attempt == 1 and world.rank == 1 and step == steps // 2:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
-    os.write(out, f"done {who}\n".encode())
+    os.write(out, f"done {process}\n".encode())
 
 
 if __name__ == "__main__":

@@ -29,16 +29,16 @@ _COUNT: Final[Object] = {"type": "integer", "format": "int64", "minimum": 0}
 _TIME: Final[Object] = {"type": "string", "format": "date-time"}
 _ANYTHING: Final[Object] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONDITION: Final[Object] = {
-    "type": _TEXT | {"description": "what it is about", "maxLength": 316},
-    "status": {"type": "string", "description": "whether it is so", "enum": ["True", "False", "Unknown"]},
-    "reason": _TEXT | {"description": "why, in one word", "maxLength": 1024},
-    "message": _TEXT | {"description": "why, in a sentence", "maxLength": 32768},
-    "lastTransitionTime": _TIME | {"description": "since when"},
-    "observedGeneration": _COUNT | {"description": "of which metadata.generation it is said"},
+    "type": _TEXT | {"description": "type of the condition", "maxLength": 316},
+    "status": {"type": "string", "description": "status of the condition", "enum": ["True", "False", "Unknown"]},
+    "reason": _TEXT | {"description": "code of the reason", "maxLength": 1024},
+    "message": _TEXT | {"description": "the reason as a sentence", "maxLength": 32768},
+    "lastTransitionTime": _TIME | {"description": "time of the last change of the status"},
+    "observedGeneration": _COUNT | {"description": "metadata.generation that the condition is about"},
 }
 _CONDITIONS: Final[Object] = {
     "type": "array",
-    "description": "what is so of it, one line for each type",
+    "description": "conditions, one of each type",
     "items": {"type": "object", "properties": _CONDITION, "required": ["type", "status"]},
     "x-kubernetes-list-type": "map",
     "x-kubernetes-list-map-keys": ["type"],
@@ -53,57 +53,63 @@ def files() -> dict[Path, str]:
 def _job() -> Object:
     spec = _job_spec()
     status = {
-        "observedGeneration": _COUNT | {"description": "which metadata.generation was read last"},
-        "phase": _TEXT | {"description": "Pending, Running, Succeeded ...; Refused: it cannot be (see message)"},
-        "reason": _TEXT | {"description": "why it waits or was refused, in one word"},
-        "message": _TEXT | {"description": "why, in a sentence, with what to do"},
+        "observedGeneration": _COUNT | {"description": "metadata.generation that was read last"},
+        "phase": _TEXT
+        | {"description": "state: Pending, Running, Succeeded ...; Rejected: the spec is not accepted (see message)"},
+        "reason": _TEXT | {"description": "code of the pending reason or of the rejection"},
+        "message": _TEXT | {"description": "the reason as a sentence, with what to do"},
         "conditions": _CONDITIONS,
-        "generation": _COUNT | {"description": "how often it was started"},
-        "shape": _TEXT | {"description": "nodes and what each of them has: 2x8 is two nodes with eight GPUs each"},
-        "nodes": {"type": "array", "items": _TEXT, "description": "where it is", "x-kubernetes-list-type": "atomic"},
+        "generation": _COUNT | {"description": "number of the newest attempt"},
+        "shape": _TEXT | {"description": "nodes and the devices of each: 2x8 is two nodes with eight GPUs each"},
+        "nodes": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "nodes of its allocation",
+            "x-kubernetes-list-type": "atomic",
+        },
         "starts": {
             "type": "string",
-            "description": "of an array: attempts of elements that have nodes, as 3:1 7:2",
+            "description": "of an array: attempts of the elements that have nodes, as 3:1 7:2",
         },
-        "startTime": _TIME | {"description": "when it was started last"},
-        "completionTime": _TIME | {"description": "when it ended"},
-        "exitCode": {"type": "integer", "format": "int32", "description": "what its first failed process ended with"},
+        "startTime": _TIME | {"description": "time of the last start"},
+        "completionTime": _TIME | {"description": "time of the end"},
+        "exitCode": {"type": "integer", "format": "int32", "description": "exit code of the first process that failed"},
         "ledger": _ledger(),
-        "promise": _TIME | {"description": "by when it is promised to start"},
-        "seq": _COUNT | {"description": "ganger's own: the event that this is the state after"},
-        "record": _TEXT | {"description": "ganger's own: what a restarted controller goes on from"},
+        "reservedStart": _TIME | {"description": "latest start by its reservation"},
+        "seq": _COUNT | {"description": "internal: sequence number of the last event that the status includes"},
+        "record": _TEXT | {"description": "internal: state from which a restarted controller continues"},
     }
     columns = [
-        ("State", "string", ".status.phase", "where it is in its life"),
-        ("Queue", "string", ".spec.queue", "the queue it waits in; empty: default"),
-        ("Shape", "string", ".status.shape", "nodes and what each of them has"),
-        ("Generation", "integer", ".status.generation", "how often it was started"),
-        ("Why", "string", ".status.reason", "why it waits, in one word; -o wide: in a sentence"),
-        ("Age", "date", ".metadata.creationTimestamp", "since it was made"),
-        ("User", "string", ".spec.user", "whose it is"),
-        ("Message", "string", ".status.message", "why, in a sentence"),
+        ("State", "string", ".status.phase", "state of the job"),
+        ("Queue", "string", ".spec.queue", "queue that the job is submitted to; empty: default"),
+        ("Shape", "string", ".status.shape", "nodes and the devices of each"),
+        ("Generation", "integer", ".status.generation", "number of the newest attempt"),
+        ("Reason", "string", ".status.reason", "code of the pending reason; -o wide: with its sentence"),
+        ("Age", "date", ".metadata.creationTimestamp", "time since its creation"),
+        ("User", "string", ".spec.user", "user who owns the job"),
+        ("Message", "string", ".status.message", "the reason as a sentence"),
     ]
-    said = "A training job that starts as a whole or not at all. Its spec is what `ganger run -f` takes."
+    description = "A training job that starts as a whole or not at all. Its spec is what `ganger run -f` takes."
     names = {"kind": "GangJob", "plural": "gangjobs", "singular": "gangjob", "shortNames": ["gj"]}
-    made = _definition(names, "Namespaced", _root(said, spec, status), columns)
+    made = _definition(names, "Namespaced", _root(description, spec, status), columns)
     return _with_rules(made, JOB)
 
 
 def _ledger() -> Object:
-    said = {
-        "queuedSeconds": _COUNT | {"description": "how long it waited"},
+    properties = {
+        "queuedSeconds": _COUNT | {"description": "time in the queue"},
         "gpuSeconds": {
             "type": "object",
-            "description": "GPUs times seconds that it held them, and what they did: productive is what was kept",
+            "description": "GPU seconds of its allocations by use; productive: steps that were kept",
             "additionalProperties": _COUNT,
         },
         "lostGpuSeconds": {
             "type": "object",
-            "description": "of these, by cause: finding out, starting again, and doing again what was not saved",
+            "description": "GPU seconds lost to detection, restart and repeated steps, by cause",
             "additionalProperties": _COUNT,
         },
     }
-    return {"type": "object", "description": "where its time went, as of its last change", "properties": said}
+    return {"type": "object", "description": "use of its time, as of its last change", "properties": properties}
 
 
 def _job_spec() -> Object:
@@ -111,9 +117,9 @@ def _job_spec() -> Object:
     spec = structural({key: each for key, each in whole.items() if key not in ("anyOf", "title")}, whole["$defs"])
     spec["description"] = "the job, as a file for `ganger run -f` has it"
     spec["properties"] |= {
-        "user": _TEXT | {"description": "whose it is: who made it", "minLength": 1, "maxLength": 253},
-        "suspend": {"type": "boolean", "description": "true: save, give the nodes back, and wait; false: go on"},
-        "stop": {"type": "boolean", "description": "true: save and end, for good"},
+        "user": _TEXT | {"description": "user who owns the job: its creator", "minLength": 1, "maxLength": 253},
+        "suspend": {"type": "boolean", "description": "true: save, release the nodes and wait; false: continue"},
+        "stop": {"type": "boolean", "description": "true: save and end"},
     }
     spec["anyOf"] = whole["anyOf"]
     _needs(spec["properties"]["limits"], "time_min", "time")
@@ -129,46 +135,46 @@ def _needs(schema: Object, key: str, other: str) -> None:
 
 
 def _queue() -> Object:
-    said = "A queue of jobs: what it is guaranteed, what it may use beyond that, and what each user may have in it."
+    description = "A queue of jobs: its guarantee, what it may borrow, and the limits of each user."
     status = {
-        "observedGeneration": _COUNT | {"description": "which metadata.generation was read last"},
+        "observedGeneration": _COUNT | {"description": "metadata.generation that was read last"},
         "conditions": _CONDITIONS,
-        "record": _TEXT | {"description": "ganger's own: what of it is in force"},
-        "waiting": _COUNT | {"description": "jobs that wait in it and below it"},
-        "running": _COUNT | {"description": "jobs that have nodes, in it and below it"},
-        "gpus": _COUNT | {"description": "GPUs that they have"},
-        "share": _COUNT | {"description": "GPUs that would be fair, by weights and by what jobs ask for"},
-        "usage": _TEXT | {"description": "ganger's own: what was used, from which a restarted controller goes on"},
+        "record": _TEXT | {"description": "internal: the part that is in force"},
+        "pending": _COUNT | {"description": "pending jobs of the queue and those below it"},
+        "running": _COUNT | {"description": "jobs with nodes, of the queue and those below it"},
+        "gpus": _COUNT | {"description": "GPUs that they hold"},
+        "fairShare": _COUNT | {"description": "fair share in GPUs, by weights and by what jobs request"},
+        "usage": _TEXT | {"description": "internal: usage from which a restarted controller continues"},
     }
     columns = [
-        ("Parent", "string", ".spec.parent", "the queue above it; empty: root"),
-        ("Weight", "integer", ".spec.weight", "its part beside its siblings' weights; empty: 1"),
-        ("Guaranteed", "integer", ".spec.nominal.gpus", "GPUs that it is guaranteed"),
-        ("GPUs", "integer", ".status.gpus", "GPUs that its jobs have"),
-        ("Share", "integer", ".status.share", "GPUs that would be fair"),
-        ("Running", "integer", ".status.running", "jobs that have nodes"),
-        ("Waiting", "integer", ".status.waiting", "jobs that wait"),
-        ("Age", "date", ".metadata.creationTimestamp", "since it was made"),
+        ("Parent", "string", ".spec.parent", "parent queue; empty: root"),
+        ("Weight", "integer", ".spec.weight", "weight among its siblings; empty: 1"),
+        ("Guaranteed", "integer", ".spec.nominal.gpus", "GPUs that are guaranteed"),
+        ("GPUs", "integer", ".status.gpus", "GPUs that its jobs hold"),
+        ("Fair Share", "integer", ".status.fairShare", "fair share in GPUs"),
+        ("Running", "integer", ".status.running", "jobs with nodes"),
+        ("Pending", "integer", ".status.pending", "pending jobs"),
+        ("Age", "date", ".metadata.creationTimestamp", "time since its creation"),
     ]
     names = {"kind": "Queue", "plural": "queues", "singular": "queue", "shortNames": ["gq"]}
-    spec = _spec_of(Queue) | {"description": "what it is guaranteed, and its limits"}
-    return _with_rules(_definition(names, "Cluster", _root(said, spec, status), columns), QUEUE)
+    spec = _spec_of(Queue) | {"description": "its guarantee and limits"}
+    return _with_rules(_definition(names, "Cluster", _root(description, spec, status), columns), QUEUE)
 
 
 def _policy() -> Object:
-    said = "How the cluster is given out: the order of the queue, weights, reservations, pools, levels of the network."
+    description = "The policy of the cluster: queue order, weights, reservations, pools and levels of the network."
     status = {
-        "observedGeneration": _COUNT | {"description": "which metadata.generation holds"},
+        "observedGeneration": _COUNT | {"description": "metadata.generation that is in force"},
         "conditions": _CONDITIONS,
-        "record": _TEXT | {"description": "ganger's own: what of it is in force"},
+        "record": _TEXT | {"description": "internal: the part that is in force"},
     }
     columns = [
         ("Order", "string", ".spec.order", "the queue order; empty: dynamic"),
-        ("Age", "date", ".metadata.creationTimestamp", "since it was made"),
+        ("Age", "date", ".metadata.creationTimestamp", "time since its creation"),
     ]
     names = {"kind": "SchedulingPolicy", "plural": "schedulingpolicies", "singular": "schedulingpolicy"}
-    spec = _spec_of(Rules) | {"description": "the policy document, without its queues: those are objects of their own"}
-    root = _root(said, spec, status)
+    spec = _spec_of(Rules) | {"description": "the policy document without its queues, which are objects of their own"}
+    root = _root(description, spec, status)
     return _with_rules(_definition(names | {"shortNames": ["gsp"]}, "Cluster", root, columns), POLICY)
 
 
@@ -177,9 +183,10 @@ def _spec_of(noun: type) -> Object:
     return structural(schema, schema.get("$defs", {}))
 
 
-def _root(said: str, spec: Object, status: dict[str, Object]) -> Object:
-    told = {"type": "object", "description": "what ganger says of it", "properties": status}
-    return {"type": "object", "description": said, "properties": {"spec": spec, "status": told}, "required": ["spec"]}
+def _root(description: str, spec: Object, status: dict[str, Object]) -> Object:
+    status_schema = {"type": "object", "description": "state as observed by ganger", "properties": status}
+    properties = {"spec": spec, "status": status_schema}
+    return {"type": "object", "description": description, "properties": properties, "required": ["spec"]}
 
 
 def _definition(names: Object, scope: str, root: Object, columns: list[tuple[str, str, str, str]]) -> Object:

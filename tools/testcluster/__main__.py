@@ -54,17 +54,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    asked = (arguments.nodes, arguments.fake_nodes, arguments.gpus)
-    found = attached(arguments.name)
-    if found is None:
+    requested = (arguments.nodes, arguments.fake_nodes, arguments.gpus)
+    cluster = attached(arguments.name)
+    if cluster is None:
         # Remains of a crash are in the way of a new cluster.
         stop(arguments.name)
-        found = start(arguments.name, asked, _say)
-    elif (found.shape.nodes, found.shape.fake_nodes, found.shape.gpus) != asked:
-        has = f"{found.shape.nodes} real nodes and {found.shape.fake_nodes} fake ones"
-        _say(f"a cluster with {has} runs already: take it down first with `make cluster-down`")
+        cluster = start(arguments.name, requested, _say)
+    elif (cluster.shape.nodes, cluster.shape.fake_nodes, cluster.shape.gpus) != requested:
+        existing = f"{cluster.shape.nodes} real nodes and {cluster.shape.fake_nodes} fake ones"
+        _say(f"a cluster with {existing} runs already: take it down first with `make cluster-down`")
         return 1
-    print(f"export KUBECONFIG={found.kubeconfig}")
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 

@@ -41,7 +41,10 @@ def ready_nodes(shape: Shape) -> set[str]:
     return {
         node["metadata"]["name"]
         for node in answer["items"]
-        if any((each["type"], each["status"]) == ("Ready", "True") for each in node["status"].get("conditions", ()))
+        if any(
+            (condition["type"], condition["status"]) == ("Ready", "True")
+            for condition in node["status"].get("conditions", ())
+        )
     }
 
 

@@ -49,24 +49,24 @@ def folder() -> Path:
 
 def built() -> bool:
     """Return whether a cluster can start without building."""
-    here = folder()
-    return all((here / name).exists() for name in (*PROGRAMS, "stages.yaml"))
+    cache = folder()
+    return all((cache / name).exists() for name in (*PROGRAMS, "stages.yaml"))
 
 
 def build(say: Callable[[str], None]) -> Path:
     """Return the folder with every program, after building missing ones. Raises Unavailable without Go."""
-    here = folder()
+    cache = folder()
     if built():
-        return here
-    with making(here):
+        return cache
+    with making(cache):
         for name, (module, package) in PROGRAMS.items():
-            if (here / name).exists():
+            if (cache / name).exists():
                 continue
             began = time.monotonic()
-            _compile(module, package, here / name)
+            _compile(module, package, cache / name)
             say(f"built {name} in {time.monotonic() - began:.0f} s")
-        _keep_stages(here / "stages.yaml")
-    return here
+        _keep_stages(cache / "stages.yaml")
+    return cache
 
 
 @contextmanager
@@ -107,8 +107,8 @@ def _keep_stages(target: Path) -> None:
 def _module(module: str, path: str) -> dict[str, str]:
     command = [require_go(), "list", "-m", "-json", path]
     answer = subprocess.run(command, cwd=MODULES / module, check=True, capture_output=True, text=True)
-    found: dict[str, str] = json.loads(answer.stdout)
-    return found
+    versions: dict[str, str] = json.loads(answer.stdout)
+    return versions
 
 
 def program(name: str) -> str:

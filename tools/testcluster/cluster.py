@@ -150,8 +150,8 @@ class Cluster:
 
         def or_ended() -> bool:
             if processes.alive(record) is None:
-                words = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
-                raise RuntimeError(f"{part} ended while the cluster waited for {what}; {log} ends so:\n{words}")
+                last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+                raise RuntimeError(f"{part} ended while the cluster waited for {what}; {log} ends so:\n{last_lines}")
             return condition()
 
         until(or_ended, what)
@@ -199,7 +199,7 @@ def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) ->
 def require_built() -> None:
     """Raise Unavailable if a cluster with real nodes could not start at once."""
     require_nodes()
-    if not (binaries.built() and images.made()):
+    if not (binaries.built() and images.is_built()):
         raise Unavailable("its programs are not built yet: `make cluster` builds them")
 
 
@@ -235,8 +235,8 @@ def running() -> Path | None:
     """Return the kubeconfig of the cluster for tests: GANGER_TEST_KUBECONFIG's, or `make cluster`'s, or None."""
     if given := os.environ.get(KUBECONFIG_VARIABLE):
         return Path(given)
-    found = attached()
-    return found.kubeconfig if found else None
+    existing = attached()
+    return existing.kubeconfig if existing else None
 
 
 def names() -> list[str]:
@@ -246,8 +246,8 @@ def names() -> list[str]:
 
 def _free_ports(count: int) -> list[int]:
     """Return free ports of loopback; all are held until the last is known, so that they differ."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [held_socket.getsockname()[1] for held_socket in sockets]
+    for held_socket in sockets:
+        held_socket.close()
     return ports

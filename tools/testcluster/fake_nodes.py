@@ -23,9 +23,9 @@ def command(shape: Shape) -> list[str]:
 def create(shape: Shape) -> None:
     """Create the missing objects; they become Ready while KWOK runs."""
     with admin(shape) as client:
-        there = {each["metadata"]["name"] for each in client.get("/api/v1/nodes").raise_for_status().json()["items"]}
+        existing = {node["metadata"]["name"] for node in client.get("/api/v1/nodes").raise_for_status().json()["items"]}
         for number in range(1, shape.fake_nodes + 1):
-            if name_of(number) not in there:
+            if name_of(number) not in existing:
                 client.post("/api/v1/nodes", json=_node(number, shape.gpus)).raise_for_status()
 
 

@@ -31,7 +31,7 @@ def images() -> list[Path]:
     return [cache() / "images" / f"{name}-{_digest()}.tar" for name in ("pause", "base")]
 
 
-def made() -> bool:
+def is_built() -> bool:
     """Return whether they exist."""
     return all(image.exists() for image in images())
 

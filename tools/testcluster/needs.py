@@ -44,11 +44,11 @@ def install_packages() -> None:
             raise
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         packages = sorted({*NODE_PROGRAMS.values(), "containernetworking-plugins"})
-        for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-            answer = subprocess.run(["apt-get", "-qq", *words], env=environment, check=False)
+        for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+            answer = subprocess.run(["apt-get", "-qq", *arguments], env=environment, check=False)
             if answer.returncode:
                 raise Unavailable(
-                    f"apt-get {words[0]} failed with {answer.returncode}; its own words are above"
+                    f"apt-get {arguments[0]} failed with {answer.returncode}; its own words are above"
                 ) from None
 
 

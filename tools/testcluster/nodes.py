@@ -122,12 +122,12 @@ def command(shape: Shape, part: str) -> list[str]:
 
 def cgroups(name: str) -> list[Path]:
     """Return the folders of the control group of that name, one for each hierarchy of the machine."""
-    found = []
+    paths = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         if after.split()[0] in ("cgroup", "cgroup2"):
-            found.append(Path(before.split()[4]) / name)
-    return found
+            paths.append(Path(before.split()[4]) / name)
+    return paths
 
 
 def _pid(shape: Shape, part: str) -> int:

@@ -43,26 +43,26 @@ def alive(record: Path) -> int | None:
     """Return the pid of the recorded process, or None if it has ended."""
     try:
         pid, started = _fields(record.read_text())
-        now = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    has_ended = now.rpartition(")")[2].split()[0] in "ZX"
-    return None if has_ended or _fields(now) != (pid, started) else pid
+    has_ended = stat.rpartition(")")[2].split()[0] in "ZX"
+    return None if has_ended or _fields(stat) != (pid, started) else pid
 
 
 def inside(pid: int) -> int:
     """Return the process that `nsenter` or `unshare` with this pid started in a node, which is the relevant one."""
-    found: list[int] = []
+    pids: list[int] = []
 
     def has_child() -> bool:
         for child in psutil.Process(pid).children():
             with suppress(FileNotFoundError, ProcessLookupError):  # the shell has ended
                 if _namespace(child.pid) != _namespace(pid):
-                    found.append(child.pid)
-        return bool(found)
+                    pids.append(child.pid)
+        return bool(pids)
 
     until(has_child, f"what process {pid} starts in a node")
-    return found[0]
+    return pids[0]
 
 
 def end(record: Path) -> None:

@@ -36,10 +36,10 @@ def _delete_link(name: str) -> None:
 def _empty(group: Path) -> None:
     """Remove a control group and those below it, once the kernel has reaped their processes."""
 
-    def gone() -> bool:
+    def is_gone() -> bool:
         for folder, _, _ in os.walk(group, topdown=False):
             with suppress(OSError):  # a process in it has not ended yet
                 Path(folder).rmdir()
         return not group.exists()
 
-    until(gone, f"the end of all in the control group {group}")
+    until(is_gone, f"the end of all in the control group {group}")

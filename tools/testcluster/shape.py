@@ -125,9 +125,9 @@ def find(name: str) -> Shape | None:
 
 def free_slot() -> int:
     """Return a slot that no cluster of this machine has; called under `lock`."""
-    taken = {json.loads(path.read_text())["slot"] for path in home().glob("*/cluster.json")}
+    used_slots = {json.loads(path.read_text())["slot"] for path in home().glob("*/cluster.json")}
     for slot in range(SLOTS):
-        if slot not in taken and not Path(f"/sys/class/net/gtest{slot}").exists():
+        if slot not in used_slots and not Path(f"/sys/class/net/gtest{slot}").exists():
             return slot
     raise RuntimeError(f"{SLOTS} test clusters are there already: take some down with `make cluster-down`")
 

@@ -7,10 +7,10 @@ DEADLINE_S = 180.0
 PAUSE_S = 0.05
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds. Raises TimeoutError, which names `what` was waited for."""
+def until(condition: Callable[[], bool], description: str) -> None:
+    """Wait until a condition holds. Raises TimeoutError, which contains the description."""
     until_s = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > until_s:
-            raise TimeoutError(f"waited {DEADLINE_S:.0f} s for {what}")
+            raise TimeoutError(f"waited {DEADLINE_S:.0f} s for {description}")
         time.sleep(PAUSE_S)

@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--context", help="kubeconfig context; unset: the current one")
     parser.add_argument("--namespace", default="ganger-system", help="namespace of the controller's own objects")
-    parser.add_argument("--door", metavar="HOST:PORT", required=True, help="address to which launchers connect")
+    parser.add_argument(
+        "--launcher-address", metavar="HOST:PORT", required=True, help="address to which launchers connect"
+    )
     parser.add_argument("--image", default="python:3.13-slim", help="image of jobs that name none")
     parser.add_argument(
         "--node-lost-after",

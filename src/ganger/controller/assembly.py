@@ -198,7 +198,7 @@ class Controller(Server):
         return backend
 
     def _endpoint(self) -> tuple[LauncherEndpoint, tuple[Path, Path]]:
-        return launcher_endpoint(self._home.path / "door", self._options.listener_address)
+        return launcher_endpoint(self._home.path / "launcher_listener", self._options.listener_address)
 
     def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
         assert self._reviewer is not None  # noqa: S101  # made with the world
@@ -340,12 +340,12 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
         credentials = _credentials(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
     except CredentialsError as error:
         raise ServerStartError(str(error), "kubectl config get-contexts") from None
-    names = ("kubeconfig", "context", "namespace", "door", "image", "node_lost_after")
+    names = ("kubeconfig", "context", "namespace", "launcher_address", "image", "node_lost_after")
     flags = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in names)
     options = Options(
         credentials=credentials,
         namespace=arguments.namespace,
-        listener_address=arguments.door,
+        listener_address=arguments.launcher_address,
         image=arguments.image,
         node_lost_after_s=LOST_AFTER_S if arguments.node_lost_after is None else arguments.node_lost_after,
         arguments=tuple(chain.from_iterable((flag, str(value)) for flag, value in flags if value is not None)),

@@ -134,7 +134,7 @@ def _status(
         "completionTime": _time(row.ended_ms),
         "exitCode": row.exit_code,
         "ledger": _ledger(projection),
-        "promise": None if checkpoint is None else _reserved_start(checkpoint),
+        "reservedStart": None if checkpoint is None else _reserved_start(checkpoint),
         "record": ended_jobs.encode(projection)
         if ended
         else None

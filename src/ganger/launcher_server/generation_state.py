@@ -27,7 +27,7 @@ class StackRequest:
     details: the answers
     """
 
-    owed: set[str]
+    awaited: set[str]
     timer: asyncio.TimerHandle
     details: tuple[RankDetail, ...] = ()
 

@@ -105,7 +105,7 @@ class Binder:
         raise NotPlacedError(bodies[index]["metadata"]["annotations"][object_names.NODE], cause, len(created.done))
 
     async def bind(
-        self, pods: Sequence[Pod], places: Mapping[int, tuple[str, Iterable[int]]], is_wanted: Callable[[], bool]
+        self, pods: Sequence[Pod], assignments: Mapping[int, tuple[str, Iterable[int]]], is_wanted: Callable[[], bool]
     ) -> tuple[set[int], str]:
         """Bind foreign pods, each to a node and slots of it, by index. Nothing is undone.
 
@@ -114,7 +114,7 @@ class Binder:
         """
 
         async def bind_one(index: int) -> None:
-            node, slots = places[index]
+            node, slots = assignments[index]
             await self._bind_to(pods[index].metadata, node, _slots_annotation(node, {node: slots}))
 
         batch = await self._run_batch(range(len(pods)), bind_one, is_wanted)

@@ -1,14 +1,14 @@
 """Tokens for queries to the controller: issued by the API server, with the caller's identity in their audiences.
 
 `ganger install` prints the service account, and the policy that limits the audiences to the caller's own
-(questions.yaml).
+(controller-queries.yaml).
 """
 
 from typing import Final
 
 from ganger.backends.kubernetes.custom_resources import GROUP
 
-CALLER_ACCOUNT: Final = "ganger-asker"
+CALLER_ACCOUNT: Final = "ganger-caller"
 """Service account of the tokens, and role of users who may query the controller."""
 CONTROLLER_AUDIENCE: Final = f"{GROUP}/controller"
 ALL_JOBS_AUDIENCE: Final = f"{GROUP}/all-jobs"

@@ -11,7 +11,7 @@ import click
 
 from ganger import settings
 
-_OPTIONS: Final = ("kubeconfig", "context", "namespace", "door", "image", "node_lost_after", "listen")
+_OPTIONS: Final = ("kubeconfig", "context", "namespace", "launcher_address", "image", "node_lost_after", "listen")
 
 
 @click.command("controller")
@@ -24,7 +24,9 @@ _OPTIONS: Final = ("kubeconfig", "context", "namespace", "door", "image", "node_
 @click.option(
     "--namespace", default="ganger-system", show_default=True, help="Namespace of the controller's own objects."
 )
-@click.option("--door", metavar="HOST:PORT", required=True, help="Address to which the launchers of jobs connect.")
+@click.option(
+    "--launcher-address", metavar="HOST:PORT", required=True, help="Address to which the launchers of jobs connect."
+)
 @click.option("--image", help="Container image of jobs that name none (default: a small one with Python).")
 @click.option(
     "--node-lost-after",

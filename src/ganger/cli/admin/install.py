@@ -18,13 +18,13 @@ from ganger.settings import CONTROLLER_NAMESPACE, DEFAULT_CONTROLLER_NAMESPACE
 
 FILES: Final = (
     *("namespace", "gangjobs", "queues", "schedulingpolicies"),
-    *("roles", "people", "admission", "fairness", "questions", "network", "controller"),
+    *("controller-roles", "user-roles", "admission", "flow-control", "controller-queries", "network", "controller"),
 )
 """Manifests in the order in which they are applied: an object comes after those it refers to."""
 _NAME: Final = "kubernetes.io/metadata.name"
 """A label that every namespace has."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_CUSTOMIZED: Final = ("namespace", "roles", "fairness", "questions", "network", "controller")
+_CUSTOMIZED: Final = ("namespace", "controller-roles", "flow-control", "controller-queries", "network", "controller")
 """Manifests that contain the namespace or the image; the others are printed byte by byte."""
 
 

@@ -63,13 +63,13 @@ class _AppliedChange:
     result: CustomObject | None
 
 
-async def write(who: Caller, proposal: Record) -> Record:
+async def write(caller: Caller, proposal: Record) -> Record:
     """Write the objects of a document; return the names {"written", "deleted", "unchanged"} once they are in force.
 
     Raises RequestError for an invalid document, ApiError, and CannotError if the controller refuses.
     """
-    async with who.api.dry_run_client() as dry_run:
-        changes, unchanged = await _changes(who.api, _document(proposal))
+    async with caller.api.dry_run_client() as dry_run:
+        changes, unchanged = await _changes(caller.api, _document(proposal))
         for change in changes:
             await _write(dry_run, change)
     done: list[_AppliedChange] = []
@@ -77,13 +77,13 @@ async def write(who: Caller, proposal: Record) -> Record:
         changes, key=lambda change: change.spec is None
     ):  # deletions last: a deleted object cannot be fully restored
         try:
-            done.append(_AppliedChange(change, await _write(who.api, change)))
+            done.append(_AppliedChange(change, await _write(caller.api, change)))
         except ApiError as error:
             if not done:
                 raise
-            raise await _revert_all(who, done, error, change.title) from error
-    if refused := await _find_rejections(who, [change for change in changes if change.spec is not None]):
-        raise await _revert_all(who, done, "\n".join(refused))
+            raise await _revert_all(caller, done, error, change.title) from error
+    if refused := await _find_rejections(caller, [change for change in changes if change.spec is not None]):
+        raise await _revert_all(caller, done, "\n".join(refused))
     return {
         "written": [change.title for change in changes if change.spec is not None],
         "deleted": [change.title for change in changes if change.spec is None],
@@ -118,7 +118,7 @@ async def _changes(api: ApiClient, document: PolicyDocument) -> tuple[list[_Chan
 
 
 async def _revert_all(
-    who: Caller, done: Sequence[_AppliedChange], cause: ApiError | str, failed: str = ""
+    caller: Caller, done: Sequence[_AppliedChange], cause: ApiError | str, failed: str = ""
 ) -> CannotError:
     """Revert the writes; return an error that says so, or which object could not be reverted.
 
@@ -129,11 +129,11 @@ async def _revert_all(
         problems.append(f"it is not known whether {failed} was written")
     for written_change in reversed(done):
         try:
-            problems += await _revert(who.api, written_change)
+            problems += await _revert(caller.api, written_change)
         except ApiError as error:
             problems.append(f"{written_change.change.title} is not as it was before: {error}")
     lines += problems or ["nothing has changed: what was written before was reverted"]
-    next_step = who.kubectl("get", "queues,schedulingpolicies")
+    next_step = caller.kubectl("get", "queues,schedulingpolicies")
     if not isinstance(cause, ApiError):
         return CannotError("bad_policy", "\n".join(lines), next_step, REFUSED)
     return CannotError("not_applied", "\n".join(lines), next_step, UNREACHABLE if cause.is_retryable else REFUSED)
@@ -197,18 +197,20 @@ async def _write_once(api: ApiClient, change: _Change) -> CustomObject | None:
     return await api.patch(ObjectRef(change.resource, name=change.name), steps)
 
 
-async def _find_rejections(who: Caller, changes: list[_Change]) -> list[str]:
+async def _find_rejections(caller: Caller, changes: list[_Change]) -> list[str]:
     """Return why the controller does not put some objects in force. Raises CannotError if it does not report."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + ACCEPT_TIMEOUT_S
     while True:
-        results = {change.title: _acceptance(await who.api.get(change.resource, change.name)) for change in changes}
+        results = {change.title: _acceptance(await caller.api.get(change.resource, change.name)) for change in changes}
         silent = [title for title, (status, _) in results.items() if not status]
         if not silent:
             return [f"{title}: {message}" for title, (status, message) in results.items() if status == "False"]
         if loop.time() > until_s:
             detail = f"{', '.join(silent)}: written, but no controller reports whether it is in force"
-            raise CannotError("unreachable", detail, who.kubectl("get", "pods", "-n", who.controller), UNREACHABLE)
+            raise CannotError(
+                "unreachable", detail, caller.kubectl("get", "pods", "-n", caller.controller), UNREACHABLE
+            )
         await asyncio.sleep(POLL_INTERVAL_S)
 
 

@@ -83,43 +83,43 @@ async def _respond(credentials: Credentials, context: str, namespace: str | None
     async with ApiClient(credentials, PROGRAM, retry_for_s=RETRY_FOR_S, read_timeout_s=READ_TIMEOUT_S) as api:
         job_namespace = namespace or credentials.namespace or "default"
         controller = controller_namespace(os.environ)
-        who = Caller(api, context, job_namespace, has_namespace=namespace is not None, controller=controller)
+        caller = Caller(api, context, job_namespace, has_namespace=namespace is not None, controller=controller)
         try:
-            return await _Command(who).run(request)
+            return await _Command(caller).run(request)
         except ApiError as error:
-            raise await _explain_error(who, error, request.get("name", "")) from error
+            raise await _explain_error(caller, error, request.get("name", "")) from error
 
 
 class _Command:
     """One request of a caller, about the jobs of one namespace. Raises ApiError, CannotError and RequestError."""
 
-    def __init__(self, who: Caller) -> None:
-        self._who, self._api, self._namespace = who, who.api, who.namespace
+    def __init__(self, caller: Caller) -> None:
+        self._caller, self._api, self._namespace = caller, caller.api, caller.namespace
 
     async def run(self, request: Record) -> Any:
         """Return the response."""
         match request["do"]:
             case "submit":
-                return await create_jobs.submit(self._who, await self._user(), request["request"])
+                return await create_jobs.submit(self._caller, await self._user(), request["request"])
             case "dry_run":
-                return await create_jobs.dry_run(self._who, await self._user(), request["request"])
+                return await create_jobs.dry_run(self._caller, await self._user(), request["request"])
             case "list":
                 rows = map(row, await self._api.list(GANG_JOBS, ListOptions(self._namespace)))
                 return _select_rows(rows, _job_filter(request["query"]))
             case "get":
-                return in_full(await find_whole_job(self._who, request["name"], "shown"))
+                return in_full(await find_whole_job(self._caller, request["name"], "shown"))
             case "detail" | "explain" | "elements":
                 return await self._query_controller(request)
             case "wait":
-                return await change_job.wait_until_ended(self._who, request["name"], request["timeout_s"])
+                return await change_job.wait_until_ended(self._caller, request["name"], request["timeout_s"])
             case "stop" | "suspend" | "resume" | "priority":
                 return await self._change(request)
             case "exec":
-                return await exec_command(self._who, request["name"], request["rank"], request["node"])
+                return await exec_command(self._caller, request["name"], request["rank"], request["node"])
             case "ask":
-                return await controller_requests.query_controller(self._who, await self._user(), request)
+                return await controller_requests.query_controller(self._caller, await self._user(), request)
             case "apply_policy":
-                return await apply_policy.write(self._who, request["proposal"])
+                return await apply_policy.write(self._caller, request["proposal"])
             case _:
                 return await self._logs(request["name"], request["query"], follow=request["follow"])
 
@@ -128,23 +128,23 @@ class _Command:
         name, user = request["name"], await self._user()
         match request["do"]:
             case "detail":
-                return await job_detail.detail(self._who, user, name)
+                return await job_detail.detail(self._caller, user, name)
             case "explain":
-                return await job_detail.explanation(self._who, user, name)
+                return await job_detail.explanation(self._caller, user, name)
             case _:
-                return await job_detail.elements(self._who, user, name, request["query"])
+                return await job_detail.elements(self._caller, user, name, request["query"])
 
     async def _change(self, request: Record) -> Record:
         name = request["name"]
         match request["do"]:
             case "stop":
-                return await change_job.stop(self._who, name)
+                return await change_job.stop(self._caller, name)
             case "suspend":
-                return await change_job.suspend(self._who, name)
+                return await change_job.suspend(self._caller, name)
             case "resume":
-                return await change_job.resume(self._who, name)
+                return await change_job.resume(self._caller, name)
             case _:
-                return await change_job.prioritise(self._who, name, request["priority"])
+                return await change_job.prioritise(self._caller, name, request["priority"])
 
     async def _user(self) -> str:
         """Return the API server's name of the caller."""
@@ -153,9 +153,9 @@ class _Command:
 
     async def _logs(self, name: str, query_fields: Record, *, follow: bool) -> Record:
         """Print the lines, and return the job as it was before."""
-        job = await find_job_with_pods(self._who, name)
+        job = await find_job_with_pods(self._caller, name)
         query = LogQuery(job=job.gang, **query_fields)
-        pods = _Pods(self._who, job, asyncio.get_running_loop())
+        pods = _Pods(self._caller, job, asyncio.get_running_loop())
         await pods.refresh()
         lines: Iterator[LogLine | None] = (
             pod_logs.follow(pods.known, query, pods.fetch, pods.has_ended)
@@ -166,37 +166,37 @@ class _Command:
         return row(job.gang_job)
 
 
-async def _explain_error(who: Caller, error: ApiError, name: str) -> CannotError:
+async def _explain_error(caller: Caller, error: ApiError, name: str) -> CannotError:
     """Return the error for the user, with the next command to type."""
     match error.status:
         case 0:
-            return CannotError("unreachable", str(error), who.kubectl("cluster-info"), UNREACHABLE)
+            return CannotError("unreachable", str(error), caller.kubectl("cluster-info"), UNREACHABLE)
         case HTTPStatus.UNAUTHORIZED:
-            detail = f"the API server does not accept the credentials of context {who.context}: they have expired"
-            return CannotError("unauthorized", f"{detail}\n{error}", who.kubectl("auth", "whoami"), REFUSED)
+            detail = f"the API server does not accept the credentials of context {caller.context}: they have expired"
+            return CannotError("unauthorized", f"{detail}\n{error}", caller.kubectl("auth", "whoami"), REFUSED)
         case HTTPStatus.FORBIDDEN:
-            next_step = who.kubectl("auth", "can-i", "--list", "-n", who.namespace)
+            next_step = caller.kubectl("auth", "can-i", "--list", "-n", caller.namespace)
             return CannotError("forbidden", str(error), next_step, REFUSED)
-        case HTTPStatus.NOT_FOUND if "gangjobs" not in await who.api.list_resources(GROUP, VERSION):
-            detail = f"ganger is not installed in the cluster of context {who.context}"
-            next_step = f"ganger install --dry-run | {who.kubectl('apply', '-f', '-')}"
+        case HTTPStatus.NOT_FOUND if "gangjobs" not in await caller.api.list_resources(GROUP, VERSION):
+            detail = f"ganger is not installed in the cluster of context {caller.context}"
+            next_step = f"ganger install --dry-run | {caller.kubectl('apply', '-f', '-')}"
             return CannotError("not_installed", detail, next_step, UNREACHABLE)
         case HTTPStatus.NOT_FOUND:
-            detail = f"there is no job {name} in namespace {who.namespace}" if name else str(error)
-            return CannotError("not_found", detail, who.typed("ls"), NOT_FOUND)
+            detail = f"there is no job {name} in namespace {caller.namespace}" if name else str(error)
+            return CannotError("not_found", detail, caller.typed("ls"), NOT_FOUND)
         case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
             return CannotError("bad_spec", str(error), "kubectl explain gangjob.spec", USAGE)
         case HTTPStatus.CONFLICT:
-            return CannotError("conflict", str(error), who.typed("ls"), REFUSED)
+            return CannotError("conflict", str(error), caller.typed("ls"), REFUSED)
         case _:
-            return CannotError("api_server", str(error), who.kubectl("get", "--raw", "/readyz?verbose"), UNREACHABLE)
+            return CannotError("api_server", str(error), caller.kubectl("get", "--raw", "/readyz?verbose"), UNREACHABLE)
 
 
 class _Pods:
     """Pods of a job, for a reader on another thread than the event loop's."""
 
-    def __init__(self, who: Caller, job: FoundJob, loop: asyncio.AbstractEventLoop) -> None:
-        self._who, self._api, self._job, self._loop = who, who.api, job, loop
+    def __init__(self, caller: Caller, job: FoundJob, loop: asyncio.AbstractEventLoop) -> None:
+        self._caller, self._api, self._job, self._loop = caller, caller.api, job, loop
         self.known: dict[Key, Pod] = {}
 
     async def refresh(self) -> None:
@@ -207,7 +207,7 @@ class _Pods:
 
     def has_ended(self) -> bool:
         """Return whether the job or element has ended, after looking for new pods."""
-        job = self._wait(find_job(self._who, self._job.text))
+        job = self._wait(find_job(self._caller, self._job.text))
         self._wait(self.refresh())
         return job.state in (*OVER, ENDED)
 

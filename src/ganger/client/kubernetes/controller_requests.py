@@ -2,7 +2,7 @@
 
 They go through the API server's proxy to the controller's service. The caller's credentials stay with the API server,
 so the caller requests a token that is valid for the controller alone and identifies them (`ganger install`,
-questions.yaml).
+controller-queries.yaml).
 """
 
 from http import HTTPStatus
@@ -57,55 +57,55 @@ _ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectacce
 _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", _TokenRequest)
 
 
-async def query_controller(who: Caller, user: str, query: Record) -> Record:
+async def query_controller(caller: Caller, user: str, query: Record) -> Record:
     """Send {"method", "target", "body"} to the controller; return {"status", "body"}.
 
     `user` is the API server's name of the caller. Raises CannotError and ApiError.
     """
-    if (command := _kubectl_command(who, query)) is not None:
+    if (command := _kubectl_command(caller, query)) is not None:
         detail = "through the API server the controller answers queries, and changes nothing"
         raise CannotError("read_only", detail, command, REFUSED)
-    token = await _token(who, user)
+    token = await _token(caller, user)
     path, _, parameters = query["target"].partition("?")
     request = Request(
         description="query the controller",
         permission=Permission(_VERBS[query["method"]], "", "services/proxy"),
         method=query["method"],
-        path=f"/api/v1/namespaces/{who.controller}/services/{SERVICE}/proxy/api/v1{path}",
+        path=f"/api/v1/namespaces/{caller.controller}/services/{SERVICE}/proxy/api/v1{path}",
         query={DRY_RUN_PARAMETER if name == DRY_RUN else name: value for name, value in parse_qsl(parameters)},
         body=None if query["body"] is None else msgspec.json.encode(query["body"]),
         headers={CALLER_HEADER: f"Bearer {token}"},
     )
     try:
-        return {"status": HTTPStatus.OK, "body": (await who.api.send(request)).decode()}
+        return {"status": HTTPStatus.OK, "body": (await caller.api.send(request)).decode()}
     except ApiError as error:
         if _is_problem(error.body):
             return {"status": error.status, "body": error.body.decode()}
-        raise _explain_error(error, who, user) from error
+        raise _explain_error(error, caller, user) from error
 
 
-def _kubectl_command(who: Caller, query: Record) -> str | None:
+def _kubectl_command(caller: Caller, query: Record) -> str | None:
     """Return the command to type for a change that only a standalone server makes; None for a query."""
     method, (kind, name, verb) = query["method"], [*query["target"].partition("?")[0].split("/")[1:], "", "", ""][:3]
     if kind == "queues" and method in ("PUT", "DELETE"):
-        return who.kubectl("edit" if method == "PUT" else "delete", "queue.ganger.dev", name)
+        return caller.kubectl("edit" if method == "PUT" else "delete", "queue.ganger.dev", name)
     if kind == "nodes" and (method == "PATCH" or verb == "drain"):
         cordons = bool((query["body"] or {}).get("cordoned"))
-        return who.kubectl(verb or ("cordon" if cordons else "uncordon"), name)
-    return None if method in _VERBS else who.kubectl("api-resources", "--categories=ganger")
+        return caller.kubectl(verb or ("cordon" if cordons else "uncordon"), name)
+    return None if method in _VERBS else caller.kubectl("api-resources", "--categories=ganger")
 
 
-async def _token(who: Caller, user: str) -> str:
+async def _token(caller: Caller, user: str) -> str:
     attributes = {"verb": "list", "group": GROUP, "resource": "gangjobs"}
-    review = await who.api.create_review(_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+    review = await caller.api.create_review(_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
     sees_all = review.status.allowed
     audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *([ALL_JOBS_AUDIENCE] if sees_all else [])]
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
-    request = write_request("create", ObjectRef(_ACCOUNTS, who.controller, CALLER_ACCOUNT, "token"), body)
+    request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)
     try:
-        return decode_response(request, await who.api.send(request), _TokenRequest).status.token
+        return decode_response(request, await caller.api.send(request), _TokenRequest).status.token
     except ApiError as error:
-        raise _explain_error(error, who, user) from error
+        raise _explain_error(error, caller, user) from error
 
 
 def _is_problem(body: bytes) -> bool:
@@ -117,21 +117,21 @@ def _is_problem(body: bytes) -> bool:
     return isinstance(content, dict) and {"code", "detail", "next"} <= set(content)
 
 
-def _explain_error(error: ApiError, who: Caller, user: str) -> Exception:
+def _explain_error(error: ApiError, caller: Caller, user: str) -> Exception:
     """Return the error that an API server error means on this path; itself if it means nothing special."""
-    namespace = who.controller
+    namespace = caller.controller
     hint = f"if it is in another namespace: export {CONTROLLER_NAMESPACE}=NAMESPACE"
     match error.status:
         case HTTPStatus.FORBIDDEN:
             detail = f"you may not query the controller in {namespace}; its administrator can allow it\n{error}\n{hint}"
-            binding = ("rolebinding", "asker", f"--role={CALLER_ACCOUNT}", f"--user={user}")
-            return CannotError("forbidden", detail, who.kubectl("create", *binding, "-n", namespace), REFUSED)
+            binding = ("rolebinding", "caller", f"--role={CALLER_ACCOUNT}", f"--user={user}")
+            return CannotError("forbidden", detail, caller.kubectl("create", *binding, "-n", namespace), REFUSED)
         case HTTPStatus.NOT_FOUND:
             detail = f"there is no controller to query in namespace {namespace}: {error}\n{hint}"
-            install = f"ganger install --dry-run | {who.kubectl('apply', '-f', '-')}"
+            install = f"ganger install --dry-run | {caller.kubectl('apply', '-f', '-')}"
             return CannotError("no_controller", detail, install, UNREACHABLE)
         case HTTPStatus.BAD_GATEWAY | HTTPStatus.SERVICE_UNAVAILABLE | HTTPStatus.GATEWAY_TIMEOUT:
             detail = f"the controller does not respond; jobs run on\n{error}"
-            return CannotError("unreachable", detail, who.kubectl("get", "pods", "-n", namespace), UNREACHABLE)
+            return CannotError("unreachable", detail, caller.kubectl("get", "pods", "-n", namespace), UNREACHABLE)
         case _:
             return error

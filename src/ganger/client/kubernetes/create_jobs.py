@@ -48,26 +48,26 @@ class _NewJob:
         return {key: value for key, value in spec_to_dict(self.spec).items() if key != "name"}
 
 
-async def submit(who: Caller, user: str, request: Record) -> list[Record]:
+async def submit(caller: Caller, user: str, request: Record) -> list[Record]:
     """Create the jobs; return their rows, dependencies first. `user` is the API server's name of the caller.
 
     Raises ApiError, CannotError and RequestError; then no job is left, or the error says which.
     """
-    jobs = await _new_jobs(who, user, _specs(request), request["directory"])
+    jobs = await _new_jobs(caller, user, _specs(request), request["directory"])
     if len(jobs) > 1:
-        await _validate(who, jobs)
+        await _validate(caller, jobs)
     created: list[CustomObject] = []
     for job in jobs:
         try:
-            created.append(await _create(who, job))
+            created.append(await _create(caller, job))
         except (ApiError, CannotError, RequestError) as error:
             if not created:
                 raise
-            raise await _delete_created(who, created, job, error) from error
+            raise await _delete_created(caller, created, job, error) from error
     return [row(gang_job) for gang_job in created]
 
 
-async def dry_run(who: Caller, user: str, request: Record) -> Record:
+async def dry_run(caller: Caller, user: str, request: Record) -> Record:
     """Return what the controller would do with the job now, as a standalone server does: {"status", "body"}.
 
     The API server validates the object first. Raises the same errors.
@@ -76,11 +76,11 @@ async def dry_run(who: Caller, user: str, request: Record) -> Record:
         spec = parse_spec(request["spec_text"], request["filename"], request["overrides"])
     else:
         spec = spec_from_dict(request["spec"], "the command line")
-    [job] = await _new_jobs(who, user, (spec,), request["directory"])
-    await _validate(who, [job])
-    body = {"spec": job.spec_record | {"name": job.spec.name}, "directory": "/", "namespace": who.namespace}
+    [job] = await _new_jobs(caller, user, (spec,), request["directory"])
+    await _validate(caller, [job])
+    body = {"spec": job.spec_record | {"name": job.spec.name}, "directory": "/", "namespace": caller.namespace}
     query = {"method": "POST", "target": f"/jobs?{controller_requests.DRY_RUN}=plan", "body": body}
-    return await controller_requests.query_controller(who, user, query)
+    return await controller_requests.query_controller(caller, user, query)
 
 
 def _specs(request: Record) -> tuple[JobSpec, ...]:
@@ -89,23 +89,23 @@ def _specs(request: Record) -> tuple[JobSpec, ...]:
     return (spec_from_dict(request["spec"], "the command line"),)
 
 
-async def _new_jobs(who: Caller, user: str, specs: Sequence[JobSpec], directory: str) -> list[_NewJob]:
+async def _new_jobs(caller: Caller, user: str, specs: Sequence[JobSpec], directory: str) -> list[_NewJob]:
     """Return the jobs with their final names, also in `after`; dependencies first."""
     jobs: list[_NewJob] = []
     names: dict[str, str] = {}
     existing: list[CustomObject] = []
     file_names = {spec.name for spec in specs}
     if any(after.job not in file_names for spec in specs for after in spec.after):
-        existing = await who.api.list(GANG_JOBS, ListOptions(who.namespace))
+        existing = await caller.api.list(GANG_JOBS, ListOptions(caller.namespace))
     for index in submission_order(specs):
-        spec = _with_dependencies(who, specs[index], names, existing)
+        spec = _with_dependencies(caller, specs[index], names, existing)
         names[spec.name] = new_id(spec.name, lambda _: False)
         jobs.append(_NewJob(names[spec.name], user, spec, directory))
     return jobs
 
 
 def _with_dependencies(
-    who: Caller, spec: JobSpec, of_file: Mapping[str, str], existing: Sequence[CustomObject]
+    caller: Caller, spec: JobSpec, of_file: Mapping[str, str], existing: Sequence[CustomObject]
 ) -> JobSpec:
     """Return the spec with names of GangJobs in `after`: of the same file, or existing ones by name or submitted name.
 
@@ -118,8 +118,8 @@ def _with_dependencies(
         if name is None:
             gang_job = _find_dependency(after, existing)
             if gang_job is None:
-                detail = f"after: there is no job {after.job} in namespace {who.namespace}"
-                raise RequestError("no_such_dependency", detail, who.typed("ls"))
+                detail = f"after: there is no job {after.job} in namespace {caller.namespace}"
+                raise RequestError("no_such_dependency", detail, caller.typed("ls"))
             name, element = gang_job.metadata.name, split_element_id(after.job)
             state = row(gang_job)["state"]
             # The array's object does not have an element's state, nor has one that no controller has read any state.
@@ -146,16 +146,16 @@ def _find_dependency(after: After, existing: Sequence[CustomObject]) -> CustomOb
     return max(matching, key=lambda job: row(job)["submitted_ms"], default=None)
 
 
-async def _validate(who: Caller, jobs: Iterable[_NewJob]) -> None:
+async def _validate(caller: Caller, jobs: Iterable[_NewJob]) -> None:
     """Have the API server validate all objects."""
-    async with who.api.dry_run_client() as dry_run_api:
+    async with caller.api.dry_run_client() as dry_run_api:
         for job in jobs:
-            await _create(replace(who, api=dry_run_api), job)
+            await _create(replace(caller, api=dry_run_api), job)
 
 
-async def _create(who: Caller, job: _NewJob) -> CustomObject:
+async def _create(caller: Caller, job: _NewJob) -> CustomObject:
     code = await pack_code(job.spec, job.directory)
-    metadata: Record = {"name": job.name, "namespace": who.namespace}
+    metadata: Record = {"name": job.name, "namespace": caller.namespace}
     if code is not None:
         metadata["annotations"] = {CODE: code.digest}
     body = {
@@ -165,33 +165,33 @@ async def _create(who: Caller, job: _NewJob) -> CustomObject:
         "spec": job.spec_record | {"user": job.user},
     }
     if code is None:
-        return await who.api.create(GANG_JOBS, body)
-    async with who.api.dry_run_client() as dry_run_api:
+        return await caller.api.create(GANG_JOBS, body)
+    async with caller.api.dry_run_client() as dry_run_api:
         await dry_run_api.create(GANG_JOBS, body)  # the code of a refused job would stay: no controller knows of it
-    await upload(who, code)
-    gang_job = await who.api.create(GANG_JOBS, body)
+    await upload(caller, code)
+    gang_job = await caller.api.create(GANG_JOBS, body)
     with suppress(ApiError):  # the job exists; that its code was removed in this moment is all but impossible
-        await upload(who, code)
+        await upload(caller, code)
     return gang_job
 
 
 async def _delete_created(
-    who: Caller, created: Sequence[CustomObject], refused: _NewJob, error: Exception
+    caller: Caller, created: Sequence[CustomObject], refused: _NewJob, error: Exception
 ) -> CannotError:
     """Delete what was created before one was refused; return an error that says so, or what is left."""
     left = []
     for gang_job in reversed(created):
         try:
-            await who.api.delete(GANG_JOBS, gang_job.metadata)
+            await caller.api.delete(GANG_JOBS, gang_job.metadata)
         except ApiError:
             left.append(gang_job.metadata.name)
     detail = f"{refused.spec.name} was not created: {error}"
     if left:
         more = f"{', '.join(reversed(left))} of the same file could not be deleted again"
-        return CannotError("partly_submitted", f"{detail}\n{more}", who.typed("stop", *reversed(left)), REFUSED)
+        return CannotError("partly_submitted", f"{detail}\n{more}", caller.typed("stop", *reversed(left)), REFUSED)
     invalid = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
     if isinstance(error, ApiError) and error.status in invalid:
         next_step, exit_code = "kubectl explain gangjob.spec", USAGE
     else:
-        next_step, exit_code = who.typed("ls"), REFUSED
+        next_step, exit_code = caller.typed("ls"), REFUSED
     return CannotError("not_submitted", f"{detail}\nno job of the file was created", next_step, exit_code)

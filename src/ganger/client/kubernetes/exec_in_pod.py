@@ -35,26 +35,26 @@ class _Review(ApiStruct, frozen=True):
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _Review)
 
 
-async def exec_command(who: Caller, name: str, rank: int | None, node: str | None) -> Record:
+async def exec_command(caller: Caller, name: str, rank: int | None, node: str | None) -> Record:
     """Return the arguments of `kubectl`, without flags for input and terminal, and of the launcher in the pod.
 
     Raises ApiError and CannotError.
     """
-    job = await find_job_with_pods(who, name)
+    job = await find_job_with_pods(caller, name)
     labels = f"{object_names.JOB}={job.gang_job.metadata.name}"
-    running = _running_pods(await who.api.list(PODS, ListOptions(who.namespace, labels=labels)), job.gang)
+    running = _running_pods(await caller.api.list(PODS, ListOptions(caller.namespace, labels=labels)), job.gang)
     state = job.state
     # A pod reads as running until its kubelet reports otherwise.
     if not running or state in (*OVER, ENDED):
         description = "has ended" if state == ENDED else f"is {state}"
         detail = f"{name} {description}: a command needs a running rank"
-        raise CannotError("not_running", detail, who.typed("explain", name), REFUSED)
-    pod, target_rank = _select_rank(who, name, running, rank, node)
-    await _check_permission(who)
+        raise CannotError("not_running", detail, caller.typed("explain", name), REFUSED)
+    pod, target_rank = _select_rank(caller, name, running, rank, node)
+    await _check_permission(caller)
     mark = object_names.mark(pod)
     generation = mark.generation if mark else 0
     return {
-        "kubectl": ["--context", who.context, "--namespace", who.namespace, "exec"],
+        "kubectl": ["--context", caller.context, "--namespace", caller.namespace, "exec"],
         "argv": exec_arguments(pod.metadata.key),
         "generation": generation,
         "rank": target_rank,
@@ -69,13 +69,13 @@ def _running_pods(pods: list[Pod], gang: str) -> dict[str, Pod]:
 
 
 def _select_rank(
-    who: Caller, name: str, running: Mapping[str, Pod], rank: int | None, node: str | None
+    caller: Caller, name: str, running: Mapping[str, Pod], rank: int | None, node: str | None
 ) -> tuple[Pod, int]:
     """Return the pod and rank: the given rank, the first one on the node, or rank 0."""
     ranks = {pod_node: sorted(object_names.roles_by_rank(pod)) for pod_node, pod in running.items()}
     if node is not None and node not in ranks:
         detail = f"{name} does not run on {node}; it runs on {', '.join(sorted(ranks))}"
-        raise CannotError("no_such_node", detail, who.typed("explain", name), NOT_FOUND)
+        raise CannotError("no_such_node", detail, caller.typed("explain", name), NOT_FOUND)
     if rank is None and node is None:
         rank = 0
     for pod_node, node_ranks in ranks.items():
@@ -83,15 +83,15 @@ def _select_rank(
             return running[pod_node], node_ranks[0] if rank is None else rank
     running_ranks = ", ".join(map(str, sorted(chain.from_iterable(ranks.values()))))
     suffix = f" on {node}" if node else f" that runs; running ranks: {running_ranks}"
-    raise CannotError("no_such_rank", f"{name} has no rank {rank}{suffix}", who.typed("explain", name), NOT_FOUND)
+    raise CannotError("no_such_rank", f"{name} has no rank {rank}{suffix}", caller.typed("explain", name), NOT_FOUND)
 
 
-async def _check_permission(who: Caller) -> None:
+async def _check_permission(caller: Caller) -> None:
     """Raise CannotError if the caller may not run commands in pods."""
-    attributes = {"namespace": who.namespace, "verb": "create", "resource": "pods", "subresource": "exec"}
-    review = await who.api.create_review(_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+    attributes = {"namespace": caller.namespace, "verb": "create", "resource": "pods", "subresource": "exec"}
+    review = await caller.api.create_review(_REVIEWS, {"spec": {"resourceAttributes": attributes}})
     if not review.status.allowed:
-        detail = f"you may not create pods/exec in namespace {who.namespace}"
+        detail = f"you may not create pods/exec in namespace {caller.namespace}"
         remedy = f"the cluster role {ROLE} grants it, as does edit: ask the namespace's administrator"
-        next_step = who.kubectl("auth", "can-i", "create", "pods/exec", "-n", who.namespace)
+        next_step = caller.kubectl("auth", "can-i", "create", "pods/exec", "-n", caller.namespace)
         raise CannotError("forbidden", f"{detail}\n{remedy}", next_step, REFUSED)

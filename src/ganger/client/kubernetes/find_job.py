@@ -41,19 +41,19 @@ class FoundJob:
         return str(row(self.gang_job)["state"]) if self.index is None else state_of(self.gang_job, self.index)
 
 
-async def find_job(who: Caller, text: str) -> FoundJob:
+async def find_job(caller: Caller, text: str) -> FoundJob:
     """Find a job by its name, or its id as messages have it.
 
     Raises ApiError, and CannotError if the element does not exist.
     """
-    text = display_name(text, who.namespace)
+    text = display_name(text, caller.namespace)
     element = split_element_id(text)
-    gang_job = await who.api.get(GANG_JOBS, element[0] if element else text, who.namespace)
+    gang_job = await caller.api.get(GANG_JOBS, element[0] if element else text, caller.namespace)
     indices = _indices(gang_job)
     if element is not None and element[1] not in indices:
         missing = f"no element {element[1]}" if indices else "no elements: it is not an array"
-        raise CannotError("no_such_job", f"{element[0]} has {missing}", who.typed("get", element[0]), NOT_FOUND)
-    return FoundJob(text, gang_job, gang_of(text, who.namespace), element[1] if element else None)
+        raise CannotError("no_such_job", f"{element[0]} has {missing}", caller.typed("get", element[0]), NOT_FOUND)
+    return FoundJob(text, gang_job, gang_of(text, caller.namespace), element[1] if element else None)
 
 
 def display_name(id: str, namespace: str) -> str:
@@ -63,21 +63,21 @@ def display_name(id: str, namespace: str) -> str:
     return f"{name}[{element[1]}]" if element else name
 
 
-async def find_job_with_pods(who: Caller, text: str) -> FoundJob:
+async def find_job_with_pods(caller: Caller, text: str) -> FoundJob:
     """Find a job that has pods: not an array, but its elements. Raises the same errors."""
-    job = await find_job(who, text)
+    job = await find_job(caller, text)
     if job.index is None and (indices := _indices(job.gang_job)):
         detail = f"{text} is an array: each element has logs and ranks of its own"
-        raise CannotError("is_array", detail, who.typed("logs", f"{text}[{indices[-1]}]"), REFUSED)
+        raise CannotError("is_array", detail, caller.typed("logs", f"{text}[{indices[-1]}]"), REFUSED)
     return job
 
 
-async def find_whole_job(who: Caller, text: str, action: str) -> CustomObject:
+async def find_whole_job(caller: Caller, text: str, action: str) -> CustomObject:
     """Return the GangJob for an action on a whole job; action: "stopped". Raises the same errors."""
-    job = await find_job(who, text)
+    job = await find_job(caller, text)
     if job.index is not None:
         detail = f"an element cannot be {action} by itself: its GangJob is the whole array's"
-        raise CannotError("is_element", detail, who.typed("get", job.gang_job.metadata.name), REFUSED)
+        raise CannotError("is_element", detail, caller.typed("get", job.gang_job.metadata.name), REFUSED)
     return job.gang_job
 
 

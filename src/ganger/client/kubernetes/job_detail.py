@@ -18,16 +18,16 @@ Record = dict[str, Any]
 _CONTROLLER_KEYS: Final = ("attempts", "ledger", "checkpoint_step", "progress", "reason", "ends_by_ms")
 
 
-async def detail(who: Caller, user: str, text: str) -> Record:
+async def detail(caller: Caller, user: str, text: str) -> Record:
     """Return {row, spec, gpu_seconds} and what the controller knows; `unavailable` says why it does not answer.
 
     All of an element comes from the controller. Raises ApiError and CannotError.
     """
-    job = await find_job(who, text)
+    job = await find_job(caller, text)
     ledger = status_of(job.gang_job).get("ledger") or {}
     known = in_full(job.gang_job) | {"gpu_seconds": ledger.get("gpuSeconds")}
     try:
-        answer = await _query(who, user, job)
+        answer = await _query(caller, user, job)
     except CannotError as error:
         if job.index is not None:
             raise
@@ -37,11 +37,11 @@ async def detail(who: Caller, user: str, text: str) -> Record:
     return known | {key: answer[key] for key in _CONTROLLER_KEYS}
 
 
-async def explanation(who: Caller, user: str, text: str) -> Record:
+async def explanation(caller: Caller, user: str, text: str) -> Record:
     """Return {row, spec} with `explanation`, or `unavailable` with the reason why not. Raises the same errors."""
-    job = await find_job(who, text)
+    job = await find_job(caller, text)
     try:
-        answer = await _query(who, user, job, "/explain")
+        answer = await _query(caller, user, job, "/explain")
     except CannotError as error:
         if job.index is not None:
             raise
@@ -49,23 +49,23 @@ async def explanation(who: Caller, user: str, text: str) -> Record:
     return in_full(job.gang_job) | {"explanation": answer}
 
 
-async def elements(who: Caller, user: str, text: str, query: Record) -> Record:
+async def elements(caller: Caller, user: str, text: str, query: Record) -> Record:
     """Return a page of the elements of an array: {items, next}. Raises the same errors."""
-    job = await find_job(who, text)
+    job = await find_job(caller, text)
     parameters = urlencode({name: value for name, value in query.items() if value is not None})
-    return await _query(who, user, job, f"/elements?{parameters}")
+    return await _query(caller, user, job, f"/elements?{parameters}")
 
 
-async def _query(who: Caller, user: str, job: FoundJob, suffix: str = "") -> Record:
+async def _query(caller: Caller, user: str, job: FoundJob, suffix: str = "") -> Record:
     """Return the controller's response about a job, with the names of its objects. Raises CannotError."""
     target = f"/jobs/{quote(job.gang, safe='')}{suffix}"
     query = {"method": "GET", "target": target, "body": None}
-    response = await controller_requests.query_controller(who, user, query)
+    response = await controller_requests.query_controller(caller, user, query)
     answer: Record = json.loads(response["body"])
     if "code" in answer and "detail" in answer:
         raise CannotError(answer["code"], answer["detail"], answer["next"], REFUSED)
     for row in (answer.get("row", answer), *answer.get("items", ())):
         for key in ("id", "name", "job", "array"):
             if isinstance(row.get(key), str):
-                row[key] = display_name(row[key], who.namespace)
+                row[key] = display_name(row[key], caller.namespace)
     return answer

@@ -42,33 +42,35 @@ async def pack_code(spec: JobSpec, directory: str) -> UploadedCode | None:
     return UploadedCode(hashlib.sha256(archive).hexdigest(), base64.b64encode(archive).decode())
 
 
-async def upload(who: Caller, code: UploadedCode) -> None:
+async def upload(caller: Caller, code: UploadedCode) -> None:
     """Store the code for pods. Raises ApiError and CannotError.
 
     It is repeated after the GangJob was created: before that, a controller knows of no user of this code and may remove
     it.
     """
     name = object_names.code_config_map(code.digest)
-    metadata = {"name": name, "namespace": who.namespace}
+    metadata = {"name": name, "namespace": caller.namespace}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
-    config_map = await _get(who, name)
+    config_map = await _get(caller, name)
     if config_map is None:
         try:
-            config_map = await who.api.create(CONFIG_MAPS, body | {"binaryData": {object_names.ARCHIVE: code.content}})
+            config_map = await caller.api.create(
+                CONFIG_MAPS, body | {"binaryData": {object_names.ARCHIVE: code.content}}
+            )
         except ApiError as error:
             if not error.conflict:
                 raise
-            config_map = await who.api.get(CONFIG_MAPS, name, who.namespace)
+            config_map = await caller.api.get(CONFIG_MAPS, name, caller.namespace)
     # The same code was uploaded before, or another client wants other code to run.
     if config_map.binary_data.get(object_names.ARCHIVE) != code.content:
-        detail = f"the ConfigMap {name} of namespace {who.namespace} has other code than its name says"
-        next_step = who.kubectl("-n", who.namespace, "delete", "configmap", name)
+        detail = f"the ConfigMap {name} of namespace {caller.namespace} has other code than its name says"
+        next_step = caller.kubectl("-n", caller.namespace, "delete", "configmap", name)
         raise CannotError("code_replaced", detail, next_step, REFUSED)
 
 
-async def _get(who: Caller, name: str) -> ConfigMap | None:
+async def _get(caller: Caller, name: str) -> ConfigMap | None:
     try:
-        return await who.api.get(CONFIG_MAPS, name, who.namespace)
+        return await caller.api.get(CONFIG_MAPS, name, caller.namespace)
     except ApiError as error:
         if not error.missing:
             raise

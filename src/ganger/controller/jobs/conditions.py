@@ -29,7 +29,7 @@ def conditions(row: JobRow, waits: Mapping[str, Any], since_ms: int, generation:
     placed_reason = state if placed or ended else reason or state
     placed_ms = since_ms if row.started_ms is None or not placed else row.started_ms
     items = [
-        _condition("Accepted", "Taken", "", row.submitted_ms, holds=True),
+        _condition("Accepted", "Accepted", "", row.submitted_ms, holds=True),
         _condition("Placed", placed_reason, waits.get("message", ""), placed_ms, holds=placed),
         _condition("Finished", state, row.sentence if ended else "", row.ended_ms or row.submitted_ms, holds=ended),
     ]

@@ -99,7 +99,7 @@ class GangJobReconciler:
         status = msgspec.json.decode(item.status) or {}
         if status.get("phase") in OVER or item.metadata.deletion_timestamp is not None:
             return
-        if status.get("phase") == "Refused" and status.get("observedGeneration") == item.metadata.generation:
+        if status.get("phase") == "Rejected" and status.get("observedGeneration") == item.metadata.generation:
             self._keep_refused(item, status.get("reason"))
             return
         if status.get("record"):  # jobs with a readable record are known
@@ -165,7 +165,7 @@ class GangJobReconciler:
         self.observed.pop(id_of(key), None)
         self._known.discard(id_of(key))
         status = {
-            "phase": "Refused",
+            "phase": "Rejected",
             "observedGeneration": generation,
             "conditions": conditions.refused(refused, self._loop.now_ms(), generation),
             "reason": refused.code,

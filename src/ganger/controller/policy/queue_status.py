@@ -137,10 +137,10 @@ class QueueStatusReporter:
             rows, usage, seq = queue_rows(state), usage_of(state, queues), state.seq
         figures: dict[str, Figures] = {
             row.name: {
-                "waiting": row.pending,
+                "pending": row.pending,
                 "running": row.running,
                 "gpus": int(row.used["gpus"]),
-                "share": row.fair_gpus,
+                "fairShare": row.fair_gpus,
             }
             for row in rows
         }

@@ -135,7 +135,9 @@ class Monitor:
                 note(f"cannot save the learned pauses: {error.strerror}")
 
     def _poll(self, now: float, at_s: float) -> None:
-        is_scan_due = now >= self._scan_at or (bool(self._processes.others) and not self._processes.any_rank_lives())
+        is_scan_due = now >= self._scan_at or (
+            bool(self._processes.processes_without_rank) and not self._processes.any_rank_lives()
+        )
         if is_scan_due:
             self._scan(now, at_s)
         stopped: list[tuple[int, str, float]] = []
@@ -147,7 +149,7 @@ class Monitor:
             self._silent_s = silent_since(watches, self._pauses, at_s)
         elif is_scan_due:
             self._silent_s = self._activity.observe(at_s, is_active=self._is_active())
-        has_launch_program = any(process.name in LAUNCH_PROGRAMS for process in self._processes.others)
+        has_launch_program = any(process.name in LAUNCH_PROGRAMS for process in self._processes.processes_without_rank)
         lost_since_s = self._lost_ranks.observe(
             at_s, has_ranks=bool(self._processes.of_ranks), has_launch_program=has_launch_program
         )

@@ -59,7 +59,7 @@ class ProcStats:
         self._ranks: dict[tuple[int, int], int | None] = {}  # (pid, start_ticks) -> rank
         self.of_ranks: dict[int, list[ProcStat]] = {}
         """The processes of each rank at the last scan, the oldest first."""
-        self.others: list[ProcStat] = []
+        self.processes_without_rank: list[ProcStat] = []
         """Processes of no rank: mpirun and the programs by which it starts ranks, setup lines."""
 
     def scan(self) -> None:
@@ -67,7 +67,7 @@ class ProcStats:
         processes = [
             process for process in map(_read_stat, _descendants(os.getpid())) if process is not None and process.lives
         ]
-        before, self._ranks, self.of_ranks, self.others = self._ranks, {}, {}, []
+        before, self._ranks, self.of_ranks, self.processes_without_rank = self._ranks, {}, {}, []
         for process in sorted(processes, key=lambda process: (process.start_ticks, process.pid)):
             key = (process.pid, process.start_ticks)
             rank = before.get(key)
@@ -78,7 +78,7 @@ class ProcStats:
                 rank = rank_in(variables)
             self._ranks[key] = rank
             if rank is None:
-                self.others.append(process)
+                self.processes_without_rank.append(process)
             else:
                 self.of_ranks.setdefault(rank, []).append(process)
 

@@ -101,11 +101,11 @@ class Counts:
 
 @dataclass(slots=True)
 class _Trial:
-    """A request for counts (without a proposal) or a proposal under way; `owed` are the nodes that have not
+    """A request for counts (without a proposal) or a proposal under way; `awaited` are the nodes that have not
     answered."""
 
     id: int
-    owed: set[str]
+    awaited: set[str]
     began_s: float
     proposal: Segment | None = None
 
@@ -160,7 +160,7 @@ class Coordinator:
         if self._trial is None:
             if counts.reply_to == 0 and self._must_save():
                 self.due_s = now_s
-        elif counts.reply_to == self._trial.id and node in self._trial.owed:
+        elif counts.reply_to == self._trial.id and node in self._trial.awaited:
             orders += self._answered(self._trial, node, now_s)
         return orders
 
@@ -229,7 +229,7 @@ class Coordinator:
         return [(node, "withdraw", {"id": trial.id}) for node in self.remaining]
 
     def _answered(self, trial: _Trial, node: str, now_s: float) -> list[Order]:
-        trial.owed.discard(node)
+        trial.awaited.discard(node)
         if trial.proposal is not None and self._counts[node].pending != trial.id:
             self.due_s = now_s + RETRY_S  # the launcher could not publish it: its disk is full
             return self._withdraw_trial()
@@ -237,7 +237,7 @@ class Coordinator:
             self._failures += 1
             self.due_s = now_s if self._owes_notice else now_s + self._poll_s()
             return self._withdraw_trial()
-        if trial.owed & set(self.remaining):
+        if trial.awaited & set(self.remaining):
             return []
         self._trial = None
         if trial.proposal is not None:

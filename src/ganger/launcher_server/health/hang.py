@@ -61,10 +61,10 @@ class HangDetector:
     def stacks_received(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """Handle the stacks that a launcher has taken."""
         request = generation.stack_request
-        if request is not None and node in request.owed:
+        if request is not None and node in request.awaited:
             request.details += details(message, node, generation.ranks)
-            request.owed.discard(node)
-            if not request.owed:
+            request.awaited.discard(node)
+            if not request.awaited:
                 self._conclude(generation)
 
     def steps_made(self, generation: Generation, node: str, message: dict[str, Any]) -> list[Slow]:
@@ -89,9 +89,9 @@ class HangDetector:
 
     def _ask_all_nodes(self, generation: Generation) -> None:
         """Have every node write its stacks: no rank is killed before that."""
-        owed = set(generation.remaining)
+        awaited = set(generation.remaining)
         timer = self._loop.call_later(STACKS_TIMEOUT_S, self._conclude, generation)
-        generation.stack_request = StackRequest(owed=owed, timer=timer)
+        generation.stack_request = StackRequest(awaited=awaited, timer=timer)
         for node in list(generation.remaining):
             self._request_stacks(generation.gang, node, {"generation": generation.number, "py_spy": _py_spy()})
 

@@ -280,9 +280,9 @@ class ForeignPods:
     # -- binding -------------------------------------------------------------------------------------------------------
 
     def _place(self, gang: _Gang, start: Start) -> None:
-        places = _places_by_rank(start)
+        assignments = _assignments_by_rank(start)
         for rank, pod in enumerate(gang.pods):
-            gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid] = places[rank]
+            gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid] = assignments[rank]
         self._inventory.adopt(filter(None, map(self._bindable, gang.pods)))
         self._bind_in_background(gang, gang.pods)
 
@@ -292,8 +292,10 @@ class ForeignPods:
 
     async def _bind(self, gang: _Gang, pods: list[Pod]) -> None:
         """Bind pods to their nodes, then handle the events that arrived meanwhile."""
-        places = {index: (gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid]) for index, pod in enumerate(pods)}
-        bound, error = await self._binder.bind(pods, places, lambda: gang.is_wanted)
+        assignments = {
+            index: (gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid]) for index, pod in enumerate(pods)
+        }
+        bound, error = await self._binder.bind(pods, assignments, lambda: gang.is_wanted)
         gang.is_placing = False
         for index in bound:
             self._note_bound(gang, pods[index].metadata.uid)
@@ -473,14 +475,14 @@ def is_foreign_gang(id: str) -> bool:
     return FOREIGN_MARK in id
 
 
-def _places_by_rank(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:
+def _assignments_by_rank(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:
     """Return the node and slots of each rank; all ranks of a share have as many slots."""
-    places = {}
+    assignments = {}
     for share in start.shares:
         count = len(share.devices) // max(1, len(share.ranks))
         for index, rank in enumerate(share.ranks):
-            places[rank] = share.node, tuple(share.devices[index * count : (index + 1) * count])
-    return places
+            assignments[rank] = share.node, tuple(share.devices[index * count : (index + 1) * count])
+    return assignments
 
 
 def _is_bound_at(pod: Pod, node: str, slots: tuple[int, ...]) -> bool:

@@ -29,8 +29,8 @@ NO_KEY = "couldn't find key WANDB_API_KEY in Secret default/ganger-secrets"
 def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]], *, defined: bool = True) -> None:
     async def played() -> None:
         async with FakeApi(kubelet=True) as api:
-            for at in range(MEMBERS):
-                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+            for index in range(MEMBERS):
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
             if defined:
                 api.put(CRD)
                 api.put(JOB)
@@ -48,9 +48,9 @@ async def until(holds: Callable[[], Any]) -> None:
         await asyncio.sleep(0.05)
 
 
-def submit(its: Controlled, retries: int = 100) -> None:
+def submit(system: Controlled, retries: int = 100) -> None:
     job = job_of(MEMBERS)
-    its.loop.post(Submitted(job=replace(job, spec=replace(job.spec, retry=Retry(max=retries)))))
+    system.loop.post(Submitted(job=replace(job, spec=replace(job.spec, retry=Retry(max=retries)))))
 
 
 def status(api: FakeApi) -> Any:
@@ -58,7 +58,7 @@ def status(api: FakeApi) -> Any:
 
 
 def condition(api: FakeApi, about: str) -> Any:
-    return next((each for each in status(api).get("conditions", []) if each["type"] == about), {})
+    return next((item for item in status(api).get("conditions", []) if item["type"] == about), {})
 
 
 def bound(api: FakeApi) -> list[str]:
@@ -83,17 +83,17 @@ def keep_waiting(api: FakeApi, pod: Any, reason: str, message: str) -> None:
 def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, message: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
-        async with controller(access, tmp_path) as its:
-            submit(its, retries=0)
+        async with controller(access, tmp_path) as system:
+            submit(system, retries=0)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             stuck = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
             began_s = asyncio.get_running_loop().time()
             keep_waiting(api, stuck, reason, message)
             await until(lambda: status(api).get("reason") == "pod_stuck")
             assert asyncio.get_running_loop().time() < began_s + 30, "while it is stuck, not when it is given up"
-            for said in (status(api)["message"], condition(api, "Stuck")["message"]):
-                assert f"the pod on n1 cannot run: {reason}: {message}" in said
-                assert "attempt 1 is given up" in said
+            for shown_text in (status(api)["message"], condition(api, "Stuck")["message"]):
+                assert f"the pod on n1 cannot run: {reason}: {message}" in shown_text
+                assert "attempt 1 is given up" in shown_text
             await until(lambda: status(api).get("phase") == "Failed")
             assert message in status(api)["message"]
             assert not condition(api, "Stuck")
@@ -107,15 +107,15 @@ def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: P
 
     async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
-        async with controller(access, tmp_path) as its:
-            submit(its, retries=0)
+        async with controller(access, tmp_path) as system:
+            submit(system, retries=0)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             without = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
             ready = {"type": "PodReadyToStartContainers", "status": "False"}
             api.put(without | {"status": without["status"] | {"conditions": [ready]}})
             keep_waiting(api, cast(Any, api.get("pods", without["metadata"]["name"])), "ContainerCreating", "")
             await asyncio.sleep(500)
-            assert its.state_of(GANG) == "starting", "a disk may take so long to come"
+            assert system.state_of(GANG) == "starting", "a disk may take so long to come"
             await until(lambda: status(api).get("phase") == "Failed")
             assert f"kubectl describe pod {without['metadata']['name']} --namespace default" in status(api)["message"]
             await until(lambda: not bound(api))
@@ -126,8 +126,8 @@ def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: P
 def test_a_pod_that_runs_after_all_is_not_given_up(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             stuck = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
             keep_waiting(api, stuck, "ErrImagePull", NO_IMAGE)
@@ -140,7 +140,7 @@ def test_a_pod_that_runs_after_all_is_not_given_up(tmp_path: Path) -> None:
             await until(lambda: not condition(api, "Stuck"))
             assert "reason" not in status(api) or status(api)["reason"] is None
             await asyncio.sleep(120)
-            assert (its.state_of(GANG), len(bound(api))) == ("starting", MEMBERS)
+            assert (system.state_of(GANG), len(bound(api))) == ("starting", MEMBERS)
 
     scene(tmp_path, play)
 
@@ -154,11 +154,11 @@ def test_without_definitions_it_says_how_to_make_them_and_goes_on_when_they_come
             api.put(JOB)
 
         asyncio.get_running_loop().call_later(100, install)
-        async with controller(access, tmp_path) as its:
+        async with controller(access, tmp_path) as system:
             assert asyncio.get_running_loop().time() >= 100
             assert "gangjobs" in caplog.text
             assert "`ganger install --dry-run | kubectl apply -f -` creates it" in caplog.text
-            submit(its)
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS)
 
     scene(tmp_path, play, defined=False)
@@ -170,8 +170,8 @@ def test_without_definitions_of_the_policy_too(lacks: str, tmp_path: Path, caplo
         every = {"queues": definition("queues", "Queue")}
         every |= {"schedulingpolicies": definition("schedulingpolicies", "SchedulingPolicy")}
         asyncio.get_running_loop().call_later(100, api.put, every.pop(lacks))
-        for made in every.values():
-            api.put(made)
+        for created in every.values():
+            api.put(created)
         async with following(access, tmp_path) as (loop, _):
             assert f"could not list {lacks}" in caplog.text
             assert "kubectl apply -f -` creates it" in caplog.text
@@ -188,24 +188,24 @@ RIGHTS = (
 )
 
 
-@pytest.mark.parametrize(("verb", "resource"), RIGHTS, ids=[" ".join(each) for each in RIGHTS])
+@pytest.mark.parametrize(("verb", "resource"), RIGHTS, ids=[" ".join(item) for item in RIGHTS])
 def test_a_right_that_lacks_is_named_and_what_it_is_for_done_when_it_is_granted(
     verb: str, resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        why = f'cannot {verb} resource "{resource}": of that there is no rule'
-        rule = Fault(verb=verb, resource=resource, status=403, reason="Forbidden", message=why, times=float("inf"))
+        error = f'cannot {verb} resource "{resource}": of that there is no rule'
+        rule = Fault(verb=verb, resource=resource, status=403, reason="Forbidden", message=error, times=float("inf"))
         api.inject(rule)
 
         def grant() -> None:
             rule.times = 0
 
         asyncio.get_running_loop().call_later(100, grant)
-        told = asyncio.create_task(until(lambda: why in caplog.text + str(status(api))))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        reported = asyncio.create_task(until(lambda: error in caplog.text + str(status(api))))
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: rule.times == 0)
-            assert told.done(), "whoever looks is told which right"
+            assert reported.done(), "whoever looks is told which right"
             await until(lambda: len(bound(api)) == MEMBERS)
             await until(lambda: status(api).get("phase") == "Starting")
             assert len({name.rsplit("-", 2)[1] for name in bound(api)}) == 1
@@ -218,16 +218,16 @@ def test_a_right_that_lacks_for_ending_pods_keeps_their_nodes_until_it_is_grante
     verb: str, resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS)
             rule = api.inject(Fault(verb=verb, resource=resource, status=403, reason="Forbidden", times=float("inf")))
-            its.loop.post(StopRequested(gang=GANG))
+            system.loop.post(StopRequested(gang=GANG))
             await asyncio.sleep(100)
-            assert its.state_of(GANG) == "stopping", "what may still run is not given to others"
+            assert system.state_of(GANG) == "stopping", "what may still run is not given to others"
             assert "grants what is needed" in caplog.text
             rule.times = 0
-            await until(lambda: not its.state_of(GANG) and not bound(api))
+            await until(lambda: not system.state_of(GANG) and not bound(api))
             await until(lambda: status(api)["phase"] == "Stopped")
 
     scene(tmp_path, play)
@@ -260,22 +260,22 @@ def ruled(access: Credentials, folder: Path, election: LeaderLease) -> AbstractA
 
 def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with leading(access) as (election, leads), ruled(access, tmp_path, election) as its:
-            submit(its)
+        async with leading(access) as (election, leads), ruled(access, tmp_path, election) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             before = {pod["metadata"]["uid"] for pod in api.objects("pods")}
             await api.down()
             api.server.used.clear()
             await asyncio.sleep(600)
             assert isinstance(leads.exception(), LeaseLostError)
-            assert its.state_of(GANG) == "starting", "nothing is known, so nothing is decided"
+            assert system.state_of(GANG) == "starting", "nothing is known, so nothing is decided"
         await api.up()
-        async with leading(access) as (election, _), ruled(access, tmp_path, election) as its:
+        async with leading(access) as (election, _), ruled(access, tmp_path, election) as system:
             await asyncio.sleep(120)
-            assert (its.state_of(GANG), its.loop.copy().gangs[GANG].generation) == ("starting", 1)
+            assert (system.state_of(GANG), system.loop.copy().gangs[GANG].generation) == ("starting", 1)
             assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before
-            done = {(call.verb, call.resource) for call in api.server.used}
-            assert not done & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
+            calls = {(call.verb, call.resource) for call in api.server.used}
+            assert not calls & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
 
     scene(tmp_path, play)
 
@@ -283,19 +283,19 @@ def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("exit_code", [0, 3])
 def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_code: int, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its, retries=0)
+        async with controller(access, tmp_path) as system:
+            submit(system, retries=0)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             await api.down()
         await asyncio.sleep(600)
         for pod in api.objects("pods"):
             api.kubelet.finish("default", pod["metadata"]["name"], exit_code)
         await api.up()
-        async with controller(access, tmp_path) as its:
+        async with controller(access, tmp_path) as system:
             if exit_code:  # its launcher reported no reason: that is retried, as for any lost launcher
                 await until(lambda: {name.rsplit("-", 2)[1] for name in bound(api)} == {"2"})
             else:
-                await until(lambda: status(api)["phase"] == "Succeeded" and not its.state_of(GANG))
+                await until(lambda: status(api)["phase"] == "Succeeded" and not system.state_of(GANG))
                 assert not bound(api)
 
     scene(tmp_path, play)
@@ -304,13 +304,13 @@ def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_cod
 def test_a_finalizer_on_a_pod_that_will_never_run_holds_nobody_up(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", status=503, times=float("inf")))
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(api.objects("pods")) == MEMBERS)
             for pod in api.objects("pods"):
                 api.put(pod | {"metadata": pod["metadata"] | {"finalizers": ["example.com/audit"]}})
-            its.loop.post(StopRequested(gang=GANG))
-            await until(lambda: not its.state_of(GANG))
+            system.loop.post(StopRequested(gang=GANG))
+            await until(lambda: not system.state_of(GANG))
             assert len(api.objects("pods")) == MEMBERS, "they are still shown"
             await until(lambda: status(api)["phase"] == "Stopped")
 
@@ -330,32 +330,32 @@ def test_a_finalizer_on_a_pod_that_will_never_run_holds_nobody_up(tmp_path: Path
 )
 def test_a_pod_edited_by_hand_gives_nothing_of_its_node_away(labels: Any, annotations: Any, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             pod = api.objects("pods")[0]
             about = pod["metadata"]
             about = about | {"labels": about["labels"] | labels, "annotations": about["annotations"] | annotations}
             api.put(pod | {"metadata": about})
             await asyncio.sleep(60)
-            its.loop.copy().validate()
-            generation = its.loop.copy().gangs[GANG].generation
+            system.loop.copy().validate()
+            generation = system.loop.copy().gangs[GANG].generation
             assert len({name for name in bound(api) if f"-{generation}-" in name}) == MEMBERS
-            assert its.state_of(GANG) == "starting"
+            assert system.state_of(GANG) == "starting"
 
     scene(tmp_path, play)
 
 
 def test_a_status_edited_by_hand_is_not_believed(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with controller(access, tmp_path) as its:
-            submit(its)
+        async with controller(access, tmp_path) as system:
+            submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
-        found: Any = api.get("gangjobs", "big")
-        api.put(found | {"status": found["status"] | {"phase": "Succeeded", "generation": 40, "nodes": ["n9"]}})
-        async with controller(access, tmp_path) as its:
+        actual: Any = api.get("gangjobs", "big")
+        api.put(actual | {"status": actual["status"] | {"phase": "Succeeded", "generation": 40, "nodes": ["n9"]}})
+        async with controller(access, tmp_path) as system:
             await asyncio.sleep(60)
-            gang = its.loop.copy().gangs[GANG]
+            gang = system.loop.copy().gangs[GANG]
             assert (gang.state, gang.generation, len(bound(api))) == ("starting", 1, MEMBERS)
 
     scene(tmp_path, play)

@@ -13,9 +13,9 @@ from ganger.kubeapi.api_error import error_from_status
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
-from tests.kubernetes.test_gang_jobs import cluster, hearing, put, status, until
-from tests.kubernetes.test_trouble import bound, scene, submit
-from tests.kubernetes.test_trouble import until as until_virtually
+from tests.kubernetes.test_controller_faults import bound, scene, submit
+from tests.kubernetes.test_controller_faults import until as until_virtually
+from tests.kubernetes.test_gang_jobs import cluster, put, reconciling_controller, status, until
 from tools.fakeapi import FakeApi, Fault
 
 # Messages of a real API server, Kubernetes 1.36.3.
@@ -81,7 +81,7 @@ def refusing(message: str, code: int) -> Fault:
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "reason", "said"),
+    ("code", "message", "reason", "output"),
     [
         (403, QUOTA, "namespace_quota", "requests.nvidia.com/gpu: 8 of 8 used"),
         (500, NO_WEBHOOK, "webhook_unreachable", 'failed calling webhook "images.example.com"'),
@@ -89,30 +89,30 @@ def refusing(message: str, code: int) -> Fault:
     ids=["quota", "webhook"],
 )
 def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken(
-    code: int, message: str, reason: str, said: str, tmp_path: Path
+    code: int, message: str, reason: str, output: str, tmp_path: Path
 ) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         loop = asyncio.get_running_loop()
-        async with controller(access, tmp_path) as its:
+        async with controller(access, tmp_path) as system:
             refused = refusing(message, code)
             refused.skip = 1  # one of its two pods is created, and deleted again
             api.inject(refused)
             began_s = loop.time()
-            submit(its, retries=0)
+            submit(system, retries=0)
             await until_virtually(lambda: status(api).get("phase") == "Pending" and status(api)["reason"] == reason)
             assert loop.time() < began_s + 5, "at once"
-            for words in (status(api)["message"], _condition(status(api), "Placed")["message"]):
-                assert said in words
+            for arguments in (status(api)["message"], _condition(status(api), "Placed")["message"]):
+                assert output in arguments
             await until_virtually(lambda: not api.objects("pods"))
             await asyncio.sleep(MINUTES * 60)
-            gang = its.loop.copy().gangs[GANG]
+            gang = system.loop.copy().gangs[GANG]
             assert (gang.retries_used, gang.attempts_without_progress, gang.state) == (0, 0, "pending")
             assert MINUTES / 4 <= gang.generation <= MINUTES, "it is tried again and again, but not often"
             assert status(api)["reason"] == reason
-            assert not JobHistories(its.log).attempts(GANG, ended_ms=None)
+            assert not JobHistories(system.log).attempts(GANG, ended_ms=None)
             refused.times = 0
             await until_virtually(lambda: len(bound(api)) == 2)
-            (attempt,) = JobHistories(its.log).attempts(GANG, ended_ms=None)
+            (attempt,) = JobHistories(system.log).attempts(GANG, ended_ms=None)
             assert attempt.outcome == "running"
 
     scene(tmp_path, play)
@@ -120,15 +120,15 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
 
 def test_others_start_beside_a_job_that_waits_for_a_quota(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
             refused = refusing(QUOTA, 403)
             refused.namespace = "default"
             api.inject(refused)
             put(api)
             await until(lambda: status(api).get("reason") == "namespace_quota")
-            found: Any = api.get("gangjobs", "big")
+            actual: Any = api.get("gangjobs", "big")
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-            api.put({**found, "metadata": {"name": "other", "namespace": "team"}, "status": {}})
+            api.put({**actual, "metadata": {"name": "other", "namespace": "team"}, "status": {}})
             await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == 2)
             assert all(pod["metadata"]["name"].startswith("other-") for pod in api.objects("pods"))
 
@@ -138,7 +138,7 @@ def test_others_start_beside_a_job_that_waits_for_a_quota(tmp_path: Path) -> Non
 @pytest.mark.parametrize("message", [WEBHOOK, POLICY], ids=["webhook", "policy"])
 def test_a_job_that_is_denied_fails_at_once_with_the_words_and_leaves_nothing(message: str, tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
             denied = refusing(message, 403)
             denied.skip = 1
             api.inject(denied)
@@ -151,15 +151,15 @@ def test_a_job_that_is_denied_fails_at_once_with_the_words_and_leaves_nothing(me
     asyncio.run(play())
 
 
-def _condition(told: Any, about: str) -> Any:
-    return next((each for each in told.get("conditions", []) if each["type"] == about), {})
+def _condition(messages: Any, about: str) -> Any:
+    return next((item for item in messages.get("conditions", []) if item["type"] == about), {})
 
 
 def test_what_nodes_turn_away_is_made_again_whenever_each_does(tmp_path: Path) -> None:
     """A node may reject its pod while the pod of another, which rejected it before, is being created again."""
 
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
             put(api)
             first, second = await _placed(api, set())
             api.inject(Fault(verb="create", resource="pods", delay_s=0.2, times=float("inf")))
@@ -176,12 +176,12 @@ def test_what_nodes_turn_away_is_made_again_whenever_each_does(tmp_path: Path) -
 async def _placed(api: FakeApi, but: set[str]) -> list[Any]:
     """Return both pods, when they have a node and are not those."""
 
-    def found() -> list[Any]:
+    def actual() -> list[Any]:
         pods = [pod for pod in api.objects("pods") if pod["metadata"]["uid"] not in but]
         return [pod for pod in pods if pod["spec"].get("nodeName")]
 
-    await until(lambda: len(found()) == 2)
-    return found()
+    await until(lambda: len(actual()) == 2)
+    return actual()
 
 
 def turn_away(api: FakeApi, pod: Any) -> None:

@@ -29,8 +29,8 @@ Play = Callable[[FakeApi, Credentials, Path], Awaitable[None]]
 def scene(nodes: int, play: Play) -> None:
     async def played(folder: Path) -> None:
         async with FakeApi(kubelet=True) as api:
-            for at in range(nodes):
-                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+            for index in range(nodes):
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
             api.put(CRD)
             await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]), folder)
 
@@ -67,30 +67,30 @@ def node(api: FakeApi, name: str, **labels: str) -> None:
 
 
 def ungate(api: FakeApi, name: str) -> None:
-    found = api.get("pods", name)
-    assert found is not None
-    api.put({**found, "spec": {key: value for key, value in found["spec"].items() if key != "schedulingGates"}})
+    actual = api.get("pods", name)
+    assert actual is not None
+    api.put({**actual, "spec": {key: value for key, value in actual["spec"].items() if key != "schedulingGates"}})
 
 
 def bound(api: FakeApi) -> dict[str, str]:
-    every = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in api.objects("pods")}
+    every = {item["metadata"]["name"]: item["spec"].get("nodeName", "") for item in api.objects("pods")}
     return {name: node for name, node in every.items() if node}
 
 
 def gpus_of_nodes(api: FakeApi) -> Counter[str]:
     """Return the requests of pods that have not ended, by node."""
-    found: Counter[str] = Counter()
-    for each in api.objects("pods"):
-        if each["spec"].get("nodeName") and each.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            limits = each["spec"]["containers"][0]["resources"]["limits"]
-            found[each["spec"]["nodeName"]] += int(limits["nvidia.com/gpu"])
-    return found
+    actual: Counter[str] = Counter()
+    for item in api.objects("pods"):
+        if item["spec"].get("nodeName") and item.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            limits = item["spec"]["containers"][0]["resources"]["limits"]
+            actual[item["spec"]["nodeName"]] += int(limits["nvidia.com/gpu"])
+    return actual
 
 
-def said(api: FakeApi, name: str) -> str:
-    found = api.get("pods", name)
-    conditions: Sequence[Any] = (found or {}).get("status", {}).get("conditions", ())
-    return "".join(each["message"] for each in conditions if each["type"] == "PodScheduled" and "message" in each)
+def pending_message(api: FakeApi, name: str) -> str:
+    actual = api.get("pods", name)
+    conditions: Sequence[Any] = (actual or {}).get("status", {}).get("conditions", ())
+    return "".join(item["message"] for item in conditions if item["type"] == "PodScheduled" and "message" in item)
 
 
 async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
@@ -111,7 +111,7 @@ def test_a_bare_pod_is_bound_to_slots_and_others_have_the_rest() -> None:
             slots = [api.get("pods", name)["metadata"]["annotations"]["ganger.dev/devices"] for name in ("one", "two")]  # type: ignore[index]
             assert sorted(",".join(slots).split(",")) == [str(slot) for slot in range(8)]
             pod(api, "three", gpus=1)
-            await until(lambda: said(api, "three"))
+            await until(lambda: pending_message(api, "three"))
             assert "three" not in bound(api)
             api.delete("pods", "one")
             await until(lambda: "three" in bound(api))
@@ -123,10 +123,10 @@ def test_a_group_waits_for_as_many_as_it_needs_and_for_its_gates() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         group(api, "g", 3)
         async with controller(access, folder):
-            for at in range(2):
-                pod(api, f"g-{at}", "g")
+            for index in range(2):
+                pod(api, f"g-{index}", "g")
             pod(api, "g-2", "g", is_gated=True)
-            await until(lambda: "2 of at least 3 pods" in said(api, "g-0"))
+            await until(lambda: "2 of at least 3 pods" in pending_message(api, "g-0"))
             assert not bound(api)
             ungate(api, "g-2")
             await until(lambda: len(bound(api)) == 3)
@@ -140,9 +140,9 @@ def test_two_groups_that_come_interleaved_do_not_hold_each_other_up() -> None:
         async with controller(access, folder):
             for name in ("a", "b"):
                 group(api, name, 4)
-            for at in range(4):
+            for index in range(4):
                 for name in ("a", "b"):
-                    pod(api, f"{name}-{at}", name)
+                    pod(api, f"{name}-{index}", name)
             await until(lambda: len(bound(api)) == 4)
             first = {name[0] for name in bound(api)}
             assert len(first) == 1, "all of one, none of the other"
@@ -162,7 +162,7 @@ def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
             pod(api, "large", gpus=4)
             pod(api, "small", gpus=2)
             await until(lambda: "small" in bound(api))
-            await until(lambda: said(api, "large"))
+            await until(lambda: pending_message(api, "large"))
             assert gpus_of_nodes(api) == {"n0": 8}
             api.delete("pods", "early")
             await until(lambda: "large" in bound(api))
@@ -175,8 +175,8 @@ def test_what_was_bound_before_a_restart_gives_way_whole_where_the_order_says_so
         async with controller(access, folder):
             for name in ("a", "b"):
                 group(api, name, 2)
-                for at in range(2):
-                    pod(api, f"{name}-{at}", name)
+                for index in range(2):
+                    pod(api, f"{name}-{index}", name)
             await until(lambda: len(bound(api)) == 4)
         async with controller(access, folder) as again:
             with again.loop.view() as state:
@@ -186,8 +186,8 @@ def test_what_was_bound_before_a_restart_gives_way_whole_where_the_order_says_so
             again.loop.post(PolicySet(document=document, version=1))
             pod(api, "first", queue="other")
             await until(lambda: "first" in bound(api))
-            rest = {name[0] for name in bound(api) if name != "first"}
-            assert len(rest) == 1, "both count for their queue, and one of them went whole"
+            remaining = {name[0] for name in bound(api) if name != "first"}
+            assert len(remaining) == 1, "both count for their queue, and one of them went whole"
 
     scene(4, play)
 
@@ -196,13 +196,13 @@ def test_slots_that_two_pods_have_are_taken_over_once() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         for name in ("one", "two"):
             pod(api, name, gpus=4, nodeName="n0")
-            found = api.get("pods", name)
-            assert found is not None
-            about = {**found["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3"}}
-            api.put({**found, "metadata": about, "status": {"phase": "Running"}})
+            actual = api.get("pods", name)
+            assert actual is not None
+            about = {**actual["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3"}}
+            api.put({**actual, "metadata": about, "status": {"phase": "Running"}})
         async with controller(access, folder):
             pod(api, "more", gpus=1)
-            await until(lambda: said(api, "more"))
+            await until(lambda: pending_message(api, "more"))
             assert "more" not in bound(api), "what cannot be a gang still has its GPUs"
             for name in ("one", "two"):
                 api.delete("pods", name)
@@ -217,8 +217,8 @@ def test_a_queue_that_is_none_is_said_on_the_pod() -> None:
         async with controller(access, folder):
             pod(api, "alone", queue="elsewhere")
             pod(api, "g-0", "g")
-            await until(lambda: "there is no queue elsewhere; there are default, root" in said(api, "alone"))
-            await until(lambda: "there is no queue nowhere; there are default, root" in said(api, "g-0"))
+            await until(lambda: "there is no queue elsewhere; there are default, root" in pending_message(api, "alone"))
+            await until(lambda: "there is no queue nowhere; there are default, root" in pending_message(api, "g-0"))
             assert not bound(api)
             group(api, "g", 1)
             await until(lambda: set(bound(api)) == {"g-0"})
@@ -242,10 +242,10 @@ def test_node_affinity_is_heeded(expression: dict[str, Any], where: str) -> None
         node(api, "a", disk="hdd", cores="32")
         node(api, "b", disk="nvme")
         async with controller(access, folder):
-            for at in range(2):
-                pod(api, f"p{at}", affinity=required(**expression))
+            for index in range(2):
+                pod(api, f"p{index}", affinity=required(**expression))
             await until(lambda: len(bound(api)) == 1)
-            await until(lambda: any(said(api, f"p{at}") for at in range(2)))
+            await until(lambda: any(pending_message(api, f"p{index}") for index in range(2)))
             assert set(bound(api).values()) == {where}
 
     scene(0, play)
@@ -260,11 +260,11 @@ def test_a_group_stays_in_one_domain_of_the_label_that_it_asks_for() -> None:
         group(api, "odd", 1, schedulingConstraints={"topology": [{"key": "example.com/shelf"}]})
         async with controller(access, folder):
             pod(api, "odd-0", "odd")
-            await until(lambda: "which is not one topology level" in said(api, "odd-0"))
-            for at in range(2):
-                pod(api, f"g-{at}", "g")
+            await until(lambda: "which is not one topology level" in pending_message(api, "odd-0"))
+            for index in range(2):
+                pod(api, f"g-{index}", "g")
             await until(lambda: len(bound(api)) == 2)
-            assert {zone_of[at] for at in bound(api).values()} == {"west"}
+            assert {zone_of[index] for index in bound(api).values()} == {"west"}
 
     scene(0, play)
 
@@ -274,12 +274,14 @@ def test_of_a_group_that_is_bound_in_part_the_rest_says_so() -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, times=1_000, status=403))
         group(api, "g", 2)
         async with controller(access, folder):
-            for at in range(2):
-                pod(api, f"g-{at}", "g", gpus=4)
+            for index in range(2):
+                pod(api, f"g-{index}", "g", gpus=4)
             await until(lambda: len(bound(api)) == 1)
-            rest = next(name for name in ("g-0", "g-1") if name not in bound(api))
-            await until(lambda: "403 Forbidden" in said(api, rest))
-            await until(lambda: "1 of its pods are bound and stay; the rest could not be: " in said(api, rest))
+            remaining = next(name for name in ("g-0", "g-1") if name not in bound(api))
+            await until(lambda: "403 Forbidden" in pending_message(api, remaining))
+            await until(
+                lambda: "1 of its pods are bound and stay; the rest could not be: " in pending_message(api, remaining)
+            )
 
     scene(1, play)
 
@@ -297,7 +299,7 @@ def test_what_cannot_be_said_in_the_model_is_refused_on_the_pod(spec: dict[str, 
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             pod(api, "odd", **spec)
-            await until(lambda: why in said(api, "odd"))
+            await until(lambda: why in pending_message(api, "odd"))
             assert not bound(api)
 
     scene(1, play)
@@ -307,15 +309,15 @@ def test_a_node_selector_and_a_pod_of_a_group_that_goes_are_heeded() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         group(api, "g", 2)
         async with controller(access, folder):
-            for at in range(2):
-                pod(api, f"g-{at}", "g", nodeSelector={"pool": "a"})
-            await until(lambda: said(api, "g-0"))
+            for index in range(2):
+                pod(api, f"g-{index}", "g", nodeSelector={"pool": "a"})
+            await until(lambda: pending_message(api, "g-0"))
             assert not bound(api)
             api.delete("pods", "g-1")
-            for at in range(2):
-                about = {"name": f"a{at}", "labels": {"pool": "a"}}
+            for index in range(2):
+                about = {"name": f"a{index}", "labels": {"pool": "a"}}
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": about, "status": OFFER})
-            await until(lambda: "1 of at least 2 pods" in said(api, "g-0"))
+            await until(lambda: "1 of at least 2 pods" in pending_message(api, "g-0"))
             assert not bound(api)
             pod(api, "g-1", "g", nodeSelector={"pool": "a"})
             await until(lambda: set(bound(api).values()) == {"a0", "a1"})
@@ -327,19 +329,20 @@ def test_what_is_missing_of_a_group_is_not_kept_out_by_the_slots_that_its_own_ga
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, times=3, status=403))
         group(api, "g", 2)
-        async with controller(access, folder) as its:
-            for at in range(2):
-                pod(api, f"g-{at}", "g", gpus=4)
+        async with controller(access, folder) as system:
+            for index in range(2):
+                pod(api, f"g-{index}", "g", gpus=4)
             await until(
                 lambda: any(
-                    "binding is retried on the same node, where its slots stay allocated" in said(api, f"g-{at}")
-                    for at in range(2)
+                    "binding is retried on the same node, where its slots stay allocated"
+                    in pending_message(api, f"g-{index}")
+                    for index in range(2)
                 )
             )
             pod(api, "small", gpus=4)
             await until(lambda: {"g-0", "g-1"} <= bound(api).keys())
             assert "small" not in bound(api), "nobody else was given them"
-            await until(lambda: its.state_of("g~1.default") == "running")
+            await until(lambda: system.state_of("g~1.default") == "running")
 
     scene(1, play)
 
@@ -349,13 +352,13 @@ def test_a_pod_that_was_bound_while_its_gang_waited_does_not_keep_the_others_wai
         pod(api, "full", nodeName="n1", schedulerName="another")
         group(api, "g", 2)
         async with controller(access, folder):
-            for at in range(2):
-                pod(api, f"g-{at}", "g")
-            await until(lambda: "waiting for" in said(api, "g-1"))
-            found = api.get("pods", "g-0")
-            assert found is not None
-            about = {**found["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3,4,5,6,7"}}
-            api.put({**found, "metadata": about, "spec": {**found["spec"], "nodeName": "n0"}})  # a late bind
+            for index in range(2):
+                pod(api, f"g-{index}", "g")
+            await until(lambda: "waiting for" in pending_message(api, "g-1"))
+            actual = api.get("pods", "g-0")
+            assert actual is not None
+            about = {**actual["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3,4,5,6,7"}}
+            api.put({**actual, "metadata": about, "spec": {**actual["spec"], "nodeName": "n0"}})  # a late bind
             api.delete("pods", "full")
             await until(lambda: bound(api) == {"g-0": "n0", "g-1": "n1"})
 
@@ -367,16 +370,16 @@ def test_a_pod_that_is_bound_elsewhere_by_then_has_its_slots_to_itself() -> None
         api.inject(Fault(verb="create", resource="pods/binding", times=2, delay_s=1.0))
         group(api, "g", 2)
         async with controller(access, folder):
-            for at in range(2):
-                pod(api, f"g-{at}", "g")
+            for index in range(2):
+                pod(api, f"g-{index}", "g")
             await asyncio.sleep(0.5)
-            for at, on in enumerate(("n1", "n0")):  # in the other order than was decided
-                found = api.get("pods", f"g-{at}")
-                assert found is not None
-                about = {**found["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3,4,5,6,7"}}
-                api.put({**found, "metadata": about, "spec": {**found["spec"], "nodeName": on}})
+            for index, on in enumerate(("n1", "n0")):  # in the other order than was decided
+                actual = api.get("pods", f"g-{index}")
+                assert actual is not None
+                about = {**actual["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3,4,5,6,7"}}
+                api.put({**actual, "metadata": about, "spec": {**actual["spec"], "nodeName": on}})
             pod(api, "late")
-            await until(lambda: said(api, "late"))
+            await until(lambda: pending_message(api, "late"))
             await asyncio.sleep(60)
             assert set(bound(api)) == {"g-0", "g-1"}
             api.delete("pods", "g-0")
@@ -388,23 +391,23 @@ def test_a_pod_that_is_bound_elsewhere_by_then_has_its_slots_to_itself() -> None
 def test_what_stands_on_a_node_that_was_lost_counts_there_when_it_comes_back() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         def ready(status: str) -> None:
-            made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}}
-            api.put({**made, "status": {**OFFER, "conditions": [{"type": "Ready", "status": status}]}})
+            created = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}}
+            api.put({**created, "status": {**OFFER, "conditions": [{"type": "Ready", "status": status}]}})
 
         ready("True")
         other = {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110"}}
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": other})
-        async with controller(access, folder) as its:
+        async with controller(access, folder) as system:
             pod(api, "early", gpus=6)
             await until(lambda: bound(api))
             ready("Unknown")
             await asyncio.sleep(LOST_AFTER_S)
-            await until(lambda: not its.state_of("early~1.default"))
+            await until(lambda: not system.state_of("early~1.default"))
             pod(api, "large", gpus=4)
             pod(api, "small", gpus=2)
             ready("True")
             await until(lambda: "small" in bound(api))
-            await until(lambda: "4 free GPUs" in said(api, "large"))
+            await until(lambda: "4 free GPUs" in pending_message(api, "large"))
             assert gpus_of_nodes(api) == {"n0": 8}
             api.delete("pods", "early")
             await until(lambda: "large" in bound(api))
@@ -432,8 +435,8 @@ def test_a_group_that_fills_the_cluster_is_whole_in_the_end_and_no_node_has_too_
             what = {"status": status} if status else rng.choice(({"lost": True}, {"dropped": True}, {"delay_s": 0.6}))
             api.inject(Fault(verb="create", resource="pods/binding", skip=skip, times=times, **what))
         group(api, "g", members)
-        for at, size in enumerate(sizes):
-            pod(api, f"g-{at}", "g", gpus=size)
+        for index, size in enumerate(sizes):
+            pod(api, f"g-{index}", "g", gpus=size)
         for _ in range(rng.randrange(3)):
             async with controller(access, folder):
                 await asyncio.sleep(rng.choice((0.0, 0.05, 0.1, 0.3, 0.5, 2.0)))

@@ -33,10 +33,10 @@ async def leading(access: Credentials, folder: Path) -> AsyncIterator[Controlled
         objects = PolicyReconciler(api, lambda: True)
         runs = asyncio.create_task(objects.run())
         try:
-            async with controller(access, folder, objects) as its:
-                follows = asyncio.create_task(objects.reconcile(its.loop, lambda _: None))
+            async with controller(access, folder, objects) as system:
+                follows = asyncio.create_task(objects.reconcile(system.loop, lambda _: None))
                 try:
-                    yield its
+                    yield system
                 finally:
                     follows.cancel()
                     await asyncio.gather(follows, return_exceptions=True)
@@ -45,29 +45,29 @@ async def leading(access: Credentials, folder: Path) -> AsyncIterator[Controlled
             await asyncio.gather(runs, return_exceptions=True)
 
 
-def submit(api: FakeApi, its: Controlled, name: str, user: str, queue: str = "default") -> str:
+def submit(api: FakeApi, system: Controlled, name: str, user: str, queue: str = "default") -> str:
     """Create a job that takes the only node, and its object."""
     job = job_of(1)
     about = {"name": name, "namespace": "default"}
-    made = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": {}}
-    api.put(made)
+    created = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": {}}
+    api.put(created)
     job = replace(job, id=f"{name}.default", user=user, spec=replace(job.spec, queue=queue))
-    its.loop.post(Submitted(job=job))
+    system.loop.post(Submitted(job=job))
     return job.id
 
 
-async def use(api: FakeApi, its: Controlled, name: str, user: str, for_s: float) -> None:
+async def use(api: FakeApi, system: Controlled, name: str, user: str, for_s: float) -> None:
     """Have a user hold the node for that long."""
-    job = submit(api, its, name, user)
-    await until(lambda: its.state_of(job) == "starting")
+    job = submit(api, system, name, user)
+    await until(lambda: system.state_of(job) == "starting")
     await asyncio.sleep(for_s)
-    its.loop.post(StopRequested(gang=job))
-    await until(lambda: not its.state_of(job))
+    system.loop.post(StopRequested(gang=job))
+    await until(lambda: not system.state_of(job))
 
 
 def status(api: FakeApi, name: str = "default") -> dict[str, Any]:
-    found = api.get("queues", name, "") or {}
-    return dict(found.get("status", {}))
+    actual = api.get("queues", name, "") or {}
+    return dict(actual.get("status", {}))
 
 
 def usage(api: FakeApi, name: str = "default") -> Any:
@@ -95,27 +95,27 @@ def known(state: State) -> Any:
 
 def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with leading(access, tmp_path) as its:
-            await use(api, its, "greedy", "ada", 7200.0)
-            await use(api, its, "modest", "bob", 60.0)
-            before = known(its.loop.copy())
-            await until(lambda: usage(api) and {each["user"] for each in usage(api)["spent"]} == {"ada", "bob"})
-        async with leading(access, tmp_path) as its:
-            assert known(its.loop.copy()) == before
-            blocks = submit(api, its, "blocks", "eve")
-            await until(lambda: its.state_of(blocks) == "starting")
-            waiting = [submit(api, its, f"next-{user}", user) for user in ("ada", "bob")]
-            await until(lambda: len(its.loop.copy().gangs) == len(waiting) + 1)
-            its.loop.post(StopRequested(gang=blocks))
-            await until(lambda: "starting" in map(its.state_of, waiting))
-            assert its.state_of("next-bob.default") == "starting", "ada came first, and has had more"
+        async with leading(access, tmp_path) as system:
+            await use(api, system, "greedy", "ada", 7200.0)
+            await use(api, system, "modest", "bob", 60.0)
+            before = known(system.loop.copy())
+            await until(lambda: usage(api) and {item["user"] for item in usage(api)["spent"]} == {"ada", "bob"})
+        async with leading(access, tmp_path) as system:
+            assert known(system.loop.copy()) == before
+            blocks = submit(api, system, "blocks", "eve")
+            await until(lambda: system.state_of(blocks) == "starting")
+            waiting = [submit(api, system, f"next-{user}", user) for user in ("ada", "bob")]
+            await until(lambda: len(system.loop.copy().gangs) == len(waiting) + 1)
+            system.loop.post(StopRequested(gang=blocks))
+            await until(lambda: "starting" in map(system.state_of, waiting))
+            assert system.state_of("next-bob.default") == "starting", "ada came first, and has had more"
 
     scene(tmp_path, play)
 
 
-def held(found: Any, user: str = "ada") -> int:
+def held(actual: Any, user: str = "ada") -> int:
     """Return the thousandths of GPUs times milliseconds that a user has held, in all queues."""
-    return sum(amounts[0] for each in found["spent"] if each["user"] == user for _, amounts in each["periods"])
+    return sum(amounts[0] for item in actual["spent"] if item["user"] == user for _, amounts in item["periods"])
 
 
 SPELL_S = 300.0
@@ -138,20 +138,20 @@ class Crash(Fault):
 
 def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with leading(access, tmp_path) as its:
-            job = submit(api, its, "long", "ada")
-            await until(lambda: its.state_of(job) == "starting")
+        async with leading(access, tmp_path) as system:
+            job = submit(api, system, "long", "ada")
+            await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
             unsaid = Fault(verb="patch", resource="gangjobs/status", times=float("inf"), status=503)
             api.inject(unsaid)
-            its.loop.post(StopRequested(gang=job))
-            await until(lambda: not its.state_of(job))
+            system.loop.post(StopRequested(gang=job))
+            await until(lambda: not system.state_of(job))
             await asyncio.sleep(5 * USAGE_INTERVAL_S)
             assert not usage(api), "its object says that it runs"
         unsaid.times = 0
-        async with leading(access, tmp_path) as its:
-            assert its.state_of(job) == "starting"
-            its.loop.post(StopRequested(gang=job))
+        async with leading(access, tmp_path) as system:
+            assert system.state_of(job) == "starting"
+            system.loop.post(StopRequested(gang=job))
             await until(lambda: usage(api))
             assert SPELL <= held(usage(api)) < 2.8 * SPELL
 
@@ -161,79 +161,79 @@ def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
 def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) -> None:
     async def spent(api: FakeApi, access: Credentials, crash: Crash) -> tuple[int, bool]:
         """Return the total usage, and whether everything was written."""
-        async with leading(access, tmp_path) as its:
-            await use(api, its, "before", "ada", SPELL_S)
+        async with leading(access, tmp_path) as system:
+            await use(api, system, "before", "ada", SPELL_S)
             await until(lambda: usage(api))
             assert SPELL <= held(usage(api)) < 1.5 * SPELL
-            job = submit(api, its, "last", "ada")
-            await until(lambda: its.state_of(job) == "starting")
+            job = submit(api, system, "last", "ada")
+            await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(2 * SPELL_S)
             api.inject(crash)
-            its.loop.post(StopRequested(gang=job))
+            system.loop.post(StopRequested(gang=job))
             with suppress(TimeoutError):
                 await asyncio.wait_for(crash.came.wait(), 2 * USAGE_INTERVAL_S)
         is_whole = not crash.struck
         crash.times = 0
-        async with leading(access, tmp_path) as its:
-            its.loop.post(StopRequested(gang=job))
-            await until(lambda: not its.state_of(job))
+        async with leading(access, tmp_path) as system:
+            system.loop.post(StopRequested(gang=job))
+            await until(lambda: not system.state_of(job))
             await asyncio.sleep(2 * USAGE_INTERVAL_S)
             return held(usage(api)), is_whole
 
-    found = list[tuple[int, bool]]()
-    while not any(is_whole for _, is_whole in found):
-        crash = Crash(verb="[!gwl]*", skip=len(found), times=float("inf"), dropped=True)
+    actual = list[tuple[int, bool]]()
+    while not any(is_whole for _, is_whole in actual):
+        crash = Crash(verb="[!gwl]*", skip=len(actual), times=float("inf"), dropped=True)
 
         async def play(api: FakeApi, access: Credentials, crash: Crash = crash) -> None:
-            found.append(await spent(api, access, crash))
+            actual.append(await spent(api, access, crash))
 
         scene(tmp_path, play)
-    assert len(found) > 5, "it ends a pod, and tells a job, and queues"
-    for at, (amount, _) in enumerate(found):
-        assert amount < 4.5 * SPELL, f"crash at write {at}: what was held is counted once"
-        assert amount >= SPELL, f"crash at write {at}: what was written before is not lost"
-    assert found[0][0] >= 3 * SPELL, "its end was not known, and is counted when it is"
-    assert found[-1][0] >= 3 * SPELL
+    assert len(actual) > 5, "it ends a pod, and tells a job, and queues"
+    for index, (amount, _) in enumerate(actual):
+        assert amount < 4.5 * SPELL, f"crash at write {index}: what was held is counted once"
+        assert amount >= SPELL, f"crash at write {index}: what was written before is not lost"
+    assert actual[0][0] >= 3 * SPELL, "its end was not known, and is counted when it is"
+    assert actual[-1][0] >= 3 * SPELL
 
 
 def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("lab"))
-        async with leading(access, tmp_path) as its:
-            await until(lambda: "lab" in its.loop.copy().queues)
-            job = submit(api, its, "first", "ada", "lab")
-            await until(lambda: its.state_of(job) == "starting")
+        async with leading(access, tmp_path) as system:
+            await until(lambda: "lab" in system.loop.copy().queues)
+            job = submit(api, system, "first", "ada", "lab")
+            await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
-            its.loop.post(StopRequested(gang=job))
+            system.loop.post(StopRequested(gang=job))
             await until(lambda: usage(api, "lab"))
-            late = submit(api, its, "late", "bob", "lab")
-            await until(lambda: its.state_of(late) == "starting")
+            late = submit(api, system, "late", "bob", "lab")
+            await until(lambda: system.state_of(late) == "starting")
             api.delete("queues", "lab", "")
             await until(lambda: usage(api, "root"), within_s=600.0)
-            before = known(its.loop.copy())
-            assert [each.queue for each in before[0]] == ["lab"], "it is in force for those in it"
-        async with leading(access, tmp_path) as its:
-            assert known(its.loop.copy())[0] == before[0]
-            its.loop.post(StopRequested(gang=late))
-            await until(lambda: "lab" not in its.loop.copy().queues)
-            await until(lambda: {each["queue"] for each in usage(api, "root")["spent"]} == {"root"})
+            before = known(system.loop.copy())
+            assert [item.queue for item in before[0]] == ["lab"], "it is in force for those in it"
+        async with leading(access, tmp_path) as system:
+            assert known(system.loop.copy())[0] == before[0]
+            system.loop.post(StopRequested(gang=late))
+            await until(lambda: "lab" not in system.loop.copy().queues)
+            await until(lambda: {item["queue"] for item in usage(api, "root")["spent"]} == {"root"})
             assert SPELL <= held(usage(api, "root")) < 1.5 * SPELL
-        async with leading(access, tmp_path) as its:
-            assert {each.queue for each in its.loop.copy().fair_shares.decayed_usage()} == {"root"}
+        async with leading(access, tmp_path) as system:
+            assert {item.queue for item in system.loop.copy().fair_shares.decayed_usage()} == {"root"}
 
     scene(tmp_path, play)
 
 
 def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        for made in (queue("lab"), queue("team", parent="lab")):
-            api.put(made)
-        async with leading(access, tmp_path) as its:
-            await until(lambda: "team" in its.loop.copy().queues)
-            job = submit(api, its, "first", "ada", "team")
-            await until(lambda: its.state_of(job) == "starting")
+        for created in (queue("lab"), queue("team", parent="lab")):
+            api.put(created)
+        async with leading(access, tmp_path) as system:
+            await until(lambda: "team" in system.loop.copy().queues)
+            job = submit(api, system, "first", "ada", "team")
+            await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
-            its.loop.post(StopRequested(gang=job))
+            system.loop.post(StopRequested(gang=job))
             await until(lambda: usage(api, "team"))
             api.delete("queues", "team", "")
             await until(lambda: usage(api, "lab"), within_s=600.0)
@@ -245,11 +245,11 @@ def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: P
 def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("lab"))
-        async with leading(access, tmp_path) as its:
-            await until(lambda: "lab" in its.loop.copy().queues)
-            for at in range(3):
-                submit(api, its, f"lab-{at}", "ada", "lab")
-            wanted = {"waiting": 2, "running": 1, "gpus": 8, "share": 8}
+        async with leading(access, tmp_path) as system:
+            await until(lambda: "lab" in system.loop.copy().queues)
+            for index in range(3):
+                submit(api, system, f"lab-{index}", "ada", "lab")
+            wanted = {"pending": 2, "running": 1, "gpus": 8, "fairShare": 8}
             await until(lambda: wanted.items() <= status(api, "lab").items())
             # Its parent always exists, and has been given an object.
             await until(lambda: wanted.items() <= status(api, "root").items())
@@ -259,13 +259,13 @@ def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
 
 def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with leading(access, tmp_path) as its:
-            await use(api, its, "first", "ada", 60.0)
+        async with leading(access, tmp_path) as system:
+            await use(api, system, "first", "ada", 60.0)
             await until(lambda: usage(api))
             writes = counted(api)
             began_s = asyncio.get_running_loop().time()
-            for at in range(30):
-                await use(api, its, f"more-{at}", "ada", 3.0)
+            for index in range(30):
+                await use(api, system, f"more-{index}", "ada", 3.0)
             looks = 2 + (asyncio.get_running_loop().time() - began_s) / REPORT_INTERVAL_S
             assert 0 < len(writes) <= 2 * looks, "of two queues, default and root"
             await asyncio.sleep(2 * USAGE_INTERVAL_S)
@@ -282,26 +282,26 @@ def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
 )
 def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoilt: str) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
-        async with leading(access, tmp_path) as its:
-            await use(api, its, "greedy", "ada", 7200.0)
+        async with leading(access, tmp_path) as system:
+            await use(api, system, "greedy", "ada", 7200.0)
             await until(lambda: usage(api))
-        found: Any = api.get("queues", "default", "")
-        text = found["status"]["usage"]
-        told = json.loads(text)
+        actual: Any = api.get("queues", "default", "")
+        text = actual["status"]["usage"]
+        recorded = json.loads(text)
         if spoilt == "ahead":
-            told["spent"][0]["periods"][0][0] += 1 << 40
+            recorded["spent"][0]["periods"][0][0] += 1 << 40
         elif spoilt == "other queue":
-            told["spent"][0]["queue"] = "nowhere"
+            recorded["spent"][0]["queue"] = "nowhere"
         elif spoilt == "negative":
-            told["spent"][0]["periods"][0][1] = [-1, 0, 0]
-        text = spoilt if spoilt[0] in "{[" else json.dumps(told)
-        api.put(found | {"status": found["status"] | {"usage": text}})
-        async with leading(access, tmp_path) as its:
-            assert known(its.loop.copy()) == ([], [])
+            recorded["spent"][0]["periods"][0][1] = [-1, 0, 0]
+        text = spoilt if spoilt[0] in "{[" else json.dumps(recorded)
+        api.put(actual | {"status": actual["status"] | {"usage": text}})
+        async with leading(access, tmp_path) as system:
+            assert known(system.loop.copy()) == ([], [])
             await until(lambda: len(status(api).get("conditions", [])) > 1)
-            accepted, said = status(api)["conditions"]
-            assert (accepted["type"], said["type"]) == ("Accepted", "UsageRead")
-            assert (said["status"], said["reason"]) == ("False", "UsageUnreadable")
-            assert "cannot be read" in said["message"]
+            accepted, output = status(api)["conditions"]
+            assert (accepted["type"], output["type"]) == ("Accepted", "UsageRead")
+            assert (output["status"], output["reason"]) == ("False", "UsageUnreadable")
+            assert "cannot be read" in output["message"]
 
     scene(tmp_path, play)

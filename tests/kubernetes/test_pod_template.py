@@ -15,7 +15,7 @@ from ganger.spec import spec_from_dict
 SETTING = PodSettings(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
 
 
-def made(spec: dict[str, Any], *shares: NodeShare, gang: str = "bert.team") -> list[Any]:
+def pods_of(spec: dict[str, Any], *shares: NodeShare, gang: str = "bert.team") -> list[Any]:
     start = Start(gang=gang, generation=3, shares=shares, host="n1", port=29500)
     job = Job(id=gang, user="ada", spec=spec_from_dict({"run": "x", **spec}, "a test"), origin=Origin(directory="/"))
     return build_pods(start, job, "u-1", SETTING)
@@ -35,13 +35,13 @@ def test_kubernetes_takes_them(version: str) -> None:
         "volumes": [{"name": "data", "path": "/data"}],
         "labels": {"team": "nlp"},
     }
-    for pod in made(spec, NodeShare("n1", tuple(range(8)), tuple(range(8))), NodeShare("n2", (8,), tuple(range(8)))):
+    for pod in pods_of(spec, NodeShare("n1", tuple(range(8)), tuple(range(8))), NodeShare("n2", (8,), tuple(range(8)))):
         kubernetes_validate.validate(pod, version, strict=True)
 
 
 def test_each_node_has_a_pod_that_asks_for_what_the_scheduler_counted() -> None:
     spec = {"nodes": 2, "resources": {"gpu": 2, "cpu": "1500m", "memory": "3Gi"}}
-    first, second = made(spec, NodeShare("n1", (0, 1), (0, 1)), NodeShare("n2", (2, 3), (4, 5)))
+    first, second = pods_of(spec, NodeShare("n1", (0, 1), (0, 1)), NodeShare("n2", (2, 3), (4, 5)))
     assert [pod["metadata"]["name"] for pod in (first, second)] == ["bert-3-0", "bert-3-1"]
     for pod in (first, second):
         assert needs(pod)["requests"] == {"cpu": "1500m", "memory": str(3 << 30), "nvidia.com/gpu": "2"}
@@ -53,12 +53,12 @@ def test_roles_that_share_a_node_share_a_pod() -> None:
         "roles": {"chief": {"resources": {"gpu": 1}}, "ps": {"count": 2, "resources": {"cpu": 2, "memory": "1Gi"}}},
         "run": "x",
     }
-    (pod,) = made(spec, NodeShare("n1", (0,), (3,), 0), NodeShare("n1", (1,), (), 1), NodeShare("n1", (2, 3), (), 2))
+    (pod,) = pods_of(spec, NodeShare("n1", (0,), (3,), 0), NodeShare("n1", (1,), (), 1), NodeShare("n1", (2, 3), (), 2))
     assert needs(pod)["requests"] == {"cpu": "6000m", "memory": str(2 << 30), "nvidia.com/gpu": "1"}
 
 
 def test_no_secret_and_no_plan_is_in_a_pod() -> None:
-    (pod,) = made({"env": {"TOKEN": "hush"}}, NodeShare("n1", (0,)))
+    (pod,) = pods_of({"env": {"TOKEN": "hush"}}, NodeShare("n1", (0,)))
     assert "hush" not in str(pod)
 
 

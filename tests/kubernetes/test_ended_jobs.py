@@ -6,34 +6,34 @@ from typing import Any
 
 from bench.binding import GANG, JOB
 from ganger.model.job import GangState
-from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
+from tests.kubernetes.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
 
 
 def test_jobs_are_listed_by_the_next_controller(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api, user="ada")
-            async with hearing(access, tmp_path) as its:
-                await until(lambda: its.state_of(GANG) == "starting")
+            async with reconciling_controller(access, tmp_path) as system:
+                await until(lambda: system.state_of(GANG) == "starting")
                 put(api, user="ada", stop=True)
                 await until(lambda: status(api).get("phase") == "Stopped")
                 for name in ("holds", "waits"):
                     api.put(JOB | {"metadata": {"name": name, "namespace": "default"}, "spec": SPEC})
-                await until(lambda: its.state_of("waits.default") and its.loop.copy().pending_reasons)
-                before, listed = its.log.job(GANG), its.log.jobs()
+                await until(lambda: system.state_of("waits.default") and system.loop.copy().pending_reasons)
+                before, listed = system.log.job(GANG), system.log.jobs()
                 await until(lambda: (api.get("gangjobs", "waits") or {}).get("status", {}).get("record"))
             assert len(listed) == 3
-            async with hearing(access, tmp_path) as its:
-                after = its.log.job(GANG)
+            async with reconciling_controller(access, tmp_path) as system:
+                after = system.log.job(GANG)
                 assert before is not None
                 assert after is not None
                 assert after[:3] == before[:3]
                 assert after[3].spec == before[3].spec
-                assert [(number, row["id"]) for number, _, row in its.log.jobs()] == [
+                assert [(number, row["id"]) for number, _, row in system.log.jobs()] == [
                     (number, row["id"]) for number, _, row in listed
                 ]
                 api.delete("gangjobs", "big")
-                await until(lambda: its.log.job(GANG) is None)
+                await until(lambda: system.log.job(GANG) is None)
 
     asyncio.run(play())
 
@@ -42,20 +42,20 @@ def test_a_record_of_an_end_that_was_spoilt_is_left_out(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api)
-            async with hearing(access, tmp_path) as its:
-                await until(lambda: its.state_of(GANG) == "starting")
+            async with reconciling_controller(access, tmp_path) as system:
+                await until(lambda: system.state_of(GANG) == "starting")
                 put(api, stop=True)
                 await until(lambda: status(api).get("phase") == "Stopped")
-            found: Any = api.get("gangjobs", "big")
-            record = found["status"]["record"]
+            actual: Any = api.get("gangjobs", "big")
+            record = actual["status"]["record"]
             for spoilt in ("{", "[]", record.replace(GANG, "other.default"), record.replace("stopped", "running")):
-                api.put(found | {"status": found["status"] | {"record": spoilt}})
-                async with hearing(access, tmp_path) as its:
-                    assert its.log.jobs() == []
-                    assert its.state_of(GANG) == ""
-            api.put(found)
-            async with hearing(access, tmp_path) as its:
-                [(_, state, _)] = its.log.jobs()
+                api.put(actual | {"status": actual["status"] | {"record": spoilt}})
+                async with reconciling_controller(access, tmp_path) as system:
+                    assert system.log.jobs() == []
+                    assert system.state_of(GANG) == ""
+            api.put(actual)
+            async with reconciling_controller(access, tmp_path) as system:
+                [(_, state, _)] = system.log.jobs()
                 assert state == GangState.STOPPED
 
     asyncio.run(play())

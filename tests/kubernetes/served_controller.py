@@ -1,7 +1,7 @@
 """A cluster with a controller for queries: the fake API server, and the real loop, service and REST interface.
 
 Queries go through the API server's proxy, as on a real cluster; the API server's part in tokens and reviews is played
-here: a token names its user. `tests/kubernetes/test_questions.py` uses real ones.
+here: a token names its user. `tests/kubernetes/test_query_permissions.py` uses real ones.
 """
 
 import asyncio
@@ -47,31 +47,31 @@ PROXY = "/api/v1/namespaces/{space}/services/https:ganger:rest/proxy/api/v1"
 NODES = 2
 
 
-class Served:
-    """`people`: users who may query the controller, and whether they may list the jobs of all namespaces."""
+class ServedController:
+    """`users`: users who may query the controller, and whether they may list the jobs of all namespaces."""
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop, api: FakeApi, space: str) -> None:
         self.folder, self.api, self.space, self._loop = folder, api, space, loop
-        self.people: dict[str, bool] = {}
-        self.its: Controlled
+        self.users: dict[str, bool] = {}
+        self.controlled: Controlled
         self.logs: dict[str, str] = {}
         """Output of containers by pod."""
         self.controller_is_away = False
 
-    def ganger(self, *words: str, who: str = "ada", given: str = "", **variables: str) -> Ran:
+    def ganger(self, *arguments: str, caller: str = "ada", stdin: str = "", **variables: str) -> Ran:
         """Run `ganger --context WHO WORDS...` in the namespace `default`."""
-        environment = {"KUBECONFIG": str(self.folder / who), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
-        about: dict[str, Any] = {"env": environment | variables, "cwd": self.folder, "timeout": 120, "input": given}
-        command = [str(GANGER), "--context", "fakeapi", *words]
+        environment = {"KUBECONFIG": str(self.folder / caller), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
+        about: dict[str, Any] = {"env": environment | variables, "cwd": self.folder, "timeout": 120, "input": stdin}
+        command = [str(GANGER), "--context", "fakeapi", *arguments]
         return subprocess.run(command, **about, text=True, capture_output=True, check=False)
 
     def does(self, make: Callable[[], T]) -> T:
         """Run something on the event loop of the API server and the controller."""
 
-        async def made() -> T:
+        async def created() -> T:
             return make()
 
-        return self.awaits(made())
+        return self.awaits(created())
 
     def awaits(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
@@ -81,7 +81,7 @@ class Served:
         return self.does(lambda: (self.api.get("gangjobs", name) or {}).get("status", {}))
 
     def names(self, plural: str = "gangjobs") -> list[str]:
-        return self.does(lambda: [each["metadata"]["name"] for each in self.api.objects(plural)])
+        return self.does(lambda: [item["metadata"]["name"] for item in self.api.objects(plural)])
 
     def wait(self, name: str, *phases: str) -> Any:
         until(lambda: self.status(name).get("phase") in phases, f"{name} to be {phases}, not {self.status(name)}")
@@ -96,20 +96,22 @@ class Served:
 
         self.does(give)
         if asks:
-            self.people[name] = sees_all
+            self.users[name] = sees_all
 
 
 @contextmanager
-def served(folder: Path, space: str = "ganger-system") -> Iterator[Served]:
+def served(folder: Path, space: str = "ganger-system") -> Iterator[ServedController]:
     """Run a cluster with ada, who may query the controller."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     open_ = AsyncExitStack()
     try:
-        found = asyncio.run_coroutine_threadsafe(open_.enter_async_context(_running(folder, space)), loop).result(60)
-        found.let_in("ada")
-        yield found
+        served_system = asyncio.run_coroutine_threadsafe(
+            open_.enter_async_context(_running(folder, space)), loop
+        ).result(60)
+        served_system.let_in("ada")
+        yield served_system
     finally:
         asyncio.run_coroutine_threadsafe(open_.aclose(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
@@ -118,34 +120,34 @@ def served(folder: Path, space: str = "ganger-system") -> Iterator[Served]:
 
 
 @asynccontextmanager
-async def _running(folder: Path, space: str) -> AsyncIterator[Served]:
+async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
     async with FakeApi(kubelet=True) as api:
-        for at in range(NODES):
-            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
-        for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
-            api.put(made)
+        for index in range(NODES):
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
+        for created in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
+            api.put(created)
         access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
-        found = Served(folder, asyncio.get_running_loop(), api, space)
+        served_system = ServedController(folder, asyncio.get_running_loop(), api, space)
         async with ApiClient(access, PROGRAM) as own:
             policies = PolicyReconciler(own, lambda: True)
             following = asyncio.create_task(policies.run())
-            async with controller(access, folder, policies) as its:
-                found.its = its
-                to_be = JobBuilder(its.loop, its.log.state_of)
+            async with controller(access, folder, policies) as system:
+                served_system.controlled = system
+                to_be = JobBuilder(system.loop, system.log.state_of)
                 jobs = GangJobReconciler(
-                    to_be, its.backend.status_writer.update, [], JobCode(Home(folder / "code"), _no_code)
+                    to_be, system.backend.status_writer.update, [], JobCode(Home(folder / "code"), _no_code)
                 )
-                its.log.observed = jobs.observed
-                its.backend.watch_jobs(jobs.changed)
-                heeding = asyncio.create_task(policies.reconcile(its.loop, lambda _: jobs.retry_refused()))
-                _answer(found, ObjectService(its.loop, its.log, its.backend, Home(folder / "home")))
+                system.log.observed = jobs.observed
+                system.backend.watch_jobs(jobs.changed)
+                heeding = asyncio.create_task(policies.reconcile(system.loop, lambda _: jobs.retry_refused()))
+                _answer(served_system, ObjectService(system.loop, system.log, system.backend, Home(folder / "home")))
                 try:
-                    yield found
+                    yield served_system
                 finally:
                     for task in (heeding, following):
                         task.cancel()
-                    done = await asyncio.gather(heeding, following, return_exceptions=True)
-                    for error in done:
+                    results = await asyncio.gather(heeding, following, return_exceptions=True)
+                    for error in results:
                         if isinstance(error, Exception):
                             raise error
 
@@ -154,13 +156,13 @@ def _no_code(namespace: str, digest: str, _: bytes) -> None:
     raise AssertionError(f"code {digest} in {namespace}")
 
 
-def _answer(found: Served, service: ObjectService) -> None:
+def _answer(served_system: ServedController, service: ObjectService) -> None:
     """Have the API server answer paths without objects."""
     app = make_app(service, lambda _: None)
 
     async def identify(token: str) -> CallerIdentity | None:
         audiences = json.loads(token)
-        [name] = [each.removeprefix(USER_PREFIX) for each in audiences if each.startswith(USER_PREFIX)]
+        [name] = [item.removeprefix(USER_PREFIX) for item in audiences if item.startswith(USER_PREFIX)]
         return CallerIdentity(name, sees_all=ALL_JOBS_AUDIENCE in audiences)
 
     async def nobody(scope: Any, receive: Any, send: Any) -> None:
@@ -169,37 +171,37 @@ def _answer(found: Served, service: ObjectService) -> None:
     visitors = ProxyIdentity(
         app, nobody, identify, service.owner_of, header=CALLER_HEADER, dry_run_parameter=DRY_RUN_PARAMETER
     )
-    proxy = PROXY.format(space=found.space)
+    proxy = PROXY.format(space=served_system.space)
 
-    async def who(_: Request, user: str) -> Answer:
+    async def caller(_: Request, user: str) -> Answer:
         return 201, json.dumps({"status": {"userInfo": {"username": user}}}).encode()
 
     async def may(request: Request, user: str) -> Answer:
-        asked = json.loads(request.body)["spec"]["resourceAttributes"]
-        allowed = found.people.get(user, False) if asked["resource"] == "gangjobs" else True
+        review = json.loads(request.body)["spec"]["resourceAttributes"]
+        allowed = served_system.users.get(user, False) if review["resource"] == "gangjobs" else True
         return 201, json.dumps({"status": {"allowed": allowed}}).encode()
 
     async def token(request: Request, user: str) -> Answer:
-        if user not in found.people:
-            raise Refusal(403, f'serviceaccounts "ganger-asker" is forbidden: User "{user}" cannot create')
+        if user not in served_system.users:
+            raise Refusal(403, f'serviceaccounts "ganger-caller" is forbidden: User "{user}" cannot create')
         audiences = json.loads(request.body)["spec"]["audiences"]
         return 201, json.dumps({"status": {"token": json.dumps(audiences)}}).encode()
 
     async def through(request: Request, _: str) -> Answer:
-        if found.controller_is_away:
+        if served_system.controller_is_away:
             raise Refusal(503, "no endpoints available for service")
         query = "&".join(f"{name}={value}" for name, value in request.query.items())
         target = request.path.removeprefix(proxy) + (f"?{query}" if query else "")
         headers = {CALLER_HEADER: request.headers[CALLER_HEADER]}
-        told = await asked_of(visitors, request.method, target, request.body or None, headers)  # type: ignore[arg-type]
-        return told.status, told.body
+        response = await asked_of(visitors, request.method, target, request.body or None, headers)  # type: ignore[arg-type]
+        return response.status, response.body
 
     async def log(request: Request, _: str) -> Answer:
-        return 200, found.logs.get(request.path.split("/")[-2], "").encode()
+        return 200, served_system.logs.get(request.path.split("/")[-2], "").encode()
 
-    account = f"/api/v1/namespaces/{found.space}/serviceaccounts/ganger-asker/token"
-    found.api.server.beside |= {
-        ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"): who,
+    account = f"/api/v1/namespaces/{served_system.space}/serviceaccounts/ganger-caller/token"
+    served_system.api.server.beside |= {
+        ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"): caller,
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"): may,
         ("POST", account): token,
         ("GET", r"/api/v1/namespaces/[^/]+/pods/[^/]+/log"): log,

@@ -53,10 +53,10 @@ def test_nobody_and_a_name_with_a_password(tmp_path: Path) -> None:
 def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    one = kubeconfig(tmp_path / "one", "http://one:1", {"token": "1"})
-    two = kubeconfig(tmp_path / "two", "http://two:2", {"token": "2"})
-    two.write_text(two.read_text().replace('"here"', '"there"'))
-    files = [tmp_path / "missing", one, two]
+    first_file = kubeconfig(tmp_path / "one", "http://one:1", {"token": "1"})
+    second_file = kubeconfig(tmp_path / "two", "http://two:2", {"token": "2"})
+    second_file.write_text(second_file.read_text().replace('"here"', '"there"'))
+    files = [tmp_path / "missing", first_file, second_file]
     assert Credentials.from_kubeconfig(files).url == "http://one:1"
     assert Credentials.from_kubeconfig(files, "there").url == "http://two:2"
     with pytest.raises(CredentialsError, match=r"has no context 'nowhere'; there are: here, there"):
@@ -137,10 +137,10 @@ print(json.dumps({"kind": "ExecCredential", "status": status}))
 def test_a_program_is_run_once_while_its_token_lasts(tmp_path: Path) -> None:
     access = of(tmp_path, program(tmp_path, COUNTING, args=["-a"], env=[{"name": "MORE", "value": "-m"}]))
 
-    async def both() -> list[dict[str, str]]:
+    async def request_both() -> list[dict[str, str]]:
         return await asyncio.gather(access.headers(), access.headers())
 
-    assert asyncio.run(both()) == [{"Authorization": "Bearer token-1-m-a"}] * 2
+    assert asyncio.run(request_both()) == [{"Authorization": "Bearer token-1-m-a"}] * 2
 
 
 def test_a_program_is_run_again_before_its_token_ends(tmp_path: Path) -> None:
@@ -230,12 +230,12 @@ def test_outside_a_pod(tmp_path: Path) -> None:
 def test_a_token_that_is_refused_is_renewed_and_the_request_made_again(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
-    seen = []
+    sent_tokens = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        seen.append(request.headers["Authorization"])
+        sent_tokens.append(request.headers["Authorization"])
         token.write_text("new")
-        if seen[-1] != "Bearer new":
+        if sent_tokens[-1] != "Bearer new":
             return web.json_response({"reason": "Unauthorized", "message": "expired", "code": 401}, status=401)
         return web.json_response(NODE)
 
@@ -244,7 +244,7 @@ def test_a_token_that_is_refused_is_renewed_and_the_request_made_again(tmp_path:
             assert (await api.get(NODES, "n")).metadata.name == "n"
 
     run(test())
-    assert seen == ["Bearer old", "Bearer new"]
+    assert sent_tokens == ["Bearer old", "Bearer new"]
 
 
 def test_a_token_that_cannot_be_renewed_is_an_error(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from tests.kubernetes.scripted import Answer, broken, pod, refused, run, serving
 META = ObjectMeta(name="a", namespace="team", uid="u1", resource_version="7")
 
 
-def asked(answer: Answer, ask: Callable[[ApiClient], Awaitable[Any]], folder: Path) -> Any:
+def call_api(answer: Answer, ask: Callable[[ApiClient], Awaitable[Any]], folder: Path) -> Any:
     """Return the result of a request."""
 
-    async def both() -> Any:
+    async def run_both() -> Any:
         async with serving(answer, folder) as access, ApiClient(access, PROGRAM) as api:
             return await ask(api)
 
-    return run(both())
+    return run(run_both())
 
 
 class RemoteRecords:
@@ -34,12 +34,12 @@ class RemoteRecords:
 
     def __init__(self, *answers: web.Response | Callable[[web.Request], web.Response]) -> None:
         self._answers = list(answers)
-        self.asked: list[tuple[str, str, Any]] = []
+        self.call_api: list[tuple[str, str, Any]] = []
         self.at_s: list[float] = []
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.can_read_body else None
-        self.asked.append((request.method, request.path_qs, body))
+        self.call_api.append((request.method, request.path_qs, body))
         self.at_s.append(asyncio.get_running_loop().time())
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if callable(answer):
@@ -48,7 +48,7 @@ class RemoteRecords:
 
     @property
     def methods(self) -> list[str]:
-        return [method for method, _, _ in self.asked]
+        return [method for method, _, _ in self.call_api]
 
 
 def ok(body: Any) -> web.Response:
@@ -58,8 +58,8 @@ def ok(body: Any) -> web.Response:
 @pytest.mark.parametrize("first", [refused(500, "InternalError"), refused(503, ""), refused(429, ""), broken])
 def test_what_passes_is_asked_again(first: Any, tmp_path: Path) -> None:
     server = RemoteRecords(first, ok(pod("a")))
-    found = asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
-    assert found.metadata.name == "a"
+    actual = call_api(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+    assert actual.metadata.name == "a"
     assert server.methods == ["GET", "GET"]
 
 
@@ -67,7 +67,7 @@ def test_a_server_that_wants_to_be_left_alone_is(tmp_path: Path) -> None:
     busy = refused(429, "TooManyRequests")
     busy.headers["Retry-After"] = "7"
     server = RemoteRecords(busy, refused(429, "TooManyRequests", retryAfterSeconds=3), ok(pod("a")))
-    asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+    call_api(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert server.at_s[1] - server.at_s[0] >= 7
     assert server.at_s[2] - server.at_s[1] >= 3
 
@@ -75,10 +75,10 @@ def test_a_server_that_wants_to_be_left_alone_is(tmp_path: Path) -> None:
 def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
     server = RemoteRecords(refused(503, "ServiceUnavailable", "starting"))
     with pytest.raises(ApiError, match="could not get pods team/a: 503 ServiceUnavailable: starting") as error:
-        asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+        call_api(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert error.value.is_retryable
     assert server.at_s[-1] - server.at_s[0] <= RETRY_FOR_S
-    assert len(server.asked) > 5
+    assert len(server.call_api) > 5
 
 
 def test_nobody_there(tmp_path: Path) -> None:
@@ -96,19 +96,19 @@ def test_nobody_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "reason", "property_"), [(404, "NotFound", "missing"), (409, "Conflict", "conflict"), (410, "", "expired")]
 )
-def test_what_does_not_pass_is_told_at_once(code: int, reason: str, property_: str, tmp_path: Path) -> None:
+def test_permanent_errors_are_raised_at_once(code: int, reason: str, property_: str, tmp_path: Path) -> None:
     server = RemoteRecords(refused(code, reason))
     with pytest.raises(ApiError) as error:
-        asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+        call_api(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert getattr(error.value, property_)
-    assert len(server.asked) == 1
+    assert len(server.call_api) == 1
 
 
 def test_an_error_names_the_fields_it_is_about(tmp_path: Path) -> None:
     causes = [{"reason": "FieldValueInvalid", "message": "must be positive", "field": "spec.nodes"}]
     server = RemoteRecords(refused(422, "Invalid", "bad job", causes=causes))
     with pytest.raises(ApiError) as error:
-        asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+        call_api(server, lambda api: api.create(PODS, pod("a")), tmp_path)
     assert str(error.value) == "could not create pods team/a: 422 Invalid: bad job (spec.nodes: must be positive)"
     assert error.value.causes[0].field == "spec.nodes"
 
@@ -116,12 +116,12 @@ def test_an_error_names_the_fields_it_is_about(tmp_path: Path) -> None:
 def test_a_page_of_a_proxy_is_an_error_that_can_be_read(tmp_path: Path) -> None:
     server = RemoteRecords(web.Response(status=403, body=b"<html>\n <b>go away</b></html>", content_type="text/html"))
     with pytest.raises(ApiError, match="could not get pods team/a: 403 Forbidden: <html> <b>go away</b></html>"):
-        asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+        call_api(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
 
 
 def test_an_answer_that_is_something_else(tmp_path: Path) -> None:
     with pytest.raises(ApiError, match="Unreadable: Object missing required field `metadata`"):
-        asked(RemoteRecords(ok({})), lambda api: api.get(PODS, "a", "team"), tmp_path)
+        call_api(RemoteRecords(ok({})), lambda api: api.get(PODS, "a", "team"), tmp_path)
 
 
 def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
@@ -130,16 +130,16 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
         refused(429, ""),
         ok({"metadata": {"resourceVersion": "9"}, "items": [pod("c")]}),
     )
-    found = asked(server, lambda api: api.list(PODS, ListOptions("team", labels="k in (v,w)")), tmp_path)
-    assert [each.metadata.name for each in found] == ["a", "b", "c"]
-    first, _, last = (path for _, path, _ in server.asked)
+    actual = call_api(server, lambda api: api.list(PODS, ListOptions("team", labels="k in (v,w)")), tmp_path)
+    assert [item.metadata.name for item in actual] == ["a", "b", "c"]
+    first, _, last = (path for _, path, _ in server.call_api)
     assert first == "/api/v1/namespaces/team/pods?labelSelector=k+in+(v,w)&limit=500"
     assert last == first + "&continue=x+y%26z"
 
 
 def test_a_list_of_nothing(tmp_path: Path) -> None:
     assert (
-        asked(
+        call_api(
             RemoteRecords(ok({"metadata": {"resourceVersion": "9"}, "items": None})),
             lambda api: api.list(PODS),
             tmp_path,
@@ -166,9 +166,9 @@ def test_a_watch_tells_what_comes_whole_lines_at_a_time(tmp_path: Path) -> None:
     async def ask(api: ApiClient) -> list[Any]:
         return [news async for news in api.watch(PODS, ListOptions(), "5", timeout_s=300, read_timeout_s=60)]
 
-    found = asked(answer, ask, tmp_path)
-    assert [type(news) for news in found] == [Bookmark, Added, Bookmark, Modified]
-    assert [news.object.metadata.resource_version for news in found] == ["5", "6", "8", "9"]
+    actual = call_api(answer, ask, tmp_path)
+    assert [type(news) for news in actual] == [Bookmark, Added, Bookmark, Modified]
+    assert [news.object.metadata.resource_version for news in actual] == ["5", "6", "8", "9"]
 
 
 # -- what must not be done twice ---------------------------------------------------------------------------------------
@@ -201,19 +201,19 @@ class Once:
                 return refused(409, "AlreadyExists")
             self.pods[body["metadata"]["name"]] = body
             return ok(body)
-        found = self.pods[name]
-        if found["spec"].get("nodeName") or found["metadata"]["uid"] != body["metadata"]["uid"]:
+        actual = self.pods[name]
+        if actual["spec"].get("nodeName") or actual["metadata"]["uid"] != body["metadata"]["uid"]:
             return refused(409, "Conflict")
-        found["spec"]["nodeName"] = body["target"]["name"]
-        found["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        actual["spec"]["nodeName"] = body["target"]["name"]
+        actual["metadata"]["annotations"] |= body["metadata"]["annotations"]
         return ok({"kind": "Status", "status": "Success"})
 
 
 @pytest.mark.parametrize("faults", [(), ("before",), ("after",), ("500",), ("before", "after"), ("before", "500")])
 def test_an_object_is_made_once(faults: tuple[str, ...], tmp_path: Path) -> None:
     server = Once(*faults)
-    made = asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
-    assert made.metadata.annotations[PROGRAM.mark] == server.pods["a"]["metadata"]["annotations"][PROGRAM.mark]
+    created = call_api(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+    assert created.metadata.annotations[PROGRAM.mark] == server.pods["a"]["metadata"]["annotations"][PROGRAM.mark]
     assert len(server.writes) == 1 + faults.count("before")
 
 
@@ -222,14 +222,14 @@ def test_another_object_of_that_name_is_not_taken_for_ours(faults: tuple[str, ..
     server = Once(*faults)
     server.pods["a"] = pod("a")
     with pytest.raises(ApiError, match="AlreadyExists"):
-        asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+        call_api(server, lambda api: api.create(PODS, pod("a")), tmp_path)
 
 
 @pytest.mark.parametrize("faults", [(), ("before",), ("after",), ("500",), ("before", "before", "after")])
 def test_a_pod_is_bound_once(faults: tuple[str, ...], tmp_path: Path) -> None:
     server = Once(*faults)
     server.pods["a"] = pod("a")
-    asked(server, lambda api: api.bind(META, "n1", {"gpus": "0,1"}), tmp_path)
+    call_api(server, lambda api: api.bind(META, "n1", {"gpus": "0,1"}), tmp_path)
     assert server.pods["a"]["spec"]["nodeName"] == "n1"
     assert server.pods["a"]["metadata"]["annotations"] == {"gpus": "0,1"}
     assert len(server.writes) == 1 + faults.count("before")
@@ -250,39 +250,41 @@ def test_what_somebody_else_bound_is_no_success(there: Any, faults: tuple[str, .
     server = Once(*faults)
     server.pods["a"] = there
     with pytest.raises(ApiError) as error:
-        asked(server, lambda api: api.bind(META, "n1", {"gpus": "0,1"}), tmp_path)
+        call_api(server, lambda api: api.bind(META, "n1", {"gpus": "0,1"}), tmp_path)
     assert error.value.conflict
 
 
 def test_steps_are_not_done_twice(tmp_path: Path) -> None:
     server = RemoteRecords(broken, ok(pod("a")))
     with pytest.raises(ApiError) as error:
-        asked(
+        call_api(
             server, lambda api: api.patch(ObjectRef(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path
         )
     assert error.value.outcome_unknown
-    assert len(server.asked) == 1
+    assert len(server.call_api) == 1
 
 
 def test_steps_that_were_not_begun_are_done_again(tmp_path: Path) -> None:
     server = RemoteRecords(refused(429, ""), ok(pod("a")))
-    asked(server, lambda api: api.patch(ObjectRef(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
-    assert len(server.asked) == 2
+    call_api(
+        server, lambda api: api.patch(ObjectRef(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path
+    )
+    assert len(server.call_api) == 2
 
 
 def test_a_quota_that_two_requests_race_for_is_no_conflict(tmp_path: Path) -> None:
     server = RemoteRecords(
         refused(409, "Conflict", "Operation cannot be fulfilled", kind="resourcequotas"), ok(pod("a"))
     )
-    asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+    call_api(server, lambda api: api.create(PODS, pod("a")), tmp_path)
     assert server.methods == ["POST", "POST"]
 
 
 def test_what_is_gone_needs_no_deleting(tmp_path: Path) -> None:
     server = RemoteRecords(broken, refused(404, "NotFound"))
-    assert asked(server, lambda api: api.delete(PODS, META, unchanged=True, grace_s=0), tmp_path) is False
-    assert server.asked[0][2]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
-    assert server.asked[0][2]["gracePeriodSeconds"] == 0
+    assert call_api(server, lambda api: api.delete(PODS, META, unchanged=True, grace_s=0), tmp_path) is False
+    assert server.call_api[0][2]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+    assert server.call_api[0][2]["gracePeriodSeconds"] == 0
 
 
 def test_requests_are_counted_as_a_role_names_them(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_requests_are_counted_as_a_role_names_them(tmp_path: Path) -> None:
         await api.delete(PODS, META)
         return api.requests
 
-    assert asked(server, ask, tmp_path) == {
+    assert call_api(server, ask, tmp_path) == {
         Permission("get", "", "pods"): 2,
         Permission("create", "", "pods/binding"): 1,
         Permission("patch", "", "pods/status"): 1,

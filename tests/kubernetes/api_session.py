@@ -38,7 +38,7 @@ class Answer:
         return [item["metadata"]["name"] for item in self.body["items"]]
 
 
-class Asking:
+class ApiSession:
     """Requests of one user. namespace: a fresh one of the case's own."""
 
     def __init__(self, access: Credentials, session: aiohttp.ClientSession, namespace: str) -> None:
@@ -62,18 +62,18 @@ class Asking:
             method, url, params=query, data=data, headers=headers, ssl=self._access.ssl or True
         ) as answer:
             text = await answer.text()
-            told = json.loads(text) if "json" in answer.content_type else text
-            return Answer(answer.status, told, {name.lower(): value for name, value in answer.headers.items()})
+            decoded = json.loads(text) if "json" in answer.content_type else text
+            return Answer(answer.status, decoded, {name.lower(): value for name, value in answer.headers.items()})
 
     async def get(self, path: str, **query: str) -> Answer:
         return await self.ask("GET", path, **query)
 
-    async def made(self, path: str, body: Object) -> Object:
+    async def created(self, path: str, body: Object) -> Object:
         """Create an object; return it."""
         answer = await self.ask("POST", path, body)
         assert answer.code == 201, answer.body
-        found: Object = answer.body
-        return found
+        actual: Object = answer.body
+        return actual
 
     @asynccontextmanager
     async def watch(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[Object]]:

@@ -97,7 +97,7 @@ def test_what_fails_is_done_again_later_each_time_and_then_forgotten() -> None:
         work = WorkQueue(doing)
         work.add("a")
         await worked(work, 2_000)
-        at_s = [when for _, when in doing.begun]
+        at_s = [time_s for _, time_s in doing.begun]
         pauses = [after - before - 1 for before, after in itertools.pairwise(at_s)]
         assert len(pauses) == 14
         for turn, pause in enumerate(pauses):
@@ -126,7 +126,7 @@ def test_news_of_a_key_that_failed_is_not_kept_waiting() -> None:
         await asyncio.sleep(0.02)
         work.shut_down()
         await working
-        assert [when for _, when in doing.begun] == pytest.approx([500.0, 501.0])
+        assert [time_s for _, time_s in doing.begun] == pytest.approx([500.0, 501.0])
 
     run(test())
 
@@ -184,7 +184,7 @@ def test_nothing_that_was_added_is_lost(seed: int) -> None:
         await working
         assert sorted(set(doing.ended)) == sorted(added)
         for key, at_s in added.items():
-            assert max(when for each, when in doing.begun if each == key) >= at_s
+            assert max(time_s for item, time_s in doing.begun if item == key) >= at_s
         assert len(work) == 0
 
     run(test())

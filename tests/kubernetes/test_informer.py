@@ -46,21 +46,21 @@ class Server:
         await watch(self, request, stream)
         return stream
 
-    async def tell(self, stream: web.StreamResponse, kind: str, told: Any) -> None:
+    async def tell(self, stream: web.StreamResponse, kind: str, changes: Any) -> None:
         """Send an event, and apply it to the list."""
-        self.version = int(told["metadata"]["resourceVersion"])
+        self.version = int(changes["metadata"]["resourceVersion"])
         if kind == "DELETED":
-            self.pods.pop(told["metadata"]["name"], None)
+            self.pods.pop(changes["metadata"]["name"], None)
         elif kind != "BOOKMARK":
-            self.pods[told["metadata"]["name"]] = told
-        await again(stream, kind, told)
+            self.pods[changes["metadata"]["name"]] = changes
+        await again(stream, kind, changes)
 
 
-async def again(stream: web.StreamResponse, kind: str, told: Any) -> None:
-    await stream.write(json.dumps({"type": kind, "object": told}).encode() + b"\n")
+async def again(stream: web.StreamResponse, kind: str, changes: Any) -> None:
+    await stream.write(json.dumps({"type": kind, "object": changes}).encode() + b"\n")
 
 
-def seen(version: int) -> Any:
+def expect_version(version: int) -> Any:
     return {"kind": "Pod", "metadata": {"resourceVersion": str(version), "creationTimestamp": None}}
 
 
@@ -68,18 +68,18 @@ async def stays(server: Server, request: web.Request, stream: web.StreamResponse
     """Send nothing but bookmarks."""
     while True:
         await asyncio.sleep(60)
-        await server.tell(stream, "BOOKMARK", seen(server.version))
+        await server.tell(stream, "BOOKMARK", expect_version(server.version))
 
 
 def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Informer[Pod], list[tuple[str, str, str]]]:
     """Return an informer after that time, and its reports: name, version before and version after."""
-    told: list[tuple[str, str, str]] = []
+    changes: list[tuple[str, str, str]] = []
 
     def changed(old: Pod | None, new: Pod | None) -> None:
-        which = new or old
-        assert which is not None
-        was, now = (each.metadata.resource_version if each else "" for each in (old, new))
-        told.append((which.metadata.name, was, now))
+        newest = new or old
+        assert newest is not None
+        old_version, new_version = (item.metadata.resource_version if item else "" for item in (old, new))
+        changes.append((newest.metadata.name, old_version, new_version))
 
     async def follow() -> Informer[Pod]:
         async with serving(server, folder) as access, ApiClient(access, PROGRAM) as api:
@@ -94,24 +94,24 @@ def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Info
             return follower
 
     follower = run(follow())
-    assert {key.name: found.metadata.resource_version for key, found in follower.objects.items()} == {
-        name: one["metadata"]["resourceVersion"] for name, one in server.pods.items()
+    assert {key.name: actual.metadata.resource_version for key, actual in follower.objects.items()} == {
+        name: stored["metadata"]["resourceVersion"] for name, stored in server.pods.items()
     }
-    return follower, told
+    return follower, changes
 
 
 FIRST = [("a", "", "1"), ("b", "", "2")]
 
 
-def test_what_happens_is_told(tmp_path: Path) -> None:
+def test_changes_are_reported(tmp_path: Path) -> None:
     async def watch(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
         await server.tell(stream, "ADDED", pod("c", 11))
         await server.tell(stream, "MODIFIED", pod("a", 12))
         await server.tell(stream, "DELETED", pod("b", 13))
         await stays(server, request, stream)
 
-    _, told = followed(server := Server(watch), tmp_path)
-    assert told == [*FIRST, ("c", "", "11"), ("a", "1", "12"), ("b", "2", "")]
+    _, changes = followed(server := Server(watch), tmp_path)
+    assert changes == [*FIRST, ("c", "", "11"), ("a", "1", "12"), ("b", "2", "")]
     assert server.since == ["10"]
     assert server.lists == 1
 
@@ -119,17 +119,17 @@ def test_what_happens_is_told(tmp_path: Path) -> None:
 def test_a_cut_stream_goes_on_where_it_was(tmp_path: Path) -> None:
     async def cut(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
         await server.tell(stream, "ADDED", pod("c", 11))
-        await server.tell(stream, "BOOKMARK", seen(20))
+        await server.tell(stream, "BOOKMARK", expect_version(20))
         await stream.write(b'{"type":"ADDED","object":{"metadata":{"na')
         broken(request)
 
-    _, told = followed(server := Server(cut, cut), tmp_path)
+    _, changes = followed(server := Server(cut, cut), tmp_path)
     assert server.since == ["10", "20", "20"]
     assert server.lists == 1
-    assert told == [*FIRST, ("c", "", "11")]
+    assert changes == [*FIRST, ("c", "", "11")]
 
 
-def test_events_that_come_again_are_told_once(tmp_path: Path) -> None:
+def test_repeated_events_are_reported_once(tmp_path: Path) -> None:
     async def twice(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
         events = [
             ("ADDED", pod("c", 11)),
@@ -143,8 +143,8 @@ def test_events_that_come_again_are_told_once(tmp_path: Path) -> None:
             await again(stream, *event)
         await stays(server, request, stream)
 
-    _, told = followed(Server(twice), tmp_path)
-    assert told == [*FIRST, ("c", "", "11"), ("c", "11", "12"), ("c", "12", ""), ("c", "", "14")]
+    _, changes = followed(Server(twice), tmp_path)
+    assert changes == [*FIRST, ("c", "", "11"), ("c", "11", "12"), ("c", "12", ""), ("c", "", "14")]
 
 
 async def expires(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
@@ -152,16 +152,16 @@ async def expires(server: Server, request: web.Request, stream: web.StreamRespon
 
 
 @pytest.mark.parametrize("end", [expires, refused(410, "Expired")], ids=["in the stream", "at once"])
-def test_what_was_forgotten_is_listed_again_and_told(end: Any, tmp_path: Path) -> None:
+def test_forgotten_changes_are_listed_again_and_reported(end: Any, tmp_path: Path) -> None:
     async def away(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
         await asyncio.sleep(1)
         server.pods = {"a": pod("a", 41, uid="u2"), "c": pod("c", 42)}
         server.version = 50
 
-    follower, told = followed(server := Server(away, end), tmp_path)
+    follower, changes = followed(server := Server(away, end), tmp_path)
     assert server.lists == 2
     assert server.since == ["10", "10", "50"]
-    assert told == [*FIRST, ("b", "2", ""), ("a", "1", ""), ("a", "", "41"), ("c", "", "42")]
+    assert changes == [*FIRST, ("b", "2", ""), ("a", "1", ""), ("a", "", "41"), ("c", "", "42")]
     assert follower.last_error is None
 
 
@@ -174,14 +174,14 @@ def test_a_connection_that_died_without_a_word_is_noticed(tmp_path: Path) -> Non
         await again(stream, "ADDED", pod("c", 11))
         await stays(server, request, stream)
 
-    _, told = followed(server := Server(silent, then), tmp_path, lasts_s=90)
-    assert told == [*FIRST, ("c", "", "11")]
+    _, changes = followed(server := Server(silent, then), tmp_path, lasts_s=90)
+    assert changes == [*FIRST, ("c", "", "11")]
     assert server.since == ["10", "10"]
 
 
 def test_an_hour_of_bookmarks(tmp_path: Path) -> None:
-    _, told = followed(server := Server(), tmp_path, lasts_s=3_600)
-    assert told == FIRST
+    _, changes = followed(server := Server(), tmp_path, lasts_s=3_600)
+    assert changes == FIRST
     assert server.lists == len(server.since) == 1
 
 
@@ -207,11 +207,11 @@ def test_a_server_that_sends_no_bookmarks_is_not_taken_for_dead(tmp_path: Path) 
 def test_versions_that_went_backwards_are_listed_again(tmp_path: Path) -> None:
     async def restored(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
         server.pods = {"a": pod("a", 1)}
-        await server.tell(stream, "BOOKMARK", seen(5))
+        await server.tell(stream, "BOOKMARK", expect_version(5))
         await stays(server, request, stream)
 
-    _, told = followed(server := Server(restored), tmp_path)
-    assert told == [*FIRST, ("b", "2", "")]
+    _, changes = followed(server := Server(restored), tmp_path)
+    assert changes == [*FIRST, ("b", "2", "")]
     assert server.since == ["10", "5"]
 
 
@@ -238,10 +238,10 @@ def test_a_server_that_cannot_go_on_there_is_asked_for_a_list(tmp_path: Path) ->
 
 
 def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
-    asked = []
+    requests = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked.append(request)
+        requests.append(request)
         return refused(403, "Forbidden", "pods is forbidden: nobody may list them")
 
     async def follow() -> None:
@@ -258,7 +258,7 @@ def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
             following.cancel()
 
     run(follow())
-    assert len(asked) <= 10 + 2 * 600 / MAX_BACKOFF_S
+    assert len(requests) <= 10 + 2 * 600 / MAX_BACKOFF_S
 
 
 def test_lists_are_not_asked_for_one_after_the_other(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.test_others import bound, group, node, pod, said, scene, until
+from tests.kubernetes.test_foreign_pods import bound, group, node, pending_message, pod, scene, until
 from tests.kubernetes.test_policy_objects import accepted, definition, policy, queue
 from tools.fakeapi import FakeApi
 
@@ -33,10 +33,12 @@ async def following(access: Credentials, folder: Path) -> AsyncIterator[Controll
         policies = PolicyReconciler(api, lambda: True)
         tasks = [asyncio.create_task(policies.run())]
         try:
-            async with controller(access, folder, policies) as its:
-                follows = policies.reconcile(its.loop, lambda document: its.backend.set_topology(document.topology))
+            async with controller(access, folder, policies) as system:
+                follows = policies.reconcile(
+                    system.loop, lambda document: system.backend.set_topology(document.topology)
+                )
                 tasks.append(asyncio.create_task(follows))
-                yield its
+                yield system
         finally:
             for task in tasks:
                 task.cancel()
@@ -45,8 +47,8 @@ async def following(access: Credentials, folder: Path) -> AsyncIterator[Controll
 
 def cluster(api: FakeApi) -> None:
     """Create two halls with a switch each, and zones that lie across them."""
-    for each in (definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
-        api.put(each)
+    for item in (definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
+        api.put(item)
     for name, hall, switch, zone in (("a", "h1", "s1", "z1"), ("b", "h2", "s2", "z1"), ("c", "h2", "s2", "z2")):
         node(api, name, **{"example.com_hall": hall, "example.com_switch": switch, "topology.kubernetes.io_zone": zone})
 
@@ -54,18 +56,18 @@ def cluster(api: FakeApi) -> None:
 def pair(api: FakeApi, name: str, key: str) -> None:
     """Create two pods that ask for one domain of that label."""
     group(api, name, 2, schedulingConstraints={"topology": [{"key": key}]})
-    for at in range(2):
-        pod(api, f"{name}-{at}", name, gpus=4)
+    for index in range(2):
+        pod(api, f"{name}-{index}", name, gpus=4)
 
 
 def nodes_of(api: FakeApi, name: str) -> set[str]:
-    return {on for each, on in bound(api).items() if each.startswith(f"{name}-")}
+    return {on for item, on in bound(api).items() if item.startswith(f"{name}-")}
 
 
-def levels(its: Controlled) -> dict[str, tuple[str, ...]]:
+def levels(system: Controlled) -> dict[str, tuple[str, ...]]:
     """Return the domains of each node, and under `levels` the names of the levels."""
-    with its.loop.view() as state:
-        return {"levels": state.nodes.topology.levels} | {each.name: each.domains for each in state.nodes.nodes}
+    with system.loop.view() as state:
+        return {"levels": state.nodes.topology.levels} | {item.name: item.domains for item in state.nodes.nodes}
 
 
 BY_SITE = {"levels": ("hall", "leaf"), "a": ("h1", "s1"), "b": ("h2", "s2"), "c": ("h2", "s2")}
@@ -76,8 +78,8 @@ def test_a_policy_that_is_there_is_read_at_the_start_and_again_after_a_restart()
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         api.put(policy(topology=SITE))
-        async with following(access, folder) as its:
-            await until(lambda: levels(its) == BY_SITE)
+        async with following(access, folder) as system:
+            await until(lambda: levels(system) == BY_SITE)
             await until(lambda: accepted(api, "schedulingpolicies", "default") == IN_FORCE)
             pair(api, "one", SWITCH)
             await until(lambda: len(bound(api)) == 2)
@@ -91,10 +93,10 @@ def test_a_policy_that_is_there_is_read_at_the_start_and_again_after_a_restart()
 def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
-        async with following(access, folder) as its:
-            assert levels(its) == BY_ZONE, "what is read where nobody says anything"
-            for at, on in enumerate(("a", "b", "c")):
-                pod(api, f"fill-{at}", gpus=4, nodeSelector={"kubernetes.io/hostname": on})
+        async with following(access, folder) as system:
+            assert levels(system) == BY_ZONE, "what is read where nobody says anything"
+            for index, on in enumerate(("a", "b", "c")):
+                pod(api, f"fill-{index}", gpus=4, nodeSelector={"kubernetes.io/hostname": on})
                 node(
                     api,
                     on,
@@ -108,16 +110,16 @@ def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() 
             await until(lambda: len(bound(api)) == 3)
             before = bound(api)
             pair(api, "early", SWITCH)
-            await until(lambda: "which is not one topology level here" in said(api, "early-0"))
+            await until(lambda: "which is not one topology level here" in pending_message(api, "early-0"))
             api.put(policy(topology=SITE))
             await until(lambda: nodes_of(api, "early") == {"b", "c"})
-            assert levels(its) == BY_SITE
+            assert levels(system) == BY_SITE
             assert before.items() <= bound(api).items()
             assert api.get("pods", "fill-0")["metadata"].get("deletionTimestamp") is None  # type: ignore[index]
-            for at in range(2):
-                api.delete("pods", f"early-{at}")
+            for index in range(2):
+                api.delete("pods", f"early-{index}")
             api.delete("schedulingpolicies", "default", "")
-            await until(lambda: levels(its) == BY_ZONE)
+            await until(lambda: levels(system) == BY_ZONE)
             assert bound(api) == before
 
     scene(0, play)
@@ -138,12 +140,12 @@ def test_what_cannot_be_is_said_on_the_policy_and_what_was_in_force_still_is(top
         cluster(api)
         api.put(policy(topology=SITE, order="fifo"))
         api.put(queue("research"))
-        async with following(access, folder) as its:
+        async with following(access, folder) as system:
             await until(lambda: accepted(api, "schedulingpolicies", "default") == IN_FORCE)
             api.put(policy(topology=topology, order="las"))
             await until(lambda: accepted(api, "schedulingpolicies", "default")[0] == "False")
             assert says in accepted(api, "schedulingpolicies", "default")[2]
-            assert (levels(its), its.loop.policy.NAME) == (BY_SITE, "fifo")
+            assert (levels(system), system.loop.policy.NAME) == (BY_SITE, "fifo")
             assert accepted(api, "queues", "research") == IN_FORCE
 
     scene(0, play)
@@ -152,13 +154,13 @@ def test_what_cannot_be_is_said_on_the_policy_and_what_was_in_force_still_is(top
 def test_a_level_whose_labels_come_later_is_in_force_then() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
-        async with following(access, folder) as its:
+        async with following(access, folder) as system:
             api.put(policy(topology=[*SITE, {"level": "port", "labels": ["example.com/port"]}]))
             await until(lambda: accepted(api, "schedulingpolicies", "default")[0] == "False")
-            assert levels(its) == BY_ZONE
+            assert levels(system) == BY_ZONE
             node(api, "d", **{"example.com_port": "p1"})
             await until(lambda: accepted(api, "schedulingpolicies", "default") == IN_FORCE)
-            assert levels(its)["d"] == ("", "", "p1")
+            assert levels(system)["d"] == ("", "", "p1")
 
     scene(0, play)
 
@@ -167,8 +169,8 @@ def test_a_list_under_which_a_live_gang_could_not_start_again_is_refused_with_it
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         api.put(policy(topology=SITE))
-        async with following(access, folder) as its:
-            await until(lambda: levels(its) == BY_SITE)
+        async with following(access, folder) as system:
+            await until(lambda: levels(system) == BY_SITE)
             pair(api, "kept", SWITCH)
             await until(lambda: len(bound(api)) == 2)
             api.put(policy(topology=SITE[:1]))
@@ -176,9 +178,9 @@ def test_a_list_under_which_a_live_gang_could_not_start_again_is_refused_with_it
             _, reason, message = accepted(api, "schedulingpolicies", "default")
             assert reason == "StrandsJobs"
             assert "could not continue: the network has no level leaf" in message
-            assert levels(its) == BY_SITE
-            for at in range(2):
-                api.delete("pods", f"kept-{at}")
-            await until(lambda: levels(its)["levels"] == ("hall",))
+            assert levels(system) == BY_SITE
+            for index in range(2):
+                api.delete("pods", f"kept-{index}")
+            await until(lambda: levels(system)["levels"] == ("hall",))
 
     scene(0, play)

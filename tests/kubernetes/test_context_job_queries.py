@@ -1,0 +1,248 @@
+"""`ganger --context` on one job, an element, a listing: on the fake API server, with a controller or without."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.backends.kubernetes import object_names
+from tests.kubernetes.served_controller import ServedController, served
+from tools.testcluster.waiting import until
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedController]:
+    with served(tmp_path_factory.mktemp("cluster")) as actual:
+        actual.let_in("bob")
+        actual.let_in("eve", asks=False)
+        actual.let_in("seer", sees_all=True)
+        yield actual
+
+
+def record(result: Any) -> Any:
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def array(system: ServedController) -> str:
+    """Submit an array of which two elements run and others wait."""
+    actual = system.ganger("submit", "--array", "0-9%2", "--gpu", "8", "--name", "sweep", "--", "x")
+    name = actual.stdout.strip()
+    until(lambda: len(system.names("pods")) == 2, f"pods of {name}: {actual.stderr}")
+    return name
+
+
+def test_attempts_are_shown_to_the_owner(system: ServedController, array: str) -> None:
+    element = f"{array}[0]"
+    actual = record(system.ganger("get", element, "-o", "json"))
+    assert (actual["row"]["id"], actual["row"]["array"]) == (element, array)
+    assert [item["generation"] for item in actual["attempts"]] == [1]
+    assert actual["ledger"]["total_ms"] >= 0
+    output = system.ganger("get", element).stdout
+    assert "ATTEMPT" in output
+    assert f"next: ganger --context fakeapi logs '{element}'" in output
+    assert record(system.ganger("get", element, "-o", "json", caller="seer"))["attempts"]
+    result = system.ganger("get", element, caller="bob")
+    assert (result.returncode, "bob may not" in result.stderr) == (4, True), result
+
+    # A whole job has its object, which every user of the namespace may read.
+    for caller, reason in (("bob", "only its owner and users"), ("eve", "you may not query the controller")):
+        actual = record(system.ganger("get", array, "-o", "json", caller=caller))
+        assert (actual["row"]["user"], "attempts" in actual, reason in actual["unavailable"]["detail"]) == (
+            "ada",
+            False,
+            True,
+        )
+        result = system.ganger("get", array, caller=caller)
+        assert result.returncode == 0, result
+        assert "attempts are not available" in result.stdout
+    assert "unavailable" not in record(system.ganger("get", array, "-o", "json"))
+
+
+def test_without_a_controller_the_object_is_what_there_is(system: ServedController, array: str) -> None:
+    system.controller_is_away = True
+    try:
+        result = system.ganger("get", array)
+        assert result.returncode == 0, result
+        assert "attempts are not available: the controller does not respond" in result.stdout
+        assert f"default/{array} of ada: running" in system.ganger("explain", array).stdout
+        assert system.ganger("ls", array).returncode == 5
+    finally:
+        system.controller_is_away = False
+
+
+def test_elements(system: ServedController, array: str) -> None:
+    rows = record(system.ganger("ls", array, "-o", "json"))
+    assert [row["id"] for row in rows] == [f"{array}[{index}]" for index in range(10)]
+    assert [row["state"] for row in rows] == ["starting"] * 2 + ["pending"] * 8
+    assert len(record(system.ganger("ls", array, "--state", "pending", "-o", "json"))) == 8
+    for arguments, code, output in (
+        (["ls", array, "--user", "ada"], 2, "--user selects jobs"),
+        (["logs", array], 4, f"'{array}[9]'"),
+        (["logs", f"{array}[10]"], 3, "has no element 10"),
+        (["stop", f"{array}[0]"], 4, "cannot be stopped by itself"),
+        (["suspend", f"{array}[0]"], 4, "cannot be suspended by itself"),
+        (["wait", f"{array}[0]"], 4, "cannot be waited for by itself"),
+        (["priority", f"{array}[0]", "high"], 4, "by itself"),
+        (["logs", array, "--all", "--rank", "1"], 2, "are mutually exclusive"),
+        (["logs", array, "--stacks"], 2, "stacks are not available from pods"),
+    ):
+        result = system.ganger(*arguments)
+        assert (result.returncode, output in result.stderr) == (code, True), result
+
+
+def test_logs_of_an_element(system: ServedController, array: str) -> None:
+    for pod in system.names("pods"):
+        system.logs[pod] = "".join(
+            f"2026-01-01T00:00:0{position}.5Z [{position}] line {position} of {pod}\n" for position in range(3)
+        )
+    actual = record(system.ganger("logs", f"{array}[1]", "--all", "-o", "json"))
+    assert [line["text"] for line in actual] == [f"line {position} of {array}-e1-1-0" for position in range(3)]
+    for arguments, ranks in (
+        (["--rank", "1-2"], [1, 2]),
+        (["--all", "--grep", "line [02]"], [0, 2]),
+        (["--all", "--since", "2026-01-01T00:00:01Z", "--tail", "1"], [2]),
+        (["--all", "--until", "2026-01-01T00:00:01Z"], [0]),
+        (["--node", "nowhere"], []),
+        (["--role", "worker"], [0, 1, 2]),
+    ):
+        actual = record(system.ganger("logs", f"{array}[1]", *arguments, "-o", "json"))
+        assert [line["rank"] for line in actual] == ranks, arguments
+    output = system.ganger("logs", f"{array}[0]", "--timestamps").stdout
+    assert output.endswith(f" line 0 of {array}-e0-1-0\n")
+    assert output.startswith("20")
+
+
+def test_a_command_beside_a_rank_of_an_element(system: ServedController, array: str, tmp_path: Path) -> None:
+    """The arguments are kubectl's; a program that prints them stands for it."""
+    printer = tmp_path / "kubectl"
+    printer.write_text('#!/bin/sh\necho "$@"\n')
+    printer.chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    output = system.ganger("exec", f"{array}[1]", "--", "nvidia-smi", PATH=path)
+    assert output.returncode == 0, output
+    assert f" {array}-e1-1-0 " in output.stdout
+    result = system.ganger("exec", f"{array}[7]", "--", "true", PATH=path)
+    assert (result.returncode, "is pending: a command needs a running rank" in result.stderr) == (4, True), result
+    result = system.ganger("exec", array, "--", "true", PATH=path)
+    assert (result.returncode, "is an array" in result.stderr) == (4, True), result
+
+
+def test_an_array_is_waited_for(system: ServedController, array: str) -> None:
+    """Its nodes are taken, and the wait ends after its timeout."""
+    assert array
+    arguments = (
+        "run",
+        "--array",
+        "0-3",
+        "--gpu",
+        "8",
+        "--queue-time",
+        "1s",
+        "--nodes",
+        "2",
+        "--name",
+        "waits",
+        "--",
+        "x",
+    )
+    result = system.ganger(*arguments)
+    assert result.returncode == 1, result
+    assert "elements: ganger --context fakeapi ls waits-" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("✗ waits-")
+
+
+def test_why_a_job_waits(system: ServedController, array: str) -> None:
+    name = system.ganger("submit", "--gpu", "8", "--nodes", "2", "--name", "wide", "--", "x").stdout.strip()
+    system.wait(name, "Pending")
+    output = system.ganger("explain", name).stdout
+    assert output.startswith(f"{name}  pending")
+    assert "position 1 of" in output or "position 2 of" in output
+    explanation = record(system.ganger("explain", name, "-o", "json"))
+    assert (explanation["state"], explanation["explanation"]["job"]) == ("pending", name)
+    explanation = record(system.ganger("explain", f"{name}.default", "-o", "json", caller="eve"))
+    assert (explanation["state"], explanation["explanation"]) == ("pending", None)
+    assert system.ganger("stop", name).returncode == 0
+    system.wait(name, "Stopped")
+
+
+def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str) -> None:
+    other = system.ganger("submit", "--queue", "default", "--cpu", "999", "--name", "other", "--", "x", caller="bob")
+    name = other.stdout.strip()
+    assert name, other.stderr
+    system.wait(name, "Rejected")
+    for arguments, listed in (
+        (["--user", "bob"], [name]),
+        (["--user", "nobody"], []),
+        (["--state", "running"], [array]),
+        (["--queue", "default", "--user", "bob", "--all"], [name]),
+        (["--queue", "other"], []),
+        (["--label", "team=nlp"], []),
+        (["--until", "2000-01-01"], []),
+    ):
+        assert [row["id"] for row in record(system.ganger("ls", *arguments, "-o", "json"))] == listed, arguments
+    assert "no matching jobs" in system.ganger("ls", "--user", "nobody").stdout
+
+
+def test_a_report_is_of_ones_own_jobs_or_of_all(system: ServedController, array: str) -> None:
+    actual = record(system.ganger("report", "--user", "ada", "-o", "json"))
+    assert actual["jobs"]["starting"] == 2
+    assert record(system.ganger("report", "-o", "json", caller="seer"))["jobs"]["starting"] == 2
+    for caller, arguments in (("ada", []), ("bob", ["--user", "ada"])):
+        result = system.ganger("report", *arguments, caller=caller)
+        assert (result.returncode, f"report --user {caller}" in result.stderr) == (4, True), result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["retry", "x"], "submit -f"),
+        (["events"], "kubectl describe gangjob"),
+        (["delete", "x"], "kubectl delete gangjob"),
+        (["top", "jobs"], "kubectl top pod"),
+        (["top", "nodes"], "ganger --context NAME node"),
+        (["init"], "leave --context out"),
+        (["sim", "run"], "leave --context out"),
+    ],
+)
+def test_what_goes_another_way_says_which(system: ServedController, arguments: list[str], says: str) -> None:
+    result = system.ganger(*arguments)
+    assert (result.returncode, says in result.stderr) == (2, True), result
+
+
+async def report_a_step(system: ServedController, gang: str, node: str) -> None:
+    """Report what the launcher of rank 0 reports once its ranks run and report steps."""
+    secrets = [
+        item for item in system.api.objects("secrets") if item["metadata"]["labels"].get(object_names.JOB) in gang
+    ]
+    token = base64.b64decode(secrets[0]["data"]["token"]).decode()
+    port = await system.controlled.backend.listener.open("127.0.0.1", 0, None)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    about = {"v": 2, "gang": gang, "node": node, "generation": 1}
+    hello = {"type": "hello", "token": token, "pid": 1, "start_ticks": 1, "generations": [1], "address": "127.0.0.1"}
+    progressed = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": True}
+    for message in (hello, {"type": "started", "n": 1, "pids": {"0": [2, 2]}}, {**progressed, "n": 2}):
+        writer.write(json.dumps(about | message).encode() + b"\n")
+    while json.loads(await reader.readline()).get("n") != 2:
+        pass  # until the controller has recorded both
+    writer.close()
+    await writer.wait_closed()
+
+
+def test_a_job_that_reports_steps(system: ServedController, array: str) -> None:
+    system.ganger("stop", array)
+    name = system.ganger("submit", "--gpu", "8", "--name", "steps", "--", "x").stdout.strip()
+    until(lambda: system.status(name).get("nodes") and name in "".join(system.names("pods")), f"{name} to be placed")
+    system.awaits(report_a_step(system, f"{name}.default", system.status(name)["nodes"][0]))
+    system.wait(name, "Running")
+    result = system.ganger("get", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "progress   step 7  loss 2.5" in result.stdout
+    progress = record(system.ganger("get", name, "-o", "json"))["progress"]
+    assert {**progress, "t": 0} == {"step": 7, "metrics": {"loss": 2.5}, "t": 0, "phase": None}
+    assert type(progress["t"]) is int
