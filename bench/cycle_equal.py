@@ -1,5 +1,4 @@
-"""The scheduling cycle after one event where one user has submitted 100,000 equal gangs, far more than 1,000 nodes can
-take.
+"""The cycle after one event where one user has submitted 100,000 equal gangs, far more than 1,000 nodes can take.
 
 All of them starve, the first gets a reserved start, and all others are refused in every cycle: a cycle that looked at
 each of them would cost what waits. 200 events like those of `cycle_next`; beside it with a fourth of the gangs, so that

@@ -1,5 +1,4 @@
-"""The first scheduling cycle over 10,000 nodes x 8 GPUs and 100,000 pending gangs of mixed shapes, 40 queues, 500
-users.
+"""The first cycle over 10,000 nodes x 8 GPUs and 100,000 pending gangs of mixed shapes, 40 queues, 500 users.
 
 Processor time of the core alone, five fleets one after the other: what is measured is `plan`, from a state that has
 never planned. What was there before is frozen, as a server that has started freezes it. The order is that of a server

@@ -80,8 +80,8 @@ test_what_becomes_of_it = scenarios(
         "conservative: it waits, and the second starts as reserved": (
             CLUSTER,
             "",
-            f"""{CONSERVATIVE}; {COME} -> A A . . | B no_capacity, C no_capacity, D held
-                +2h; done A            -> B B B . | C no_capacity, D held, A succeeded
+            f"""{CONSERVATIVE}; {COME} -> A A . . | B no_capacity, C no_capacity, D reserved
+                +2h; done A            -> B B B . | C no_capacity, D reserved, A succeeded
                 +1h; done B            -> C C C C | D no_capacity, B succeeded
                 +1h; done C            -> D . . . | C succeeded""",
         ),
@@ -89,7 +89,7 @@ test_what_becomes_of_it = scenarios(
             CLUSTER,
             "",
             f"""{CONSERVATIVE}; {COME} E:2x1,time=2h -> A A E E | B no_capacity, C no_capacity, D no_capacity
-                +2h; done A; done E                  -> B B B . | C no_capacity, D held, A succeeded, E succeeded""",
+                +2h; done A; done E                 -> B B B . | C no_capacity, D reserved, A succeeded, E succeeded""",
         ),
         "conservative: equal jobs get reservations in their order": (
             "n1:A n2:A n3:. A,time=1h",

@@ -26,7 +26,7 @@ test_devices_of_others = scenarios(
         "a place beside them is reserved": (
             "n1:@AA. A,time=1h",
             "",
-            """C:1x3,prio=high; D:1x1,time=2h -> @AA. | C no_capacity, D held
+            """C:1x3,prio=high; D:1x1,time=2h -> @AA. | C no_capacity, D reserved
                done A                         -> @CCC | D no_capacity, A succeeded""",
         ),
     }

@@ -87,7 +87,7 @@ test_reserved_starts = scenarios(
             "",
             """maintain n1 1h 1h; S:2x2,time=2h -> .. AA | S no_capacity
                D:1x1,time=1h E:1x1,time=61m -> D. AA | S no_capacity, E maintenance
-               +1h; done A; done D -> .. .. | S maintenance, E held, A succeeded, D succeeded
+               +1h; done A; done D -> .. .. | S maintenance, E reserved, A succeeded, D succeeded
                +1h -> SS SS | E no_capacity""",
         ),
         "shrunk to end before the reserved start, which is later": (
@@ -97,7 +97,7 @@ test_reserved_starts = scenarios(
                E:1x1,time=9h,least=20m F:1x1,time=9h,least=41m -> DD AA E. | S no_capacity, F maintenance
                +40m -> DD AA E. | S no_capacity, E stopping, F maintenance
                gone E -> DD AA .. | S no_capacity, F maintenance, E stopped
-               +20m; done A -> DD .. .. | S maintenance, D stopping, F held, A succeeded
+               +20m; done A -> DD .. .. | S maintenance, D stopping, F reserved, A succeeded
                gone D -> SS SS .. | F maintenance, D stopped""",
         ),
     },

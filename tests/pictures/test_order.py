@@ -81,14 +81,14 @@ test_starvation = scenarios(
             "n1:AA.. n2:.... n3:..",
             "",
             """S:2x4             -> AA.. .... .. | S no_capacity
-               +31m; D:1x2 E:1x1 -> AA.. .... DD | S no_capacity, E held
+               +31m; D:1x2 E:1x1 -> AA.. .... DD | S no_capacity, E reserved
                done A            -> SSSS SSSS DD | E no_capacity, A succeeded""",
         ),
         "what is held is let go with it": (
             "n1:AA.. n2:....",
             "",
             """S:2x4       -> AA.. .... | S no_capacity
-               +31m; E:1x1 -> AA.. .... | S no_capacity, E held
+               +31m; E:1x1 -> AA.. .... | S no_capacity, E reserved
                stop S      -> AAE. .... | S stopped""",
         ),
         "it is held where it will be free first": (
@@ -102,28 +102,28 @@ test_starvation = scenarios(
             "",
             """S:1x4       -> AAA. BBB. | S no_capacity
                +31m; D:1x1 -> AAAD BBB. | S no_capacity
-               E:1x1       -> AAAD BBB. | S no_capacity, E held""",
+               E:1x1       -> AAAD BBB. | S no_capacity, E reserved""",
         ),
         "a quota is held as well": (
             "n1:AA...... A,q=q",
             "q=4,borrow=0",
             """S:1x4,q=q             -> AA...... | S over_quota
                D:1x1,q=q             -> AAD..... | S over_quota
-               +31m; E:1x1,q=q F:1x1 -> AADF.... | S over_quota, E held
+               +31m; E:1x1,q=q F:1x1 -> AADF.... | S over_quota, E reserved
                done A; done D        -> SSSFS... | E over_quota, A succeeded, D succeeded""",
         ),
         "and a user's allowance": (
             "n1:AA......",
             "root=,user_gpus=4",
             """S:1x4                        -> AA...... | S user_gpus
-               +31m; E:1x1 F:1x1,user=bob   -> AAF..... | S user_gpus, E held
+               +31m; E:1x1 F:1x1,user=bob   -> AAF..... | S user_gpus, E reserved
                done A                       -> SSFSS... | E user_gpus, A succeeded""",
         ),
         "not what a queue does not lend": (
             "n1:AA...... A,q=q",
             "q=2,borrow=4 p=2,lend=0",
             """S:1x6,q=q                 -> AA...... | S over_quota
-               +31m; D:1x2,q=p E:1x1,q=q -> AADD.... | S over_quota, E held""",
+               +31m; D:1x2,q=p E:1x1,q=q -> AADD.... | S over_quota, E reserved""",
         ),
         "one that can never start holds nothing": (
             "n1:....",
@@ -141,8 +141,8 @@ test_starvation = scenarios(
             "n1:A... n2:B...",
             "",
             """S:1x4 T:1x4,user=bob -> A... B... | S no_capacity, T no_capacity
-               +31m; D:1x1 -> A... B... | S no_capacity, T no_capacity, D held
-               done B      -> A... SSSS | T no_capacity, D held, B succeeded
+               +31m; D:1x1 -> A... B... | S no_capacity, T no_capacity, D reserved
+               done B      -> A... SSSS | T no_capacity, D reserved, B succeeded
                done A      -> TTTT SSSS | D no_capacity, A succeeded""",
         ),
     }
@@ -240,13 +240,13 @@ test_least_attained_service = scenarios(
         "what it waits for is kept for it": (
             "n1:AAA.",
             "",
-            """+21m; C:1x4 D:1x1 -> AAA. | A requeueing, C stopping_others, D held
+            """+21m; C:1x4 D:1x1 -> AAA. | A requeueing, C stopping_others, D reserved
                gone A            -> CCCC | A no_capacity, D no_capacity""",
         ),
         "its quota as well": (
             "n1:AAAA,h100 n2:....,a100",
             "q=4,borrow=0",
-            """+15m; C:1x4h100,q=q D:1x2,q=q -> AAAA .... | A requeueing, C stopping_others, D held
+            """+15m; C:1x4h100,q=q D:1x2,q=q -> AAAA .... | A requeueing, C stopping_others, D reserved
                gone A                        -> CCCC AAAA | D over_quota""",
         ),
         "a full cluster is no quota": (

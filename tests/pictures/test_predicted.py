@@ -27,13 +27,13 @@ test_predicted = scenarios(
             FREE,
             "",
             f"""{HALF_HOURS}; A:1x2,time=29m -> AA.. ....
-                S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D held""",
+                S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved""",
         ),
         "four are too few to say anything": (
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; A:1x2,time=1h -> AA.. ....
-               S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D held""",
+               S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved""",
         ),
         "of ten the ninth counts": (
             FREE,
@@ -57,14 +57,14 @@ test_predicted = scenarios(
             FREE,
             "",
             f"""{HALF_HOURS}; A:1x2,time=1h -> AA.. ....
-                S:2x4,time=2h,user=bob D:1x2,user=bob -> AA.. .... | S no_capacity, D held""",
+                S:2x4,time=2h,user=bob D:1x2,user=bob -> AA.. .... | S no_capacity, D reserved""",
         ),
         "a job that failed says nothing": (
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; E:1x2,max=0 -> EE.. ....
                +5m; fails E; gone E; A:1x2,time=1h -> AA.. .... | E failed
-               S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D held""",
+               S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved""",
         ),
         "one that was stopped by its limit does": (
             FREE,
@@ -78,7 +78,7 @@ test_predicted = scenarios(
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; A:1x2,time=1h -> AA.. ....
-               S:2x4,time=2h D:1x2 E:1x2,time=10m -> AAEE .... | S no_capacity, D held
+               S:2x4,time=2h D:1x2 E:1x2,time=10m -> AAEE .... | S no_capacity, D reserved
                +10m; done E -> AADD .... | S no_capacity, E succeeded""",
         ),
         "the reservation counts on it": (
@@ -86,7 +86,7 @@ test_predicted = scenarios(
             "",
             f"""{HALF_HOURS}; D:1x2 -> DD..
                 S:1x4,time=2h -> DD.. | S no_capacity
-                E:1x1,time=30m F:1x1,time=31m -> DDE. | S no_capacity, F held
+                E:1x1,time=30m F:1x1,time=31m -> DDE. | S no_capacity, F reserved
                 +30m; done E; done D -> SSSS | F no_capacity, E succeeded, D succeeded""",
         ),
         "who runs for longer goes on, and is expected to for half of its age": (
@@ -95,10 +95,10 @@ test_predicted = scenarios(
             f"""{HALF_HOURS}; D:1x2 -> DD..
                 S:1x4,time=2h -> DD.. | S no_capacity
                 +30m -> DD.. | S no_capacity
-                E:1x1,time=15m F:1x1,time=16m -> DDE. | S no_capacity, F held
+                E:1x1,time=15m F:1x1,time=16m -> DDE. | S no_capacity, F reserved
                 +15m; done E -> DDF. | S no_capacity, E succeeded
                 G:1x1,time=22m H:1x1,time=23m -> DDFG | S no_capacity, H no_capacity
-                +16m; done F -> DD.G | S no_capacity, H held, F succeeded
+                +16m; done F -> DD.G | S no_capacity, H reserved, F succeeded
                 +4m; done G; done D -> SSSS | H no_capacity, G succeeded, D succeeded""",
         ),
         "where one was wrong no other is trusted": (

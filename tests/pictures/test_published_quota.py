@@ -67,7 +67,7 @@ def test_kueue_8309_a_gang_starts_though_small_jobs_never_end(policy: str) -> No
         "n1:AABB A,user=bob B,user=bob",
         "",
         """S:1x4                     -> AABB | S no_capacity
-           +31m; done A; C:1x2,user=cat -> ..BB | S no_capacity, C held, A succeeded
+           +31m; done A; C:1x2,user=cat -> ..BB | S no_capacity, C reserved, A succeeded
            done B                    -> SSSS | C no_capacity, B succeeded""",
     )
 

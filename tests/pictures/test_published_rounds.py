@@ -51,7 +51,7 @@ def test_kueue_14570_two_in_one_round_never_get_the_same_nodes(policy: Policy) -
     film.do("C:2x4,q=p,in=rack,must D:2x4,q=q,user=bob,in=rack,must E:1x4,user=cat")
     film.run_cycles()  # the state raises ValueError for a device that is allocated twice
     passes = "CCCC CCCC EEEE | D no_capacity"
-    assert film.summary() == ("CCCC CCCC .... | D no_capacity, E held" if policy.STRICT_ORDER else passes)
+    assert film.summary() == ("CCCC CCCC .... | D no_capacity, E reserved" if policy.STRICT_ORDER else passes)
 
 
 @every_policy

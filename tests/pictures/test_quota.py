@@ -207,7 +207,7 @@ test_users = scenarios(
             "root=,user_jobs=2",
             """S:1x7        -> A...... B...... | S user_jobs
                +31m; E:1x1  -> A...... B...... | S user_jobs, E user_jobs
-               cordon n2; done B -> A...... .......# | S no_capacity, E held, B succeeded
+               cordon n2; done B -> A...... .......# | S no_capacity, E reserved, B succeeded
                done A       -> SSSSSSS .......# | E no_capacity, A succeeded""",
         ),
         "the length of one job": (

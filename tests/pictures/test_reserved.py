@@ -14,14 +14,14 @@ test_reserved_start = scenarios(
             HALF,
             "",
             """S:2x4,time=2h              -> AA.. .... | S no_capacity
-               D:1x2,time=30m E:1x2,time=2h -> AADD .... | S no_capacity, E held
-               +30m; done D               -> AA.. .... | S no_capacity, E held, D succeeded
+               D:1x2,time=30m E:1x2,time=2h -> AADD .... | S no_capacity, E reserved
+               +30m; done D               -> AA.. .... | S no_capacity, E reserved, D succeeded
                +30m; done A               -> SSSS SSSS | E no_capacity, A succeeded""",
         ),
         "to the moment": (
             HALF,
             "",
-            "S:2x4,time=2h D:1x2,time=1h E:1x1,time=61m -> AADD .... | S no_capacity, E held",
+            "S:2x4,time=2h D:1x2,time=1h E:1x1,time=61m -> AADD .... | S no_capacity, E reserved",
         ),
         "shrunk into the hole": (
             HALF,
@@ -33,7 +33,7 @@ test_reserved_start = scenarios(
         "no shorter than will do": (
             HALF,
             "",
-            """S:2x4,time=2h D:1x2,time=3h,least=61m E:1x1,time=3h,least=1h -> AAE. .... | S no_capacity, D held""",
+            """S:2x4,time=2h D:1x2,time=3h,least=61m E:1x1,time=3h,least=1h -> AAE. .... | S no_capacity, D reserved""",
         ),
         "all of its time where there is room": (
             "n1:AA.. n2:.... n3:.. A,time=1h",
@@ -43,7 +43,7 @@ test_reserved_start = scenarios(
         "without a limit it would stay for ever": (
             HALF,
             "",
-            "S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D held",
+            "S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved",
         ),
         "beside it there is room for anything": (
             "n1:AA.. n2:.... n3:.. A,time=1h",
@@ -61,21 +61,21 @@ test_reserved_start = scenarios(
             "n1:AA...... A,q=q,time=1h",
             "q=4,borrow=0",
             """S:1x4,q=q,time=1h                    -> AA...... | S over_quota
-               D:1x1,q=q,time=30m E:1x1,q=q,time=2h -> AAD..... | S over_quota, E held""",
+               D:1x1,q=q,time=30m E:1x1,q=q,time=2h -> AAD..... | S over_quota, E reserved""",
         ),
         "a quota of the type it reserves, though it would take any": (
             "n1:AA......,h100 n2:.,a100 A,q=q,time=1h",
             "q=,h100=3,h100.borrow=0,a100=4",
             """S:1x3,q=q,time=1h     -> AA...... . | S over_quota
-               E:1x1h100,q=q,time=2h -> AA...... . | S over_quota, E held
+               E:1x1h100,q=q,time=2h -> AA...... . | S over_quota, E reserved
                D:1x1h100,q=q,time=1h -> AAD..... . | S over_quota, E over_quota""",
         ),
         "shares of several parts that need more GPUs when who is on one of them has left": (
             "n1:.... n2:BBB B,time=1h",
             "",
             """A:1x0,milli=500,time=1h S:2x3,time=1h -> (A)... BBB | S no_capacity
-               C:1x0,milli=500,roles=600,time=2h     -> (A)... BBB | S no_capacity, C held
-               D:1x0,milli=500,time=2h               -> (AD)... BBB | S no_capacity, C held""",
+               C:1x0,milli=500,roles=600,time=2h     -> (A)... BBB | S no_capacity, C reserved
+               D:1x0,milli=500,time=2h               -> (AD)... BBB | S no_capacity, C reserved""",
         ),
         "Kueue 6947: a job that can never start was tried first for ever, and others were stopped for it": (
             HALF,
