@@ -110,7 +110,7 @@ def test_junk_leaves_few_lines_in_the_log(place: ServerHome) -> None:
     place.client.shutdown()
     warnings = [line for line in place.home.server_log.read_text().splitlines() if "Invalid HTTP request" in line]
     assert len(warnings) == LINES_PER_MINUTE + 1
-    assert f"{CROWD - LINES_PER_MINUTE} more like it in the last minute" in warnings[-1]
+    assert f"{CROWD - LINES_PER_MINUTE} more like this in the last minute" in warnings[-1]
 
 
 def test_an_endless_header_is_dropped(open_place: ServerHome) -> None:
