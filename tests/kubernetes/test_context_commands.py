@@ -280,7 +280,7 @@ def test_get_and_wait(ganger: Typed) -> None:
     assert actual["row"] | {"state": "failed", "exit_code": 3, "generation": 1, "queue": "default"} == actual["row"]
     assert actual["spec"]["retry"]["max"] == 0
     expected_text = ganger("ada", "get", name).stdout
-    for part in ("sh -c", "0 attempts without progress", "exit code", f"next: ganger --context ada logs {name}"):
+    for part in ("sh -c", "at most 0 retries without progress", "exit code", f"next: ganger --context ada logs {name}"):
         assert part in expected_text
     for arguments in (("suspend", name), ("resume", name), ("priority", name, "high"), ("stop", name)):
         result = ganger("ada", *arguments)
@@ -371,7 +371,7 @@ def test_what_cannot_be_says_what_to_type(ganger: Typed) -> None:
         ("ada", ["wait", "nobody"], 3, "there is no job nobody"),
         ("ada", ["suspend", "nobody"], 3, "there is no job nobody"),
         ("ada", ["priority", "nobody", "highest"], 2, "the value comes last"),
-        ("ada", ["retry", "nobody"], 2, "--context speaks to the API server"),
+        ("ada", ["retry", "nobody"], 2, "--context talks to the API server"),
         ("ada", ["report"], 4, "--role=ganger-caller"),
         ("ada", ["top"], 4, "--role=ganger-caller"),
     ):

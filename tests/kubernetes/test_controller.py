@@ -84,7 +84,7 @@ def test_code_that_is_not_the_one_submitted_does_not_run(controlled: Controlled)
         controlled.on.kubectl("--namespace", controlled.namespace, "apply", "-f", "-", input=json.dumps(manifest))
     status = controlled.wait("swapped", *OVER)
     assert (status["phase"], status["generation"]) == ("Failed", 1), status
-    assert "is not what it was submitted with" in status["message"]
+    assert "is not what was submitted" in status["message"]
 
 
 def test_the_exit_code_and_the_reason_are_on_the_object(controlled: Controlled) -> None:

@@ -212,7 +212,7 @@ def test_a_policy_is_applied_by_ones_own_rights(ganger: Typed, system: Controlle
         assert (sorted(result["written"]), result["deleted"]) == (objects, [])
         in_force = system.client.policy()["document"]
         assert (in_force["order"], in_force["queues"]["vision"]["parent"]) == ("fifo", "research")
-        assert ganger("chief", "policy", "apply", str(path)).stdout.startswith("nothing to change")
+        assert ganger("chief", "policy", "apply", str(path)).stdout.startswith("no changes")
         path.write_text("order: fifo\nqueues:\n  research: {weight: 2}\n")
         result = record(ganger("chief", "policy", "apply", str(path), "-o", "json"))
         assert (result["written"], result["deleted"]) == (["queues/research"], ["queues/vision"])

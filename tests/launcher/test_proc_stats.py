@@ -80,7 +80,7 @@ def test_ranks_are_identified_by_environment_variables(begin: Begin, tmp_path: P
 
     expected = {1: [ranks[0].pid], 4: [ranks[2].pid]}
     eventually(lambda: pids_by_rank() == expected, "the ranks are found")
-    assert [process.pid for process in stats.others] == [ranks[1].pid]
+    assert [process.pid for process in stats.processes_without_rank] == [ranks[1].pid]
     os.kill(ranks[0].pid, signal.SIGSTOP)
     eventually(lambda: stats.read([ranks[0].pid])[ranks[0].pid].state == "T", "it is stopped")
     ranks[0].kill()
@@ -88,7 +88,7 @@ def test_ranks_are_identified_by_environment_variables(begin: Begin, tmp_path: P
     assert stats.any_rank_lives()
     ranks[2].kill()
     eventually(lambda: not stats.any_rank_lives(), "none lives")
-    assert foreign.pid not in {process.pid for process in stats.others}
+    assert foreign.pid not in {process.pid for process in stats.processes_without_rank}
 
 
 @pytest.mark.parametrize(("py_spy", "source"), [(PY_SPY, "py-spy"), (None, "faulthandler")])
