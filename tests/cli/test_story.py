@@ -15,7 +15,7 @@ from ganger.cli.output.messages import (
     start_text,
     waiting_message,
 )
-from ganger.cli.output.tables import format_age, format_clock, format_time, shell_quote
+from ganger.cli.output.print_output import format_age, format_clock, format_time, shell_quote
 from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
 from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job

@@ -1,6 +1,6 @@
 """Explanations with far more waiting classes than a cycle visits: explanations are always current."""
 
-from ganger.core.cycle.pending_reasons import MAX_REASONS
+from ganger.core.cycle.publish_reasons import MAX_REASONS
 from ganger.core.explain.explain import all_reasons, current_reason, explain
 from ganger.core.state.gang import class_text
 from ganger.model.job import GangState

@@ -209,7 +209,7 @@ _COMMAND_TEXT: Final = '''\
 import click
 
 from ganger.cli.options import output_option
-from ganger.cli.output.tables import show_json
+from ganger.cli.output.print_output import show_json
 
 
 @click.command("colours")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from ganger.launcher.health.stall import Attention, Pauses, RankWatch
+from ganger.launcher.health.hang_detection import Attention, Pauses, RankWatch
 from ganger.launcher.protocol.link import MAX_MESSAGE_BYTES, Link
 from ganger.launcher.protocol.messages import TO_LAUNCHER
 from ganger.launcher.protocol.server_address import Server

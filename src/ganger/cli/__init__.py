@@ -21,14 +21,14 @@ from ganger.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, exit_code_summar
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Start here": {
         "run": ("jobs.run_submit_wait", "Run a job and follow it until it ends."),
-        "ls": ("jobs.list_get_stop", "List pending, running and recently ended jobs, or the elements of an array."),
+        "ls": ("jobs.list_and_stop", "List pending, running and recently ended jobs, or the elements of an array."),
         "logs": ("jobs.logs", "Show the output of a job's processes."),
         "explain": ("jobs.explain_events", "Explain why a job is pending, until when, and what would start it now."),
-        "stop": ("jobs.list_get_stop", "Stop jobs, after a grace period in which each may save a checkpoint."),
+        "stop": ("jobs.list_and_stop", "Stop jobs, after a grace period in which each may save a checkpoint."),
     },
     "Jobs": {
         "submit": ("jobs.run_submit_wait", "Submit a job and return immediately."),
-        "get": ("jobs.list_get_stop", "Show a job in detail."),
+        "get": ("jobs.list_and_stop", "Show a job in detail."),
         "wait": ("jobs.run_submit_wait", "Wait until a job has ended."),
         "events": ("jobs.explain_events", "List the events of one job or of all jobs, oldest first."),
         "attach": ("jobs.attach", "Attach to a job and follow it until it ends."),
@@ -51,7 +51,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Create a new job from an existing one, as it is or with changes.",
         ),
         "diff": ("jobs.diff", "Show the differences between two jobs: spec, code, outcome."),
-        "delete": ("jobs.list_get_stop", "Delete ended jobs and their logs."),
+        "delete": ("jobs.list_and_stop", "Delete ended jobs and their logs."),
         "prune": ("admin.prune", "Delete old ended jobs with their records, logs and copies of code."),
         "init": ("jobs.init_command", "Create a job.yaml from a template."),
         "explain-spec": ("jobs.explain_spec", "Explain a key of the job file: its meaning, format and default."),

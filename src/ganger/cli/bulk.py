@@ -5,7 +5,7 @@ from typing import Any
 
 from ganger.cli.exit_codes import OK
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import shell_quote, show, show_json_array
+from ganger.cli.output.print_output import shell_quote, show, show_json_array
 from ganger.client import ClientError
 
 Record = dict[str, Any]

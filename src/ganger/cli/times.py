@@ -102,7 +102,7 @@ class Time(click.ParamType[int]):
         self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ganger.cli.output.tables import current_time_ms
+        from ganger.cli.output.print_output import current_time_ms
 
         try:
             return self.parse(value, current_time_ms())

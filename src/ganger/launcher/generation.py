@@ -15,8 +15,8 @@ from ganger.launcher.logs.log_records import note
 from ganger.launcher.logs.redaction import Redaction, load_secrets
 from ganger.launcher.ranks.checkpoint_counts import CheckpointCounts
 from ganger.launcher.ranks.exit_records import Records
+from ganger.launcher.ranks.merge_environment import build_environment, fill_directory
 from ganger.launcher.ranks.process import NOT_EXECUTABLE, SELF_INFLICTED, Process, StartError, exit_status
-from ganger.launcher.ranks.process_environment import build_environment, fill_directory
 from ganger.launcher.ranks.rank_reports import Reports
 from ganger.launcher.ranks.resume import Resumption
 from ganger.launcher.ranks.stop_signals import StopSignals

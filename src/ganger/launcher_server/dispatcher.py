@@ -16,7 +16,7 @@ from ganger.launcher_server.checkpoints.checkpoint_agreement import CheckpointAg
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.generation_state import Generation, kill_after_ms
-from ganger.launcher_server.health.hang import HangDetector
+from ganger.launcher_server.health.hang_decision import HangDetector
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import Records
 from ganger.launcher_server.retry_rules import RetryRuleSearch

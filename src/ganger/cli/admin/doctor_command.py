@@ -11,7 +11,7 @@ import click
 from ganger import settings
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import show, show_json
+from ganger.cli.output.print_output import show, show_json
 
 CANNOT: Final = 5
 _SEEDS: Final = ("1", "2")

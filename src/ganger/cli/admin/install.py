@@ -13,7 +13,7 @@ import click
 
 from ganger import __version__
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import say
+from ganger.cli.output.print_output import say
 from ganger.settings import CONTROLLER_NAMESPACE, DEFAULT_CONTROLLER_NAMESPACE
 
 FILES: Final = (

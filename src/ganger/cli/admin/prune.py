@@ -8,15 +8,7 @@ from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import (
-    Column,
-    current_time_ms,
-    format_age,
-    say,
-    shell_quote,
-    show,
-    show_rows,
-)
+from ganger.cli.output.print_output import Column, current_time_ms, format_age, say, shell_quote, show, show_rows
 from ganger.cli.times import STATES
 from ganger.client import Client, ClientError
 from ganger.model.job import ENDED, GangState

@@ -10,7 +10,7 @@ from ganger.cli.bulk import for_each_name
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import Column, current_time_ms, format_time, show, show_json, show_rows
+from ganger.cli.output.print_output import Column, current_time_ms, format_time, show, show_json, show_rows
 
 _MAX_READ: Final = (64 << 10) + 2
 """More than a value may have, with the end of the line."""

@@ -11,7 +11,15 @@ from ganger import settings
 from ganger.cli.exit_codes import NOT_FOUND, REFUSED, UNREACHABLE
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import current_time_ms, format_time, say, shell_quote, show, show_json, show_json_array
+from ganger.cli.output.print_output import (
+    current_time_ms,
+    format_time,
+    say,
+    shell_quote,
+    show,
+    show_json,
+    show_json_array,
+)
 from ganger.client import Client, ClientError
 from ganger.settings import Home, HomeError
 

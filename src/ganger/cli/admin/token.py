@@ -11,7 +11,7 @@ from ganger.cli.bulk import for_each_name
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import POSITIVE_DURATION, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import Column, current_time_ms, format_time, show, show_json, show_rows
+from ganger.cli.output.print_output import Column, current_time_ms, format_time, show, show_json, show_rows
 from ganger.model.units import parse_duration_ms
 
 _COLUMNS: Final = (Column("TOKEN"), Column("CREATED"), Column("EXPIRES"))

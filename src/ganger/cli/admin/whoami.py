@@ -9,7 +9,7 @@ import click
 from ganger.cli.cluster.queue_command import COLUMNS, queue_cells
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option
-from ganger.cli.output.tables import show, show_json, show_table
+from ganger.cli.output.print_output import show, show_json, show_table
 
 Record = dict[str, Any]
 

@@ -9,7 +9,15 @@ from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
 from ganger.cli.jobs.submit_request import build_request
 from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, output_option
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import Column, current_time_ms, format_time, shell_quote, show, show_json, show_table
+from ganger.cli.output.print_output import (
+    Column,
+    current_time_ms,
+    format_time,
+    shell_quote,
+    show,
+    show_json,
+    show_table,
+)
 from ganger.model.units import format_cpu, parse_bytes, parse_cpu_milli, parse_duration_ms
 
 Record = dict[str, Any]

@@ -10,7 +10,7 @@ from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, POSITIVE_DURATION, output_option
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import (
+from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
     format_clock,

@@ -9,7 +9,7 @@ from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option, read_text_file
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import (
+from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
     format_time,

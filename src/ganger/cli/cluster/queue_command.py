@@ -10,8 +10,8 @@ from ganger.cli.bulk import for_each_name
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import CheckedText, output_option, parse_positive_duration_ms
 from ganger.cli.output.messages import count
+from ganger.cli.output.print_output import Column, shell_quote, show, show_json, show_json_array, show_table
 from ganger.cli.output.queue_tree import indent_name, tree_rows
-from ganger.cli.output.tables import Column, shell_quote, show, show_json, show_json_array, show_table
 from ganger.client import Client, ClientError
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import (

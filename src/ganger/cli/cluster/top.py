@@ -10,8 +10,8 @@ import click
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, output_option
 from ganger.cli.output.error_output import Problem
+from ganger.cli.output.print_output import Column, align_columns, show, show_json, show_table, supports_colour
 from ganger.cli.output.queue_tree import indent_name, subtree_names, tree_rows
-from ganger.cli.output.tables import Column, align_columns, show, show_json, show_table, supports_colour
 from ganger.cli.output.top_view import Line, picture_lines, plain_text, terminal_width
 from ganger.client import Client
 from ganger.client.kubernetes.controller_client import ControllerClient

@@ -8,8 +8,8 @@ from ganger.cli.options import RANKS, exit_code_option, job_argument
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.follower import Follower
 from ganger.cli.output.messages import summary_lines
+from ganger.cli.output.print_output import say, shell_quote
 from ganger.cli.output.rank_lines import LineFormat, process_count
-from ganger.cli.output.tables import say, shell_quote
 from ganger.model.job import ENDED
 
 

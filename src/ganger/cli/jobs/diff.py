@@ -9,7 +9,7 @@ import click
 from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
-from ganger.cli.output.tables import Column, shell_quote, show, show_json, show_table
+from ganger.cli.output.print_output import Column, shell_quote, show, show_json, show_table
 from ganger.model.job import ENDED
 from ganger.model.units import format_bytes, format_cpu, format_duration
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completions
-from ganger.cli.jobs.list_get_stop import every_job
+from ganger.cli.jobs.list_and_stop import every_job
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import (
+from ganger.cli.output.print_output import (
     Column,
     colour_state,
     current_time_ms,

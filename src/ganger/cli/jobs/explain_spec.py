@@ -11,7 +11,7 @@ import click
 
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import Column, show, show_json, show_rows
+from ganger.cli.output.print_output import Column, show, show_json, show_rows
 from ganger.model.job import PRIORITIES, JobSpec
 from ganger.model.units import MINUTE_MS, SECOND_MS
 

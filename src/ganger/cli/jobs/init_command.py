@@ -9,7 +9,7 @@ import click
 from ganger.cli.exit_codes import REFUSED
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import show, show_json
+from ganger.cli.output.print_output import show, show_json
 
 FILE: Final = Path("job.yaml")
 SCRIPT: Final = Path("train.py")

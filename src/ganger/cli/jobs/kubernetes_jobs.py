@@ -15,14 +15,13 @@ from ganger.cli.bulk import for_each
 from ganger.cli.exit_codes import INTERRUPTED, NOT_STARTED, OK
 from ganger.cli.jobs.exec import NO_FLAGS, exec_options, flags_of
 from ganger.cli.jobs.explain_events import show_explanation
-from ganger.cli.jobs.list_get_stop import array_elements, listing_options, listing_query
+from ganger.cli.jobs.list_and_stop import array_elements, listing_options, listing_query
 from ganger.cli.jobs.logs import check_ranks, log_options
 from ganger.cli.jobs.run_submit_wait import command_prefix, job_exit_code, show_dry_run
 from ganger.cli.jobs.submit_request import build_request, has_several_jobs
 from ganger.cli.options import exit_code_option, output_option, parse_ranks, spec_options
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.rank_lines import iso_time
-from ganger.cli.output.tables import (
+from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
     format_age,
@@ -35,6 +34,7 @@ from ganger.cli.output.tables import (
     show_json_line,
     show_rows,
 )
+from ganger.cli.output.rank_lines import iso_time
 from ganger.client.kubernetes.gang_jobs import GangJobs
 from ganger.model.job import GangState
 from ganger.model.units import format_duration

@@ -11,7 +11,7 @@ from ganger.cli.jobs.run_submit_wait import command_prefix, job_exit_code
 from ganger.cli.jobs.state_changes import parse_priority_arguments, priority_change, report_resumed, report_suspended
 from ganger.cli.options import DURATION, exit_code_option, output_option
 from ganger.cli.output.job_detail_text import detail_lines, spec_fields
-from ganger.cli.output.tables import colour_state, current_time_ms, format_time, say, shell_quote, show, show_json
+from ganger.cli.output.print_output import colour_state, current_time_ms, format_time, say, shell_quote, show, show_json
 from ganger.client.kubernetes.gang_jobs import GangJobs
 from ganger.model.units import format_duration, parse_duration_ms
 

@@ -9,8 +9,8 @@ from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import PATTERN, RANKS, add_options, job_argument, output_option
 from ganger.cli.output.error_output import Problem
+from ganger.cli.output.print_output import current_time_ms, format_clock, show_json, show_json_array, show_json_line
 from ganger.cli.output.rank_lines import LineFormat, collapse_equal_lines, process_count
-from ganger.cli.output.tables import current_time_ms, format_clock, show_json, show_json_array, show_json_line
 from ganger.cli.times import time_range_options
 from ganger.client import Client
 

@@ -12,7 +12,7 @@ from ganger.cli.jobs.run_submit_wait import connect, follow_new_job, job_exit_co
 from ganger.cli.jobs.submit_request import command_of_arguments, spec_of_flags
 from ganger.cli.options import ended_jobs_argument, job_argument, output_option, override_options
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.tables import say, shell_quote, show, show_json
+from ganger.cli.output.print_output import say, shell_quote, show, show_json
 from ganger.client.secret_values import secret_values
 
 Record = dict[str, Any]

@@ -12,7 +12,7 @@ from ganger.cli.jobs.submit_request import build_request, has_several_jobs
 from ganger.cli.options import DURATION, exit_code_option, job_argument, output_option, spec_options
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
-from ganger.cli.output.tables import current_time_ms, say, shell_quote, show, show_json
+from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
 from ganger.client import Client, ClientError
 from ganger.model.units import parse_duration_ms
 

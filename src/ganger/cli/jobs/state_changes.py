@@ -12,7 +12,7 @@ from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
 from ganger.cli.options import PRIORITY, live_jobs_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import SUSPENDED
-from ganger.cli.output.tables import shell_quote, show
+from ganger.cli.output.print_output import shell_quote, show
 from ganger.model.job import ENDED, PRIORITIES
 
 Record = dict[str, Any]

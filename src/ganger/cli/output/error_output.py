@@ -50,6 +50,6 @@ def problem_of(error: Exception) -> Problem | None:
 
 
 def _coloured() -> bool:
-    from ganger.cli.output.tables import supports_colour
+    from ganger.cli.output.print_output import supports_colour
 
     return supports_colour(sys.stderr)

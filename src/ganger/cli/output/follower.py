@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from ganger.cli.output.live import Screen
 from ganger.cli.output.messages import WAITING, Progress, failed_attempt_message, waiting_message
+from ganger.cli.output.print_output import current_time_ms, shell_quote
 from ganger.cli.output.rank_lines import CollapsedLine, Collapser, LineFormat
-from ganger.cli.output.tables import current_time_ms, shell_quote
 from ganger.client import Client, ClientError
 
 Record = dict[str, Any]

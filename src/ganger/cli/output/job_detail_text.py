@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, count, ledger_line, size
+from ganger.cli.output.print_output import Column, align_columns, colour_state, format_time, shell_quote
 from ganger.cli.output.rank_lines import process_count
-from ganger.cli.output.tables import Column, align_columns, colour_state, format_time, shell_quote
 from ganger.model.job import ENDED
 from ganger.model.units import format_duration
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from ganger.cli.output.tables import supports_colour
+from ganger.cli.output.print_output import supports_colour
 
 _CLEAR: Final = "\r\x1b[K"
 

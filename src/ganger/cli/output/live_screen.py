@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ganger.cli.output.tables import current_time_ms, format_clock
+from ganger.cli.output.print_output import current_time_ms, format_clock
 from ganger.cli.output.top_view import Line
 
 Draw = Callable[[str, str, int], Sequence[Line]]

@@ -4,8 +4,8 @@ import re
 from collections import deque
 from typing import Any, Final
 
+from ganger.cli.output.print_output import format_clock, shell_quote
 from ganger.cli.output.rank_lines import process_count
-from ganger.cli.output.tables import format_clock, shell_quote
 from ganger.model.job import ENDED, WORKER
 from ganger.model.units import format_bytes, format_cpu, format_duration
 from ganger.model.views.service_views import PARTS

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ganger.cli.output.print_output import Column, align_columns, format_clock
 from ganger.cli.output.queue_tree import indent_name, tree_rows
-from ganger.cli.output.tables import Column, align_columns, format_clock
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]

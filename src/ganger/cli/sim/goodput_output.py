@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import Column, show, show_table
+from ganger.cli.output.print_output import Column, show, show_table
 from ganger.cli.sim.sim_options import Record, show_findings
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 

@@ -11,7 +11,7 @@ import click
 
 from ganger.cli.options import output_option
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import Column, show, show_json, show_table
+from ganger.cli.output.print_output import Column, show, show_json, show_table
 from ganger.cli.sim.goodput_output import show_faults, show_goodput
 from ganger.cli.sim.sim_compare import compare_command
 from ganger.cli.sim.sim_options import (

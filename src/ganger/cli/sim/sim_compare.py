@@ -17,7 +17,7 @@ import click
 from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import Column, show, show_json, show_table, supports_colour
+from ganger.cli.output.print_output import Column, show, show_json, show_table, supports_colour
 from ganger.cli.sim.sim_options import Record, answer_of, show_findings, simulated_options, started, words_of
 from ganger.cli.sim.sim_source import checked, cluster_of, documents_option, sourced
 from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables

@@ -19,7 +19,7 @@ from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.options import DURATION, CheckedText, Decorated
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import show
+from ganger.cli.output.print_output import show
 from ganger.model.units import parse_duration_ms
 
 Record = dict[str, Any]

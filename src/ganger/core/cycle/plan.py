@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from ganger.core.cycle import pending_reasons, preemption
+from ganger.core.cycle import preemption, publish_reasons
 from ganger.core.cycle.candidates import Candidates
 from ganger.core.cycle.cycle import CURABLE, Cycle
 from ganger.core.cycle.cycle_skip import CycleSkip
@@ -55,7 +55,7 @@ def plan(state: State, now_ms: int, policy: Policy, skip: CycleSkip | None = Non
     cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
         starts, known = _place_pending(cycle)
-        reasons = pending_reasons.changed_reasons(cycle, known) if skip is None else []
+        reasons = publish_reasons.changed_reasons(cycle, known) if skip is None else []
     preempted = [_preempt(victim) for victim in cycle.victims]
     reservations = cycle.reservations.changes.values()
     decisions: list[Decision] = [*stops, *preempted, *starts, *reservations, *reasons]

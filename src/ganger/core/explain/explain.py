@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ganger.core.cycle import pending_reasons
+from ganger.core.cycle import publish_reasons
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.domains import domain_lines
@@ -91,7 +91,7 @@ def all_reasons(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, Pen
     if not state.ready:
         return dict.fromkeys(state.classes, PendingReason(code=ReasonCode.NOT_LISTED))
     with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
-        return pending_reasons.reasons_of_all_classes(cycle, reasons)
+        return publish_reasons.reasons_of_all_classes(cycle, reasons)
 
 
 def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
@@ -160,7 +160,7 @@ def _reason_and_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -
 
 def _cycle_reason(cycle: Cycle, gang: Gang, reasons: dict[ClassKey, PendingReason]) -> PendingReason:
     """Return the gang's reason in a cycle; for a gang that starts in it, the published one."""
-    reason = pending_reasons.reasons_of_classes(cycle, [gang.class_key], reasons).get(gang.class_key)
+    reason = publish_reasons.reasons_of_classes(cycle, [gang.class_key], reasons).get(gang.class_key)
     return (
         reason
         or cycle.state.pending_reasons.get(class_text(gang.class_key))

@@ -9,8 +9,16 @@ import json
 import os
 
 from ganger.launcher.health.busy import BusySamples
+from ganger.launcher.health.hang_detection import (
+    Activity,
+    Attention,
+    LostRanks,
+    Pauses,
+    QuietRank,
+    RankWatch,
+    silent_since,
+)
 from ganger.launcher.health.proc_stats import ProcStats, run_times_ns
-from ganger.launcher.health.stall import Activity, Attention, LostRanks, Pauses, QuietRank, RankWatch, silent_since
 from ganger.launcher.logs.log_records import note
 from ganger.launcher.task_directory import now_ms, write_json
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from ganger.launcher.logs.log_records import note
 from ganger.launcher.ranks import checkpoint_counts
+from ganger.launcher.ranks.merge_environment import ARCHIVE, fill_directory
 from ganger.launcher.ranks.process import write_exit_record
-from ganger.launcher.ranks.process_environment import ARCHIVE, fill_directory
 from ganger.launcher.task_directory import now_ms, write_json
 
 TYPE_CHECKING = False

@@ -22,8 +22,8 @@ from contextlib import suppress
 
 from ganger.launcher.logs.log_records import READ_BYTES, read_available
 from ganger.launcher.logs.redaction import Redaction, load_secrets
+from ganger.launcher.ranks.merge_environment import build_environment, fill_directory
 from ganger.launcher.ranks.process import StartError, start
-from ganger.launcher.ranks.process_environment import build_environment, fill_directory
 from ganger.launcher.task_directory import TaskDirectory
 from ganger.launcher.task_plan import BadPlanError, load_plan
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.health.proc_stats import ProcStat, rank_in
-from ganger.launcher.health.stall import (
+from ganger.launcher.health.hang_detection import (
     FIRST_PHASE_S,
     SILENT_S,
     Activity,
@@ -19,6 +18,7 @@ from ganger.launcher.health.stall import (
     RankWatch,
     silent_since,
 )
+from ganger.launcher.health.proc_stats import ProcStat, rank_in
 
 PID = 7
 

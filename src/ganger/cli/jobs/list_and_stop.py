@@ -11,7 +11,7 @@ from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
 from ganger.cli.options import add_options, ended_jobs_argument, job_argument, live_jobs_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.job_detail_text import job_lines
-from ganger.cli.output.tables import (
+from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
     format_age,
