@@ -1,1 +1,1 @@
-"""The figures ganger is held to, each measured by one file: `python -m bench --list` names them."""
+"""Benches: the figures ganger is held to, one file each; `python -m bench --list` names them."""

@@ -1,7 +1,8 @@
-"""`python -m bench --list` names the benches; `python -m bench NAME...` runs some, and with no name all of them.
+"""Command that runs benches.
 
-Each bench prints the spread of its figures and then one JSON line a figure. The exit code is 1 if a figure
-does not hold its bar, 2 if a name is unknown.
+`python -m bench --list` names them; `python -m bench NAME...` runs some of them, all by default. Each bench prints the
+spread of its figures and then one JSON line per figure. The exit code is 1 if a figure misses its bar, 2 if a name is
+unknown.
 """
 
 import argparse
@@ -15,9 +16,8 @@ from bench.measure import Figure
 FOLDER = Path(__file__).parent
 
 
-def found(folder: Path = FOLDER) -> dict[str, str]:
-    """Name and first docstring line of every bench: each module of the folder, and of its tables, that defines
-    `run`."""
+def list_benches(folder: Path = FOLDER) -> dict[str, str]:
+    """Return the name and title of every bench: each module of the folder, and of its tables, that defines `run`."""
     benches = {}
     for path in (*sorted(folder.glob("*.py")), *sorted(folder.glob("tables/*.py"))):
         tree = ast.parse(path.read_text())
@@ -28,7 +28,7 @@ def found(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def report(figures: list[Figure]) -> bool:
-    """Prints spreads, then JSON lines; says whether no figure misses its bar."""
+    """Print spreads, then JSON lines; return whether every figure meets its bar."""
     for figure in figures:
         print(figure.spread())
     for figure in figures:
@@ -37,7 +37,7 @@ def report(figures: list[Figure]) -> bool:
 
 
 def main() -> int:
-    benches = found()
+    benches = list_benches()
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures what ganger is held to.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run; all, if none is named")
     parser.add_argument("--list", action="store_true", help="name the benches and what each measures")
@@ -49,8 +49,8 @@ def main() -> int:
         for name, title in benches.items():
             print(f"{name:{width}}  {title}")
         return 0
-    held = [report(importlib.import_module(f"bench.{name}").run()) for name in arguments.names or benches]
-    return 0 if all(held) else 1
+    results = [report(importlib.import_module(f"bench.{name}").run()) for name in arguments.names or benches]
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where the time of 10,000 jobs went: whether it adds up, job by job and in the report, and what the report costs.
+"""Accounting of 10,000 jobs: whether their times add up, per job and in the report, and the cost of the report.
 
-Each job failed once, so that its time has every part; a tenth lives. The log is a file, as a server's.
+Each job failed once, so that its time has every part; a tenth is still live. The log is a file, as a server's is.
 """
 
 import tempfile
@@ -30,70 +30,70 @@ BAR_S = 0.1
 def run() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
         log = EventLog(Path(folder) / "ganger.db")
-        days = _Days(log)
+        history = _History(log)
         for number in range(JOBS):
-            days.one(f"job-{number}", ends=number < JOBS - LIVE)
+            history.run_job(f"job-{number}", ends=number < JOBS - LIVE)
             if number % 100 == 99:
-                days.write()
+                history.write()
         samples = []
         for _ in range(RUNS):
             started = time.perf_counter()
-            told = report(days.state, log, days.now_ms, CostQuery(seq=days.state.seq))
+            time_report = report(history.state, log, history.now_ms, CostQuery(seq=history.state.seq))
             samples.append(time.perf_counter() - started)
-        off, wall_ms = 0, 0
-        for name, (submitted_ms, ended_ms) in days.lives.items():
-            gang, known = days.state.gangs.get(name), log.job(name)
-            ledger = gang.account.ledger(days.now_ms) if gang else known[1] if known else None
-            took_ms = (ended_ms or days.now_ms) - submitted_ms
+        jobs_off, wall_ms = 0, 0
+        for name, (submitted_ms, ended_ms) in history.spans.items():
+            gang, logged = history.state.gangs.get(name), log.job(name)
+            ledger = gang.account.ledger(history.now_ms) if gang else logged[1] if logged else None
+            took_ms = (ended_ms or history.now_ms) - submitted_ms
             wall_ms += took_ms
             parts = [getattr(ledger, f"{part}_ms") for part in PARTS]
-            off += min(parts) < 0 or sum(parts) != took_ms
+            jobs_off += min(parts) < 0 or sum(parts) != took_ms
         log.close()
-    short = abs(told.time.total_ms - wall_ms) + abs(sum(told.jobs.values()) - JOBS)
-    print(f"{days.state.seq} events; {told.time}")
+    report_off = abs(time_report.time.total_ms - wall_ms) + abs(sum(time_report.jobs.values()) - JOBS)
+    print(f"{history.state.seq} events; {time_report.time}")
     return [
-        Figure(name="accounting_jobs_off", unit="", samples=(off,), value=off, op="==", bar=0),
-        Figure(name="accounting_report_off", unit="ms", samples=(short,), value=short, op="==", bar=0),
+        Figure(name="accounting_jobs_off", unit="", samples=(jobs_off,), value=jobs_off, op="==", bar=0),
+        Figure(name="accounting_report_off", unit="ms", samples=(report_off,), value=report_off, op="==", bar=0),
         median("accounting_report", "s", samples, under=BAR_S),
     ]
 
 
-class _Days:
-    """A state and its log, into which jobs are led one after the other."""
+class _History:
+    """A state and its log, with jobs that run one after the other."""
 
     def __init__(self, log: EventLog) -> None:
         self.state, self.now_ms = State(), 1_700_000_000_000
-        self.lives: dict[str, tuple[int, int | None]] = {}
+        self.spans: dict[str, tuple[int, int | None]] = {}
         self._log, self._rows, self._projections = log, list[e.Stamped](), list[Projection]()
         self._policy: Policy = policies()["fifo"]  # type: ignore[assignment]
         node = Node(name="n1", gpus=LIVE, gpu_type="h100", cpu_milli=1000 * LIVE, memory_bytes=1 << 40)
-        self._happens(e.NodesListed(nodes=(node,)))
+        self._record(e.NodesListed(nodes=(node,)))
 
-    def one(self, name: str, *, ends: bool) -> None:
-        """A job that fails of a hang, comes back and, if it `ends`, ends."""
+    def run_job(self, name: str, *, ends: bool) -> None:
+        """Run a job that hangs, starts again and, if `ends` is set, finishes."""
         resources = Resources(gpu=GpuRequest(count=1), cpu_milli=1)
         spec = JobSpec(name="job", resources=resources, run="true")
-        self._happens(e.Submitted(job=Job(id=name, user="ada", spec=spec, origin=Origin(directory="/"), request_id="")))
+        self._record(e.Submitted(job=Job(id=name, user="ada", spec=spec, origin=Origin(directory="/"), request_id="")))
         submitted_ms = self.now_ms
-        self._runs(name, 1)
-        self._happens(e.Checkpointed(gang=name, generation=1, step=2, took_ms=300))
+        self._start_attempt(name, 1)
+        self._record(e.Checkpointed(gang=name, generation=1, step=2, took_ms=300))
         since_ms = self.now_ms + 500
-        self._happens(
+        self._record(
             e.Failed(gang=name, generation=1, node="n1", cause=Cause.HUNG, rank=0, since_ms=since_ms),
             e.Cleared(gang=name, generation=1, nodes=("n1",)),
         )
-        self._runs(name, 2)
+        self._start_attempt(name, 2)
         if ends:
-            self._happens(e.Finished(gang=name, generation=2, nodes=("n1",)))
-            self._happens(e.Cleared(gang=name, generation=2, nodes=("n1",)))
-        self.lives[name] = (submitted_ms, self.now_ms if ends else None)
+            self._record(e.Finished(gang=name, generation=2, nodes=("n1",)))
+            self._record(e.Cleared(gang=name, generation=2, nodes=("n1",)))
+        self.spans[name] = (submitted_ms, self.now_ms if ends else None)
 
-    def _runs(self, name: str, generation: int) -> None:
-        self._happens(e.Started(gang=name, generation=generation, nodes=("n1",)))
-        self._happens(e.Progressed(gang=name, generation=generation, step=generation))
+    def _start_attempt(self, name: str, generation: int) -> None:
+        self._record(e.Started(gang=name, generation=generation, nodes=("n1",)))
+        self._record(e.Progressed(gang=name, generation=generation, step=generation))
 
-    def _happens(self, *events: e.Event) -> None:
-        """A second later, what follows of them decided."""
+    def _record(self, *events: e.Event) -> None:
+        """Fold events a second later, together with the decision that follows from them."""
         self.now_ms += 1_000
         rows = [e.Stamped(self.state.seq + n, self.now_ms, event) for n, event in enumerate(events, 1)]
         touched = {gang.id: gang for row in rows for gang in fold(self.state, row)}
@@ -106,6 +106,6 @@ class _Days:
         self._projections += [project(gang, self.now_ms) for gang in touched.values()]  # type: ignore[arg-type]
 
     def write(self) -> None:
-        """What has happened since the last time, in one transaction: the log itself is measured elsewhere."""
+        """Append the events since the last call in one transaction; the cost of the log is measured elsewhere."""
         self._log.append(self._rows, self._projections)
         self._rows, self._projections = [], []

@@ -1,10 +1,10 @@
 """50 runs of four ranks that call should_checkpoint() at their own pace, each with one kill.
 
 The ranks are on two virtual nodes. A rank, a launcher or the server is killed at a random moment after the first
-checkpoint; then the run goes on to its end.
+checkpoint; the run then continues to its end.
 
-Held to: the ranks had the same answer at each step, every checkpoint has the four parts of its step, and all losses are
-those of an uninterrupted run. Beside it, what a call of should_checkpoint() costs.
+Bars: all ranks get the same answer at each step, every checkpoint has the four parts of its step, and all losses are
+those of an uninterrupted run. The cost of a call of should_checkpoint() is measured as well.
 """
 
 import json
@@ -38,8 +38,8 @@ NODES = "nodes: [{name: n1, cpu: 2}, {name: n2, cpu: 2}]\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Errors found in one run, each a sentence; empty where there is none."""
+class RunErrors:
+    """Errors of one run, each a sentence; empty where there is none."""
 
     differing: str = ""
     partial: str = ""
@@ -47,7 +47,7 @@ class Found:
 
 
 def run() -> list[Figure]:
-    chance, found = random.Random(SEED), []
+    chance, runs = random.Random(SEED), []
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, state_directory() as environment:
         topology = Path(name) / "nodes.yaml"
         topology.write_text(NODES)
@@ -55,14 +55,14 @@ def run() -> list[Figure]:
         for number in range(RUNS):
             folder = Path(name) / f"run-{number}"
             folder.mkdir()
-            found.append(_survived(environment, folder, KILLED[number % len(KILLED)], chance))
-            for sentence in (found[-1].differing, found[-1].partial, found[-1].lost):
+            runs.append(_run_with_kill(environment, folder, KILLED[number % len(KILLED)], chance))
+            for sentence in (runs[-1].differing, runs[-1].partial, runs[-1].lost):
                 if sentence:
                     print(f"run {number}: {sentence}", flush=True)
     return [
-        _count("agreed_checkpoints_differing", [bool(one.differing) for one in found], 0),
-        _count("agreed_checkpoints_partial", [bool(one.partial) for one in found], 0),
-        _count("agreed_checkpoints_resumed", [not one.lost for one in found], len(found)),
+        _count("agreed_checkpoints_differing", [bool(errors.differing) for errors in runs], 0),
+        _count("agreed_checkpoints_partial", [bool(errors.partial) for errors in runs], 0),
+        _count("agreed_checkpoints_resumed", [not errors.lost for errors in runs], len(runs)),
         _cost(),
     ]
 
@@ -72,7 +72,7 @@ def _count(name: str, held: list[bool], bar: int) -> Figure:
     return Figure(name=name, unit=f"of {len(held)} runs", samples=samples, value=sum(samples), op="==", bar=float(bar))
 
 
-def _survived(environment: dict[str, str], folder: Path, killed: str, chance: random.Random) -> Found:
+def _run_with_kill(environment: dict[str, str], folder: Path, killed: str, chance: random.Random) -> RunErrors:
     client = Client(home_of(environment)).connect()
     script = [sys.executable, str(ROOT / "bench" / "saving.py"), str(folder), str(STEPS)]
     spec = {
@@ -94,8 +94,8 @@ def _survived(environment: dict[str, str], folder: Path, killed: str, chance: ra
     except TimeoutError as error:
         client.stop(job)
         _until(lambda: client.job(job)["row"]["ended_ms"] is not None, "it is stopped")
-        return Found(_differing(folder), _partial(folder), f"a {killed} was killed: {error} never comes")
-    return Found(_differing(folder), _partial(folder), _lost(folder, killed, view))
+        return RunErrors(_differing(folder), _partial(folder), f"a {killed} was killed: {error} never comes")
+    return RunErrors(_differing(folder), _partial(folder), _lost(folder, killed, view))
 
 
 def _kill(killed: str, folder: Path, client: Client, chance: random.Random) -> None:
@@ -106,24 +106,28 @@ def _kill(killed: str, folder: Path, client: Client, chance: random.Random) -> N
 
 
 def _rows(folder: Path) -> list[tuple[int, int, int, bool, str]]:
-    """Rank, attempt, step, answer and loss of every step that was done."""
-    found = []
+    """Return rank, attempt, step, answer and loss of every completed step."""
+    rows = []
     for rank in range(RANKS):
         for line in (folder / f"rank-{rank}.steps").read_text().splitlines():
             attempt, step, answer, loss = json.loads(line)
-            found.append((rank, attempt, step, answer, loss))
-    return found
+            rows.append((rank, attempt, step, answer, loss))
+    return rows
 
 
 def _differing(folder: Path) -> str:
     answers: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)
     for rank, attempt, step, answer, _ in _rows(folder):
         answers[attempt, step][rank] = answer
-    wrong = {where: told for where, told in sorted(answers.items()) if len(set(told.values())) > 1}
+    wrong = {
+        at_step: ranks_answers
+        for at_step, ranks_answers in sorted(answers.items())
+        if len(set(ranks_answers.values())) > 1
+    }
     if not wrong:
         return ""
-    (attempt, step), told = next(iter(wrong.items()))
-    return f"{len(wrong)} steps with two answers, first step {step} of attempt {attempt}: {told}"
+    (attempt, step), ranks_answers = next(iter(wrong.items()))
+    return f"{len(wrong)} steps with two answers, first step {step} of attempt {attempt}: {ranks_answers}"
 
 
 def _partial(folder: Path) -> str:
@@ -166,7 +170,7 @@ def _until(condition: Callable[[], object], what: str) -> None:
 
 
 def _cost() -> Figure:
-    """Processor time of a call that follows a schedule: the machine may be busy with other things."""
+    """Measure the CPU time of a call that follows a schedule; wall time would depend on other load."""
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
         schedule = Path(name) / "schedule.json"
         schedule.write_text(

@@ -1,6 +1,6 @@
-"""A fake API server in a process of its own, told over its standard input what to do; and a client in another.
+"""A fake API server in a process of its own, controlled over its standard input, and a client in another process.
 
-Used by the benches of the Kubernetes client: the CPU seconds and the memory of the client are then its own alone.
+Used by the benches of the Kubernetes client, so that CPU seconds and memory are those of the client alone.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NOW: Final = "2026-11-20T08:00:00Z"
 
 
 class ApiServer:
-    """The parent's side. `kubeconfig` leads to it."""
+    """The parent's side of the API server's process; `kubeconfig` is the path of a kubeconfig for it."""
 
     def __init__(self, folder: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
@@ -36,8 +36,8 @@ class ApiServer:
         )
         self._read()
 
-    def tell(self, command: str, *arguments: Any) -> Any:
-        """Have it do something, by the name of a function below; gives what that gives, when it is done."""
+    def call(self, command: str, *arguments: Any) -> Any:
+        """Call one of the functions below in the server's process; return its result."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([command, *arguments]) + "\n")
         self._process.stdin.flush()
@@ -56,7 +56,7 @@ class ApiServer:
 
 @contextmanager
 def api_server() -> Iterator[ApiServer]:
-    """One that speaks TLS and has nothing yet."""
+    """Run an empty API server that speaks TLS."""
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
         server = ApiServer(Path(folder))
         try:
@@ -66,17 +66,20 @@ def api_server() -> Iterator[ApiServer]:
 
 
 def client(code: str, meanwhile: Callable[[], object] = lambda: None) -> Any:
-    """What a process prints, as JSON, that does nothing but this, while something else is done here."""
+    """Run `code` in a process of its own and return the JSON that it prints; call `meanwhile` here while it runs."""
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     meanwhile()
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"the client exited with {process.returncode}; what it wrote stands above")
-    return json.loads(said)
+    return json.loads(output)
 
 
 def peak_mb() -> float:
-    """The most memory this process had. What `getrusage` says would be the parent's, if that had more."""
+    """Return the peak memory of this process.
+
+    `getrusage` would return the parent's where that is larger.
+    """
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return float(line.split()[1]) * 1024 / 1e6
 
@@ -85,7 +88,7 @@ def peak_mb() -> float:
 
 
 def pod(number: int, owner: dict[str, Any], node: str) -> dict[str, Any]:
-    """A worker of a training job, about 4 KB as JSON; on a node it runs, else it waits for one."""
+    """Return a worker pod of a training job, about 4 KB as JSON: running if it has a node, else pending."""
     about = owner["metadata"]
     labels = {
         "app.kubernetes.io/name": "train-llm",
@@ -113,7 +116,7 @@ def pod(number: int, owner: dict[str, Any], node: str) -> dict[str, Any]:
 
 
 def job(number: int) -> dict[str, Any]:
-    """Whose pods they are: without it, they would be taken away."""
+    """Return the Job that owns pods: without it the garbage collector would delete them."""
     about = {"name": f"train-llm-{number:05}", "namespace": f"team-{number % NAMESPACES}"}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": {}}
 
@@ -168,7 +171,7 @@ def _pod_status(number: int) -> dict[str, Any]:
 
 
 def node(number: int) -> dict[str, Any]:
-    """A machine with eight GPUs, about 4 KB as JSON."""
+    """Return a node with eight GPUs, about 4 KB as JSON."""
     name = f"gpu-{number:05}"
     labels = {
         "kubernetes.io/hostname": name,
@@ -206,45 +209,45 @@ def node(number: int) -> dict[str, Any]:
     }
 
 
-# -- what the server does when told ------------------------------------------------------------------------------------
+# -- commands of the server --------------------------------------------------------------------------------------------
 
 
 async def fill(api: FakeApi, pods: int, nodes: int, running: bool) -> int:
-    """Make so many; gives the bytes of an average pod."""
+    """Create nodes and pods; return the size of an average pod in bytes."""
     for number in range(NAMESPACES):
         api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{number}"}})
     for number in range(nodes):
         api.put(node(number))
     owners = [api.put(job(number)) for number in range(-(-pods // PODS_A_JOB))]
     for number in range(pods):
-        where = f"gpu-{number // GPUS % max(nodes, 1):05}" if running else ""
-        api.put(pod(number, owners[number // PODS_A_JOB], where))
-    found = api.table("pods").objects.values()
-    return sum(len(stored.raw) for stored in found) // max(len(found), 1)
+        node_name = f"gpu-{number // GPUS % max(nodes, 1):05}" if running else ""
+        api.put(pod(number, owners[number // PODS_A_JOB], node_name))
+    pod_objects = api.table("pods").objects.values()
+    return sum(len(stored.raw) for stored in pod_objects) // max(len(pod_objects), 1)
 
 
 async def touch(api: FakeApi, changes: int) -> None:
-    """Once somebody watches: change a pod, each in its turn, so many times, as fast as that goes."""
-    while not api.server.watches:  # noqa: ASYNC110 - the fake server tells nobody of its watches
+    """Change pods one after the other, as fast as possible, once a client watches."""
+    while not api.server.watches:  # noqa: ASYNC110 - the fake server does not signal new watches
         await asyncio.sleep(0.05)
     table = api.table("pods")
     keys = list(table.objects)
-    for turn in range(changes):
-        stored = table.objects[keys[turn % len(keys)]]
+    for count in range(changes):
+        stored = table.objects[keys[count % len(keys)]]
         changed = stored.read()
-        changed["metadata"]["annotations"]["turn"] = str(turn)
+        changed["metadata"]["annotations"]["count"] = str(count)
         api.store.write(table, changed, stored)
-        if turn % 100 == 99:
+        if count % 100 == 99:
             await asyncio.sleep(0)
 
 
 async def versions(api: FakeApi) -> dict[str, str]:
-    """What pods there are, with their resource versions."""
+    """Return the resource version of each pod."""
     return {f"{key[0]}/{key[1]}": str(stored.version) for key, stored in api.table("pods").objects.items()}
 
 
 async def change(api: FakeApi, name: str) -> None:
-    """Make a pod, change one, and delete one."""
+    """Create a pod, change one, and delete one."""
     for verb in ("made", "changed", "deleted"):
         api.put(_small(f"{verb}-{name}"))
     api.put(_small(f"changed-{name}", changed=str(api.store.version)))
@@ -270,7 +273,7 @@ async def double(api: FakeApi) -> None:
 
 
 async def forget(api: FakeApi) -> None:
-    """Break the watches, and lose all that has happened: going on where they were is refused."""
+    """Break the watches and compact history, so that resuming them is refused."""
     api.cut_watches("pods")
     await asyncio.sleep(0)
     api.put(_small("unseen"))
@@ -283,7 +286,8 @@ async def restart(api: FakeApi, down_s: float) -> None:
 
 
 COMMANDS: Final[dict[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (fill, touch, versions, change, cut, freeze, double, forget, restart)
+    command_function.__name__: command_function
+    for command_function in (fill, touch, versions, change, cut, freeze, double, forget, restart)
 }
 
 

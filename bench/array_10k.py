@@ -14,12 +14,12 @@ def run() -> list[Figure]:
     with state_directory() as environment:
         ganger(environment, "server", "start")
         submit = [GANGER, "submit", "--name", "sweep", "--array", f"0-{ELEMENTS - 1}%2", "--", "sleep", "600"]
-        submitted, jobs, elements, everything = [], [], [], []
+        submitted, jobs, elements, all_json = [], [], [], []
         for _ in range(RUNS):
             submitted.append(wall_s(submit, env=environment))
             jobs.append(wall_s([GANGER, "ls"], env=environment))
             elements.append(wall_s([GANGER, "ls", "sweep"], env=environment))
-            everything.append(wall_s([GANGER, "ls", "sweep", "--all", "-o", "json"], env=environment))
+            all_json.append(wall_s([GANGER, "ls", "sweep", "--all", "-o", "json"], env=environment))
             listed = json.loads(ganger(environment, "ls", "sweep", "--all", "-o", "json"))
             assert [row["index"] for row in listed] == list(range(ELEMENTS)), f"{len(listed)} elements listed"
             ganger(environment, "stop", "sweep")
@@ -27,5 +27,5 @@ def run() -> list[Figure]:
         median("array_10k_submit", "s", submitted, under=SUBMIT_BAR_S),
         median("array_10k_ls", "s", jobs, under=LS_BAR_S),
         median("array_10k_ls_elements", "s", elements, under=LS_BAR_S),
-        median("array_10k_ls_all_json", "s", everything),
+        median("array_10k_ls_all_json", "s", all_json),
     ]

@@ -1,5 +1,6 @@
-"""What the ranks of `kill_server` wrote down, against what the server, its log and the machine say. Called when every
-job has ended and the last server still runs; not a bench itself.
+"""Audit of a run of `kill_server`: the witnesses' records against the server, its log and the machine; not a bench.
+
+Called when every job has ended and the last server still runs.
 """
 
 import re
@@ -21,7 +22,11 @@ _RECORD = re.compile(r"\d+ ([oeOE]) ?(.*)")
 
 @dataclass
 class AcceptedJob:
-    """A job whose submission was acknowledged: its id and what must become of it. `out`: where its ranks write."""
+    """A job whose submission was acknowledged, and the outcome it must have.
+
+    Attributes:
+        out: folder that its ranks write to.
+    """
 
     job: str
     name: str
@@ -37,7 +42,7 @@ class AcceptedJob:
 
     @property
     def end(self) -> tuple[str, int | None, int | None]:
-        """State, exit code and generation it must end with; None: any."""
+        """State, exit code and generation at the end; None allows any."""
         if self.is_to_be_stopped:
             return "stopped", None, None
         return {
@@ -51,7 +56,7 @@ class AcceptedJob:
 
 @dataclass
 class Findings:
-    """How much was wrong of each sort, and in sentences."""
+    """Number of errors by kind, and a sentence for each."""
 
     lost: int = 0
     doubled: int = 0
@@ -69,7 +74,7 @@ class Findings:
 
 
 def audit(client: Client, folder: Path, accepted_jobs: list[AcceptedJob]) -> Findings:
-    """Everything that is wrong."""
+    """Return all errors."""
     findings = Findings()
     _jobs(client, accepted_jobs, findings)
     for accepted in accepted_jobs:
@@ -82,7 +87,7 @@ def audit(client: Client, folder: Path, accepted_jobs: list[AcceptedJob]) -> Fin
 
 
 def _jobs(client: Client, accepted_jobs: list[AcceptedJob], findings: Findings) -> None:
-    """Each acknowledged job is listed, once, and ended as it must; no other is."""
+    """Check that exactly the acknowledged jobs are listed, once each, with the expected end."""
     rows: dict[str, dict[str, Any]] = {}
     cursor = None
     while True:
@@ -96,58 +101,63 @@ def _jobs(client: Client, accepted_jobs: list[AcceptedJob], findings: Findings) 
             findings.add("lost", f"{accepted.job} is not listed")
             continue
         state, code, generation = accepted.end
-        is_so = row["state"] == state and code in (None, row["exit_code"]) and generation in (None, row["generation"])
-        if not is_so:
+        is_expected = (
+            row["state"] == state and code in (None, row["exit_code"]) and generation in (None, row["generation"])
+        )
+        if not is_expected:
             reason = row.get("reason")
             findings.add("lost", f"{accepted.job} is {row['state']} at attempt {row['generation']}, {reason}")
     for job in rows:
-        findings.add("doubled", f"{job} is listed, and nobody submitted it")
+        findings.add("doubled", f"{job} is listed but was never submitted")
 
 
 def check_witnesses(accepted: AcceptedJob, findings: Findings) -> None:
-    """No rank of an attempt was begun twice, none ran beside another of its place, no device was in two gangs."""
-    for book in accepted.out.glob("*.*"):
-        words = Counter(line.split()[0] for line in book.read_text().splitlines())
+    """Check that no rank started twice, none ran beside another of the same rank, and no device was in two gangs."""
+    for record_file in accepted.out.glob("*.*"):
+        words = Counter(line.split()[0] for line in record_file.read_text().splitlines())
         if words["begin"] != 1:
-            findings.add("doubled", f"{accepted.job} {book.name} was begun {words['begin']} times")
-        for line in book.read_text().splitlines():
+            findings.add("doubled", f"{accepted.job} {record_file.name} was begun {words['begin']} times")
+        for line in record_file.read_text().splitlines():
             if line.startswith("taken rank"):
-                findings.add("doubled", f"{accepted.job} {book.name} ran beside another of its place")
+                findings.add("doubled", f"{accepted.job} {record_file.name} ran beside another of its place")
             elif line.startswith("taken"):
-                findings.add("leaked", f"{accepted.job} {book.name}: {line}")
+                findings.add("leaked", f"{accepted.job} {record_file.name}: {line}")
 
 
 def check_logs(accepted: AcceptedJob, job: Path, findings: Findings) -> None:
-    """Every line that a rank had written is in its log, once and in order."""
-    for book in accepted.out.glob("*.*"):
-        attempt, rank = book.name.split(".")
-        said = [int(line.split()[1]) for line in book.read_text().splitlines() if line.startswith("said")]
+    """Check that every line a rank wrote is in its log, once and in order."""
+    for record_file in accepted.out.glob("*.*"):
+        attempt, rank = record_file.name.split(".")
+        written = [int(line.split()[1]) for line in record_file.read_text().splitlines() if line.startswith("said")]
         logs = list(job.glob(f"nodes/*/{attempt}/rank-{rank}.log"))
         logged = _lines(logs[0]) if len(logs) == 1 else []
         findings.lines += len(logged)
-        # A rank that was killed may have written one line more than it wrote down.
-        if logged not in (said, [*said, len(said)]):
-            missing = len({*said} - {*logged}) or 1
+        # A rank that was killed may have written one line more than it recorded.
+        if logged not in (written, [*written, len(written)]):
+            missing = len({*written} - {*logged}) or 1
             findings.add(
-                "lines_lost", f"{accepted.job} {book.name} said {len(said)} lines, logged {logged[-3:]}", missing
+                "lines_lost",
+                f"{accepted.job} {record_file.name} said {len(written)} lines, logged {logged[-3:]}",
+                missing,
             )
-        if accepted.end[0] == "succeeded" and int(attempt) == accepted.end[2] and len(said) != accepted.lines:
-            findings.add("lines_lost", f"{accepted.job} {book.name} said {len(said)} of {accepted.lines} lines")
+        if accepted.end[0] == "succeeded" and int(attempt) == accepted.end[2] and len(written) != accepted.lines:
+            findings.add(
+                "lines_lost", f"{accepted.job} {record_file.name} said {len(written)} of {accepted.lines} lines"
+            )
 
 
 def _lines(log: Path) -> list[int]:
-    """The numbers in a log, joined from pieces, in the order in which they were written, or [-1] for what is no line of
-    a witness."""
+    """Return the numbers in a log, joined from fragments, in writing order; [-1] for a line that no witness wrote."""
     numbers: list[int] = []
-    begun = {"o": "", "e": ""}
+    partial = {"o": "", "e": ""}
     for record in log.read_text().splitlines():
-        found = _RECORD.fullmatch(record)
-        if found is None:
+        match = _RECORD.fullmatch(record)
+        if match is None:
             return [-1]
-        stream, text = found.groups()
-        begun[stream.lower()] += text
+        stream, text = match.groups()
+        partial[stream.lower()] += text
         if stream.islower():
-            line, begun[stream] = begun[stream], ""
+            line, partial[stream] = partial[stream], ""
             if not line.startswith("line "):
                 return [-1]
             numbers.append(int(line.removeprefix("line ")))
@@ -155,7 +165,7 @@ def _lines(log: Path) -> list[int]:
 
 
 def _rises(numbers: list[int]) -> bool:
-    """Each of the two streams is in order; between them it is the pipes' matter which is read first."""
+    """Return whether each of the two streams is in order; the order between them depends on the pipes."""
     streams = [n for n in numbers if n % 5 == 0], [n for n in numbers if n % 5]
     return all(stream == sorted({*stream}) for stream in streams)
 
@@ -167,7 +177,7 @@ def _devices(client: Client, findings: Findings) -> None:
 
 
 def _processes(home: Path, findings: Findings) -> None:
-    """Nothing of a task is left, and no launcher once it was told to go."""
+    """Check that no process of a task is left, and no launcher after it was asked to exit."""
     until_s = time.monotonic() + GONE_WITHIN_S
     while (left := left_of(home)) and time.monotonic() < until_s:
         time.sleep(0.2)
@@ -176,21 +186,25 @@ def _processes(home: Path, findings: Findings) -> None:
 
 
 def left_of(home: Path) -> dict[int, str]:
-    """Launchers, their guards and what carries a mark, of this state directory: pid -> command."""
-    place, found = str(home / "jobs"), {}
+    """Return the launchers, their guards and marked processes of this state directory: PID -> command."""
+    jobs_folder, commands = str(home / "jobs"), {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             command = (path / "cmdline").read_bytes()
             is_guard = b"ganger-launcher-guard" in command and any(
-                str(file.readlink()).startswith(place) for file in (path / "fd").iterdir()
+                str(file.readlink()).startswith(jobs_folder) for file in (path / "fd").iterdir()
             )
-            if is_guard or place.encode() in command or f"={place}".encode() in (path / "environ").read_bytes():
-                found[int(path.name)] = command.replace(b"\0", b" ").decode(errors="replace")
-    return found
+            if (
+                is_guard
+                or jobs_folder.encode() in command
+                or f"={jobs_folder}".encode() in (path / "environ").read_bytes()
+            ):
+                commands[int(path.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return commands
 
 
 def _log(path: Path, findings: Findings) -> None:
-    """The log replays, and nothing in the state it folds to is held."""
+    """Check that the log replays, and that no resource is allocated in the final state."""
     log = EventLog(path)
     try:
         state = log.restore()
@@ -198,8 +212,8 @@ def _log(path: Path, findings: Findings) -> None:
         findings.events = state.seq
         for gang, _ in state.allocated():
             findings.add("leaked", f"{gang.id} holds nodes")
-        found = replay(log, policies(), 1)  # type: ignore[arg-type] - policies are modules
-        if found.difference is not None:
-            findings.add("otherwise", str(found.difference))
+        result = replay(log, policies(), 1)  # type: ignore[arg-type] - policies are modules
+        if result.difference is not None:
+            findings.add("otherwise", str(result.difference))
     finally:
         log.close()

@@ -1,5 +1,7 @@
-"""What is wrong with a log when everybody has ended, in sentences: states that are not what the table says, time that
-does not add up, cycles that come out otherwise, a state that is not sound. Used by `kill_anything`; not a bench itself.
+"""Audit of a log whose jobs have all ended; not a bench.
+
+Errors are sentences: states that differ from the lifecycle table, times that do not add up, cycles that decide
+otherwise on replay, an invalid state. Used by `kill_anything`.
 """
 
 from dataclasses import dataclass, field
@@ -18,10 +20,10 @@ PAGE = 500
 
 @dataclass
 class Audit:
-    """Sentences by what they are about, and how many events there were."""
+    """Errors by subject, as sentences, and the number of events and jobs."""
 
     states: list[str] = field(default_factory=list)
-    unsound: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
     otherwise: list[str] = field(default_factory=list)
     accounts: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -29,36 +31,36 @@ class Audit:
     jobs: int = 0
 
     def add(self, other: "Audit") -> None:
-        """Those of another log too."""
-        for name in ("states", "unsound", "otherwise", "accounts", "left"):
+        """Add the errors of another log."""
+        for name in ("states", "invalid", "otherwise", "accounts", "left"):
             getattr(self, name).extend(getattr(other, name))
         self.events, self.jobs = self.events + other.events, self.jobs + other.jobs
 
     def sentences(self) -> list[str]:
-        """All of them."""
-        return [*self.states, *self.unsound, *self.otherwise, *self.accounts, *self.left]
+        """Return all errors."""
+        return [*self.states, *self.invalid, *self.otherwise, *self.accounts, *self.left]
 
 
-def audited(log: EventLog) -> Audit:
-    """The whole log, from its first event."""
-    found = Audit(events=log.last_seq())
+def audit_log(log: EventLog) -> Audit:
+    """Audit the whole log, from its first event."""
+    audit = Audit(events=log.last_seq())
     oracle = Oracle().read(log.iter_rows(0, log.last_seq()))
-    found.states += oracle.wrong
+    audit.states += oracle.errors
     rows = _listed(log)
-    found.jobs = len(rows)
+    audit.jobs = len(rows)
     for job, life in oracle.lives.items():
         listed = rows.pop(job, {"state": "not listed"})
         if listed["state"] != life.state or life.state not in ENDED:
-            found.states.append(f"{job} is {listed['state']}, by its events {life.state}")
+            audit.states.append(f"{job} is {listed['state']}, by its events {life.state}")
         else:
-            found.accounts += _account(log, job, life)
-    found.states += [f"{job} is listed, and nobody submitted it" for job in rows]
-    found.unsound += [f"device {device} of {node} is held by {job}" for (node, device), job in oracle.held.items()]
-    found.unsound += _folded(log)
+            audit.accounts += _account(log, job, life)
+    audit.states += [f"{job} is listed but was never submitted" for job in rows]
+    audit.invalid += [f"device {device} of {node} is held by {job}" for (node, device), job in oracle.held.items()]
+    audit.invalid += _folded(log)
     difference = replay(log, policies()).difference
     if difference is not None:
-        found.otherwise.append(f"cycle {difference.seq}: {difference.logged} in the log, now {difference.planned}")
-    return found
+        audit.otherwise.append(f"cycle {difference.seq}: {difference.logged} in the log, now {difference.planned}")
+    return audit
 
 
 def _listed(log: EventLog) -> dict[str, dict[str, Any]]:
@@ -71,7 +73,7 @@ def _listed(log: EventLog) -> dict[str, dict[str, Any]]:
 
 
 def _account(log: EventLog, job: str, life: Life) -> list[str]:
-    """Its parts add up to the time from its submission to its end, to the millisecond."""
+    """Check that the parts of a job's time add up to that from submission to end, to the millisecond."""
     _, ledger, _, _ = log.job(job) or (None, Ledger(), None, None)
     parts = [getattr(ledger, f"{part}_ms") for part in PARTS]
     wall_ms = (life.ended_ms or 0) - life.began_ms
@@ -81,7 +83,7 @@ def _account(log: EventLog, job: str, life: Life) -> list[str]:
 
 
 def _folded(log: EventLog) -> list[str]:
-    """The state is sound after each event."""
+    """Check that the state is valid after each event."""
     state = State()
     for row in log.iter_rows(0, log.last_seq()):
         fold(state, row)

@@ -1,8 +1,8 @@
-"""Conservative reservations: a start for each of 10,000 waiting gangs of mixed shapes, on 10,000 nodes, two days ahead.
+"""Conservative reservations: a start for each of 10,000 pending gangs of mixed shapes, on 10,000 nodes, two days ahead.
 
-The cluster is full of gangs that end by their limits; everybody who waits then gets a reserved start in the order of
-submission, each beside all before it. Processor time of the core alone. Peer: Slurm 22.05 tests a job in 0.27 s, so
-that 10,000 take 45 minutes (reference: scheduling, section 3).
+The cluster is full of gangs that end by their time limits; every pending gang gets a reserved start in the order of
+submission, each after all before it. CPU time of the core alone. Peer: Slurm 22.05 tests a job in 0.27 s, so that
+10,000 take 45 minutes (reference: scheduling, section 3).
 """
 
 import os
@@ -24,7 +24,7 @@ BAR_S = 5.0
 def run() -> list[Figure]:
     fleet = Fleet(dynamic, nodes=NODES, gangs=NODES)
     fleet.fill()
-    fleet.decide(fleet.round())
+    fleet.decide(fleet.cycle())
     waiting = [gang for gang in fleet.state.gangs.values() if gang.state is GangState.PENDING]
     while len(waiting) < GANGS:
         fleet.submit()
@@ -36,7 +36,7 @@ def run() -> list[Figure]:
         for gang in waiting[:GANGS]:
             reservations.reserve(gang)
         samples.append(time.process_time() - before)
-        starts_ms = [each.start_ms - fleet.now_ms for each in reservations.by_gang.values()]
+        starts_ms = [reservation.start_ms - fleet.now_ms for reservation in reservations.by_gang.values()]
         reserved.append(float(len(starts_ms)))
         soon.append(float(sum(start_ms <= 2 * DAY_MS for start_ms in starts_ms)))
     return [

@@ -1,10 +1,10 @@
-"""A gang of 512 pods bound while things go wrong, a thousand times: always whole or nowhere, and how soon.
+"""A gang of 512 pods bound under faults, a thousand times: always fully bound or not at all, and how soon.
 
-On the fake API server and on virtual time, the controller being the whole of it; `bench.disrupting` says what goes
-wrong. Printed besides: how long it took to be whole, or nowhere, after the last fault, and after the last controller
-began to lead if that came later; and the longest time that a part of it was bound though nothing went wrong meanwhile.
+Runs on the fake API server and on virtual time, with the whole controller; `bench.disrupting` defines the faults. Also
+printed: the time until the gang was fully bound, or not at all, after the last fault or after the last controller began
+to lead; and the longest time that it was partly bound without a new fault.
 
-Lives are kept in the file that GANGER_BENCH_KEPT names, if it does, as they come; a run goes on where the last one was.
+Results are appended to the file that GANGER_BENCH_KEPT names, if set; a run resumes from it.
 """
 
 import json
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from bench.binding import bound_under_faults
+from bench.binding import bind_under_faults
 from bench.disrupting import SETTLES_S, End
 from bench.measure import Figure
 
@@ -25,30 +25,36 @@ MEMBERS = int(os.environ.get("GANGER_BENCH_PODS", "512"))
 
 
 def run() -> list[Figure]:
-    def live(seeds: list[int]) -> Iterator[End]:
+    def run_seeds(seeds: list[int]) -> Iterator[End]:
         with ProcessPoolExecutor() as processes:
-            yield from processes.map(partial(bound_under_faults, members=MEMBERS), seeds)
+            yield from processes.map(partial(bind_under_faults, members=MEMBERS), seeds)
 
-    return figures("bind_faults", lives(LIVES, MEMBERS, live))
+    return figures("bind_faults", outcomes(LIVES, MEMBERS, run_seeds))
 
 
-def lives(count: int, members: int, live: Callable[[list[int]], Iterator[End]]) -> list[End]:
-    """What became of so many gangs of so many pods: by GANGER_BENCH_KEPT if that names a file that tells of them, the
-    others by `live`, which is given their seeds. They are kept there as they come."""
-    kept = os.environ.get("GANGER_BENCH_KEPT", os.devnull)
-    told = [json.loads(line) for line in Path(kept).read_text().splitlines()] if Path(kept).exists() else []
-    found = {each.pop("seed"): End(**each) for each in told if each["members"] == members}
-    left = [seed for seed in range(count) if seed not in found]
-    with Path(kept).open("a") as file:
-        for seed, end in zip(left, live(left) if left else (), strict=True):
-            found[seed] = end
+def outcomes(count: int, members: int, run_seeds: Callable[[list[int]], Iterator[End]]) -> list[End]:
+    """Return the outcomes of `count` gangs; those recorded in the file of GANGER_BENCH_KEPT are not run again.
+
+    `run_seeds` runs the gangs of the given seeds; each outcome is appended to the file.
+    """
+    results_file = os.environ.get("GANGER_BENCH_KEPT", os.devnull)
+    rows = (
+        [json.loads(line) for line in Path(results_file).read_text().splitlines()]
+        if Path(results_file).exists()
+        else []
+    )
+    by_seed = {row.pop("seed"): End(**row) for row in rows if row["members"] == members}
+    seeds = [seed for seed in range(count) if seed not in by_seed]
+    with Path(results_file).open("a") as file:
+        for seed, end in zip(seeds, run_seeds(seeds) if seeds else (), strict=True):
+            by_seed[seed] = end
             file.write(json.dumps({"seed": seed, **asdict(end)}) + "\n")
             file.flush()
-    return [found[seed] for seed in range(count)]
+    return [by_seed[seed] for seed in range(count)]
 
 
 def figures(name: str, ends: list[End]) -> list[Figure]:
-    """What these lives say together."""
+    """Return the figures of these outcomes."""
     for seed, end in enumerate(ends):
         if not end.holds:
             print(f"  {name}: life {seed}: {end}")
@@ -58,10 +64,10 @@ def figures(name: str, ends: list[End]) -> list[Figure]:
     killed = sum(end.kills for end in ends)
     print(f"{name}: {len(ends)} lives, {struck} with faults, {killed} controllers killed: {bound}; later {late} whole")
     halves = [float(not end.holds) for end in ends]
-    after = {"fault": [end.settled_s for end in ends if not end.is_led], "leader": _led(ends)}
+    settled = {"fault": [end.settled_s for end in ends if not end.is_led], "leader": _led(ends)}
     return [
         Figure(name=f"{name}_half_bound", unit="", samples=tuple(halves), value=sum(halves), op="==", bar=0),
-        *(_longest(f"{name}_after_{last}", each) for last, each in after.items() if each),
+        *(_longest(f"{name}_after_{after_event}", samples) for after_event, samples in settled.items() if samples),
         _longest(f"{name}_longest_half", [end.half_s for end in ends]),
     ]
 

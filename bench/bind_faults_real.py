@@ -1,11 +1,11 @@
-"""A gang of 512 pods bound on a real API server while things go wrong, fifty times: always whole or nowhere.
+"""A gang of 512 pods bound on a real API server under faults, fifty times: always fully bound or not at all.
 
-The first fifty schedules of `bind_faults`, on KWOK nodes. Real are the API server, before which stands a proxy that
-lets the faults strike, and the controller, a process that is killed with SIGKILL; pods and nodes are deleted by way of
-the API server. What is bound is read from the raw objects by a reader of the bench's own, past the proxy. The lease of
-a dead controller is taken away at once: ten seconds are counted from when the next one asks for it.
+The first fifty schedules of `bind_faults`, on KWOK nodes. The API server is real, behind a proxy that injects the
+faults, and so is the controller, a process that is killed with SIGKILL; pods and nodes are deleted through the API
+server. Bound pods are read from the raw objects by the bench's own client, past the proxy. The lease of a dead
+controller is deleted at once: the ten seconds start when the next controller requests it.
 
-Lives are kept as those of `bind_faults` are.
+Results are recorded as in `bind_faults`.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from bench.bind_faults import figures, lives
-from bench.disrupting import End, drawn, lived, nodes_for
+from bench.bind_faults import figures, outcomes
+from bench.disrupting import End, draw_schedule, nodes_for, run_life
 from bench.kwok import NAMESPACE, clear, controller, job, kwok, until
 from bench.measure import Figure
 from ganger.backends.kubernetes import object_names
@@ -42,11 +42,11 @@ LONGEST_LINE: Final = 1 << 20
 
 
 def run() -> list[Figure]:
-    return figures("bind_faults_real", lives(LIVES, MEMBERS, partial(lived_through, MEMBERS)))
+    return figures("bind_faults_real", outcomes(LIVES, MEMBERS, partial(run_lives, MEMBERS)))
 
 
-def lived_through(members: int, seeds: list[int]) -> Iterator[End]:
-    """What becomes of gangs of so many pods, one after the other."""
+def run_lives(members: int, seeds: list[int]) -> Iterator[End]:
+    """Yield the outcome of each gang, one after the other."""
     with kwok(nodes_for(members)) as cluster:
         for seed in seeds:
             end = asyncio.run(_life(seed, members, cluster))
@@ -57,24 +57,30 @@ def lived_through(members: int, seeds: list[int]) -> Iterator[End]:
 async def _life(seed: int, members: int, cluster: Cluster) -> End:
     rng = random.Random(seed)
     chance = rng.getrandbits(32)
-    schedule = drawn(rng, members)
+    schedule = draw_schedule(rng, members)
     with TemporaryDirectory(prefix="ganger-bench-") as folder:
         async with FaultProxy(cluster.shape.url, tls(cluster.shape), seed=chance) as proxy, Raw(cluster) as raw:
-            end = await lived(schedule, members, _Real(proxy, proxy.kubeconfig(Path(folder) / "config"), raw, members))
+            end = await run_life(
+                schedule, members, _Real(proxy, proxy.kubeconfig(Path(folder) / "config"), raw, members)
+            )
             await raw.check()
     await asyncio.to_thread(_clean, cluster)
     return end
 
 
 def _clean(cluster: Cluster) -> None:
-    """Nothing is left of a life, and no node lacks."""
+    """Delete everything a gang left behind and restore missing nodes."""
     clear(cluster)
     fake_nodes.create(cluster.shape)
     cluster.wait_nodes()
 
 
 class Raw:
-    """Pods as the API server has them, followed by nothing of ganger's. version: how many changes were seen."""
+    """The pods as the API server has them, read without ganger's client.
+
+    Attributes:
+        version: number of changes seen.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._session = aiohttp.ClientSession(
@@ -98,44 +104,44 @@ class Raw:
 
     @property
     def pods(self) -> list[Any]:
-        """All of them."""
+        """All pods."""
         if self._following.done():
             self._following.result()
         return list(self._pods.values())
 
-    async def ask(self, method: str, path: str, body: object = None) -> None:
-        """Have something done; if it is a deletion, of what may be gone already."""
+    async def request(self, method: str, path: str, body: object = None) -> None:
+        """Send a request; a deletion may find its object gone."""
         async with self._session.request(method, path, json=body) as answer:
             if answer.status >= 300 and not (method == "DELETE" and answer.status == 404):
                 raise RuntimeError(f"{method} {path}: {answer.status}: {await answer.text()}")
 
     async def check(self) -> None:
-        """RuntimeError: what was followed is not what the API server lists."""
-        there, _ = await self._listed()
-        await until(lambda: _nodes(self._pods) == _nodes(there), "what the API server lists")
+        """Raise RuntimeError where the watched pods differ from the listed ones."""
+        listed, _ = await self._listed()
+        await until(lambda: _nodes(self._pods) == _nodes(listed), "what the API server lists")
 
     async def _listed(self) -> tuple[dict[str, Any], str]:
         async with self._session.get(PODS, raise_for_status=True) as answer:
-            found = await answer.json()
-        return {pod["metadata"]["name"]: pod for pod in found["items"]}, found["metadata"]["resourceVersion"]
+            body = await answer.json()
+        return {pod["metadata"]["name"]: pod for pod in body["items"]}, body["metadata"]["resourceVersion"]
 
     async def _follow(self, since: str) -> None:
-        """Again and again: the server ends a watch whose reader is behind."""
+        """Watch pods, again and again: the server ends a watch whose reader is too slow."""
         while True:
             query = {"watch": "true", "resourceVersion": since}
             timeout = aiohttp.ClientTimeout()
             async with self._session.get(PODS, params=query, raise_for_status=True, timeout=timeout) as answer:
                 async for line in answer.content:
-                    since = self._heard(json.loads(line))
+                    since = self._apply(json.loads(line))
 
-    def _heard(self, news: Any) -> str:
-        """The version as of which what is known is right."""
-        pod = news["object"]
-        if news["type"] == "ERROR":
+    def _apply(self, event: Any) -> str:
+        """Apply a watch event; return the version up to which the pods are current."""
+        pod = event["object"]
+        if event["type"] == "ERROR":
             raise RuntimeError(f"the watch of the pods ended: {pod}")
         self.version += 1
         self._pods[pod["metadata"]["name"]] = pod
-        if news["type"] == "DELETED":
+        if event["type"] == "DELETED":
             del self._pods[pod["metadata"]["name"]]
         return str(pod["metadata"]["resourceVersion"])
 
@@ -146,19 +152,19 @@ def _nodes(pods: dict[str, Any]) -> dict[str, str | None]:
 
 @dataclass(slots=True)
 class _Acquired(Fault):
-    """A rule that strikes nothing, and notes when the lease was first asked for."""
+    """A rule without effect that records when the lease was first requested."""
 
     at_s: float | None = None
 
     def strikes(self, call: Call, rng: random.Random) -> bool:
-        """Whether it does this time: it never does."""
+        """Return False always."""
         if self.at_s is None and call.resource == "leases" and call.verb in ("create", "patch"):
             self.at_s = asyncio.get_running_loop().time()
         return False
 
 
 class _Real:
-    """The real API server, and a controller that asks it by way of the proxy."""
+    """The real API server, and a controller that reaches it through the proxy."""
 
     slowness = 30.0
 
@@ -173,25 +179,25 @@ class _Real:
 
     @property
     def version(self) -> int:
-        """Of the pods that were seen."""
+        """Version of the pods seen."""
         return self._raw.version
 
     @asynccontextmanager
     async def led(self) -> AsyncIterator[float]:
-        """Inside it a controller leads."""
+        """Run a controller that leads for the duration of the context."""
         self._lease.at_s = None
-        with controller(self._kubeconfig, quiet=True) as its:
-            await its.comes()
+        with controller(self._kubeconfig, quiet=True) as running:
+            await running.wait_leading()
             led_s = self._lease.at_s or 0.0
             if not self._is_submitted:
                 self._is_submitted, led_s = True, asyncio.get_running_loop().time()
-                await self._raw.ask("POST", JOBS, self._job)
+                await self._raw.request("POST", JOBS, self._job)
             yield led_s
-            its.process.kill()
-        await self._raw.ask("DELETE", LEASE)
+            running.process.kill()
+        await self._raw.request("DELETE", LEASE)
 
     def bound(self) -> list[str]:
-        """Names of the pods that have a node and are not being deleted."""
+        """Return the names of pods that have a node and are not being deleted."""
         return [
             pod["metadata"]["name"]
             for pod in self._raw.pods
@@ -199,10 +205,10 @@ class _Real:
         ]
 
     async def take_away(self, node: int, *, with_pods_alone: bool) -> None:
-        """Delete the pods that are meant for a node, and the node with them unless they go alone."""
+        """Delete the pods meant for a node, and the node too unless `with_pods_alone`."""
         name = fake_nodes.name_of(node + 1)
         for pod in self._raw.pods:
             if pod["metadata"].get("annotations", {}).get(object_names.NODE) == name:
-                await self._raw.ask("DELETE", f"{PODS}/{pod['metadata']['name']}", AT_ONCE)
+                await self._raw.request("DELETE", f"{PODS}/{pod['metadata']['name']}", AT_ONCE)
         if not with_pods_alone:
-            await self._raw.ask("DELETE", f"/api/v1/nodes/{name}")
+            await self._raw.request("DELETE", f"/api/v1/nodes/{name}")

@@ -1,8 +1,8 @@
-"""One gang being bound while things go wrong, on the fake API server and on virtual time: what is left in the end.
+"""One gang bound under faults, on the fake API server and on virtual time.
 
-What goes wrong, `disrupting` says. The controller is the whole of it, loop, log and backend, turned on the event loop;
-kubelets that run nothing stand for the nodes, so launchers are never heard. Used by `bench.bind_faults`, with a large
-gang, and by tests in tests/kubernetes, with small ones.
+`disrupting` defines the faults. The controller is complete: loop, log and backend, run on the event loop. Kubelets that
+run nothing stand for the nodes, so no launcher ever connects. Used by `bench.bind_faults` with a large gang, and by
+tests in tests/kubernetes with small ones.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.disrupting import End, drawn, lived, nodes_for
+from bench.disrupting import End, draw_schedule, nodes_for, run_life
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
@@ -57,27 +57,31 @@ CRD: Final = {
 }
 OFFER: Final = {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}}
 BEGIN_MS: Final = 1_767_225_600_000
-LOOK_S: Final = 0.02
-"""How often the loop is turned, where something may have come."""
+POLL_S: Final = 0.02
+"""Interval between two checks for new events."""
 
 
-def bound_under_faults(seed: int, members: int) -> End:
-    """One life of one gang."""
+def bind_under_faults(seed: int, members: int) -> End:
+    """Bind one gang under the faults drawn from a seed."""
     with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
         return runner.run(_life(random.Random(seed), members, Path(folder)))
 
 
 async def _life(rng: random.Random, members: int, folder: Path) -> End:
     async with FakeApi(kubelet=True, seed=rng.getrandbits(32)) as api:
-        for at in range(nodes_for(members)):
-            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+        for number in range(nodes_for(members)):
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}"}, "status": OFFER})
         api.put(CRD)
         api.put(JOB)
-        return await lived(drawn(rng, members), members, _Faked(api, folder, members))
+        return await run_life(draw_schedule(rng, members), members, _Faked(api, folder, members))
 
 
 class _Faked:
-    """The fake API server, and the controller in this process. folder: where what they write is."""
+    """The fake API server, and the controller in this process.
+
+    Attributes:
+        folder: folder for their files.
+    """
 
     slowness = 1.0
 
@@ -88,20 +92,20 @@ class _Faked:
 
     @property
     def version(self) -> int:
-        """Of everything that the server has."""
+        """Version of the server's store."""
         return self._api.store.version
 
     @asynccontextmanager
     async def led(self) -> AsyncIterator[float]:
-        """Inside it a controller leads."""
+        """Run a controller that leads for the duration of the context."""
         led_s = asyncio.get_running_loop().time()
-        async with controller(self._access, self._folder) as its:
-            if not its.state_of(GANG):
-                its.loop.post(Submitted(job=job_of(self._members)))
+        async with controller(self._access, self._folder) as controlled:
+            if not controlled.state_of(GANG):
+                controlled.loop.post(Submitted(job=job_of(self._members)))
             yield led_s
 
     def bound(self) -> list[str]:
-        """Names of the pods that have a node and are not being deleted."""
+        """Return the names of pods that have a node and are not being deleted."""
         return [
             pod["metadata"]["name"]
             for pod in self._api.objects("pods")
@@ -109,10 +113,10 @@ class _Faked:
         ]
 
     async def take_away(self, node: int, *, with_pods_alone: bool) -> None:
-        """Delete the pods that are meant for a node, and the node with them unless they go alone."""
+        """Delete the pods meant for a node, and the node too unless `with_pods_alone`."""
         name = f"n{node}"
-        there = [pod for pod in self._api.objects("pods") if pod["metadata"]["annotations"][object_names.NODE] == name]
-        for pod in there:
+        pods = [pod for pod in self._api.objects("pods") if pod["metadata"]["annotations"][object_names.NODE] == name]
+        for pod in pods:
             self._api.delete("pods", pod["metadata"]["name"])
         if not with_pods_alone and self._api.get("nodes", name, "") is not None:
             self._api.delete("nodes", name, "")
@@ -120,14 +124,14 @@ class _Faked:
 
 @dataclass(frozen=True, slots=True)
 class Controlled:
-    """A controller at work."""
+    """A running controller."""
 
     backend: KubernetesBackend
     loop: Loop
     log: ObjectLog
 
     def state_of(self, gang: str) -> str:
-        """What the state says of a gang; nothing of one that it does not know."""
+        """Return the state of a gang; empty for an unknown one."""
         with self.loop.view() as state:
             return state.gangs[gang].state if gang in state.gangs else ""
 
@@ -140,9 +144,11 @@ async def controller(
     may_act: Callable[[], bool] = lambda: True,
     clock: Clock | None = None,
 ) -> AsyncIterator[Controlled]:
-    """Inside it a controller leads, from what the objects say. At the end it is gone at once, as if it was killed.
-    policies: objects of queues, which are being followed; without them there are those that are always there. may_act:
-    whether it leads. clock: the loop's; unset: the event loop's time."""
+    """Run a controller that leads for the duration of the context and then vanishes as if killed.
+
+    `policies` is the reconciler of queue and policy objects; None selects the built-in ones. `may_act` returns whether
+    the controller leads. `clock` is the loop's clock; None selects the event loop's time.
+    """
     event_loop = asyncio.get_running_loop()
     clock = clock or _Clock()
     launcher = folder / "launcher.pyz"
@@ -155,9 +161,9 @@ async def controller(
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.policy_in_force()
         usage = {} if policies is None else policies.usage()
         backend.set_topology(policy.topology)
-        taken = backend.adopt_bound_pods()
-        image, unread = restore_image(backend.jobs, backend.cluster, policy, usage, taken)
-        backend.ignore_jobs(unread)
+        adopted = backend.adopt_bound_pods()
+        image, unreadable = restore_image(backend.jobs, backend.cluster, policy, usage, adopted)
+        backend.ignore_jobs(unreadable)
 
         def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
             event_loop.call_soon(partial(backend.write_status, name, status, soon=soon))
@@ -165,7 +171,7 @@ async def controller(
         log = ObjectLog(folder / "ganger.db", image, write_status, load_ended(backend.jobs))
         loop = Loop(log, backend, order, clock, "0")
         loop.open()
-        tasks = [following, event_loop.create_task(_turn(loop, clock))]
+        tasks = [following, event_loop.create_task(_run_cycles(loop, clock))]
         if policies is not None:
             figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
             log.on_written, policies.on_regrouped = figures.on_written, figures.notify
@@ -175,44 +181,44 @@ async def controller(
         finally:
             for task in tasks:
                 task.cancel()
-            done = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
             backend.close()
-            await asyncio.sleep(0)  # there it breaks off what it does
+            await asyncio.sleep(0)  # the backend cancels its work here
             log.close()
-            for each in done:
-                if isinstance(each, Exception):
-                    raise each
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
 
 
-async def _turn(loop: Loop, clock: Clock) -> None:
-    """The core's thread, on the event loop."""
+async def _run_cycles(loop: Loop, clock: Clock) -> None:
+    """Run the core's loop on the event loop."""
     while True:
         batch = loop.drain()
         if batch or (loop.next_wake_ms is not None and loop.next_wake_ms <= clock.now_ms()):
             loop.run_cycle(batch)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 class _Clock:
-    """Virtual time, of the event loop that it is made on."""
+    """Virtual time of the event loop it is created on."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
     def now_ms(self) -> int:
-        """Now."""
+        """Return the current time."""
         return BEGIN_MS + int(self._loop.time() * 1000)
 
     def behind_ms(self) -> int:
-        """It is the only clock there is."""
+        """Return 0: there is no other clock."""
         return 0
 
     def catch_up(self) -> None:
-        """There is nothing to catch up with."""
+        """Do nothing: there is no other clock."""
 
 
 def job_of(members: int) -> Job:
-    """A gang that takes whole nodes, and is tried again whatever its failures."""
+    """Return a gang that takes whole nodes and is retried after any failure."""
     resources = Resources(gpu=GpuRequest(count=8))
     spec = JobSpec(name="big", nodes=members, nproc_per_node=1, resources=resources, run="true", retry=Retry(max=100))
     return Job(id=GANG, user="ada", spec=spec, origin=Origin(directory="/"))

@@ -1,7 +1,7 @@
-"""The corpus of broken scripts that judges whoever names the cause of a failure, and whether its labels are true.
+"""The corpus of broken scripts that failure attribution is measured on, and a check of its labels; not a bench.
 
-`python -m bench.broken_scripts [NAME...]` runs the scripts as a person would by hand, without ganger, and says which
-label is wrong. bench/user_errors/README.md tells what a label holds. Not a bench itself.
+`python -m bench.broken_scripts [NAME...]` runs the scripts by hand, without ganger, and reports wrong labels.
+bench/user_errors/README.md documents the labels.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """A signal that somebody else sends to `rank`, once its output has the words `after`."""
+    """A signal sent from outside the job to `rank`, once its output has the text `after`."""
 
     rank: int
     signal: str
@@ -63,11 +63,11 @@ class Case:
 
     @property
     def failing_ranks(self) -> tuple[int, ...]:
-        """The ranks that have the cause: all of them, or the one that failed first."""
+        """The ranks that fail by the cause: all of them, or the one that failed first."""
         return tuple(range(self.nproc)) if self.first is None else (self.first,)
 
-    def lay_out(self, directory: Path) -> None:
-        """Put into `directory` what the command needs there."""
+    def copy_files(self, directory: Path) -> None:
+        """Copy into `directory` the files that the command needs."""
         for path in (self.folder / self.script, *(self.folder / "files" / name for name in self.files)):
             copy(path, directory)
 
@@ -82,18 +82,18 @@ class Ended:
 
     @property
     def raised(self) -> str | None:
-        """The class that ends the last traceback: the first line at the margin after indented ones."""
-        found, inside = None, False
+        """Class that ends the last traceback: the first line at the margin after indented ones."""
+        name, inside = None, False
         for line in self.errors.splitlines():
             text = _MARGIN.sub("", line)
             if inside and (match := _RAISED.match(text)):
-                found = match[1]
+                name = match[1]
             inside = text.startswith("  ")
-        return found
+        return name
 
 
 def cases(folder: Path = USER_ERRORS) -> tuple[Case, ...]:
-    """The labelled scripts of `folder`, in the order of its labels.json."""
+    """Return the labelled scripts of `folder`, in the order of its labels.json."""
     labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
     return tuple(_case(name, folder, label) for name, label in labels.items())
 
@@ -114,14 +114,14 @@ def _case(name: str, folder: Path, label: dict[str, object]) -> Case:
 
 
 def run_by_hand(case: Case, directory: Path, python: Path) -> tuple[Ended, ...]:
-    """Run the case in the empty `directory`, one process a rank, and give what each left.
+    """Run the case in the empty `directory`, one process a rank; return what each left.
 
-    `python` is the interpreter that the command calls `python`. Raises subprocess.TimeoutExpired or TimeoutError
-    when a rank is not at its end, or at the words it is to be ended at, after DEADLINE_S.
+    `python` is the interpreter that the command calls `python`. Raises subprocess.TimeoutExpired or TimeoutError when a
+    rank has not ended, or has not printed the expected text, after DEADLINE_S.
     """
     work = directory / "work"
     work.mkdir()
-    case.lay_out(work)
+    case.copy_files(work)
     port = _free_port()
     ranks: list[subprocess.Popen[bytes]] = []
     try:
@@ -143,41 +143,41 @@ def run_by_hand(case: Case, directory: Path, python: Path) -> tuple[Ended, ...]:
     )
 
 
-def untruths(case: Case, ended: tuple[Ended, ...]) -> list[str]:
-    """What the label says and the ranks do not bear out: one sentence each."""
-    found = [sentence for rank in case.failing_ranks for sentence in _untruths_of(case, rank, ended[rank])]
-    place = case.cause and _place(case.cause)
+def label_errors(case: Case, ended: tuple[Ended, ...]) -> list[str]:
+    """Return what the label claims and the ranks do not show, one sentence each."""
+    errors = [sentence for rank in case.failing_ranks for sentence in _label_errors_of(case, rank, ended[rank])]
+    location = case.cause and _location(case.cause)
     for rank in set(range(case.nproc)) - set(case.failing_ranks):
-        if case.shown and place and place.search(ended[rank].errors):
-            found.append(f"rank {rank} shows {case.cause} too, so rank {case.first} is not alone with it")
+        if case.shown and location and location.search(ended[rank].errors):
+            errors.append(f"rank {rank} shows {case.cause} too, so rank {case.first} is not alone with it")
         if case.peer_lost is not None and (ended[rank].status == 0 or case.peer_lost not in ended[rank].errors):
-            found.append(f"rank {rank} does not fail in the wake with {case.peer_lost!r}")
-    return found
+            errors.append(f"rank {rank} does not fail in the wake with {case.peer_lost!r}")
+    return errors
 
 
-def _untruths_of(case: Case, rank: int, ended: Ended) -> Iterator[str]:
+def _label_errors_of(case: Case, rank: int, ended: Ended) -> Iterator[str]:
     if ended.status != case.exit:
         yield f"rank {rank} exits with {ended.status}, not {case.exit}"
     if ended.raised != (case.ends_with or case.exception):
         yield f"rank {rank} ends with {ended.raised}, not {case.ends_with or case.exception}"
     if case.exception and not re.search(rf"{re.escape(case.exception)}(:|$)", ended.errors, re.MULTILINE):
         yield f"rank {rank} never names {case.exception}"
-    if case.cause and bool(_place(case.cause).search(ended.errors)) is not case.shown:
+    if case.cause and bool(_location(case.cause).search(ended.errors)) is not case.shown:
         yield f"rank {rank} {'does not show' if case.shown else 'shows'} {case.cause}"
     if case.phrase not in ended.errors:
         yield f"rank {rank} does not say {case.phrase!r}"
 
 
-def _place(cause: str) -> re.Pattern[str]:
-    """How a traceback writes FILE:LINE."""
+def _location(cause: str) -> re.Pattern[str]:
+    """Return a pattern of FILE:LINE as a traceback shows it."""
     file, _, line = cause.rpartition(":")
     return re.compile(rf'File "[^"\n]*\b{re.escape(file)}", line {line}\b')
 
 
 def _environment(rank: int, world_size: int, port: int, python: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GANGER_"))}
-    return kept | {
-        "PATH": f"{python.parent}:{kept['PATH']}",
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GANGER_"))}
+    return inherited | {
+        "PATH": f"{python.parent}:{inherited['PATH']}",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
         "RANK": str(rank),
@@ -223,10 +223,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="ganger-bench-") as directory:
             started = time.perf_counter()
             ended = run_by_hand(every[name], Path(directory), TORCH_PYTHON)
-            found = untruths(every[name], ended)
-        wrong += bool(found)
-        print(f"{name}: {'; '.join(found) or 'true'}  ({time.perf_counter() - started:.1f} s)", flush=True)
-        if found:
+            errors = label_errors(every[name], ended)
+        wrong += bool(errors)
+        print(f"{name}: {'; '.join(errors) or 'true'}  ({time.perf_counter() - started:.1f} s)", flush=True)
+        if errors:
             print(*(rank.errors for rank in ended), sep="\n")
     return 1 if wrong else 0
 

@@ -1,4 +1,4 @@
-"""What `ganger --help` and `ganger ls` import, and their time: neither pydantic, FastAPI nor numpy."""
+"""Packages that `ganger --help` and `ganger ls` import, and their time: neither pydantic, FastAPI nor numpy."""
 
 import os
 import statistics
@@ -29,15 +29,15 @@ def run() -> list[Figure]:
 
 
 def imported(*words: str, environment: Mapping[str, str] = os.environ) -> set[str]:
-    """Packages that a command has imported by its end, by their first name, as Python itself tells."""
+    """Return the top-level packages that a command has imported by its end, as Python reports them."""
     command = [sys.executable, "-X", "importtime", GANGER, *words]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    told = [line for line in run.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip().partition(".")[0] for line in told}
+    lines = [line for line in run.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
 
 
-def _none(name: str, found: set[str]) -> Figure:
-    heavy = sorted(found & HEAVY)
+def _none(name: str, packages: set[str]) -> Figure:
+    heavy = sorted(packages & HEAVY)
     if heavy:
         print(f"{name}: {', '.join(heavy)}")
     return Figure(name=name, unit="packages", samples=(float(len(heavy)),), value=len(heavy), op="==", bar=0)

@@ -17,8 +17,8 @@ def run() -> list[Figure]:
         listed = json.loads(ganger(environment, "ls", "--all", "-o", "json"))
         assert len(listed) == JOBS, f"{len(listed)} of {JOBS} jobs listed"
         page = [wall_s([GANGER, "ls"], env=environment) for _ in range(RUNS)]
-        everything = [wall_s([GANGER, "ls", "--all", "-o", "json"], env=environment) for _ in range(RUNS)]
+        all_json = [wall_s([GANGER, "ls", "--all", "-o", "json"], env=environment) for _ in range(RUNS)]
     return [
         median("cli_ls_page", "s", page, under=PAGE_BAR_S),
-        median("cli_ls_all_json", "s", everything, under=ALL_BAR_S),
+        median("cli_ls_all_json", "s", all_json, under=ALL_BAR_S),
     ]

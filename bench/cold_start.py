@@ -1,7 +1,7 @@
-"""A controller's start on a large cluster: 50,000 pods and 5,000 nodes listed, read and kept, over TLS.
+"""Start of a controller on a large cluster: 50,000 pods and 5,000 nodes listed, decoded and stored, over TLS.
 
-CPU seconds and peak memory of a process that does nothing else, imports included, until both stores are whole. The fake
-API server has a process of its own.
+CPU seconds and peak memory of a process that does nothing else, imports included, until both stores are complete. The
+fake API server has a process of its own.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ RUNS = 5
 
 def run() -> list[Figure]:
     with api_server() as server:
-        size_bytes = server.tell("fill", MANY_PODS, MANY_NODES, True)
+        size_bytes = server.call("fill", MANY_PODS, MANY_NODES, True)
         code = f"from bench.cold_start import measure; measure({str(server.kubeconfig)!r})"
         samples = [client(code) for _ in range(RUNS)]
     return [
@@ -38,7 +38,7 @@ def run() -> list[Figure]:
 
 
 def measure(kubeconfig: str) -> None:
-    """The client's process."""
+    """Measure, in the client's process."""
     print(json.dumps(asyncio.run(_measured(Path(kubeconfig)))))
 
 
@@ -47,12 +47,12 @@ async def _measured(kubeconfig: Path) -> dict[str, float]:
     async with ApiClient(Credentials.from_kubeconfig([kubeconfig]), PROGRAM) as api:
         pods = Informer(api, PODS, lambda _, __: None)
         nodes = Informer(api, NODES, lambda _, __: None)
-        following = [asyncio.create_task(each.run()) for each in (pods, nodes)]
+        following = [asyncio.create_task(informer.run()) for informer in (pods, nodes)]
         await pods.synced.wait()
         await nodes.synced.wait()
         figures = {"cpu_s": time.process_time(), "peak_mb": peak_mb(), "wall_s": time.perf_counter() - began_s}
         assert len(pods.objects) == MANY_PODS
         assert len(nodes.objects) == MANY_NODES
-        for each in following:
-            each.cancel()
+        for task in following:
+            task.cancel()
         return figures

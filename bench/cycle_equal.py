@@ -1,8 +1,8 @@
-"""The cycle after one event where one user has submitted 100,000 equal gangs, far more than 1,000 nodes can take.
+"""The scheduling cycle after one event, with 100,000 equal pending gangs of one user on 1,000 nodes.
 
-All of them starve, the first gets a reserved start, and all others are refused in every cycle: a cycle that looked at
-each of them would cost what waits. 200 events like those of `cycle_next`; beside it with a fourth of the gangs, so that
-it shows where the costs grow with them. Processor time of the core alone.
+All of them starve, the first gets a reserved start, and all others are refused in every cycle: a cycle that examined
+each gang would cost time in proportion to their number. 200 events like those of `cycle_next`; repeated with a fourth
+of the gangs to show what grows with them. CPU time of the core alone.
 """
 
 import statistics
@@ -22,10 +22,10 @@ GROWTH = 2.0
 
 
 class Equal(Fleet):
-    """Everybody asks for the same."""
+    """A fleet whose gangs all ask for the same."""
 
     def submit(self) -> None:
-        """One more gang waits."""
+        """Submit one more gang."""
         spec = JobSpec(
             queue="q00",
             nodes=2,
@@ -38,11 +38,11 @@ class Equal(Fleet):
 
 
 def run() -> list[Figure]:
-    few, many = _samples(GANGS // 4), _samples(GANGS)
-    p99, times = sorted(many)[EVENTS * 99 // 100], statistics.median(many) / statistics.median(few)
+    quarter, all_gangs = _samples(GANGS // 4), _samples(GANGS)
+    p99, times = sorted(all_gangs)[EVENTS * 99 // 100], statistics.median(all_gangs) / statistics.median(quarter)
     return [
-        Figure(name="cycle_equal_p99", unit="s", samples=tuple(many), value=p99, op="<", bar=BAR_S),
-        median("cycle_equal", "s", many),
+        Figure(name="cycle_equal_p99", unit="s", samples=tuple(all_gangs), value=p99, op="<", bar=BAR_S),
+        median("cycle_equal", "s", all_gangs),
         Figure(name="cycle_equal_growth", unit="times", samples=(times,), value=times, op="<", bar=GROWTH),
     ]
 
@@ -50,7 +50,7 @@ def run() -> list[Figure]:
 def _samples(gangs: int) -> list[float]:
     fleet = Equal(dynamic, nodes=NODES, gangs=gangs, queues=1)
     fleet.fill()
-    fleet.decide(fleet.round())
+    fleet.decide(fleet.cycle())
     fleet.now_ms += HOUR_MS
-    fleet.decide(fleet.round())
+    fleet.decide(fleet.cycle())
     return [fleet.next_s() for _ in range(EVENTS)]

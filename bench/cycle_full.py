@@ -1,8 +1,7 @@
-"""The first cycle over 10,000 nodes x 8 GPUs and 100,000 pending gangs of mixed shapes, 40 queues, 500 users.
+"""The first scheduling cycle over 10,000 nodes x 8 GPUs and 100,000 gangs of mixed shapes, 40 queues and 500 users.
 
-Processor time of the core alone, five fleets one after the other: what is measured is `plan`, from a state that has
-never planned. What was there before is frozen, as a server that has started freezes it. The order is that of a server
-that nobody configured.
+CPU time of `plan` alone, on five fleets one after the other, from a state that has never been planned. Existing objects
+are frozen, as a started server freezes them. The queue order is the default.
 """
 
 import gc
@@ -26,7 +25,7 @@ def run() -> list[Figure]:
         gc.collect()
         gc.freeze()
         before = time.process_time()
-        planned = fleet.round()
+        planned = fleet.cycle()
         samples.append(time.process_time() - before)
         gc.unfreeze()
         started.append(float(sum(decision.kind == "start" for decision in planned.decisions)))

@@ -1,8 +1,8 @@
-"""The scheduling cycle after one event on a full cluster: 10,000 nodes x 8 GPUs, 100,000 gangs, of which most wait.
+"""The scheduling cycle after one event on a full cluster: 10,000 nodes x 8 GPUs, 100,000 gangs, most of them pending.
 
 200 events one second apart, each followed by one cycle: 45 % ends of a gang, 45 % submissions, 10 % lost nodes.
-Processor time of the core alone: the event and the cycle. What was there before is frozen, as a server that has
-started freezes it. The order is that of a server that nobody configured.
+CPU time of the core alone: the event and the cycle. Existing objects are frozen, as a started server freezes
+them. The queue order is the default.
 """
 
 import gc
@@ -20,7 +20,7 @@ BAR_S = 0.05
 def run() -> list[Figure]:
     fleet = Fleet(dynamic, nodes=NODES, gangs=10 * NODES)
     fleet.fill()
-    fleet.decide(fleet.round())
+    fleet.decide(fleet.cycle())
     gc.collect()
     gc.freeze()
     samples = [fleet.next_s() for _ in range(EVENTS)]

@@ -1,4 +1,4 @@
-"""`make demo` after set-up: the whole story, with its own checks."""
+"""`make demo` after set-up, with its own checks."""
 
 from bench.measure import ROOT, Figure, median, wall_s
 

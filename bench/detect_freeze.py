@@ -1,10 +1,10 @@
-"""A rank stands still, in each of six ways: time until the gang is found to, and whether the right rank is named.
+"""Ranks that hang in each of six ways: time until the hang is detected, and whether the right rank is named.
 
-20 gangs of four ranks on two virtual nodes for each way, some of them side by side: stopped by SIGSTOP, blocked in the
-kernel (state D), dead behind a living shell; in a dead loop, blocked in Python, blocked in a gang that reports nothing
-and has worked for more than a minute. The first three must be found within 3 steps and 2 s, by what the rank's own
-reports say a step takes; the others within 30 s or 1.5 times the longest pause that its reports, or its lines, had.
-GANGER_BENCH_RUNS is another number of gangs.
+20 gangs of four ranks on two virtual nodes for each way, some of them at the same time: stopped by SIGSTOP, blocked in
+the kernel (state D), dead behind a living shell; in a dead loop, blocked in Python, blocked in a gang that reports
+nothing and has worked for more than a minute. The first three must be detected within 3 steps and 2 s, by the step time
+of the rank's own reports; the others within 30 s or 1.5 times the longest pause of its reports, or of its lines.
+GANGER_BENCH_RUNS sets another number of gangs.
 """
 
 import json
@@ -43,18 +43,18 @@ LINE = f"{sys.executable} {ROOT / 'bench' / 'freezing.py'}"
 COST_S = 20.0
 CPU_BAR_PERCENT = 2.0
 WAYS = {"stop": True, "block": True, "die": True, "loop": False, "wait": False, "quiet": False}
-"""And whether it shows in the state of its processes."""
+"""Ways to hang, and whether each shows in the state of the processes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What came of one gang: how long it took, how long it might, whether the rank and stacks were right."""
+class Detection:
+    """Detection of one hang: its time, its bar, and whether rank and stacks were right."""
 
     way: str
     took_s: float
     bar_s: float
     is_right: bool
-    why: str
+    detail: str
 
 
 def run() -> list[Figure]:
@@ -65,26 +65,30 @@ def run() -> list[Figure]:
         topology.write_text("nodes: [{name: n1, cpu: 64, memory: 64Gi}, {name: n2, cpu: 64, memory: 64Gi}]\n")
         ganger(environment, "server", "start", "--topology", str(topology))
         cost = _launcher_cpu(environment, Path(name))
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as several:
-            found = list(several.map(lambda gang: _one(environment, Path(name), *gang), gangs))
-    for each in found:
-        if not each.is_right or each.took_s > each.bar_s:
-            print(f"{each.way}: {each.took_s:.2f} s of {each.bar_s:.2f} s: {each.why}")
-    return [cost] + [figure for way in WAYS for figure in _figures(way, [each for each in found if each.way == way])]
-
-
-def _figures(way: str, found: list[Found]) -> list[Figure]:
-    right = sum(each.is_right for each in found)
-    bar_s = min(each.bar_s for each in found)
-    took = tuple(each.took_s for each in found)
-    return [
-        Figure(name=f"detect_{way}_worst", unit="s", samples=took, value=max(took), op="<=", bar=bar_s),
-        Figure(name=f"detect_{way}_right", unit="gangs", samples=(right,), value=right, op="==", bar=len(found)),
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            detections = list(pool.map(lambda gang: _detect(environment, Path(name), *gang), gangs))
+    for detection in detections:
+        if not detection.is_right or detection.took_s > detection.bar_s:
+            print(f"{detection.way}: {detection.took_s:.2f} s of {detection.bar_s:.2f} s: {detection.detail}")
+    return [cost] + [
+        figure
+        for way in WAYS
+        for figure in _figures(way, [detection for detection in detections if detection.way == way])
     ]
 
 
-def _one(environment: dict[str, str], place: Path, way: str, number: int, rank: int) -> Found:
-    folder = place / f"{way}-{number}"
+def _figures(way: str, detections: list[Detection]) -> list[Figure]:
+    right = sum(detection.is_right for detection in detections)
+    bar_s = min(detection.bar_s for detection in detections)
+    took = tuple(detection.took_s for detection in detections)
+    return [
+        Figure(name=f"detect_{way}_worst", unit="s", samples=took, value=max(took), op="<=", bar=bar_s),
+        Figure(name=f"detect_{way}_right", unit="gangs", samples=(right,), value=right, op="==", bar=len(detections)),
+    ]
+
+
+def _detect(environment: dict[str, str], parent: Path, way: str, number: int, rank: int) -> Detection:
+    folder = parent / f"{way}-{number}"
     client = Client(home_of(environment))
     line = f"{LINE} {folder} {PAUSE_S}" + (" quiet" if way == "quiet" else "")
     job = _submit(environment, folder, ["sh", "-c", f"{line}; sleep 100000"] if way == "die" else line.split())
@@ -99,11 +103,11 @@ def _one(environment: dict[str, str], place: Path, way: str, number: int, rank: 
     gaps = [after - before for before, after in pairwise(times)]
     bar_s = STEPS * median(gaps[-20:]) + SLACK_S if WAYS[way] else max(SILENT_S, PAUSES * max(gaps))
     data = failed["data"]
-    seen = {one for group in client.stacks(job)["groups"] for one in group["ranks"]}
+    ranks_seen = {rank_seen for group in client.stacks(job)["groups"] for rank_seen in group["ranks"]}
     _until(lambda: client.job(job)["row"]["state"] == "failed", f"{job} ends")
-    is_right = (data["cause"], data["rank"]) == ("hung", rank) and len(seen) >= RANKS - (way == "die")
-    why = f"rank {rank}: {data['detail']}; stacks of {seen}"
-    return Found(way, failed["at_ms"] / 1000 - did_s, bar_s, is_right, why)
+    is_right = (data["cause"], data["rank"]) == ("hung", rank) and len(ranks_seen) >= RANKS - (way == "die")
+    detail = f"rank {rank}: {data['detail']}; stacks of {ranks_seen}"
+    return Detection(way, failed["at_ms"] / 1000 - did_s, bar_s, is_right, detail)
 
 
 def _submit(environment: dict[str, str], folder: Path, command: list[str]) -> str:
@@ -117,29 +121,29 @@ def _failed(client: Client, job: str) -> dict[str, Any] | None:
 
 
 def _times(environment: dict[str, str], job: str, rank: int) -> list[float]:
-    """When a rank has reported its steps, in Unix seconds."""
+    """Return the times at which a rank reported steps, in Unix seconds."""
     paths = (home_of(environment).path / "jobs" / job).glob(f"nodes/*/1/rank-{rank}.report")
     records = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return [record["t"] / 1000 for record in records if "step" in record]
 
 
 def _line_times(environment: dict[str, str], job: str, rank: int) -> list[float]:
-    """When a rank has written its lines, in Unix seconds."""
+    """Return the times at which a rank wrote lines, in Unix seconds."""
     paths = (home_of(environment).path / "jobs" / job).glob(f"nodes/*/1/rank-{rank}.log")
     return [int(line.split()[0]) / 1000 for path in paths for line in path.read_text().splitlines()]
 
 
-def _launcher_cpu(environment: dict[str, str], place: Path) -> Figure:
-    """What a launcher uses of a processor while two ranks of its own make steps."""
-    folder = place / "watched"
+def _launcher_cpu(environment: dict[str, str], parent: Path) -> Figure:
+    """Return the CPU usage of launchers while two ranks of each make steps."""
+    folder = parent / "watched"
     job = _submit(environment, folder, ["sh", "-c", f"exec {LINE} {folder}"])
     _until(lambda: _times(environment, job, 0), "it steps")
     paths = (home_of(environment).path / "jobs" / job).glob("nodes/*/launcher.json")
     launchers = [psutil.Process(json.loads(path.read_text())["pid"]) for path in paths]
-    before_s, began_s = [sum(each.cpu_times()[:2]) for each in launchers], time.monotonic()
+    cpu_before_s, began_s = [sum(each.cpu_times()[:2]) for each in launchers], time.monotonic()
     time.sleep(COST_S)
     passed_s = time.monotonic() - began_s
-    used_s = [sum(each.cpu_times()[:2]) - before for each, before in zip(launchers, before_s, strict=True)]
+    used_s = [sum(each.cpu_times()[:2]) - before for each, before in zip(launchers, cpu_before_s, strict=True)]
     ganger(environment, "stop", job)
     return median_of("launcher_cpu", "%", [100 * each / passed_s for each in used_s], under=CPU_BAR_PERCENT)
 

@@ -1,9 +1,9 @@
-"""What goes wrong while one gang is being bound, drawn from a seed, and what is left of the gang in the end.
+"""Faults during the binding of one gang, drawn from a seed, and the resulting state of the gang; not a bench.
 
-Refusals for good and for a moment, answers that are lost, connections that break, pods and nodes that somebody takes
-away, and the controller itself, killed at any moment and followed by another one. Moments are counted in writes,
-because on virtual time most of a binding takes no time at all. Used by `binding`, on the fake API server and virtual
-time, and by `bind_faults_real`, on a real one; not a bench itself.
+Permanent and transient errors, lost responses, broken connections, deleted pods and nodes, and the controller itself,
+killed at any moment and followed by another one. Moments are counted in writes, because on virtual time most of a
+binding takes no time at all. Used by `binding`, on the fake API server and virtual time, and by `bind_faults_real`, on
+a real one.
 """
 
 import asyncio
@@ -17,25 +17,30 @@ from tools.fakeapi import Call, Fault
 PASSING: Final = (429, 500, 503)
 FOR_GOOD: Final = (403, 409, 422)
 SPREAD_S: Final = 3.0
-"""Within which time things go wrong after it began, where nothing takes long."""
+"""Time within which faults strike after binding begins, where nothing is slow."""
 SETTLES_S: Final = 10.0
-"""After which time all or nothing must stand: the bar."""
+"""The bar: time after which the gang must be bound fully or not at all."""
 LATE_S: Final = 120.0
-"""For how long is waited for all of them to be bound after all."""
-LOOK_S: Final = 0.02
-"""How often is looked what is bound."""
+"""Longest time to wait for all pods to be bound after that."""
+POLL_S: Final = 0.02
+"""Interval between two checks of the bound pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What stood `SETTLES_S` after the last thing that went wrong, or after the last controller began: `bound` of
-    `members` pods that nobody is deleting, all of one generation or not; wherever something went wrong later than that
-    it is looked again, and what is told is the first look that found what must not be, or else the last one.
+    """State of the gang `SETTLES_S` after the last fault, or after the last controller began.
 
-    faults, kills: how many there were; settled_s: when the last pod was bound or let go before that look, counted from
-    the last fault, or from when the last controller began if that was later (`is_led`); half_s: the longest time that
-    some were bound and not all though nothing went wrong meanwhile. bound_late: how many are bound once all are, or
-    `LATE_S` later if that does not come; late_s: when that was, counted likewise.
+    `bound` of `members` pods that are not being deleted are bound, all of one generation or not. Where a fault strikes
+    later than that, the check is repeated; reported is the first check that failed, or else the last one.
+
+    Attributes:
+        faults, kills: number of faults and of killed controllers.
+        is_led: the last controller began to lead after the last fault.
+        settled_s: time of the last change of the bound pods before the check, since the last fault or, if `is_led`,
+            since the last controller began.
+        half_s: longest time that the gang was partly bound without a new fault.
+        bound_late: number of pods bound once all are, or after `LATE_S`.
+        late_s: time of that, counted as `settled_s` is.
     """
 
     members: int
@@ -51,13 +56,17 @@ class End:
 
     @property
     def holds(self) -> bool:
-        """All or nothing, by then and in the end."""
+        """Whether the gang was bound fully or not at all, at the check and in the end."""
         return {self.bound, self.bound_late} <= {0, self.members} and not self.is_mixed
 
 
 class World(Protocol):
-    """A cluster that goes wrong. slowness: how many times longer a binding takes there than on virtual time; seconds of
-    a schedule are as many times longer. version: another one whenever something has changed."""
+    """A cluster with faults.
+
+    Attributes:
+        slowness: how many times longer a binding, and the seconds of a schedule, take than on virtual time.
+        version: changes whenever an object changes.
+    """
 
     slowness: float
 
@@ -65,28 +74,30 @@ class World(Protocol):
     def version(self) -> int: ...
 
     def inject(self, fault: Fault) -> Fault:
-        """Have this rule strike what the controller asks of the API server."""
+        """Apply this rule to the controller's requests to the API server."""
 
     def led(self) -> AbstractAsyncContextManager[float]:
-        """Inside it a controller leads, and knows the gang; it is killed at the end. Gives since when both is so, by
-        the loop's clock."""
+        """Run a controller that leads and knows the gang; kill it at the end.
+
+        Yields the loop time at which both became true.
+        """
 
     def bound(self) -> list[str]:
-        """Names of the pods that have a node and are not being deleted: the raw objects say it."""
+        """Return the names of pods that have a node and are not being deleted, from the raw objects."""
 
     async def take_away(self, node: int, *, with_pods_alone: bool) -> None:
-        """Delete the pods that are meant for a node, and the node with them unless they go alone."""
+        """Delete the pods meant for a node, and the node too unless `with_pods_alone`."""
 
 
 @dataclass(slots=True)
 class _Writes(Fault):
-    """A rule that strikes nothing, and counts what is asked to be written of pods."""
+    """A rule without effect that counts write requests for pods."""
 
     count: int = 0
     waiting: dict[int, asyncio.Event] = field(default_factory=dict)
 
     def strikes(self, call: Call, rng: random.Random) -> bool:
-        """Whether it does this time: it never does."""
+        """Count the call; return False always."""
         if call.verb in ("create", "delete") and call.resource.startswith("pods"):
             self.count += 1
             if self.count in self.waiting:
@@ -94,7 +105,7 @@ class _Writes(Fault):
         return False
 
     async def reached(self, more: int, within_s: float) -> None:
-        """Come back when so many more were asked for, or after so long."""
+        """Wait for that many more writes, or for `within_s`."""
         event = self.waiting.setdefault(self.count + more, asyncio.Event()) if more else asyncio.Event()
         with suppress(TimeoutError):
             await asyncio.wait_for(event.wait(), within_s)
@@ -102,21 +113,21 @@ class _Writes(Fault):
 
 @dataclass(slots=True)
 class _Timed(Fault):
-    """A rule that notes when it struck."""
+    """A rule that records when it struck."""
 
     struck_s: list[float] = field(default_factory=list)
 
     def strikes(self, call: Call, rng: random.Random) -> bool:
-        """Whether it does this time."""
-        does = Fault.strikes(self, call, rng)
-        if does:
+        """Return whether it strikes this call, and record the time."""
+        struck = Fault.strikes(self, call, rng)
+        if struck:
             self.struck_s.append(asyncio.get_running_loop().time() + self.delay_s)
-        return does
+        return struck
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """Somebody deletes the pods of a node, after so many writes or so many seconds, and the node as well or not."""
+    """Deletion of the pods of a node, after a number of writes or seconds, with or without the node."""
 
     writes: int
     within_s: float
@@ -126,8 +137,13 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What goes wrong in one life of a gang. faults: rules for its requests, which note in `struck_s` when they strike.
-    kills: when each controller but the last is killed: after so many writes, or so many seconds if they do not come."""
+    """The faults of one gang.
+
+    Attributes:
+        faults: rules for its requests, which record their strikes in `struck_s`.
+        kills: for each controller but the last, the writes after which it is killed, or the seconds if those do not
+            come.
+    """
 
     faults: tuple[Fault, ...]
     latency: Fault
@@ -136,8 +152,8 @@ class Schedule:
     struck_s: list[float]
 
 
-def drawn(rng: random.Random, members: int) -> Schedule:
-    """A schedule for a gang of so many pods."""
+def draw_schedule(rng: random.Random, members: int) -> Schedule:
+    """Draw a schedule for a gang of that many pods."""
     struck_s = list[float]()
     return Schedule(
         faults=tuple(_faults(rng, members, struck_s)),
@@ -149,104 +165,116 @@ def drawn(rng: random.Random, members: int) -> Schedule:
 
 
 def nodes_for(members: int) -> int:
-    """How many nodes there are to be: some more than the gang needs."""
+    """Return the number of nodes: some more than the gang needs."""
     return members + 1 + members // 8
 
 
-async def lived(schedule: Schedule, members: int, world: World) -> End:
-    """One life of one gang of so many pods."""
+async def run_life(schedule: Schedule, members: int, world: World) -> End:
+    """Bind one gang of that many pods under the faults of a schedule."""
     loop = asyncio.get_running_loop()
     struck_s, writes = schedule.struck_s, _Writes()
     for rule in (writes, *schedule.faults, schedule.latency):
         world.inject(rule)
-    taking = loop.create_task(_taken_away(schedule, writes, world))
+    taking = loop.create_task(_delete_pods(schedule, writes, world))
     for more, within_s in schedule.kills:
         async with world.led():
             await writes.reached(more, within_s * world.slowness)
     async with world.led() as led_s:
         await taking
-        return await _judged(_Eye(world, members, led_s, struck_s), len(schedule.kills))
+        return await _observe(_Observer(world, members, led_s, struck_s), len(schedule.kills))
 
 
 @dataclass(slots=True)
-class _Eye:
-    """Looks at what is bound. since_s: since when it is so; half_s: as `End` has it."""
+class _Observer:
+    """Observer of the bound pods.
+
+    Attributes:
+        bound: names of the bound pods.
+        since_s: time of their last change.
+        half_s: as in `End`.
+    """
 
     world: World
     members: int
     led_s: float
     struck_s: list[float]
-    found: list[str] = field(default_factory=list)
+    bound: list[str] = field(default_factory=list)
     since_s: float = 0.0
     half_s: float = 0.0
-    _came_s: float | None = None
+    _partial_since_s: float | None = None
     _version: int = -1
 
     @property
     def last_s(self) -> float:
-        """When the last thing went wrong, or the last controller began to lead."""
+        """Time of the last fault, or of the last controller's begin."""
         return max(self.led_s, *self.struck_s, 0.0)
 
-    async def look(self) -> None:
-        """Once more, a moment later."""
-        await asyncio.sleep(LOOK_S)
+    async def poll(self) -> None:
+        """Check once more, after `POLL_S`."""
+        await asyncio.sleep(POLL_S)
         now_s = asyncio.get_running_loop().time()
-        if self._came_s is not None:
-            self.half_s = max(self.half_s, now_s - max(self._came_s, self.last_s))
+        if self._partial_since_s is not None:
+            self.half_s = max(self.half_s, now_s - max(self._partial_since_s, self.last_s))
         if self.world.version != self._version:
-            self._version, found = self.world.version, self.world.bound()
-            if found != self.found:
-                self.found, self.since_s = found, now_s
-        if len(self.found) in (0, self.members):
-            self._came_s = None
-        elif self._came_s is None:
-            self._came_s = now_s
+            self._version, bound = self.world.version, self.world.bound()
+            if bound != self.bound:
+                self.bound, self.since_s = bound, now_s
+        if len(self.bound) in (0, self.members):
+            self._partial_since_s = None
+        elif self._partial_since_s is None:
+            self._partial_since_s = now_s
 
     @property
     def is_mixed(self) -> bool:
-        """Whether there are some of several generations."""
-        return len({pod.rsplit("-", 2)[1] for pod in self.found}) > 1
+        """Whether pods of several generations are bound."""
+        return len({pod.rsplit("-", 2)[1] for pod in self.bound}) > 1
 
 
-async def _judged(eye: _Eye, kills: int) -> End:
-    """What is bound once that has had its time after whatever struck last, and later on."""
-    loop, told = asyncio.get_running_loop(), None
+async def _observe(observer: _Observer, kills: int) -> End:
+    """Return the outcome once `SETTLES_S` have passed since the last fault, or later."""
+    loop, outcome = asyncio.get_running_loop(), None
     while True:
-        while loop.time() < (last_s := eye.last_s) + SETTLES_S:
-            await eye.look()
-        if told is None or told.holds:
-            told = End(
-                members=eye.members,
-                bound=len(eye.found),
-                is_mixed=eye.is_mixed,
+        while loop.time() < (last_s := observer.last_s) + SETTLES_S:
+            await observer.poll()
+        if outcome is None or outcome.holds:
+            outcome = End(
+                members=observer.members,
+                bound=len(observer.bound),
+                is_mixed=observer.is_mixed,
                 faults=0,
                 kills=kills,
-                is_led=last_s == eye.led_s,
-                settled_s=max(0.0, eye.since_s - last_s),
+                is_led=last_s == observer.led_s,
+                settled_s=max(0.0, observer.since_s - last_s),
                 half_s=0.0,
                 bound_late=0,
                 late_s=0.0,
             )
-        while len(eye.found) < eye.members and eye.last_s == last_s and loop.time() < last_s + LATE_S:
-            await eye.look()
-        if eye.last_s == last_s:
+        while len(observer.bound) < observer.members and observer.last_s == last_s and loop.time() < last_s + LATE_S:
+            await observer.poll()
+        if observer.last_s == last_s:
             late_s = loop.time() - last_s
-            return replace(told, faults=len(eye.struck_s), half_s=eye.half_s, bound_late=len(eye.found), late_s=late_s)
+            return replace(
+                outcome,
+                faults=len(observer.struck_s),
+                half_s=observer.half_s,
+                bound_late=len(observer.bound),
+                late_s=late_s,
+            )
 
 
-async def _taken_away(schedule: Schedule, writes: _Writes, world: World) -> None:
-    """Somebody deletes pods, or nodes vanish with theirs, while it is being bound."""
-    for each in schedule.takings:
-        await writes.reached(each.writes, each.within_s * world.slowness)
-        await world.take_away(each.node, with_pods_alone=each.with_pods_alone)
+async def _delete_pods(schedule: Schedule, writes: _Writes, world: World) -> None:
+    """Delete pods, or nodes with their pods, during the binding."""
+    for taking in schedule.takings:
+        await writes.reached(taking.writes, taking.within_s * world.slowness)
+        await world.take_away(taking.node, with_pods_alone=taking.with_pods_alone)
         schedule.struck_s.append(asyncio.get_running_loop().time())
 
 
 def _faults(rng: random.Random, members: int, struck_s: list[float]) -> list[Fault]:
-    """Rules for the requests of a life; most lives have a few, some none."""
-    found: list[Fault] = []
+    """Return rules for the requests of a life; most lives have a few, some none."""
+    rules: list[Fault] = []
     for _ in range(rng.choice((0, 1, 1, 2, 3, 6))):
-        where: dict[str, Any] = {
+        pattern: dict[str, Any] = {
             "verb": rng.choice(("create", "create", "create", "get", "list", "delete")),
             "resource": rng.choice(("pods", "pods/binding", "pods*")),
             "skip": rng.randrange(members),
@@ -255,20 +283,20 @@ def _faults(rng: random.Random, members: int, struck_s: list[float]) -> list[Fau
         }
         match rng.randrange(6):
             case 0:
-                found.append(_Timed(**where | {"verb": "create"}, status=rng.choice(FOR_GOOD)))
+                rules.append(_Timed(**pattern | {"verb": "create"}, status=rng.choice(FOR_GOOD)))
             case 1 | 2:
-                found.append(_Timed(**where | {"times": min(where["times"], 20)}, status=rng.choice(PASSING)))
+                rules.append(_Timed(**pattern | {"times": min(pattern["times"], 20)}, status=rng.choice(PASSING)))
             case 3:
-                found.append(_Timed(**where | {"times": min(where["times"], 5)}, lost=True))
+                rules.append(_Timed(**pattern | {"times": min(pattern["times"], 5)}, lost=True))
             case 4:
-                found.append(_Timed(**where | {"times": min(where["times"], 5)}, dropped=True))
+                rules.append(_Timed(**pattern | {"times": min(pattern["times"], 5)}, dropped=True))
             case _:
-                found.append(_Timed(**where, delay_s=rng.uniform(0.1, 2.0)))
-    return found
+                rules.append(_Timed(**pattern, delay_s=rng.uniform(0.1, 2.0)))
+    return rules
 
 
 def _latency(rng: random.Random) -> Fault:
-    """How long the server takes for anything but a watch: what is under way at a time is then under way for a while."""
+    """Delay everything but watches, so that several requests can be in progress at a time."""
     return Fault(verb="[!w]*", times=float("inf"), delay_s=rng.choice((0.0, 0.005, 0.05)))
 
 

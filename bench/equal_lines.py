@@ -1,6 +1,6 @@
-"""A rank of `log_equal_lines`: writes lines, all equal or all distinct, as fast as they are taken.
+"""A rank of `log_equal_lines`: writes lines, all equal or all distinct, as fast as they are read.
 
-python equal_lines.py equal|distinct LINES
+Usage: `python equal_lines.py equal|distinct LINES`.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""Reserved starts against real ones: elasticflow cluster 04, 576 GPUs, recorded durations as limits.
+"""Reserved starts against actual ones: elasticflow cluster 04, 576 GPUs, recorded durations as time limits.
 
-Every pending job gets a reserved start (conservative backfill). `estimates.error`: how much earlier than first reserved
-a job starts, as more come; `estimates.exact`: the error of a full queue when nobody comes any more, which is none.
+Every pending job gets a reserved start (conservative backfill). `estimates.error` is how much earlier than first
+reserved a job starts while more jobs arrive; `estimates.exact` is the error of a full queue without arrivals, which
+must be 0.
 """
 
 import os
@@ -14,9 +15,9 @@ from ganger.policies import fifo
 
 NODES: Final = 72
 JOBS: Final = int(os.environ.get("GANGER_BENCH_JOBS", "1000000"))
-"""At most so many: all of them."""
+"""Maximum number of jobs; the default means all."""
 BACKLOG: Final = 60
-"""Jobs that come at once for the exact figure."""
+"""Number of jobs that are submitted at once for the exact figure."""
 ALL: Final = Rules(reservations=Reservations(total=None, per_queue=None))
 
 
@@ -25,7 +26,7 @@ def run() -> list[Figure]:
     live = Queueing(fifo, NODES)
     live.replay(ALL, jobs)
     reserved = live.first_reserved_ms.items()
-    minutes = sorted(abs(live.started_ms[name] - told_ms) / 60_000 for name, told_ms in reserved) or [0.0]
+    minutes = sorted(abs(live.started_ms[name] - reserved_ms) / 60_000 for name, reserved_ms in reserved) or [0.0]
     tenths = [minutes[len(minutes) * tenth // 10] for tenth in range(10)] + minutes[-1:]
     exact = _exact()
     return [
@@ -37,12 +38,12 @@ def run() -> list[Figure]:
 
 
 def _exact() -> tuple[float, ...]:
-    """Errors of those that waited, when all of them had come before the first got a reservation."""
-    still = Queueing(fifo, NODES // 12)
-    still.begin(ALL)
+    """Return the errors of pending jobs where all were submitted before the first reservation."""
+    queueing = Queueing(fifo, NODES // 12)
+    queueing.begin(ALL)
     for job in recorded("04", BACKLOG):
-        still.submit(job)
-    still.round()
-    reserved = dict(still.first_reserved_ms)
-    still.ends_until(1 << 60)
-    return tuple((still.started_ms[name] - told_ms) / 60_000 for name, told_ms in reserved.items())
+        queueing.submit(job)
+    queueing.cycle()
+    reserved = dict(queueing.first_reserved_ms)
+    queueing.run_until(1 << 60)
+    return tuple((queueing.started_ms[name] - reserved_ms) / 60_000 for name, reserved_ms in reserved.items())

@@ -1,8 +1,7 @@
-"""The full answer for one of 100,000 pending gangs, with its verified changes; and the reason of every pending class.
+"""The full explanation of one of 100,000 pending gangs, with verified changes; and the reason of every job class.
 
-10,000 nodes x 8 GPUs, all of them taken. 100 gangs are asked about, drawn from all that wait; processor time of the
-core alone, with what was there before frozen, as a server that has started freezes it. `explain_classes`: how many
-classes there are.
+10,000 nodes x 8 GPUs, all of them allocated. 100 gangs are drawn from all pending ones; CPU time of the core alone,
+with existing objects frozen, as a started server freezes them. `explain_classes` is the number of classes.
 """
 
 import gc
@@ -22,19 +21,19 @@ BAR_S, BAR_ALL_S = 0.1, 1.0
 def run() -> list[Figure]:
     fleet = Fleet(dynamic, nodes=NODES, gangs=10 * NODES)
     fleet.fill()
-    fleet.decide(fleet.round())
+    fleet.decide(fleet.cycle())
     fleet.now_ms += 1_000
-    fleet.round()
+    fleet.cycle()
     waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
     samples = []
     gc.collect()
     gc.freeze()
     for name in fleet.chance.sample(waiting, ASKED):
         before = time.process_time()
-        said = explain(fleet.state, name, fleet.now_ms, fleet.policy)
+        explanation = explain(fleet.state, name, fleet.now_ms, fleet.policy)
         samples.append(time.process_time() - before)
-        if said.reason is None or said.position is None:
-            raise AssertionError(f"{name} waits without a reason, or without a place: {said}")
+        if explanation.reason is None or explanation.position is None:
+            raise AssertionError(f"{name} is pending without a reason or a position: {explanation}")
     p99 = sorted(samples)[ASKED * 99 // 100 - 1]
     worst = Figure(name="explain_p99", unit="s", samples=tuple(samples), value=p99, op="<", bar=BAR_S)
     figures = [worst, *_every(fleet)]
@@ -43,10 +42,10 @@ def run() -> list[Figure]:
 
 
 def _every(fleet: Fleet) -> list[Figure]:
-    samples, answered = [], 0
+    samples, class_count = [], 0
     for _ in range(5):
         before = time.process_time()
-        found = all_reasons(fleet.state, fleet.now_ms, fleet.policy)
+        reasons = all_reasons(fleet.state, fleet.now_ms, fleet.policy)
         samples.append(time.process_time() - before)
-        answered = len(found)
-    return [median("explain_every", "s", samples, under=BAR_ALL_S), median("explain_classes", "classes", [answered])]
+        class_count = len(reasons)
+    return [median("explain_every", "s", samples, under=BAR_ALL_S), median("explain_classes", "classes", [class_count])]

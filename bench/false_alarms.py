@@ -1,7 +1,8 @@
-"""30 minutes of jobs whose steps vary by three and which pause for 20 s, declared or not: what is found to stand still.
+"""False hang detections in 30 minutes of jobs whose step times vary threefold and that pause for 20 s.
 
-Four ranks on two virtual nodes each, three side by side: one that declares its pauses, one that does not, and one of
-which only rank 0 reports anything. Nothing may be found, no rank be called slow. GANGER_BENCH_MINUTES is another time.
+Four ranks on two virtual nodes each, three jobs at a time: one that declares its pauses, one that does not, and one of
+which only rank 0 reports. No hang may be detected and no rank be called slow. GANGER_BENCH_MINUTES sets another
+duration.
 """
 
 import os
@@ -32,13 +33,13 @@ def run() -> list[Figure]:
         client = Client(home_of(environment))
         alarms, steps = {}, {}
         for way, job in jobs.items():
-            found = client.events(gang=job)["items"]
-            alarms[way] = [event["sentence"] for event in found if event["kind"] in ALARMS]
+            events = client.events(gang=job)["items"]
+            alarms[way] = [event["sentence"] for event in events if event["kind"] in ALARMS]
             steps[way] = (client.job(job)["progress"] or {"step": 0})["step"]
             ganger(environment, "stop", job)
     for way, sentences in alarms.items():
         print(f"{way}: {steps[way]} steps", *sentences, sep="\n  ")
     return [
-        Figure(name=f"false_alarms_{way}", unit="", samples=(len(found),), value=len(found), op="==", bar=0)
-        for way, found in alarms.items()
+        Figure(name=f"false_alarms_{way}", unit="", samples=(len(sentences),), value=len(sentences), op="==", bar=0)
+        for way, sentences in alarms.items()
     ]

@@ -1,4 +1,4 @@
-"""Enter to the first log line of `ganger run -- python -c ...`, with a warm server and with none."""
+"""Time from Enter to the first log line of `ganger run -- python -c ...`, with a warm server and with none."""
 
 import subprocess
 import time
@@ -26,7 +26,7 @@ def run() -> list[Figure]:
 
 
 def _first_line_s(environment: dict[str, str]) -> float:
-    """Seconds from the start of the command until the job's own line has come out of it."""
+    """Return the seconds from the start of the command until the job's own line is printed."""
     started = time.perf_counter()
     command = [GANGER, "run", "--", "python3", "-c", f"print('{WORD}')"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:

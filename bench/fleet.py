@@ -1,8 +1,8 @@
 """A large cluster and its load for the benches of the core: nodes, queues, users, gangs of mixed shapes.
 
-Used by `cycle_full`, `cycle_next` and their like; drives a `State` by events alone, as the loop would. The mixture is
-that of published traces of training clusters: most gangs small, most GPUs asked for by large ones, limits from ten
-minutes to a week. One seed, one fleet.
+Used by `cycle_full`, `cycle_next` and similar benches; drives a `State` by events alone, as the loop would. The mixture
+follows published traces of training clusters: most gangs are small, most GPUs are requested by large ones, time limits
+are from ten minutes to a week. One seed yields one fleet.
 """
 
 import random
@@ -28,13 +28,13 @@ SIZES: Final = (
     (1, 1, 340), (1, 2, 140), (1, 4, 140), (1, 8, 180), (2, 8, 80), (4, 8, 50),
     (8, 8, 30), (16, 8, 20), (32, 8, 10), (64, 8, 6), (128, 8, 3), (512, 8, 1),
 )  # fmt: skip
-"""Nodes, GPUs on each, how often."""
+"""Nodes, GPUs on each, relative frequency."""
 LIMITS_MS: Final = tuple(
     minutes * MINUTE_MS for minutes in (10, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200, 10080)
 )
 PRIORITIES: Final = (0, 0, 0, 0, 100, -100)
 CPUS: Final = (4, 8, 12)
-"""CPUs a GPU."""
+"""CPUs per GPU."""
 ENDS, SUBMISSIONS = 0.45, 0.9
 BEGIN_MS: Final = 1_000_000_000_000
 ORIGIN: Final = Origin(directory="/")
@@ -42,7 +42,7 @@ ORIGIN: Final = Origin(directory="/")
 
 @dataclass(slots=True)
 class Fleet:
-    """A state and its clock. `step` folds one event in; `cycle` plans and takes what was decided for done."""
+    """A state and its clock. `step` folds one event; `cycle` plans; `decide` carries out the decisions."""
 
     policy: Policy
     nodes: int = 10_000
@@ -56,7 +56,7 @@ class Fleet:
     chance: random.Random = field(default_factory=lambda: random.Random(SEED))
 
     def fill(self) -> None:
-        """Nodes, queues, and all the gangs that wait."""
+        """Add nodes, queues and all gangs."""
         for number in range(self.queues):
             quota = Amount(gpus=self.nodes * GPUS // self.queues)
             self.step(e.QueueSet(queue=Queue(name=f"q{number:02}", nominal=quota)))
@@ -65,7 +65,7 @@ class Fleet:
             self.submit()
 
     def submit(self) -> None:
-        """One more gang waits: a user is in one of two queues."""
+        """Submit one more gang; each user is in one of two queues."""
         chance = self.chance
         user = chance.randrange(self.users)
         queue = (user * 7 + chance.choice((0, 0, 0, 1)) * 13) % self.queues
@@ -84,15 +84,15 @@ class Fleet:
         self.step(e.Submitted(job=job))
 
     def step(self, event: e.Event) -> None:
-        """One event happens."""
+        """Fold one event."""
         fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
-    def round(self) -> Plan:
-        """Plan, without a word to the world."""
+    def cycle(self) -> Plan:
+        """Run one scheduling cycle without carrying out its decisions."""
         return plan(self.state, self.now_ms, self.policy)
 
     def decide(self, planned: Plan) -> None:
-        """What was decided is recorded; what was started runs at once, and what was stopped leaves at once."""
+        """Record the decisions; started gangs run at once, stopped ones leave at once."""
         self.step(e.Decided(plan=planned, policy=self.policy.NAME, version=""))
         for decision in planned.decisions:
             if isinstance(decision, Start):
@@ -102,28 +102,30 @@ class Fleet:
                 self.step(e.Cleared(gang=decision.gang, generation=decision.generation, nodes=tuple(left)))
 
     def next_s(self) -> float:
-        """Processor time of one event, a second later, and of the cycle after it: 45 % ends of a gang, 45 %
-        submissions, 10 % lost nodes."""
+        """Return the CPU time of one event, a second later, and of the cycle after it.
+
+        45 % of the events are ends of a gang, 45 % submissions, 10 % lost nodes.
+        """
         self.now_ms += 1_000
         draw = self.chance.random()
-        happens = self.end_one if draw < ENDS else self.submit if draw < SUBMISSIONS else self.lose_one
+        run_event = self.end_one if draw < ENDS else self.submit if draw < SUBMISSIONS else self.lose_one
         before = time.process_time()
-        happens()
-        planned = self.round()
+        run_event()
+        planned = self.cycle()
         taken_s = time.process_time() - before
         self.decide(planned)
         return taken_s
 
     def end_one(self) -> None:
-        """A running gang ends well."""
-        at = self.chance.randrange(len(self.running))
-        self.running[at], self.running[-1] = self.running[-1], self.running[at]
+        """Finish a running gang successfully."""
+        index = self.chance.randrange(len(self.running))
+        self.running[index], self.running[-1] = self.running[-1], self.running[index]
         gang = self.state.gangs[self.running.pop()]
         for kind in (e.Finished, e.Cleared):
             self.step(kind(gang=gang.id, generation=gang.generation, nodes=gang.nodes))
 
     def lose_one(self) -> None:
-        """A node in service is lost, and what runs on it goes on elsewhere."""
+        """Lose a ready node; its gangs restart elsewhere."""
         ready = self.state.nodes.ready.nonzero()[0]
         node = self.state.nodes.nodes[int(ready[self.chance.randrange(len(ready))])].name
         self.step(e.NodeLost(node=node))

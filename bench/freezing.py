@@ -1,9 +1,8 @@
-"""The script whose ranks are made to stand still: they step in time with each other, as a collective makes them.
+"""The script whose ranks are made to hang: they step in time with each other, as a collective makes them; not a bench.
 
-Run as `freezing.py FOLDER [PAUSE [quiet]]` under ganger; PAUSE is the seconds of a step; `quiet` are ranks that report
-nothing, but work, and write a line from time to time. Every rank waits at each step for all others, at rank 0's socket.
-When a file FOLDER/do-RANK is there, it notes the time in FOLDER/did-RANK, and does what the file says. Not a bench
-itself.
+Run as `freezing.py FOLDER [PAUSE [quiet]]` under ganger; PAUSE is the seconds of a step; `quiet` ranks report nothing,
+but work, and write a line from time to time. Every rank waits at each step for all others, at rank 0's socket. When the
+file FOLDER/do-RANK exists, the rank writes the time to FOLDER/did-RANK and hangs in the way that the file names.
 """
 
 import ctypes
@@ -35,7 +34,7 @@ class Peers:
         self._leads = rank == 0
 
     def meet(self) -> None:
-        """Returns when every rank has called it."""
+        """Wait until every rank has called it."""
         if not self._leads:
             self._others[0].sendall(b".")
             _receive(self._others[0])
@@ -60,19 +59,21 @@ def _receive(peer: socket.socket) -> None:
 
 
 def loop() -> None:
-    """A dead loop."""
+    """Run a dead loop."""
     while True:
         pass
 
 
 def wait() -> None:
-    """Blocked for ever, in Python."""
+    """Block for ever, in Python."""
     threading.Event().wait()
 
 
 def block() -> None:
-    """Blocked in the kernel, in state D: the parent of a vfork waits until its child ends or becomes another program,
-    and this one only pauses."""
+    """Block in the kernel, in state D.
+
+    The parent of a vfork waits until its child exits or executes another program; this child only pauses.
+    """
     libc = ctypes.CDLL(None)
     stack = ctypes.create_string_buffer(STACK_BYTES)
     top = (ctypes.addressof(stack) + STACK_BYTES) & ~15
@@ -81,24 +82,24 @@ def block() -> None:
 
 
 def stop() -> None:
-    """As when somebody stops it."""
+    """Stop, as by a signal from outside."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def die() -> None:
-    """Without a last word."""
+    """Die by SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def reports() -> Callable[[int], None]:
-    """What a rank does at a step, where it reports its steps."""
+    """Return the step function of a rank that reports its steps."""
     from ganger import train
 
     return lambda step: train.report(step=step)
 
 
 def works() -> Callable[[int], None]:
-    """The same, where nothing of ganger is in it."""
+    """Return the step function of a rank that does not use ganger."""
 
     def step_on(step: int) -> None:
         until_s = time.process_time() + WORK_S
@@ -117,15 +118,15 @@ def main() -> None:
     folder, pause_s = Path(sys.argv[1]), float(sys.argv[2]) if sys.argv[2:] else 0.2
     rank, ranks = int(os.environ["GANGER_RANK"]), int(os.environ["WORLD_SIZE"])
     peers = Peers(rank, ranks)
-    told = folder / f"do-{rank}"
+    command_file = folder / f"do-{rank}"
     step_on = works() if sys.argv[3:] == ["quiet"] else reports()
     for step in range(1_000_000):
         time.sleep(pause_s)
         peers.meet()
         step_on(step)
-        if told.exists():
+        if command_file.exists():
             (folder / f"did-{rank}").write_text(str(time.time()))
-            FAULTS[told.read_text()]()
+            FAULTS[command_file.read_text()]()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Planning one large gang: 512 processes that prefer one rack, on 500 nodes; 4,096 nodes on a cluster of 10,000.
 
-CPU time of the core alone, the whole cycle: quota, room, levels, nodes, devices, ranks. The clusters are half full, so
-that racks differ; every sample is planned anew on the same state, which a cycle leaves as it found it. Peer: KAI's
+CPU time of the core alone for the whole cycle: quota, capacity, levels, nodes, devices, ranks. The clusters are half
+full, so that racks differ; every sample is planned anew on the same state, which a cycle does not change. Peer: KAI's
 scale suite plans and binds a gang of 512 pods on 500 simulated nodes in 48.7 s (reference: scheduling, section 3).
 """
 
@@ -34,8 +34,7 @@ WHOLE_NODE: Final = Resources(gpu=GpuRequest(count=GPUS), cpu_milli=8_000)
 
 
 def run() -> list[Figure]:
-    """The gang of the bar, the same with slices, spread and with labels that it prefers, and one that is 64 times as
-    many GPUs."""
+    """Measure the gang of the bar, with slices, spread and preferred labels, and one with 64 times as many GPUs."""
     role = {"worker": Role(count=512, resources=ONE_GPU)}
     pods = JobSpec(run="train", roles=role, placement=Placement(topology="rack"))
     wide = JobSpec(run="train", nodes=4_096, resources=WHOLE_NODE, placement=Placement(topology="rack"))
@@ -61,7 +60,7 @@ def _with(spec: JobSpec, nodes: int, placement: Placement) -> JobSpec:
 
 
 def _planned(spec: JobSpec, nodes: int) -> list[float]:
-    """CPU milliseconds of cycles that start the gang."""
+    """Return the CPU milliseconds of cycles that start the gang."""
     state = _half_full(nodes)
     _step(state, e.Submitted(job=_job("gang", spec)))
     policy, samples = policies()["fifo"], []
@@ -75,7 +74,7 @@ def _planned(spec: JobSpec, nodes: int) -> list[float]:
 
 
 def _half_full(nodes: int) -> State:
-    """Every other node or so is free, the others run something."""
+    """Return a state where about every other node is free and the others are in use."""
     state, chance = State(), random.Random(SEED)
     _step(state, e.NodesListed(nodes=tuple(map(_node, range(nodes))), levels=LEVELS))
     for number in range(nodes):

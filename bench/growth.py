@@ -1,8 +1,7 @@
-"""Rounds and answers as nodes and gangs double: 2,500, 5,000 and 10,000 nodes x 8 GPUs, ten gangs a node.
+"""Cycles and explanations as nodes and gangs double: 2,500, 5,000 and 10,000 nodes x 8 GPUs, ten gangs a node.
 
-The first cycle, the median cycle after one event, and the median answer of `explain`, in the order of a server that
-nobody configured; processor time of the core alone, with what was there before frozen. `growth_*` is how many times as
-long each takes on twice as much, the worse of the two doublings.
+The first cycle, the median cycle after one event, and the median of `explain`, with the default queue order; CPU time
+of the core alone, with existing objects frozen. `growth_*` is the worse of the two ratios of times at doubled sizes.
 """
 
 import gc
@@ -26,7 +25,7 @@ def run() -> list[Figure]:
     taken = [_measured(nodes) for nodes in SIZES]
     figures = []
     for name in taken[0]:
-        times = [each[name] for each in taken]
+        times = [figures_of_size[name] for figures_of_size in taken]
         grown = tuple(later / sooner for sooner, later in pairwise(times))
         figures.append(Figure(name=f"growth_{name}", unit="x", samples=grown, value=max(grown), op="<", bar=BAR))
         figures.append(Figure(name=name, unit="s", samples=tuple(times), value=times[-1]))
@@ -39,17 +38,17 @@ def _measured(nodes: int) -> dict[str, float]:
     gc.collect()
     gc.freeze()
     before = time.process_time()
-    planned = fleet.round()
+    planned = fleet.cycle()
     first = time.process_time() - before
     fleet.decide(planned)
     later = [fleet.next_s() for _ in range(EVENTS)]
     waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
-    asked = [_asked(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
+    explain_s = [_explain_s(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
     gc.unfreeze()
-    return {"cycle_full": first, "cycle_next": statistics.median(later), "explain": statistics.median(asked)}
+    return {"cycle_full": first, "cycle_next": statistics.median(later), "explain": statistics.median(explain_s)}
 
 
-def _asked(fleet: Fleet, name: str) -> float:
+def _explain_s(fleet: Fleet, name: str) -> float:
     before = time.process_time()
     explain(fleet.state, name, fleet.now_ms, fleet.policy)
     return time.process_time() - before

@@ -1,7 +1,7 @@
 """Error of the loop's clock after 60 s without jobs: of a server in its own process, and of a controller's loop.
 
-The error is by how much the time of the first event after that is outside of the wall's times before and after it. The
-controller follows the fake API server.
+The error is how far the time of the first event after that lies outside of the wall-clock times before and after it.
+The controller watches the fake API server.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def run() -> list[Figure]:
         before_ms = _wall_ms()
         client.cordon("n1", cordoned=True)
         after_ms = _wall_ms()
-        [event] = [each for each in client.events(after=0)["items"] if each["kind"] == "node_cordoned"]
+        [event] = [event_row for event_row in client.events(after=0)["items"] if event_row["kind"] == "node_cordoned"]
         server_ms = _error_ms(before_ms, event["at_ms"], after_ms)
     return [_figure("server", server_ms), _figure("controller", controller_ms)]
 
@@ -41,12 +41,12 @@ async def _of_controller(folder: Path) -> float:
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
         api.put(CRD)
         access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
-        async with controller(access, folder, clock=WallClock()) as its:
+        async with controller(access, folder, clock=WallClock()) as controlled:
             await asyncio.sleep(IDLE_S)
             before_ms = _wall_ms()
-            await asyncio.wrap_future(its.loop.post(NodeCordoned(node="n1")))
+            await asyncio.wrap_future(controlled.loop.post(NodeCordoned(node="n1")))
             after_ms = _wall_ms()
-            return _error_ms(before_ms, its.log.rows()[-1].at_ms, after_ms)
+            return _error_ms(before_ms, controlled.log.rows()[-1].at_ms, after_ms)
 
 
 def _wall_ms() -> int:

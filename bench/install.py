@@ -1,6 +1,6 @@
-"""Base install into a fresh environment with uv, nothing cached; pip printed beside.
+"""Base install into a fresh environment with uv and an empty cache; pip is printed as a comparison.
 
-Timed is what a user waits for: the environment, the locked requirements (fetched, checked by hash,
+The time is what a user waits for: creating the environment, the locked requirements (fetched, checked by hash,
 unpacked) and ganger's own wheel, which is built beforehand.
 """
 
@@ -46,5 +46,5 @@ def _with_pip(environment: Path, wheel: Path) -> float:
 
 
 def _check(environment: Path) -> None:
-    """A figure counts only if what was installed starts."""
+    """Check that the installed command starts; otherwise the figure does not count."""
     wall_s([environment / "bin" / "ganger", "--help"])

@@ -1,8 +1,8 @@
-"""The server is killed with SIGKILL 200 times at random moments under load: what is lost, doubled, leaked, left behind.
+"""A server killed with SIGKILL 200 times at random moments under load: lost, doubled, leaked or left-over objects.
 
-20 jobs live at any time, of seven kinds: some end well, some fail, die and come back, leave daemons, are stopped at any
-moment, do not heed SIGTERM. Their ranks are witnesses (`witness.py`); `audit` compares what they wrote down with what
-the last server says. Half of the kills hit a server that is still starting.
+20 jobs are live at any time, of seven kinds: some succeed, some fail, die and are retried, leave daemons, are stopped
+at any moment, ignore SIGTERM. Their ranks are witnesses (`witness.py`); `audit` compares their records with the last
+server's state. Half of the kills hit a server that is still starting.
 """
 
 import os
@@ -32,7 +32,7 @@ KINDS = ("steady", "steady", "daemon", "dies", "fails", "unset", "endless", "end
 LINES = (20, 120)
 """Fewest and most lines of a rank: one to six seconds."""
 STARTS, WORKING_S = 1.2, 2.5
-"""A kill comes within so many times what the first server took to answer, or within so long after an answer."""
+"""A kill comes within that multiple of the first server's start time, or within that time after a response."""
 DEADLINE_S = 600.0
 ENDED = ("succeeded", "failed", "stopped")
 TOPOLOGY = "nodes: [{name: n1, gpu: h100:9, cpu: 64, memory: 64Gi}, {name: n2, gpu: h100:9, cpu: 64, memory: 64Gi}]\n"
@@ -41,7 +41,7 @@ TOPOLOGY = "nodes: [{name: n1, gpu: h100:9, cpu: 64, memory: 64Gi}, {name: n2, g
 def run() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
         folder = Path(name)
-        findings, accepted_jobs = _ordeal(folder)
+        findings, accepted_jobs = _run_kills(folder)
         print(f"{KILLS} kills, {len(accepted_jobs)} jobs, {findings.events} events; {findings.lines} lines of log")
         for line in findings.details[:40]:
             print(" ", line)
@@ -51,7 +51,7 @@ def run() -> list[Figure]:
         "kill_server_devices_leaked": findings.leaked,
         "kill_server_orphans": findings.orphans,
         "kill_server_log_lines_lost": findings.lines_lost,
-        "kill_server_rounds_decided_otherwise": findings.otherwise,
+        "kill_server_cycles_decided_otherwise": findings.otherwise,
     }
     return [
         Figure(name=name, unit="", samples=(float(count),), value=float(count), op="==", bar=0.0)
@@ -59,45 +59,45 @@ def run() -> list[Figure]:
     ]
 
 
-def _ordeal(folder: Path) -> tuple[Findings, list[AcceptedJob]]:
-    """All the kills, and what is found at the end, before and after everybody has gone."""
+def _run_kills(folder: Path) -> tuple[Findings, list[AcceptedJob]]:
+    """Kill the server many times; audit the end state after all jobs have ended."""
     home = home_of({"GANGER_HOME": str(folder / "home")})
     home.path.mkdir(mode=0o700)
     home.topology.write_text(TOPOLOGY)
-    servers, crowd = Servers(home.path), Crowd(Client(home), folder)
+    servers, clients = Servers(home.path), Clients(Client(home), folder)
     try:
-        _kill_again_and_again(servers, crowd)
-        crowd.leave()
-        _until(crowd.is_over, "the end of every job", servers.alive)
-        return audit(Client(home).connect(start=False), folder, crowd.accepted_jobs), crowd.accepted_jobs
+        _kill_repeatedly(servers, clients)
+        clients.finish()
+        _until(clients.is_over, "the end of every job", servers.check_alive)
+        return audit(Client(home).connect(start=False), folder, clients.accepted_jobs), clients.accepted_jobs
     finally:
-        crowd.closed.set()
+        clients.closed.set()
         servers.end()
-        for pid in left_of(home.path):  # where something failed: what still runs would run for ever
+        for pid in left_of(home.path):  # after an error: left-over processes would never end
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _kill_again_and_again(servers: "Servers", crowd: "Crowd") -> None:
+def _kill_repeatedly(servers: "Servers", clients: "Clients") -> None:
     chance = random.Random(SEED)
     began = time.monotonic()
     servers.start()
-    _until(crowd.client_answers, "the first server", servers.alive)
+    _until(clients.server_answers, "the first server", servers.check_alive)
     start_s = time.monotonic() - began
-    crowd.come()
+    clients.start_submitters()
     for number in range(KILLS):
         if chance.random() < 0.5:
             time.sleep(chance.uniform(0.0, STARTS * start_s))
         else:
-            _until(crowd.client_answers, f"server {number}", servers.alive)
+            _until(clients.server_answers, f"server {number}", servers.check_alive)
             time.sleep(chance.uniform(0.0, WORKING_S))
         servers.kill()
         servers.start()
-    _until(crowd.client_answers, "the last server", servers.alive)
+    _until(clients.server_answers, "the last server", servers.check_alive)
 
 
 class Servers:
-    """One server after the other, each started as soon as the one before is dead."""
+    """One server after the other, each started as soon as the previous one is dead."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -109,12 +109,12 @@ class Servers:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        self.alive()
+        self.check_alive()
         self._process.kill()
         self._process.wait()
 
-    def alive(self) -> None:
-        """RuntimeError when the server has ended by itself: it never may."""
+    def check_alive(self) -> None:
+        """Raise RuntimeError if the server has ended by itself."""
         if self._process.poll() is not None:
             log = (self._home / "server.log").read_text(errors="replace")
             raise RuntimeError(f"the server ended with {self._process.returncode}: {log[-3000:]}")
@@ -125,8 +125,12 @@ class Servers:
 
 
 @dataclass
-class Crowd:
-    """People who submit and stop jobs, and ask again when nobody answers. accepted_jobs: what was acknowledged."""
+class Clients:
+    """Users who submit and stop jobs, and repeat requests until they are answered.
+
+    Attributes:
+        accepted_jobs: acknowledged submissions.
+    """
 
     client: Client
     folder: Path
@@ -135,21 +139,21 @@ class Crowd:
     _threads: list[threading.Thread] = field(default_factory=list)
     _errors: list[BaseException] = field(default_factory=list)
 
-    def client_answers(self) -> bool:
+    def server_answers(self) -> bool:
         try:
             self.client.connect(start=False)
         except ClientError:
             return False
         return True
 
-    def come(self) -> None:
+    def start_submitters(self) -> None:
         for number in range(SUBMITTERS):
-            thread = threading.Thread(target=self._guarded, args=(random.Random(SEED * 1000 + number), number))
+            thread = threading.Thread(target=self._submit_guarded, args=(random.Random(SEED * 1000 + number), number))
             self._threads.append(thread)
             thread.start()
 
-    def leave(self) -> None:
-        """Nobody submits any more; what was to be stopped has been."""
+    def finish(self) -> None:
+        """End the submissions and stop the jobs that are to be stopped."""
         self.closed.set()
         for thread in self._threads:
             thread.join()
@@ -159,16 +163,16 @@ class Crowd:
             self._stop(accepted)
 
     def is_over(self) -> bool:
-        return not self._insist(lambda: self.client.jobs(state=_LIVE, limit=1)["items"])
+        return not self._ask_until_answered(lambda: self.client.jobs(state=_LIVE, limit=1)["items"])
 
-    def _guarded(self, chance: random.Random, number: int) -> None:
+    def _submit_guarded(self, chance: random.Random, number: int) -> None:
         try:
             self._submit_and_stop(chance, number)
-        except BaseException as error:  # noqa: BLE001 - it is raised again by `leave`
+        except BaseException as error:  # noqa: BLE001 - it is raised again by `finish`
             self._errors.append(error)
 
     def _submit_and_stop(self, chance: random.Random, number: int) -> None:
-        """One of several: keeps its share of the jobs live."""
+        """Keep one submitter's share of the jobs live."""
         mine: list[AcceptedJob] = []
         serial = 0
         while not self.closed.is_set():
@@ -203,7 +207,7 @@ class Crowd:
             "environment": {"PATH": "/usr/bin:/bin"},
             "request_id": name,
         }
-        view = self._insist(lambda: self.client.submit(request))
+        view = self._ask_until_answered(lambda: self.client.submit(request))
         accepted = AcceptedJob(view["row"]["id"], name, kind, lines, request["spec"]["nodes"], out)
         self.accepted_jobs.append(accepted)
         return accepted
@@ -216,35 +220,35 @@ class Crowd:
             try:
                 self.client.stop(accepted.job)
             except ClientError as error:
-                if error.code != "already_ended":  # by a request that nobody answered
+                if error.code != "already_ended":  # by a request without a response
                     raise
 
-        self._insist(stop)
+        self._ask_until_answered(stop)
         accepted.stopped = True
 
     def _has_ended(self, accepted: AcceptedJob) -> bool:
-        return bool(self._insist(lambda: self.client.job(accepted.job))["row"]["state"] in ENDED)
+        return bool(self._ask_until_answered(lambda: self.client.job(accepted.job))["row"]["state"] in ENDED)
 
-    def _insist(self, ask: Callable[[], Any]) -> Any:
-        """Ask until somebody answers."""
+    def _ask_until_answered(self, ask: Callable[[], Any]) -> Any:
+        """Repeat a request until it is answered."""
         until_s = time.monotonic() + DEADLINE_S
         while True:
             try:
                 return ask()
             except ClientError as error:
-                if error.code not in _NOBODY or time.monotonic() > until_s:
+                if error.code not in _UNANSWERED or time.monotonic() > until_s:
                     raise
             time.sleep(0.05)
 
 
-_NOBODY = ("unreachable", "timeout", "server_stopping")
+_UNANSWERED = ("unreachable", "timeout", "server_stopping")
 _LIVE = "pending,suspended,starting,running,requeueing,suspending,finishing,failing,stopping"
 
 
-def _until(holds: Callable[[], bool], what: str, alive: Callable[[], None]) -> None:
+def _until(holds: Callable[[], bool], what: str, check_alive: Callable[[], None]) -> None:
     until_s = time.monotonic() + DEADLINE_S
     while not holds():
-        alive()
+        check_alive()
         if time.monotonic() > until_s:
             raise TimeoutError(f"{what} did not come within {DEADLINE_S:g} s")
         time.sleep(0.02)

@@ -1,9 +1,9 @@
 """Pods of upstream PodGroups on 1,000 nodes of 8 GPUs, placed by ganger and by kube-scheduler's own gang scheduling.
 
-On a real API server with KWOK nodes: 100 gangs of 8 pods, and one gang of 512, of 8 GPUs each. The pods are there
-beforehand, gated; the clock runs from the first gate that is taken away to the last pod that is bound, in turns for
-the two. `half_bound`: the longest time between the first and the last pod of the large gang. Printed besides:
-kube-scheduler on the same pods without a group, and GangJobs of the same size, whose pods are made by the controller.
+On a real API server with KWOK nodes: 100 gangs of 8 pods, and one gang of 512, of 8 GPUs each. The pods exist
+beforehand, gated; the time is from the first gate that is removed to the last pod that is bound, alternating between
+the two. `half_bound` is the longest time between the first and the last pod of the large gang. Also printed:
+kube-scheduler on the same pods without a group, and GangJobs of the same size, whose pods the controller creates.
 """
 
 import asyncio
@@ -30,51 +30,65 @@ from tools.testcluster import Cluster
 ROUNDS: Final = int(os.environ.get("GANGER_BENCH_ROUNDS", "5"))
 NODES: Final = int(os.environ.get("GANGER_BENCH_NODES", "1000"))
 SHAPES: Final = {"100_gangs": (NODES // 10, 8), "one_gang": (1, NODES * 64 // 125)}
-"""How many gangs of how many pods."""
+"""Number of gangs, and pods of each."""
 THEIRS: Final = "default-scheduler"
 
 
 @dataclass(slots=True)
 class Watched:
-    """names: of the pods that were seen; bound_s: when each pod was seen to be bound."""
+    """Pods as they are seen.
+
+    Attributes:
+        bound_s: time at which each pod was seen bound.
+        names: names of all pods seen.
+    """
 
     api: ApiClient
     bound_s: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
-    def changed(self, _before: Pod | None, now: Pod | None) -> None:
-        if now is not None:
-            self.names.add(now.metadata.name)
-            if now.spec.node_name:
-                self.bound_s.setdefault(now.metadata.name, time.perf_counter())
+    def on_change(self, _old: Pod | None, after: Pod | None) -> None:
+        if after is not None:
+            self.names.add(after.metadata.name)
+            if after.spec.node_name:
+                self.bound_s.setdefault(after.metadata.name, time.perf_counter())
 
 
 def run() -> list[Figure]:
     took: dict[tuple[str, str], list[float]] = {}
     half: dict[str, list[float]] = {SCHEDULER: [], THEIRS: []}
-    with kwok(NODES) as cluster, controller(cluster.kubeconfig) as its:
-        asyncio.run(its.comes())
+    with kwok(NODES) as cluster, controller(cluster.kubeconfig) as leader:
+        asyncio.run(leader.wait_leading())
         for number in range(ROUNDS):
             for shape, (gangs, size) in SHAPES.items():
-                for by in (SCHEDULER, THEIRS) if number % 2 else (THEIRS, SCHEDULER):
-                    whole_s, between_s = asyncio.run(_ungated(cluster, f"r{number}", by, gangs, size))
-                    took.setdefault((shape, by), []).append(whole_s)
+                for scheduler_name in (SCHEDULER, THEIRS) if number % 2 else (THEIRS, SCHEDULER):
+                    whole_s, between_s = asyncio.run(_ungated(cluster, f"r{number}", scheduler_name, gangs, size))
+                    took.setdefault((shape, scheduler_name), []).append(whole_s)
                     if gangs == 1:
-                        half[by].append(between_s)
-                    print(f"{shape} {by}: {whole_s:.2f} s, {between_s:.2f} s from the first to the last", flush=True)
+                        half[scheduler_name].append(between_s)
+                    print(
+                        f"{shape} {scheduler_name}: {whole_s:.2f} s, {between_s:.2f} s from the first to the last",
+                        flush=True,
+                    )
         for shape, (gangs, size) in SHAPES.items():
-            alone_s, _ = asyncio.run(_ungated(cluster, "alone", THEIRS, gangs, size, is_grouped=False))
+            ungrouped_s, _ = asyncio.run(_ungated(cluster, "alone", THEIRS, gangs, size, is_grouped=False))
             own_s = asyncio.run(_gang_jobs(cluster, gangs, size))
-            print(f"{shape}: kube-scheduler without gangs {alone_s:.2f} s, GangJobs {own_s:.2f} s", flush=True)
+            print(f"{shape}: kube-scheduler without gangs {ungrouped_s:.2f} s, GangJobs {own_s:.2f} s", flush=True)
     figures = [_median_ratio(f"kwok_{shape}", took[shape, SCHEDULER], took[shape, THEIRS]) for shape in SHAPES]
     longest = max(half[SCHEDULER]) / max(half[THEIRS])
     figures.append(_ratio("half_bound", half[SCHEDULER], half[THEIRS], longest))
-    every = [median(f"kwok_{shape}_{by}", "s", samples) for (shape, by), samples in took.items()]
-    return [*every, *(median(f"half_bound_{by}", "s", samples) for by, samples in half.items()), *figures]
+    every = [
+        median(f"kwok_{shape}_{scheduler_name}", "s", samples) for (shape, scheduler_name), samples in took.items()
+    ]
+    return [
+        *every,
+        *(median(f"half_bound_{scheduler_name}", "s", samples) for scheduler_name, samples in half.items()),
+        *figures,
+    ]
 
 
 def _ratio(name: str, ours: list[float], theirs: list[float], value: float) -> Figure:
-    """samples: round by round."""
+    """Return a figure with one ratio for each round."""
     ratios = tuple(our / their for our, their in zip(ours, theirs, strict=True))
     return Figure(name=name, unit="of kube-scheduler's", samples=ratios, value=value, op="<=", bar=1.0)
 
@@ -85,91 +99,95 @@ def _median_ratio(name: str, ours: list[float], theirs: list[float]) -> Figure:
 
 
 async def _ungated(
-    cluster: Cluster, name: str, by: str, gangs: int, size: int, *, is_grouped: bool = True
+    cluster: Cluster, name: str, scheduler_name: str, gangs: int, size: int, *, is_grouped: bool = True
 ) -> tuple[float, float]:
-    """Seconds from the first gate to the last pod that is bound, and from the first pod to the last."""
-    called = f"{name}-{by[0]}-{size}"
-    members = [(f"{called}-{gang}", at) for gang in range(gangs) for at in range(size)]
-    async with watching(cluster) as seen:
+    """Return the seconds from the first gate to the last bound pod, and from the first to the last bound pod."""
+    prefix = f"{name}-{scheduler_name[0]}-{size}"
+    members = [(f"{prefix}-{gang}", index) for gang in range(gangs) for index in range(size)]
+    async with watching(cluster) as watched:
         if is_grouped:
-            await each([group_of(f"{called}-{gang}", size) for gang in range(gangs)], seen, POD_GROUPS)
-        await each([pod_of(gang, at, by, is_grouped=is_grouped) for gang, at in members], seen, PODS)
-        await until(lambda: len(seen.names) == len(members), "the gated pods")
+            await create_all([group_of(f"{prefix}-{gang}", size) for gang in range(gangs)], watched, POD_GROUPS)
+        await create_all(
+            [pod_of(gang, index, scheduler_name, is_grouped=is_grouped) for gang, index in members], watched, PODS
+        )
+        await until(lambda: len(watched.names) == len(members), "the gated pods")
         began_s = time.perf_counter()
-        await _ungate([f"{gang}-{at}" for gang, at in members], seen)
-        await until(lambda: len(seen.bound_s) == len(members), "the last pod, bound")
-        found = sorted(seen.bound_s.values())
-        await groups_gone([f"{called}-{gang}" for gang in range(gangs)] if is_grouped else [], seen)
+        await _ungate([f"{gang}-{index}" for gang, index in members], watched)
+        await until(lambda: len(watched.bound_s) == len(members), "the last pod, bound")
+        bound_s = sorted(watched.bound_s.values())
+        await delete_groups([f"{prefix}-{gang}" for gang in range(gangs)] if is_grouped else [], watched)
     await asyncio.to_thread(clear, cluster)
-    return found[-1] - began_s, found[-1] - found[0]
+    return bound_s[-1] - began_s, bound_s[-1] - bound_s[0]
 
 
 async def _gang_jobs(cluster: Cluster, gangs: int, size: int) -> float:
-    """The same as GangJobs: seconds from the first that is submitted to the last pod that is bound."""
-    async with watching(cluster) as seen:
+    """Return the seconds from the first submitted GangJob to the last bound pod."""
+    async with watching(cluster) as watched:
         began_s = time.perf_counter()
         needs = {"gpu": 8, "cpu": "100m"}
-        await each([job(f"own-{size}-{gang}", nodes=size, resources=needs) for gang in range(gangs)], seen, GANG_JOBS)
-        await until(lambda: len(seen.bound_s) == gangs * size, "the last pod, bound")
-        took_s = max(seen.bound_s.values()) - began_s
+        await create_all(
+            [job(f"own-{size}-{gang}", nodes=size, resources=needs) for gang in range(gangs)], watched, GANG_JOBS
+        )
+        await until(lambda: len(watched.bound_s) == gangs * size, "the last pod, bound")
+        took_s = max(watched.bound_s.values()) - began_s
     await asyncio.to_thread(clear, cluster)
     return took_s
 
 
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[Watched]:
-    """Inside it pods are followed."""
+    """Watch pods for the duration of the context."""
     async with ApiClient(Credentials.from_kubeconfig([cluster.kubeconfig]), PROGRAM) as api:
-        seen = Watched(api)
-        follower = Informer(api, PODS, seen.changed)
-        following = asyncio.create_task(follower.run())
-        await follower.synced.wait()
+        watched = Watched(api)
+        informer = Informer(api, PODS, watched.on_change)
+        task = asyncio.create_task(informer.run())
+        await informer.synced.wait()
         try:
-            yield seen
+            yield watched
         finally:
-            following.cancel()
+            task.cancel()
 
 
-async def each(bodies: list[Object], seen: Watched, resource: Resource[Any]) -> None:
-    """Make all of them, some at a time."""
-    rest = iter(bodies)
+async def create_all(bodies: list[Object], watched: Watched, resource: Resource[Any]) -> None:
+    """Create all objects, several at a time."""
+    remaining = iter(bodies)
 
-    async def some() -> None:
-        for body in rest:
-            await seen.api.create(resource, body)
+    async def create_next() -> None:
+        for body in remaining:
+            await watched.api.create(resource, body)
 
-    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(create_next() for _ in range(AT_ONCE)))
 
 
-async def _ungate(names: list[str], seen: Watched) -> None:
-    rest = iter(names)
+async def _ungate(names: list[str], watched: Watched) -> None:
+    remaining = iter(names)
 
-    async def some() -> None:
-        for name in rest:
-            await seen.api.merge(ObjectRef(PODS, NAMESPACE, name), {"spec": {"schedulingGates": None}})
+    async def ungate_next() -> None:
+        for name in remaining:
+            await watched.api.merge(ObjectRef(PODS, NAMESPACE, name), {"spec": {"schedulingGates": None}})
 
     async with asyncio.timeout(WITHIN_S):
-        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(ungate_next() for _ in range(AT_ONCE)))
 
 
-async def groups_gone(names: list[str], seen: Watched) -> None:
+async def delete_groups(names: list[str], watched: Watched) -> None:
     """Delete these PodGroups."""
     for name in names:
-        await seen.api.delete(POD_GROUPS, ObjectMeta(name=name, namespace=NAMESPACE))
+        await watched.api.delete(POD_GROUPS, ObjectMeta(name=name, namespace=NAMESPACE))
 
 
 def group_of(name: str, size: int) -> Object:
-    """A PodGroup of so many pods, all or none."""
+    """Return a PodGroup of that many pods, all or none."""
     about = {"name": name, "namespace": NAMESPACE}
     spec = {"schedulingPolicy": {"gang": {"minCount": size}}}
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": about, "spec": spec}
 
 
-def pod_of(gang: str, at: int, by: str, *, is_gated: bool = True, is_grouped: bool = True) -> Object:
-    """A pod that takes a whole node."""
+def pod_of(gang: str, index: int, scheduler_name: str, *, is_gated: bool = True, is_grouped: bool = True) -> Object:
+    """Return a pod that takes a whole node."""
     limits = {"nvidia.com/gpu": "8"}
     spec: Object = {
-        "schedulerName": by,
+        "schedulerName": scheduler_name,
         "containers": [{"name": "ranks", "image": "none", "resources": {"limits": limits}}],
         "terminationGracePeriodSeconds": 0,
     }
@@ -177,5 +195,5 @@ def pod_of(gang: str, at: int, by: str, *, is_gated: bool = True, is_grouped: bo
         spec["schedulingGates"] = [{"name": "ganger.dev/bench"}]
     if is_grouped:
         spec["schedulingGroup"] = {"podGroupName": gang}
-    about = {"name": f"{gang}-{at}", "namespace": NAMESPACE}
+    about = {"name": f"{gang}-{index}", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}

@@ -1,8 +1,8 @@
-"""`ganger logs` of 250 MB and of 1 GB, of equal and of distinct lines: time a GB, and the memory of both ends.
+"""`ganger logs` of 250 MB and of 1 GB, of equal and of distinct lines: time per GB, and memory of both ends.
 
-The lines are those of four ranks. `-f` begins with the job and ends with it, so its time has the writing in it; the
-plain command reads the log of the job when it has ended. No line may be missing: one that several ranks wrote counts
-as often as it says. Whether the time is linear is told by that of the processor, which other work does not change.
+The lines are those of four ranks. `-f` begins and ends with the job, so its time includes the writing; the plain
+command reads the log after the job has ended. No line may be missing; a line that several ranks wrote counts that many
+times. Linearity is judged by CPU time, which other load does not change.
 """
 
 import json
@@ -36,7 +36,7 @@ _COUNT: Final = re.compile(rb"  \(x(\d+)\)$", re.MULTILINE)
 
 @dataclass(slots=True)
 class _Usage:
-    """Resource usage of a process: its most memory, and its processor time since the first sample."""
+    """Resource usage of a process: peak memory, and CPU time since the first sample."""
 
     process: psutil.Process
     began_s: float = 0.0
@@ -72,7 +72,7 @@ def run() -> list[Figure]:
 
 
 def _reads(kind: str, size: int) -> Iterator[tuple[str, float, _Usage, _Usage]]:
-    """Write so many bytes and read them in each way; yield its name, its seconds and what client and server used."""
+    """Write that many bytes and read them in each way; yield its name, seconds and the usage of client and server."""
     lines = size // LINE_BYTES // RANKS
     with state_directory() as environment, TemporaryDirectory(prefix="ganger-bench-") as folder:
         ganger(environment, "server", "start", "--topology", str(ROOT / "examples" / "two_nodes.yaml"))
@@ -81,8 +81,8 @@ def _reads(kind: str, size: int) -> Iterator[tuple[str, float, _Usage, _Usage]]:
         for way, flags in WAYS.items():
             process = psutil.Process(pid)
             server = _Usage(process, began_s=sum(process.cpu_times()[:2]))
-            wall_s, client, found = _read([GANGER, "logs", *flags, "--all", "writers"], environment, server)
-            assert found == RANKS * lines, f"{way}: {found} lines of {RANKS * lines}"
+            wall_s, client, line_count = _read([GANGER, "logs", *flags, "--all", "writers"], environment, server)
+            assert line_count == RANKS * lines, f"{way}: {line_count} lines of {RANKS * lines}"
             yield way, wall_s, client, server
 
 
@@ -101,33 +101,33 @@ def _job_file(folder: Path, kind: str, lines: int) -> str:
 
 
 def _read(command: list[str], environment: dict[str, str], server: _Usage) -> tuple[float, _Usage, int]:
-    """Run the command to its end; return its seconds, what it used, and the lines that it wrote."""
+    """Run the command to its end; return its seconds, its usage and the number of its lines."""
     began_s = time.monotonic()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         client = _Usage(psutil.Process(process.pid))
         sampling = threading.Thread(target=_sample, args=(process, client, server))
         sampling.start()
-        found = _count(process.stdout)
+        line_count = _count(process.stdout)
         process.wait()
         taken_s = time.monotonic() - began_s
         sampling.join()
     assert process.returncode == 0, f"{command} exited with {process.returncode}"
-    return taken_s, client, found
+    return taken_s, client, line_count
 
 
 def _sample(process: subprocess.Popen[bytes], *used: _Usage) -> None:
     while process.poll() is None:
-        for each in used:
-            each.sample()
+        for usage in used:
+            usage.sample()
         time.sleep(SAMPLED_S)
 
 
 def _count(out: BinaryIO) -> int:
-    """Count lines; one that several ranks wrote has their number behind it."""
-    found, rest = 0, b""
+    """Count lines; a line of several ranks is followed by their number."""
+    line_count, partial = 0, b""
     while block := out.read(BLOCK_BYTES):
-        whole, _, rest = (rest + block).rpartition(b"\n")
+        whole, _, partial = (partial + block).rpartition(b"\n")
         whole += b"\n" if whole else b""
-        found += whole.count(b"\n") + sum(int(number) - 1 for number in _COUNT.findall(whole))
-    return found
+        line_count += whole.count(b"\n") + sum(int(number) - 1 for number in _COUNT.findall(whole))
+    return line_count

@@ -1,7 +1,7 @@
 """Logs followed while 8 ranks write 20,000 lines/s and are killed at random, by `ganger logs -f --all` and by REST.
 
-What the writers keep on disk is the truth: of every rank, both followers must have each line once, in order. The CPU of
-the command is that of its process, over the time it ran.
+The writers' own copies are the reference: of every rank, both followers must have each line once, in order. The CPU
+usage is that of the command's process, over its run time.
 """
 
 import json
@@ -25,12 +25,12 @@ from ganger.settings import home as home_of
 RANKS, LINES_A_SECOND = 8, 20_000
 LASTS_S, PAUSE_S = 60.0, (4.0, 8.0)
 PACE = 1.05
-"""What the writers aim at, over LINES_A_SECOND: a machine that is busy makes them late."""
+"""Target of the writers relative to LINES_A_SECOND, since a busy machine makes them late."""
 LINE_BYTES = len(LINE.format(attempt=0, rank=0, number=0))
 CORES_BAR = 1.0
 
 Line = tuple[int, int, int]
-"""Rank, attempt, number in the attempt: the words of a line, and what it is told from others by."""
+"""Rank, attempt and number in the attempt, which identify a line."""
 
 
 def run() -> list[Figure]:
@@ -39,21 +39,21 @@ def run() -> list[Figure]:
         ganger(environment, "server", "start", "--topology", str(ROOT / "examples" / "two_nodes.yaml"))
         until_s = time.time() + LASTS_S
         ganger(environment, "submit", "-f", _job_file(folder, until_s))
-        rest = threading.Thread(target=_follow_by_rest, args=(environment, folder / "rest"))
-        rest.start()
-        rates = threading.Thread(target=_watch, args=(folder, until_s, samples := list[float]()))
-        rates.start()
-        killed = threading.Thread(target=_kill, args=(folder, until_s, kills := list[float]()))
-        killed.start()
+        rest_follower = threading.Thread(target=_follow_by_rest, args=(environment, folder / "rest"))
+        rest_follower.start()
+        rate_meter = threading.Thread(target=_watch, args=(folder, until_s, samples := list[float]()))
+        rate_meter.start()
+        killer = threading.Thread(target=_kill, args=(folder, until_s, kills := list[float]()))
+        killer.start()
         cores = _follow_by_command(environment, folder / "cli")
-        for thread in (rest, rates, killed):
+        for thread in (rest_follower, rate_meter, killer):
             thread.join()
         state = json.loads(ganger(environment, "get", "writers", "-o", "json"))["row"]["state"]
         assert state == "succeeded", f"the job has {state}"
-        truth = _truth(folder)
+        expected = _expected(folder)
         figures = [
-            *_compared("cli", _of_command(folder / "cli"), truth),
-            *_compared("rest", _of_rest(folder / "rest"), truth),
+            *_compared("cli", _of_command(folder / "cli"), expected),
+            *_compared("rest", _of_rest(folder / "rest"), expected),
         ]
     return [
         *figures,
@@ -71,13 +71,13 @@ def run() -> list[Figure]:
 
 
 def _job_file(folder: Path, until_s: float) -> str:
-    each = str(int(LINES_A_SECOND * PACE / RANKS))
+    lines_per_rank = str(int(LINES_A_SECOND * PACE / RANKS))
     job = {
         "name": "writers",
         "nodes": 2,
         "nproc_per_node": RANKS // 2,
         "resources": {"cpu": 4},
-        "run": ["python3", str(ROOT / "bench" / "writing.py"), str(folder), each, str(until_s)],
+        "run": ["python3", str(ROOT / "bench" / "writing.py"), str(folder), lines_per_rank, str(until_s)],
         "retry": {"max": 1_000, "backoff": 0},
     }
     path = folder / "job.yaml"
@@ -85,11 +85,11 @@ def _job_file(folder: Path, until_s: float) -> str:
     return str(path)
 
 
-# -- what happens meanwhile ------------------------------------------------------------------------------------------
+# -- while the job runs ----------------------------------------------------------------------------------------------
 
 
 def _follow_by_command(environment: dict[str, str], path: Path) -> float:
-    """Follow to the end by the command; gives the cores that it took."""
+    """Follow to the end by the command; return the number of cores that it used."""
     started = time.monotonic()
     with path.open("wb") as out:
         command = [GANGER, "logs", "-f", "--all", "writers"]
@@ -101,7 +101,7 @@ def _follow_by_command(environment: dict[str, str], path: Path) -> float:
 
 
 def _follow_by_rest(environment: dict[str, str], path: Path) -> None:
-    """Keep what the route of logs sends, as it comes."""
+    """Write the response of the logs route to a file."""
     link = HTTPConnection("localhost")
     link.sock = socket.socket(socket.AF_UNIX)
     link.sock.connect(str(home_of(environment).socket("server")))
@@ -114,13 +114,13 @@ def _follow_by_rest(environment: dict[str, str], path: Path) -> None:
 
 
 def _watch(folder: Path, until_s: float, rates: list[float]) -> None:
-    """Lines that were written in each second, by the writers' copies."""
-    before, at_s = _written(folder), time.monotonic()
+    """Record the lines written in each second, by the writers' copies."""
+    before, before_s = _written(folder), time.monotonic()
     while time.time() < until_s - 1:
         time.sleep(1)
-        now, now_s = _written(folder), time.monotonic()
-        rates.append((now - before) / (now_s - at_s))
-        before, at_s = now, now_s
+        after, after_s = _written(folder), time.monotonic()
+        rates.append((after - before) / (after_s - before_s))
+        before, before_s = after, after_s
 
 
 def _written(folder: Path) -> int:
@@ -128,7 +128,7 @@ def _written(folder: Path) -> int:
 
 
 def _kill(folder: Path, until_s: float, kills: list[float]) -> None:
-    """Kill a rank now and then: any, while all of an attempt write."""
+    """Kill a random rank now and then."""
     chance = random.Random(4)
     while True:
         time.sleep(chance.uniform(*PAUSE_S))
@@ -139,22 +139,22 @@ def _kill(folder: Path, until_s: float, kills: list[float]) -> None:
         kills.append(time.monotonic())
 
 
-# -- what came of it -------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------------
 
 
-def _truth(folder: Path) -> dict[tuple[int, int], int]:
-    """How many lines each rank has copied in each attempt."""
-    found = {}
+def _expected(folder: Path) -> dict[tuple[int, int], int]:
+    """Return the number of lines that each rank has copied in each attempt."""
+    counts = {}
     for path in folder.glob("lines-*"):
         rank, attempt = map(int, path.name.split("-")[1:])
-        found[rank, attempt] = path.stat().st_size // LINE_BYTES
-    return found
+        counts[rank, attempt] = path.stat().st_size // LINE_BYTES
+    return counts
 
 
 def _of_command(path: Path) -> Iterable[Line]:
     for line in path.open():
-        who, _, text = line.partition(" | ")
-        yield int(who[1:]), *_words(text)
+        prefix, _, text = line.partition(" | ")
+        yield int(prefix[1:]), *_words(text)
 
 
 def _of_rest(path: Path) -> Iterable[Line]:
@@ -168,22 +168,25 @@ def _words(text: str) -> tuple[int, int]:
     return int(attempt), int(number)
 
 
-def _compared(by: str, lines: Iterable[Line], truth: dict[tuple[int, int], int]) -> list[Figure]:
-    """Lines that a follower lost, gave again, or gave out of their rank's order."""
-    had: dict[tuple[int, int], set[int]] = {source: set() for source in truth}
+def _compared(follower: str, lines: Iterable[Line], expected: dict[tuple[int, int], int]) -> list[Figure]:
+    """Count the lines that a follower lost, repeated, or returned out of their rank's order."""
+    received: dict[tuple[int, int], set[int]] = {source: set() for source in expected}
     newest: dict[int, tuple[int, int]] = {}
     repeated = disordered = 0
     for rank, attempt, number in lines:
-        numbers = had.setdefault((rank, attempt), set())
+        numbers = received.setdefault((rank, attempt), set())
         repeated += number in numbers
         numbers.add(number)
         disordered += (attempt, number) < newest.get(rank, (0, 0))
         newest[rank] = attempt, number
-    # A rank may have died between a write and its copy: then there are more lines than it has copied, without a gap.
+    # A rank may die between a write and its copy: then the log has more lines than the copy, without a gap.
     lost = sum(
-        max(truth.get(source, 0), max(numbers, default=-1) + 1) - len(numbers) for source, numbers in had.items()
+        max(expected.get(source, 0), max(numbers, default=-1) + 1) - len(numbers)
+        for source, numbers in received.items()
     )
     return [
-        Figure(name=f"log_follow_{by}_{what}", unit="lines", samples=(float(count),), value=count, op="==", bar=0)
-        for what, count in (("lost", lost), ("repeated", repeated), ("disordered", disordered))
+        Figure(
+            name=f"log_follow_{follower}_{error}", unit="lines", samples=(float(count),), value=count, op="==", bar=0
+        )
+        for error, count in (("lost", lost), ("repeated", repeated), ("disordered", disordered))
     ]

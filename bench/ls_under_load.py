@@ -1,8 +1,7 @@
-"""`ganger ls` while 1,000 submissions are in flight: each that is answered makes room for the next.
+"""`ganger ls` while 1,000 submissions are in flight: each response is followed by the next submission.
 
-
-The server answers over its socket, `ls` is a process each time. The jobs wait behind one that holds the only GPU. Every
-submission must be accepted, and none may be lost.
+The server answers over its socket; each `ls` is a process. The jobs are pending behind one that holds the only GPU.
+Every submission must be accepted, and none may be lost.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from ganger.settings import home as home_of
 
 IN_FLIGHT = 1_000
 SERVERS, RUNS = 4, 25
-"""A new server for each so many runs: it is the load that is measured, and not the queue that it leaves behind."""
+"""A new server after that many runs, to measure the load and not the queue that it leaves behind."""
 BAR_S = 0.5
 TOPOLOGY = 'nodes: [{name: "n1", gpu: h100:1, cpu: 1000, memory: 1Ti}]\n'
 BUSY_S = 0.01
@@ -50,7 +49,7 @@ def run() -> list[Figure]:
 
 
 class _Load:
-    """Submissions over the server's socket, one connection each, and `ls` beside them."""
+    """Submissions over the server's socket, one connection each, and `ls` at the same time."""
 
     def __init__(self, environment: dict[str, str], folder: str) -> None:
         self.accepted: set[str] = set()
@@ -58,19 +57,19 @@ class _Load:
         self.answers: list[float] = []
         self.lasted_s = 0.0
         self._socket = str(home_of(environment).socket("server"))
-        asked = {
+        request = {
             "spec": {"name": "waits", "run": "true", "resources": {"gpu": 1}},
             "directory": folder,
             "environment": {"PATH": environment["PATH"]},
         }
-        body = json.dumps(asked).encode()
+        body = json.dumps(request).encode()
         head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
         self._request = f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body
         self._over = False
         self._at_work = asyncio.Event()
 
     async def during(self, environment: dict[str, str]) -> None:
-        """Keep IN_FLIGHT submissions under way while `ls` runs RUNS times."""
+        """Keep IN_FLIGHT submissions in progress while `ls` runs RUNS times."""
         started = time.perf_counter()
         submitters = [asyncio.create_task(self._submit()) for _ in range(IN_FLIGHT)]
         await self._at_work.wait()
@@ -98,5 +97,5 @@ class _Load:
         while True:
             try:
                 return await asyncio.open_unix_connection(self._socket)
-            except BlockingIOError:  # as many wait to be accepted as the socket takes
+            except BlockingIOError:  # the socket's backlog is full
                 await asyncio.sleep(BUSY_S)

@@ -1,7 +1,6 @@
-"""Two thousand jobs of one GPU each, on 500 nodes: from the first submission to the last pod that is bound.
+"""Two thousand jobs of one GPU each on 500 nodes: from the first submission to the last bound pod.
 
-On a real API server with KWOK nodes. Printed besides: what the controller had the API server write for each job, and
-the CPU seconds that this took it.
+On a real API server with KWOK nodes. Also printed: the controller's write requests per job, and its CPU seconds.
 """
 
 import asyncio
@@ -10,7 +9,7 @@ import time
 
 import psutil
 
-from bench.kwok import clear, controller, job, kwok, requests, seen, until, used_s, written
+from bench.kwok import clear, cluster_view, controller, job, kwok, requests, until, used_s, written
 from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from tools.testcluster import Cluster
@@ -26,13 +25,18 @@ def run() -> list[Figure]:
     with kwok(NODES) as cluster:
         for _ in range(RUNS):
             before = requests(cluster)
-            with controller(cluster.kubeconfig) as its:
-                seconds, cpu_s = asyncio.run(_submitted(cluster, its.process))
-            asked = written(cluster, before)
-            print("; ".join(f"{verb} {what}: {count / JOBS:.2f} a job" for (verb, what), count in asked.most_common()))
+            with controller(cluster.kubeconfig) as leader:
+                seconds, cpu_s = asyncio.run(_submitted(cluster, leader.process))
+            requested = written(cluster, before)
+            print(
+                "; ".join(
+                    f"{verb} {resource}: {count / JOBS:.2f} a job"
+                    for (verb, resource), count in requested.most_common()
+                )
+            )
             took.append(seconds)
             cpu.append(cpu_s)
-            writes.append(asked.total() / JOBS)
+            writes.append(requested.total() / JOBS)
             clear(cluster)
     return [
         Figure(name="many_jobs", unit="s", samples=tuple(took), value=sorted(took)[RUNS // 2], op="<=", bar=BAR_S),
@@ -42,12 +46,12 @@ def run() -> list[Figure]:
 
 
 async def _submitted(cluster: Cluster, process: psutil.Process) -> tuple[float, float]:
-    """Seconds until all are bound, and of those what the controller used of the CPU."""
-    async with seen(cluster) as its:
-        await its.make(GANG_JOBS, [job("first", resources={"gpu": 1})])
-        await until(lambda: its.bound == 1, "the first pod, bound")
+    """Return the seconds until all pods are bound, and the controller's CPU seconds of these."""
+    async with cluster_view(cluster) as view:
+        await view.make(GANG_JOBS, [job("first", resources={"gpu": 1})])
+        await until(lambda: view.bound == 1, "the first pod, bound")
         began_s, before_s = time.perf_counter(), used_s(process)
-        await its.make(GANG_JOBS, (job(f"small-{number}", resources={"gpu": 1}) for number in range(JOBS)))
+        await view.make(GANG_JOBS, (job(f"small-{number}", resources={"gpu": 1}) for number in range(JOBS)))
         print(f"submitted in {time.perf_counter() - began_s:.1f} s")
-        await until(lambda: its.bound == JOBS + 1, "the last pod, bound")
+        await until(lambda: view.bound == JOBS + 1, "the last pod, bound")
         return time.perf_counter() - began_s, used_s(process) - before_s

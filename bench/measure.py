@@ -1,4 +1,4 @@
-"""What a bench gives back: figures, each with its samples and the bar it is held to. Every file of bench/ uses it."""
+"""Figures: the results of benches, each with its samples and its bar."""
 
 import json
 import operator
@@ -22,10 +22,10 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured quantity: `samples` in `unit`, summed up as `value`, held to `value op bar`.
+    """One measured quantity: `samples` in `unit`, summarized as `value`, with the bar `value op bar`.
 
-    Without `op` and `bar` it is only printed beside the others, as a peer is. `floor` is the best that
-    could be had, measured in the same run: what is left of the figure when ganger does nothing.
+    Without `op` and `bar` it is only printed, as a peer's figure is. `floor` is the best possible value, measured in
+    the same run: what is left of the figure when ganger does nothing.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the value meets the bar; None where there is no bar."""
+        """Whether the value meets the bar; None without a bar."""
         if self.op is None or self.bar is None:
             return None
         return _OPERATORS[self.op](self.value, self.bar)
 
     def spread(self) -> str:
-        """The figure for people: its least, median and greatest sample, and how it stands against its bar."""
+        """Return the figure for people: its least, median and greatest sample, and how it compares to its bar."""
         low, middle, high = min(self.samples), statistics.median(self.samples), max(self.samples)
         text = (
             f"{self.name}: min {low:.4g}  median {middle:.4g}  max {high:.4g} {self.unit}  ({len(self.samples)} runs)"
@@ -64,7 +64,7 @@ class Figure:
         return text
 
     def line(self) -> str:
-        """The figure for programs: one JSON object on one line."""
+        """Return the figure for programs: one JSON object on one line."""
         fields = ("name", "value", "unit", "samples", "op", "bar", "floor", "holds")
         return json.dumps({field: getattr(self, field) for field in fields})
 
@@ -72,7 +72,7 @@ class Figure:
 def median(
     name: str, unit: str, samples: Sequence[float], *, under: float | None = None, floor: float | None = None
 ) -> Figure:
-    """A figure whose value is the median of its samples, to stay strictly `under` a bar if there is one."""
+    """Return a figure whose value is the median of its samples, strictly `under` a bar if there is one."""
     return Figure(
         name=name,
         unit=unit,
@@ -85,10 +85,10 @@ def median(
 
 
 def wall_s(*commands: Sequence[str | Path], env: Mapping[str, str] | None = None) -> float:
-    """Seconds that the commands take one after another, from the root of the checkout.
+    """Return the seconds that the commands take one after another, from the root of the checkout.
 
-    Raises subprocess.CalledProcessError, with the command's output shown, when one fails: a figure of a
-    failed run would be a lie.
+    Raises subprocess.CalledProcessError, with the command's output shown, when one fails: a figure of a failed run
+    would be wrong.
     """
     started = time.perf_counter()
     for command in commands:

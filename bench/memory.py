@@ -1,6 +1,6 @@
-"""Memory of the core with 10,000 nodes, 100,000 pending gangs, and as many running as the nodes hold.
+"""Memory of the core with 10,000 nodes, 100,000 pending gangs, and as many running ones as the nodes hold.
 
-The resident set of a process that does nothing else, after the first cycle was decided.
+The resident set of a process that does nothing else, after the decisions of the first cycle.
 """
 
 import os
@@ -18,8 +18,8 @@ from bench.fleet import Fleet
 from ganger.policies import priority
 fleet = Fleet(priority, nodes={nodes}, gangs=10 * {nodes})
 fleet.fill()
-fleet.decide(fleet.round())
-fleet.round()
+fleet.decide(fleet.cycle())
+fleet.cycle()
 print(psutil.Process().memory_info().rss / 1e6)
 """
 

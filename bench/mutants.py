@@ -1,10 +1,10 @@
-"""How many small faults in what decides places, shares and reservations go unseen by the tests: of 150, at most 15.
+"""How many small faults in placement, shares and reservations the tests miss: of 150, at most 15.
 
 A fixed sample (`mutating`) of the changes that cosmic-ray can make to the files below. Each is tried in a copy of the
-checkout, by the pictures first and then by the laws of its file; one that no test sees survives, and is printed with
-its change. What came of each is kept in mutants.json: a run goes on where the last one was stopped, and tries those
-again whose function has changed. Needs `make setup-mutants`. All of it takes hours on two cores. Survivors are
-explained in docs/explanation/mutants.md.
+checkout, by the pictures first and then by the laws of its file; one that no test fails on survives, and is printed
+with its change. Results are kept in mutants.json: a run resumes from it, and tries those again whose function has
+changed. Needs `make setup-mutants`. All of it takes hours on two cores. Survivors are explained in
+docs/explanation/mutants.md.
 """
 
 import difflib
@@ -34,11 +34,11 @@ FILES: Final = tuple(
     )
 )
 SEED: Final = 6
-MANY: Final = int(os.environ.get("GANGER_BENCH_MUTANTS", "150"))
+SAMPLE_SIZE: Final = int(os.environ.get("GANGER_BENCH_MUTANTS", "150"))
 BAR: Final = 0.1
 COPIES: Final = 2
 LIMIT_CPU_S: Final = 1_200
-"""A mutant that works for longer never ends: that is seen, too. Of the processor: a busy machine decides nothing."""
+"""CPU time after which a mutant counts as endless, and so as detected; wall time would depend on other load."""
 FIRST: Final = {
     "place": ("topology", "placement", "sizes", "labels", "gpu_shares"),
     "fair_share": ("order", "shares", "quota"),
@@ -47,7 +47,7 @@ FIRST: Final = {
     "reservation_table": ("reserved", "backfill", "maintenance", "gpu_shares", "quota"),
     "availability_profile": ("reserved", "backfill", "maintenance"),
 }
-"""Pictures of each file that see most of what is wrong in it: most mutants end there."""
+"""Pictures of each file that detect most of its faults: most mutants end there."""
 LAWS: Final = {
     "place": ("placement", "parts", "domain_shares"),
     "fair_share": ("fair_share", "fair_division", "policy"),
@@ -56,12 +56,12 @@ LAWS: Final = {
     "reservation_table": ("reservations", "backfill", "availability_profile"),
     "availability_profile": ("availability_profile", "backfill", "reservations"),
 }
-"""Of each file: those that say most of it, tried before the others."""
+"""Laws of each file, tried before the other tests."""
 LAST: Final = "every_cycle"
 LAST_LINES: Final = 40
-"""Of what tests print that fail without any change."""
+"""Lines printed of tests that fail without any change."""
 TRIED: Final = ROOT / "bench/mutants.json"
-"""By key, of those that were tried: where and what it is, and whether a test sees it."""
+"""Tried mutants by key: location, operator, and whether a test detects it."""
 Mutant = dict[str, str | int]
 
 
@@ -75,17 +75,17 @@ def run() -> list[Figure]:
         unchanged = _tested(Path(folder) / "0", FILES) if fresh else None
         if unchanged and unchanged.returncode:
             last = "\n".join(unchanged.stdout.splitlines()[-LAST_LINES:])
-            raise SystemExit(f"mutants: the tests fail without any change: mend them first\n{last}")
-        # As they end, so that a run that is stopped loses none.
+            raise SystemExit(f"mutants: the tests fail without any change: fix them first\n{last}")
+        # In the order of completion, so that a stopped run loses no result.
         tries = {pool.submit(_survives, mutant, copies): mutant for mutant in fresh}
         for tried_one in as_completed(tries):
             _note(tries[tried_one], lives=tried_one.result())
     tried = _tried()
-    left = [mutant for mutant in mutants if not tried[str(mutant["key"])]["seen"]]
-    for mutant in left:
+    survivors = [mutant for mutant in mutants if not tried[str(mutant["key"])]["seen"]]
+    for mutant in survivors:
         print(_difference(mutant))
-    print(f"{len(left)} of {len(mutants)} survive")
-    share = len(left) / len(mutants)
+    print(f"{len(survivors)} of {len(mutants)} survive")
+    share = len(survivors) / len(mutants)
     return [Figure(name="mutants_survive", unit="of all", samples=(share,), value=share, op="<=", bar=BAR)]
 
 
@@ -94,16 +94,16 @@ def _tried() -> dict[str, Mutant]:
 
 
 def _note(mutant: Mutant, *, lives: bool) -> None:
-    where = {name: mutant[name] for name in ("file", "line", "operator")}
-    tried = _tried() | {str(mutant["key"]): {**where, "seen": not lives}}
+    location = {name: mutant[name] for name in ("file", "line", "operator")}
+    tried = _tried() | {str(mutant["key"]): {**location, "seen": not lives}}
     TRIED.write_text(json.dumps(dict(sorted(tried.items())), indent=0) + "\n")
 
 
 def _sample() -> list[Mutant]:
     python = ROOT / ".venv-mutants/bin/python"
     if not python.exists():
-        raise SystemExit("mutants: cosmic-ray is not there; make it with: make setup-mutants")
-    command = [python, "bench/mutating.py", str(SEED), str(MANY), *FILES]
+        raise SystemExit("mutants: cosmic-ray is not installed; run: make setup-mutants")
+    command = [python, "bench/mutating.py", str(SEED), str(SAMPLE_SIZE), *FILES]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [json.loads(line) for line in printed.splitlines()]
 
@@ -130,12 +130,12 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
 
 
 def _tested(copy: Path, files: Collection[str]) -> "subprocess.CompletedProcess[str]":
-    """The tests of these files, there: its code is 0 where every one of them passes, and ends."""
+    """Run the tests of these files in a copy; the exit code is 0 where all of them pass and end."""
     names = [Path(file).stem for file in files]
-    first = dict.fromkeys(f"tests/pictures/test_{each}.py" for name in names for each in FIRST[name])
-    laws = dict.fromkeys(f"tests/laws/test_{each}.py" for name in names for each in (*LAWS[name], LAST))
+    first = dict.fromkeys(f"tests/pictures/test_{name}.py" for stem in names for name in FIRST[stem])
+    laws = dict.fromkeys(f"tests/laws/test_{name}.py" for stem in names for name in (*LAWS[stem], LAST))
     options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", f"--basetemp={copy / 'tmp'}")
-    options = (*options, "--timeout=0")  # that limit is of a clock
+    options = (*options, "--timeout=0")  # that limit is wall time
     environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
     limited = ("prlimit", f"--cpu={len(names) * LIMIT_CPU_S}")
     command = [*limited, sys.executable, "-m", "pytest", *options, *first, "tests/core", "tests/pictures", *laws]

@@ -1,6 +1,6 @@
 """Proof, with its reason, that a gang cannot be placed on a full cluster: 10,000 nodes x 8 GPUs.
 
-Gangs of four sizes, one of which could never be placed; processor time of the core alone.
+Gangs of four sizes, one of which could never be placed; CPU time of the core alone.
 """
 
 import os
@@ -22,15 +22,15 @@ SIZES = (1, 64, 1024, 2 * NODES)
 def run() -> list[Figure]:
     fleet = Fleet(priority, nodes=NODES, gangs=10 * NODES)
     fleet.fill()
-    fleet.decide(fleet.round())
+    fleet.decide(fleet.cycle())
     samples = []
     for nodes in SIZES:
         shape = Shape(nodes=nodes, gpus=8)
         for _ in range(5):
             before = time.process_time()
-            found = place(fleet.state.nodes, shape)
+            shares = place(fleet.state.nodes, shape)
             reason = no_room(fleet.state, shape, fleet.now_ms, NEVER_MS)
             samples.append(time.process_time() - before)
-            if found or reason.have >= reason.need:
+            if shares or reason.have >= reason.need:
                 raise AssertionError(f"{nodes} nodes with 8 free GPUs each were found: the cluster is not full")
     return [median("no_fit", "s", samples, under=BAR_S)]

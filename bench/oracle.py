@@ -1,5 +1,8 @@
-"""What must have become of each job, found again from the rows of the log by the letter of docs/reference/lifecycle.md:
-a plain fold over dictionaries that shares nothing with `ganger.core`. Used by `kill_anything`; not a bench itself."""
+"""Oracle of job states: how each job must have ended, computed anew from the rows of the log; not a bench.
+
+Follows docs/reference/lifecycle.md to the letter: a plain fold over dictionaries that shares nothing with
+`ganger.core`. Used by `kill_anything`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,18 +12,22 @@ from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import Job
 
 ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
-GIVES_WAY = (Cause.PREEMPTED, Cause.NODE_PREEMPTED, Cause.DRAINED)
+PREEMPTIONS = (Cause.PREEMPTED, Cause.NODE_PREEMPTED, Cause.DRAINED)
 NEVER_SPENDS = (Cause.NODE_LOST, Cause.LAUNCHER_LOST, Cause.PORT_BUSY)
 ENDED = ("succeeded", "failed", "stopped")
 WHEN_CLEARED = {"up": "succeeded", "done": "succeeded", "again": "pending", "over": "failed", "ending": "stopped"}
 WHEN_CLEARED |= {"suspending": "suspended"}
 FORGIVEN = 3
-"""Attempts without progress, where the job does not say."""
+"""Attempts without progress, where the job sets no limit."""
 
 
 @dataclass
 class Life:
-    """One job. state: pending, suspended, up, ended, or what it comes to once it is cleared (`WHEN_CLEARED`)."""
+    """The life of one job.
+
+    Attributes:
+        state: pending, suspended, up, ended, or a state of `WHEN_CLEARED`, which says what follows it.
+    """
 
     job: Job
     began_ms: int
@@ -48,17 +55,17 @@ class Life:
         return not self.stepped_before and not self.stepped
 
     def fail(self, failed: e.Failed) -> None:
-        """The first failure of a generation; later ones are its wake."""
+        """Record the first failure of a generation; later ones are consequences of it."""
         if self.has_failed:
             return
         self.has_failed = True
         if self.state == "up":
-            self.state = "again" if self._goes_on(failed) else "over"
+            self.state = "again" if self._is_retried(failed) else "over"
 
-    def _goes_on(self, failed: e.Failed) -> bool:
+    def _is_retried(self, failed: e.Failed) -> bool:
         most, error = self.job.spec.retry.max, _error(failed)
-        same, self.error = bool(error) and error == self.error, error
-        if same and most is None:
+        is_same, self.error = bool(error) and error == self.error, error
+        if is_same and most is None:
             return False
         if self.progressed or failed.cause in NEVER_SPENDS:
             return True
@@ -70,20 +77,26 @@ class Life:
 
 @dataclass
 class Oracle:
-    """lives: by job; held: who has each device of each node; wrong: one sentence for each thing that cannot be."""
+    """The oracle.
+
+    Attributes:
+        lives: life of each job.
+        held: job that holds each device of each node.
+        wrong: one sentence for each contradiction.
+    """
 
     lives: dict[str, Life] = field(default_factory=dict)
     held: dict[tuple[str, int], str] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
-    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def read(self, rows: Iterable[e.Stamped]) -> "Oracle":
-        """Take in rows of the log, in order."""
+        """Read rows of the log, in order."""
         for row in rows:
-            self._take(row.event, row.at_ms)
+            self._read_event(row.event, row.at_ms)
         return self
 
-    def _take(self, event: e.Event, at_ms: int) -> None:
+    def _read_event(self, event: e.Event, at_ms: int) -> None:
         match event:
             case e.Submitted(job=job):
                 self.lives[job.id] = Life(job, at_ms)
@@ -91,13 +104,13 @@ class Oracle:
                 for decision in plan.decisions:
                     self._decided(decision, at_ms)
             case e.SuspendRequested(gang=gang) | e.ResumeRequested(gang=gang):
-                _asked(self.lives[gang], suspends=isinstance(event, e.SuspendRequested))
+                _request_suspension(self.lives[gang], suspends=isinstance(event, e.SuspendRequested))
             case e.NodeLost(node=node):
                 self._lose({node}, at_ms)
             case e.NodesListed(nodes=nodes):
-                now = {node.name for node in nodes}
-                self._lose(self.listed - now, at_ms)
-                self.listed = now
+                names = {node.name for node in nodes}
+                self._lose(self.listed - names, at_ms)
+                self.listed = names
             case e.Deleted(gang=gang):
                 self._check(self.lives.pop(gang).state in ENDED, f"{gang} was deleted before its end")
             case _ if hasattr(event, "generation"):
@@ -113,8 +126,8 @@ class Oracle:
                     life.state, life.ended_ms = "stopped", at_ms
                 elif decision.cause in ENDS and life.state in ("up", "again", "suspending"):
                     life.state = "ending"
-                elif decision.cause in GIVES_WAY:
-                    self._check(life.state == "up", f"{decision.gang} gives way and is {life.state}")
+                elif decision.cause in PREEMPTIONS:
+                    self._check(life.state == "up", f"{decision.gang} is preempted and is {life.state}")
                     life.state = "again"
                 elif decision.cause is Cause.SUSPENDED:
                     life.state, life.suspends = "suspending", False
@@ -154,14 +167,16 @@ class Oracle:
                 self._leave(life, nodes, Cause.NODE_LOST, at_ms)
 
     def _leave(self, life: Life, nodes: set[str], cause: Cause, at_ms: int) -> None:
-        """Nothing of it is left there; what had not finished and said nothing has failed."""
-        gone = life.left & nodes
-        if gone - life.finished and life.state == "up":
-            silent = min(gone - life.finished)
+        """Clear the job from these nodes; it has failed if it had not finished there."""
+        cleared = life.left & nodes
+        if cleared - life.finished and life.state == "up":
+            silent = min(cleared - life.finished)
             life.fail(e.Failed(gang=life.job.id, generation=life.generation, node=silent, cause=cause))
-        life.left -= gone
-        self.held = {at: gang for at, gang in self.held.items() if gang != life.job.id or at[0] not in gone}
-        if gone and not life.left:
+        life.left -= cleared
+        self.held = {
+            device: gang for device, gang in self.held.items() if gang != life.job.id or device[0] not in cleared
+        }
+        if cleared and not life.left:
             life.state = WHEN_CLEARED[life.state]
             if life.state == "pending" and life.suspends:
                 life.state, life.suspends = "suspended", False
@@ -169,10 +184,10 @@ class Oracle:
 
     def _check(self, holds: bool, otherwise: str) -> None:
         if not holds:
-            self.wrong.append(otherwise)
+            self.errors.append(otherwise)
 
 
-def _asked(life: Life, *, suspends: bool) -> None:
+def _request_suspension(life: Life, *, suspends: bool) -> None:
     if suspends and life.state == "pending":
         life.state = "suspended"
     elif suspends:
@@ -183,7 +198,7 @@ def _asked(life: Life, *, suspends: bool) -> None:
 
 
 def _error(failed: e.Failed) -> str:
-    """The exception that the only rank which ended left behind, and at which step."""
+    """Return the exception of the only rank that ended, with its step."""
     if len(failed.ends) != 1 or failed.ends[0].error is None:
         return ""
     end = failed.ends[0]

@@ -1,9 +1,9 @@
-"""The script that must not be taken for one that stands still: uneven steps, and long pauses.
+"""A script that must not be detected as hung: uneven steps, and long pauses; not a bench.
 
 Run as `python -m bench.pausing WAY` under ganger: `phase` declares its pauses, `quiet` does not, and of `alone` only
-rank 0 reports. The ranks step in time with each other, by `freezing`; a step takes 0.1 to 0.3 s. After each 100
-steps they pause for 20 s: by turns all of them evaluate, in work, or rank 0 saves, asleep and on the disk, while the
-others wait. Not a bench itself.
+rank 0 reports. The ranks step in time with each other, by `freezing`; a step takes 0.1 to 0.3 s. After each 100 steps
+they pause for 20 s: alternately all of them evaluate, using CPU, or rank 0 saves, asleep and on the disk, while the
+others wait.
 """
 
 import os

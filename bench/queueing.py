@@ -1,6 +1,6 @@
-"""A recorded queue of gangs on a cluster of 8-GPU nodes, in virtual time: for the benches of waits and of estimates.
+"""A recorded queue of gangs on a cluster of 8-GPU nodes, in virtual time: for the benches of waits and estimates.
 
-Drives a `State` by events alone, as `bench.fleet` does; a job ends when it did. Its limit is its recorded duration.
+Drives a `State` by events alone, as `bench.fleet` does; the time limit of a job is its recorded duration.
 """
 
 import csv
@@ -35,10 +35,10 @@ class Recorded:
     gpus: int
 
 
-def recorded(cluster: str, most: int) -> list[Recorded]:
-    """The first jobs of one of elasticflow's clusters, in order of submission."""
+def recorded(cluster: str, max_jobs: int) -> list[Recorded]:
+    """Return the first jobs of one of elasticflow's clusters, in order of submission."""
     with gzip.open(TRACES / f"cluster{cluster}.csv.gz", "rt") as file:
-        rows = list(csv.DictReader(file))[:most]
+        rows = list(csv.DictReader(file))[:max_jobs]
     return [
         Recorded(
             f"j{row['job_id']}", 1000 * int(row["submission_time"]), 1000 * int(row["duration"]), int(row["num_gpu"])
@@ -49,7 +49,12 @@ def recorded(cluster: str, most: int) -> list[Recorded]:
 
 @dataclass(slots=True)
 class Queueing:
-    """One run. started_ms: when each job did; first_reserved_ms: its first reserved start."""
+    """One run.
+
+    Attributes:
+        started_ms: start of each job.
+        first_reserved_ms: first reserved start of each job.
+    """
 
     policy: Policy
     nodes: int
@@ -61,14 +66,14 @@ class Queueing:
     gpu_ms: int = 0
 
     def begin(self, rules: Rules) -> None:
-        """Nodes, and the policy."""
+        """Add the nodes and the policy."""
         listed = (Node(name=f"n{n}", gpus=GPUS, cpu_milli=64_000, memory_bytes=1 << 40) for n in range(self.nodes))
         self._step(e.NodesListed(nodes=tuple(listed)))
         document = document_of(rules, self.state.queues)
         self._step(e.PolicySet(document=document, version=1))
 
     def submit(self, job: Recorded) -> None:
-        """A job waits from its moment on."""
+        """Submit a job at its time."""
         self.now_ms = max(self.now_ms, job.at_ms)
         nodes, gpus = max(1, job.gpus // GPUS), min(GPUS, job.gpus)
         spec = JobSpec(
@@ -79,29 +84,29 @@ class Queueing:
         )
         self._step(e.Submitted(job=Job(id=job.name, user="ann", spec=spec, origin=ORIGIN)))
 
-    def round(self) -> None:
-        """Plan, and take what was decided for done."""
+    def cycle(self) -> None:
+        """Run one scheduling cycle and carry out its decisions."""
         planned = plan(self.state, self.now_ms, self.policy)
         if not planned.decisions:
             return
         self._step(e.Decided(plan=planned, policy=self.policy.NAME, version=""))
         for decision in planned.decisions:
             if isinstance(decision, Start):
-                self._starts(decision)
+                self._start(decision)
             elif isinstance(decision, ReservedStart) and decision.start_ms is not None:
                 self.first_reserved_ms.setdefault(decision.gang, decision.start_ms)
 
     def replay(self, rules: Rules, jobs: Iterable[Recorded]) -> None:
-        """All of it: each job comes at its moment, and all run to their ends."""
+        """Submit each job at its time, and run all of them to their ends."""
         self.begin(rules)
         for job in jobs:
-            self.ends_until(job.at_ms)
+            self.run_until(job.at_ms)
             self.submit(job)
-            self.round()
-        self.ends_until(1 << 60)
+            self.cycle()
+        self.run_until(1 << 60)
 
-    def ends_until(self, until_ms: int) -> None:
-        """Whatever ends before a moment, a cycle after each."""
+    def run_until(self, until_ms: int) -> None:
+        """End the jobs that end by `until_ms`, with a cycle after each end."""
         while self.ends and self.ends[0][0] <= until_ms:
             self.now_ms = max(self.now_ms, self.ends[0][0])
             while self.ends and self.ends[0][0] <= self.now_ms:
@@ -109,9 +114,9 @@ class Queueing:
                 gang = self.state.gangs[name]
                 for kind in (e.Finished, e.Cleared):
                     self._step(kind(gang=name, generation=gang.generation, nodes=gang.nodes))
-            self.round()
+            self.cycle()
 
-    def _starts(self, start: Start) -> None:
+    def _start(self, start: Start) -> None:
         gang = self.state.gangs[start.gang]
         runs_ms = gang.job.spec.limits.time_ms or 0
         self.started_ms[start.gang] = self.now_ms

@@ -1,17 +1,17 @@
-"""The node of rank 0 is lost: time until the gang steps again elsewhere, beside a bare cold start, in the same run."""
+"""Loss of the node of rank 0: time until the gang steps again elsewhere, against a bare cold start in the same run."""
 
 from collections.abc import Callable
 
 from bench.measure import Figure
-from bench.recovering import Hurt, measured
+from bench.recovering import Victim, measure_recoveries
 
 
 def run() -> list[Figure]:
-    return measured("recover_master", lose)
+    return measure_recoveries("recover_master", lose)
 
 
-def lose(hurt: Hurt) -> Callable[[], object]:
-    """Rank 0's node goes with all that runs on it, and comes back when the job is at work again."""
-    node = hurt.nodes()[0]
-    hurt.client.fail_node(node)
-    return lambda: hurt.client.return_node(node)
+def lose(victim: Victim) -> Callable[[], object]:
+    """Fail rank 0's node with all that runs on it; it returns when the job steps again."""
+    node = victim.nodes()[0]
+    victim.client.fail_node(node)
+    return lambda: victim.client.return_node(node)

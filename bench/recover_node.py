@@ -1,17 +1,17 @@
-"""A node is lost, not that of rank 0: time until the gang steps again elsewhere, beside a bare cold start."""
+"""Loss of a node other than that of rank 0: time until the gang steps again elsewhere, against a bare cold start."""
 
 from collections.abc import Callable
 
 from bench.measure import Figure
-from bench.recovering import Hurt, measured
+from bench.recovering import Victim, measure_recoveries
 
 
 def run() -> list[Figure]:
-    return measured("recover_node", lose)
+    return measure_recoveries("recover_node", lose)
 
 
-def lose(hurt: Hurt) -> Callable[[], object]:
-    """The other node goes with all that runs on it, and comes back when the job is at work again."""
-    node = hurt.nodes()[-1]
-    hurt.client.fail_node(node)
-    return lambda: hurt.client.return_node(node)
+def lose(victim: Victim) -> Callable[[], object]:
+    """Fail the other node with all that runs on it; it returns when the job steps again."""
+    node = victim.nodes()[-1]
+    victim.client.fail_node(node)
+    return lambda: victim.client.return_node(node)

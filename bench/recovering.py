@@ -1,8 +1,8 @@
-"""What the benches of recovery share: a torch gloo job of four ranks that is hurt again and again, beside a bare cold
-start of the same script and an uninterrupted run of it, in the same run. Not a bench itself.
+"""Shared parts of the benches of recovery; not a bench.
 
-The job steps on two of three virtual nodes, so that there is room for what a lost node leaves behind. A recovery is the
-time from the fault to the first step of a new attempt.
+A torch gloo job of four ranks is interrupted again and again, and compared with a bare cold start and an uninterrupted
+run of the same script in the same run. The job steps on two of three virtual nodes, so that a lost node leaves room to
+restart. A recovery is the time from the fault to the first step of a new attempt.
 """
 
 import os
@@ -33,42 +33,41 @@ NODES = "nodes: [{name: n1, cpu: 2}, {name: n2, cpu: 2}, {name: n3, cpu: 2}]\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Hurt:
-    """The job as a fault finds it: its client, what its ranks wrote, and chance."""
+class Victim:
+    """The running job that a fault strikes: its client, its ranks' output, and a source of randomness."""
 
     client: Client
     out: Path
     chance: random.Random
 
     def pids(self) -> dict[int, int]:
-        """Rank to process of the newest attempt."""
+        """Return the PIDs of the newest attempt by rank."""
         return {int(rank): int(pid) for rank, pid in (line[2:] for line in lines(self.out) if line[0] == "pid")}
 
     def nodes(self) -> list[str]:
-        """Where it runs, that of rank 0 first."""
+        """Return the job's nodes, that of rank 0 first."""
         return list(self.client.job(JOB)["row"]["nodes"])
 
 
-Fault = Callable[[Hurt], Callable[[], object]]
-"""Does harm to the job; gives what mends it when the job has come back."""
+Fault = Callable[[Victim], Callable[[], object]]
+"""Harms the job; returns the function that undoes the harm when the job has recovered."""
 
 
-def measured(name: str, fault: Fault, faults: int = FAULTS) -> list[Figure]:
-    """The worst of so many recoveries against a bare cold start and 2 s, and the steps whose loss is not that of the
-    uninterrupted run."""
+def measure_recoveries(name: str, fault: Fault, faults: int = FAULTS) -> list[Figure]:
+    """Return the figures of that many recoveries against a bare cold start and 2 s, and of their losses."""
     wall_s(["make", "setup-torch"])
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder_name:
         folder = Path(folder_name)
-        bare = [_bare_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2)]
+        bare = [_cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2)]
         recoveries = _under_ganger(folder / "ganger", fault, faults)
-        bare += [_bare_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2, BARE_RUNS)]
+        bare += [_cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2, BARE_RUNS)]
         survived = losses(folder / "ganger" / "steps")
         expected = uninterrupted(folder / "uninterrupted", max(survived) + 1)
-    return [*held_to(name, recoveries, bare, SLACK_S), differing(name, survived, expected)]
+    return [*recovery_figures(name, recoveries, bare, SLACK_S), loss_figure(name, survived, expected)]
 
 
-def held_to(name: str, recoveries: list[float], bare: list[float], slack_s: float) -> list[Figure]:
-    """The worst recovery, which may take so much longer than a bare cold start."""
+def recovery_figures(name: str, recoveries: list[float], bare: list[float], slack_s: float) -> list[Figure]:
+    """Return the worst recovery, which may take `slack_s` longer than a bare cold start."""
     floor = statistics.median(bare)
     worst = Figure(
         name=f"{name}_worst",
@@ -82,8 +81,8 @@ def held_to(name: str, recoveries: list[float], bare: list[float], slack_s: floa
     return [worst, median("bare_cold_start", "s", bare)]
 
 
-def differing(name: str, survived: dict[int, str], expected: dict[int, str]) -> Figure:
-    """The steps whose loss is not that of the uninterrupted run."""
+def loss_figure(name: str, survived: dict[int, str], expected: dict[int, str]) -> Figure:
+    """Return the number of steps whose loss is not that of the uninterrupted run."""
     wrong = float(sum(survived.get(step) != loss for step, loss in expected.items()))
     return Figure(name=f"{name}_losses", unit="steps that differ", samples=(wrong,), value=wrong, op="==", bar=0.0)
 
@@ -97,46 +96,46 @@ def _under_ganger(folder: Path, fault: Fault, faults: int) -> list[float]:
         ganger(environment, "server", "start", "--topology", str(topology))
         flags = ["--framework", "torch", "--nodes", "2", "--nproc-per-node", "2", "--checkpoint", str(folder / "saved")]
         ganger(environment, "submit", "--name", JOB, *flags, "--", "python", SCRIPT, str(out), FOREVER)
-        hurt = Hurt(Client(home(environment)).connect(), out, random.Random(3))
-        taken = [_recovery_s(hurt, fault) for _ in range(faults)]
+        victim = Victim(Client(home(environment)).connect(), out, random.Random(3))
+        taken = [_recovery_s(victim, fault) for _ in range(faults)]
         ganger(environment, "stop", JOB)
     return taken
 
 
-def _recovery_s(hurt: Hurt, fault: Fault) -> float:
-    """Let it step past a checkpoint, hurt it, time the first step that comes after, and mend."""
-    watch = Watch(hurt.out)
-    hurt_at = time.time()
-    mend = fault(hurt)
-    back_s = watch.again() - hurt_at
+def _recovery_s(victim: Victim, fault: Fault) -> float:
+    """Return the time of one recovery: wait for a checkpoint, strike, wait for the next step, undo."""
+    watch = Watch(victim.out)
+    struck_at = time.time()
+    mend = fault(victim)
+    back_s = watch.wait_next_step() - struck_at
     mend()
     return back_s
 
 
 class Watch:
-    """Waits for a job to step past a checkpoint, then knows which of its steps are those of a new attempt."""
+    """Waits for a job to step past a checkpoint, then tells apart the steps of a new attempt."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
-        seen = len(times(out))
-        until(lambda: len(times(out)) >= seen + 50, "it does not step")
-        self._born = sum(line[0] == "pid" for line in lines(out))
+        step_count = len(times(out))
+        until(lambda: len(times(out)) >= step_count + 50, "it does not step")
+        self._started_ranks = sum(line[0] == "pid" for line in lines(out))
 
-    def again(self, deadline_s: float = DEADLINE_S) -> float:
-        """When the first step of the next attempt was done."""
+    def wait_next_step(self, deadline_s: float = DEADLINE_S) -> float:
+        """Return the time of the first step of the next attempt."""
         until(lambda: bool(self._steps()), "it did not step again", deadline_s)
         return self._steps()[0]
 
     def _steps(self) -> list[float]:
-        # A step of the attempt that dies may still be written after the fault: only steps after the new ranks count.
-        # torchrun may need two restarts for one death: its new ranks can meet the old ones in its store.
+        # A dying attempt may still write a step after the fault: only steps after the new ranks' start count.
+        # torchrun may need two restarts for one failure: its new ranks can meet the old ones in its store.
         rows = lines(self._out)
-        begun = [at for at, line in enumerate(rows) if line[0] == "pid"][self._born :]
-        return [float(line[1]) for line in rows[begun[-1] :] if line[0] == "step"] if len(begun) >= RANKS else []
+        starts = [index for index, line in enumerate(rows) if line[0] == "pid"][self._started_ranks :]
+        return [float(line[1]) for line in rows[starts[-1] :] if line[0] == "step"] if len(starts) >= RANKS else []
 
 
-def _bare_s(folder: Path) -> float:
-    """Seconds from starting four processes by hand to their first step."""
+def _cold_start_s(folder: Path) -> float:
+    """Return the seconds from starting four processes by hand to their first step."""
     started = time.time()
     with _by_hand(folder, FOREVER) as (out, _):
         until(lambda: bool(times(out)), f"{folder / 'log'} has no step")
@@ -144,7 +143,7 @@ def _bare_s(folder: Path) -> float:
 
 
 def uninterrupted(folder: Path, steps: int) -> dict[int, str]:
-    """The losses of as many steps with nobody in the way, and no pause between them."""
+    """Return the losses of that many steps without interruption or pauses."""
     with _by_hand(folder, str(steps), "0") as (out, ranks):
         for process in ranks:
             process.wait(timeout=DEADLINE_S)
@@ -153,7 +152,7 @@ def uninterrupted(folder: Path, steps: int) -> dict[int, str]:
 
 @contextmanager
 def _by_hand(folder: Path, *arguments: str) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
-    """Four ranks without ganger, and the file they write."""
+    """Run four ranks without ganger; yield the file they write and their processes."""
     folder.mkdir()
     out = folder / "steps"
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(RANKS)}
@@ -178,22 +177,22 @@ def _by_hand(folder: Path, *arguments: str) -> Iterator[tuple[Path, list[subproc
 
 
 def losses(out: Path) -> dict[int, str]:
-    """Loss by step, as it was computed last, to the last digit."""
+    """Return the loss of each step, as it was computed last, to the last digit."""
     return {int(line[2]): line[3] for line in lines(out) if line[0] == "step"}
 
 
 def times(out: Path) -> list[float]:
-    """When each step was done."""
+    """Return the time at which each step was done."""
     return [float(line[1]) for line in lines(out) if line[0] == "step"]
 
 
 def lines(out: Path) -> list[list[str]]:
-    """What the ranks wrote, in words; a line that is just being written is left out."""
+    """Return the lines that the ranks wrote, split into words, without one that is still being written."""
     return [line.split() for line in out.read_text().split("\n")[:-1]] if out.exists() else []
 
 
 def until(holds: Callable[[], bool], otherwise: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait for a condition; TimeoutError."""
+    """Wait until the condition holds. Raises TimeoutError."""
     until_s = time.monotonic() + deadline_s
     while not holds():
         if time.monotonic() > until_s:

@@ -1,9 +1,8 @@
-"""A rank that goes at its own pace and saves its part whenever it is told: `saving.py FOLDER STEPS`, run by
-`agreed_checkpoints`; no bench.
+"""A rank that steps at its own pace and saves its part when asked to: `saving.py FOLDER STEPS`; not a bench.
 
-Its state is a hash of all its steps, so a part that was saved at another step than the checkpoint's shows in every loss
-after it. Saving is collective, as with any sharded save: the ranks meet at a barrier, then rank 0 makes the checkpoint
-of all parts.
+Run by `agreed_checkpoints`. Its state is a hash of all its steps, so a part that was saved at another step than the
+checkpoint's shows in every later loss. Saving is collective, as with any sharded save: the ranks meet at a barrier,
+then rank 0 makes the checkpoint of all parts.
 """
 
 import hashlib
@@ -22,27 +21,27 @@ BARRIER_S = 20.0
 
 
 def state_after(state: str, step: int, rank: int) -> str:
-    """The state of a rank after one more step; its first digits are the loss."""
+    """Return the state of a rank after one more step; its first digits are the loss."""
     return hashlib.sha256(f"{state} {step} {rank}".encode()).hexdigest()
 
 
 def main(folder: Path, steps: int) -> int:
-    here, newest = train.world(), train.latest()
-    (folder / f"rank-{here.rank}.pid").write_text(f"{os.getpid()} {os.getppid()}")
+    world, newest = train.world(), train.latest()
+    (folder / f"rank-{world.rank}.pid").write_text(f"{os.getpid()} {os.getppid()}")
     state, first, saves = "", 0, 0
     if newest is not None:
-        state = json.loads((newest.directory / f"part-{here.rank}").read_text())["state"]
+        state = json.loads((newest.directory / f"part-{world.rank}").read_text())["state"]
         first = newest.step + 1
-    with (folder / f"rank-{here.rank}.steps").open("a", buffering=1) as book:
+    with (folder / f"rank-{world.rank}.steps").open("a", buffering=1) as record_file:
         for step in range(first, steps):
-            state = state_after(state, step, here.rank)
+            state = state_after(state, step, world.rank)
             train.report(step=step)
             time.sleep(random.uniform(0, STEP_S))
             answer = train.should_checkpoint()
-            book.write(json.dumps([here.attempt, step, answer, state[:8]]) + "\n")
+            record_file.write(json.dumps([world.attempt, step, answer, state[:8]]) + "\n")
             if answer:
                 saves += 1
-                _save(folder / "parts" / f"{here.attempt}-{saves}", here.rank, step, state)
+                _save(folder / "parts" / f"{world.attempt}-{saves}", world.rank, step, state)
     return 0
 
 
@@ -52,13 +51,13 @@ def _save(parts: Path, rank: int, step: int, state: str) -> None:
     (parts / f".part-{rank}").write_text(json.dumps({"step": step, "state": state}))
     (parts / f".part-{rank}").rename(parts / f"part-{rank}")
     give_up_at = time.monotonic() + BARRIER_S
-    while len(found := sorted(parts.glob("part-*"))) < RANKS:
+    while len(saved_parts := sorted(parts.glob("part-*"))) < RANKS:
         if time.monotonic() > give_up_at:
-            raise TimeoutError(f"at step {step} only {len(found)} of {RANKS} ranks save")
+            raise TimeoutError(f"at step {step} only {len(saved_parts)} of {RANKS} ranks save")
         time.sleep(0.001)
     if rank == 0:
         with train.checkpoint(step) as directory:
-            for part in found:
+            for part in saved_parts:
                 (directory / part.name).write_bytes(part.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Memory of the idle server, and its CPU over 60 s, after a job and with a history to keep."""
+"""Memory of the idle server, and its CPU usage over 60 s, after a job and with a history of jobs."""
 
 import json
 import time

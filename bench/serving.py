@@ -1,4 +1,4 @@
-"""A server of a bench's own: its state directory, its commands, and a history of finished jobs to list."""
+"""A server for benches: its state directory, its commands, and a history of finished jobs to list."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ TORCH_BIN = ROOT / ".venv-torch" / "bin"
 
 @contextmanager
 def state_directory() -> Iterator[dict[str, str]]:
-    """The environment of a fresh state directory; its server is stopped and everything removed at the end."""
+    """Yield the environment of a new state directory; at the end, stop its server and remove everything."""
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
         environment = {**os.environ, "GANGER_HOME": f"{name}/home", "NO_COLOR": "1"}
         try:
@@ -38,20 +38,23 @@ def state_directory() -> Iterator[dict[str, str]]:
 
 
 def ganger(environment: dict[str, str], *command: str) -> str:
-    """What a command prints; CalledProcessError, with its words, when it fails."""
-    done = subprocess.run([GANGER, *command], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(done.stdout, done.stderr, sep="\n")
-        done.check_returncode()
-    return done.stdout
+    """Return the output of a command.
+
+    Raises CalledProcessError, after printing the output, when it fails.
+    """
+    completed = subprocess.run([GANGER, *command], env=environment, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        print(completed.stdout, completed.stderr, sep="\n")
+        completed.check_returncode()
+    return completed.stdout
 
 
 TOGETHER = 500
-"""Jobs of the history that are live at one time."""
+"""Jobs of the history that are live at a time."""
 
 
 class _Instant:
-    """A world in which every gang finishes as it starts; it makes history, not figures."""
+    """A backend where every gang finishes as it starts, to make history."""
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         self._report = report
@@ -62,10 +65,10 @@ class _Instant:
             self._report(event(gang=start.gang, generation=start.generation, nodes=("n1",)))
 
     def stop(self, stop: Stop, job: Job) -> None:
-        """Nothing is ever stopped here."""
+        """Do nothing: no job is ever stopped."""
 
     def forget(self, gang: str) -> None:
-        """Nothing to let go of."""
+        """Do nothing: nothing is kept."""
 
 
 def fill(environment: dict[str, str], jobs: int) -> None:

@@ -1,6 +1,6 @@
-"""Four ranks save their shards together, one of them is killed: what is left is whole, and training goes on from it.
+"""Four ranks that save their shards together while one is killed: every checkpoint is whole, and training resumes.
 
-50 runs with a SIGKILL each at a chance moment, in four of five while a checkpoint is being saved.
+50 runs with a SIGKILL each at a random moment, in four of five while a checkpoint is being saved.
 """
 
 import tempfile
@@ -32,8 +32,11 @@ def run() -> list[Figure]:
             counted = [int(line[2]) for line in lines(folder / str(number) / "lines") if line[0] != "step"]
             partial.append(float(sum(counted)))
             equal.append(float(_losses(folder / str(number)) == expected))
-            resumed.append(float(attempts > 1 and _begun(folder / str(number)) >= 0))
-            print(f"run {number}: {attempts} attempts, the last from step {_begun(folder / str(number))}", flush=True)
+            resumed.append(float(attempts > 1 and _resumed_step(folder / str(number)) >= 0))
+            print(
+                f"run {number}: {attempts} attempts, the last from step {_resumed_step(folder / str(number))}",
+                flush=True,
+            )
     return [
         _sum("sharded_saves_partial", partial, 0),
         _sum("sharded_saves_resumed", resumed, RUNS),
@@ -42,7 +45,7 @@ def run() -> list[Figure]:
 
 
 def _train(environment: dict[str, str], client: Client, folder: Path, seed: str) -> int:
-    """Run the job to its end; how many attempts it took."""
+    """Run the job to its end; return the number of its attempts."""
     folder.mkdir()
     (folder / "job.yaml").write_text(
         f"name: sharded\nnodes: 2\nnproc_per_node: {RANKS // 2}\nretry: {{backoff: 0}}\n"
@@ -54,12 +57,12 @@ def _train(environment: dict[str, str], client: Client, folder: Path, seed: str)
 
 
 def _losses(folder: Path) -> dict[int, str]:
-    """Loss by step, as it was computed last, to the last digit."""
+    """Return the loss of each step, as it was computed last, to the last digit."""
     return {int(line[1]): line[2] for line in lines(folder / "lines") if line[0] == "step"}
 
 
-def _begun(folder: Path) -> int:
-    """The step of the checkpoint that the last attempt began from, -1 for the beginning."""
+def _resumed_step(folder: Path) -> int:
+    """Return the step of the checkpoint that the last attempt resumed from; -1 for none."""
     return [int(line[1]) for line in lines(folder / "lines") if line[0] == "begun"][-1]
 
 

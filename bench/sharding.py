@@ -1,8 +1,8 @@
-"""The script of `sharded_saves`: four ranks that hold a shard each, step together, and save together.
+"""The script of `sharded_saves`: four ranks that hold a shard each, step together, and save together; not a bench.
 
 Run as `sharding.py FOLDER SEED` under ganger. Every step needs the shards of all ranks, as FSDP gathers parameters; its
 loss depends on all steps before. SEED chooses which rank of the first attempt is killed, in which save or step, and
-when; "" for none. Rank 0 appends to FOLDER/lines. Not a bench itself.
+when; "" for none. Rank 0 appends to FOLDER/lines.
 """
 
 import json
@@ -18,12 +18,12 @@ from pathlib import Path
 from ganger.train import checkpoint, complete_checkpoints, latest, report, world
 
 STEPS, SAVE_EVERY = 12, 3
-HURT = (5, 9)
-"""From which step on a rank is killed, and before which: there is a checkpoint by then, and steps are left."""
+KILL_STEPS = (5, 9)
+"""First step, and bound, of the kill: there is a checkpoint by then, and steps are left."""
 STEP_S = 0.03
 SHARD_BYTES = 1 << 18
 SAVE_S = 0.06
-"""What a save mostly takes: the kill comes at any moment of it, or right after."""
+"""Usual time of a save: the kill comes at any moment of it, or right after."""
 PRIME = 1_000_003
 
 
@@ -40,7 +40,7 @@ class Peers:
             self._others = [_connected(address)]
 
     def total(self, value: int) -> int:
-        """The sum of what all ranks give; each waits for all."""
+        """Return the sum of all ranks' values; each rank waits for all."""
         if not self._leads:
             self._others[0].send(value)
             return int(self._others[0].recv())
@@ -69,42 +69,48 @@ def save(step: int, rank: int, value: int) -> None:
 
 
 def partial(root: Path, ranks: int) -> int:
-    """Checkpoints to be seen that are not whole, or that do not have the shards of all ranks."""
-    found = complete_checkpoints.list_checkpoints(str(root))
-    flawed = [step for step, directory in found if complete_checkpoints.examine(directory, step)[1]]
-    short = [step for step, directory in found if len(list(Path(directory).iterdir())) != 2 * ranks + 1]
+    """Return the number of visible checkpoints that are incomplete or lack the shards of a rank."""
+    checkpoints = complete_checkpoints.list_checkpoints(str(root))
+    flawed = [step for step, directory in checkpoints if complete_checkpoints.examine(directory, step)[1]]
+    short = [step for step, directory in checkpoints if len(list(Path(directory).iterdir())) != 2 * ranks + 1]
     return len({*flawed, *short})
 
 
 def main() -> None:
     folder, seed = Path(sys.argv[1]), sys.argv[2]
-    me, start = world(), latest()
+    this_rank, start = world(), latest()
     chance = random.Random(seed)
-    victim, moment = chance.randrange(me.world_size), chance.randrange(*HURT)
+    victim, moment = chance.randrange(this_rank.world_size), chance.randrange(*KILL_STEPS)
     in_save, after_s = chance.random() < 0.8, chance.random() * SAVE_S
-    is_hurt = seed and me.attempt == 1 and me.rank == victim
-    value = json.loads((start.directory / f"rank-{me.rank}.json").read_text())["value"] if start else me.rank + 1
-    peers = Peers(me.rank, me.world_size)
+    is_killed = seed and this_rank.attempt == 1 and this_rank.rank == victim
+    value = (
+        json.loads((start.directory / f"rank-{this_rank.rank}.json").read_text())["value"]
+        if start
+        else this_rank.rank + 1
+    )
+    peers = Peers(this_rank.rank, this_rank.world_size)
     with (folder / "lines").open("a") as lines:
-        if me.rank == 0:
-            begun = start.step if start else -1
-            print("begun", begun, partial(me.checkpoint_dir, me.world_size), file=lines, flush=True)
+        if this_rank.rank == 0:
+            resumed_step = start.step if start else -1
+            print(
+                "begun", resumed_step, partial(this_rank.checkpoint_dir, this_rank.world_size), file=lines, flush=True
+            )
         for step in range(start.step + 1 if start else 0, STEPS):
             is_save = step % SAVE_EVERY == SAVE_EVERY - 1
             time.sleep(STEP_S)
             loss = peers.total(value * value % PRIME)
-            if is_hurt and step >= moment and is_save == in_save:
+            if is_killed and step >= moment and is_save == in_save:
                 threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
-                is_hurt = False
+                is_killed = False
             value = (value * 31 + loss) % PRIME
             report(step=step, loss=loss)
-            if me.rank == 0:
+            if this_rank.rank == 0:
                 print("step", step, loss, file=lines, flush=True)
             if is_save:
-                save(step, me.rank, value)
+                save(step, this_rank.rank, value)
         peers.total(0)
-        if me.rank == 0:
-            print("ended", STEPS - 1, partial(me.checkpoint_dir, me.world_size), file=lines, flush=True)
+        if this_rank.rank == 0:
+            print("ended", STEPS - 1, partial(this_rank.checkpoint_dir, this_rank.world_size), file=lines, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A thousand silent connections, then two minutes of junk at a thousand a second, at each listener on TCP.
+"""A thousand silent connections, then two minutes of junk at a thousand a second, at each TCP listener.
 
-Once at the REST listener of a server, once at the launcher listener of a controller, which is a process beside a fake
-API server. All comes from one address, and so do those that must come in meanwhile: clients with a token, launchers.
-One that is dropped comes again, as a launcher does. Another process asks the unix socket, before and all the while.
-Junk is random bytes, half a TLS handshake, half an HTTP header, or nothing.
+Once at the REST listener of a server, once at the launcher listener of a controller, which is a process with a fake API
+server. All connections come from one address, and so do the legitimate ones meanwhile: clients with a token, launchers.
+A dropped one is retried, as a launcher does. Another process sends requests to the Unix socket before and all the
+while. Junk is random bytes, half a TLS handshake, half an HTTP header, or nothing.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ SILENT_S = 20.0
 JUNK_S = float(os.environ.get("GANGER_BENCH_JUNK_S", "120"))
 JUNK_A_SECOND = 1_000
 HELD_S = 2.0
-"""Of a junk connection that the server does not close."""
+"""Time after which a junk connection that the server keeps open is closed."""
 RECONNECTS_AFTER_S = 1.0
-ASKS_EVERY_S = 0.02
-COMES_EVERY_S = 0.25
-CROWD = 256
+REQUEST_INTERVAL_S = 0.02
+ENTRY_INTERVAL_S = 0.25
+BURST = 256
 """Launchers that connect at one moment, in the middle of each phase."""
 BAR_MS = 100.0
 LOG_BAR_BYTES = 64 << 10
@@ -55,15 +55,23 @@ WITHIN_S = 60.0
 
 
 @dataclass
-class Seen:
-    """Samples of one listener: answers of the unix socket before and during the siege, entries and how often one was
-    dropped, entries that never came in, growth of log and memory, processors in use in each phase."""
+class Measurements:
+    """Samples of one listener.
+
+    Attributes:
+        calm_ms, answers_ms: response times of the Unix socket before and during the attack.
+        entries_s: times until a legitimate connection was accepted.
+        dropped: number of legitimate connections that were dropped and retried.
+        rejected: number of legitimate connections that were never accepted.
+        log_bytes, memory_bytes: growth of the log and of memory.
+        cpu: processors in use in each phase.
+    """
 
     calm_ms: list[float] = field(default_factory=list)
     answers_ms: list[float] = field(default_factory=list)
     entries_s: list[float] = field(default_factory=list)
     dropped: int = 0
-    kept_out: int = 0
+    rejected: int = 0
     log_bytes: int = 0
     memory_bytes: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -72,7 +80,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Target:
-    """A server under attack. enter: one legitimate entry over TCP; a refused one raises OSError."""
+    """A server under attack.
+
+    Attributes:
+        enter: opens one legitimate TCP connection; raises OSError if it is refused.
+    """
 
     pid: int
     port: int
@@ -86,36 +98,36 @@ def run() -> list[Figure]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
     try:
         with _server() as target:
-            rest = _besieged(target)
+            rest = _attack_target(target)
         with _controller() as target:
-            launchers = _besieged(target)
+            launchers = _attack_target(target)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return [*_figures("rest", rest), *_figures("launchers", launchers)]
 
 
-def _figures(name: str, seen: Seen) -> Iterator[Figure]:
+def _figures(name: str, measured: Measurements) -> Iterator[Figure]:
     def figure(what: str, unit: str, samples: list[float], value: float, bar: float | None = None) -> Figure:
         op = None if bar is None else "==" if bar == 0 else "<"
         return Figure(name=f"silent_{name}_{what}", unit=unit, samples=tuple(samples), value=value, op=op, bar=bar)
 
-    yield figure("unix_answer_p99_before", "ms", seen.calm_ms, _p99(seen.calm_ms))
-    yield figure("unix_answer_p99", "ms", seen.answers_ms, _p99(seen.answers_ms), BAR_MS)
-    yield figure("entry_slowest", "s", seen.entries_s, max(seen.entries_s))
-    yield figure("entries", "", [len(seen.entries_s)], len(seen.entries_s))
-    yield figure("dropped_once", "", [seen.dropped], seen.dropped)
-    yield figure("kept_out", "", [seen.kept_out], seen.kept_out, 0)
-    yield figure("log_growth", "bytes", [seen.log_bytes], seen.log_bytes, LOG_BAR_BYTES)
-    yield figure("memory_growth", "bytes", seen.memory_bytes, max(seen.memory_bytes), MEMORY_BAR_BYTES)
-    yield figure("processors", "", seen.cpu, max(seen.cpu))
-    yield figure("junk_rate", "1/s", [seen.junk_a_second], seen.junk_a_second)
+    yield figure("unix_answer_p99_before", "ms", measured.calm_ms, _p99(measured.calm_ms))
+    yield figure("unix_answer_p99", "ms", measured.answers_ms, _p99(measured.answers_ms), BAR_MS)
+    yield figure("entry_slowest", "s", measured.entries_s, max(measured.entries_s))
+    yield figure("entries", "", [len(measured.entries_s)], len(measured.entries_s))
+    yield figure("dropped_once", "", [measured.dropped], measured.dropped)
+    yield figure("kept_out", "", [measured.rejected], measured.rejected, 0)
+    yield figure("log_growth", "bytes", [measured.log_bytes], measured.log_bytes, LOG_BAR_BYTES)
+    yield figure("memory_growth", "bytes", measured.memory_bytes, max(measured.memory_bytes), MEMORY_BAR_BYTES)
+    yield figure("processors", "", measured.cpu, max(measured.cpu))
+    yield figure("junk_rate", "1/s", [measured.junk_a_second], measured.junk_a_second)
 
 
 def _p99(samples: list[float]) -> float:
     return sorted(samples)[len(samples) * 99 // 100]
 
 
-# -- what is besieged ------------------------------------------------------------------------------------------------
+# -- targets ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -143,21 +155,21 @@ def _controller() -> Iterator[Target]:
         port, rest = _free_port(), _free_port()
         command = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(home.path)]
         command += ["--kubeconfig", str(config), "--launcher-address", f"{HOST}:{port}", "--listen", f"{HOST}:{rest}"]
-        with log.open("ab") as printed, subprocess.Popen(command, stderr=printed) as process:
+        with log.open("ab") as log_file, subprocess.Popen(command, stderr=log_file) as process:
             try:
                 deadline = time.monotonic() + WITHIN_S
                 while not home.server_file.exists():
                     assert time.monotonic() < deadline, log.read_text()
                     time.sleep(0.05)
-                listener = home.path / "launcher_listener"
-                enter = _launcher(port, (listener / "tokens.key").read_bytes(), listener / f"{HOST}.crt")
+                listener_folder = home.path / "launcher_listener"
+                enter = _launcher(port, (listener_folder / "tokens.key").read_bytes(), listener_folder / f"{HOST}.crt")
                 yield Target(process.pid, port, home.socket("server"), log, enter)
             finally:
                 process.terminate()
 
 
 def _launcher(port: int, key: bytes, certificate: Path) -> Callable[[], None]:
-    """A launcher of a job that is over: it is let in, and told to leave."""
+    """Return the entry of a launcher whose job has ended: it is accepted and asked to exit."""
     context = ssl.create_default_context(cafile=str(certificate))
     token = hmac.digest(key, b"job.default", "sha256").hex()
     hello = {"v": VERSION, "type": "hello", "token": token, "gang": "job.default", "pid": 1, "start_ticks": 1}
@@ -176,9 +188,9 @@ def _launcher(port: int, key: bytes, certificate: Path) -> Callable[[], None]:
 
 @contextmanager
 def _api(config: Path) -> Iterator[Path]:
-    """A fake API server with what `ganger install` prints of definitions, in a process of its own."""
-    with _own_process("api", config, 0) as (process, said):
-        said.readline()  # it serves
+    """Run a fake API server with ganger's resource definitions, in a process of its own."""
+    with _own_process("api", config, 0) as (process, output):
+        output.readline()  # it is serving
         try:
             yield config
         finally:
@@ -186,12 +198,12 @@ def _api(config: Path) -> Iterator[Path]:
 
 
 async def serve_api(config: Path) -> None:
-    """Serve until told to end."""
+    """Serve the fake API server until the process is terminated."""
     async with FakeApi() as api:
         api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ganger-system"}})
-        for made in YAML(typ="safe").load_all(ganger({**os.environ}, "install", "--dry-run")):
-            if made["kind"] == "CustomResourceDefinition":
-                api.put(made)
+        for manifest in YAML(typ="safe").load_all(ganger({**os.environ}, "install", "--dry-run")):
+            if manifest["kind"] == "CustomResourceDefinition":
+                api.put(manifest)
         api.kubeconfig(config)
         print("serves", flush=True)
         await asyncio.Event().wait()
@@ -212,41 +224,41 @@ def _free_port() -> int:
         return port
 
 
-# -- the siege -------------------------------------------------------------------------------------------------------
+# -- the attack ------------------------------------------------------------------------------------------------------
 
 
-def _besieged(target: Target) -> Seen:
-    seen, process = Seen(), psutil.Process(target.pid)
+def _attack_target(target: Target) -> Measurements:
+    measured, process = Measurements(), psutil.Process(target.pid)
     target.enter()
     log_bytes, memory_bytes = target.log.stat().st_size, process.memory_info().rss
-    with _asking(target.unix, CALM_S) as answers:
-        seen.calm_ms = json.loads(answers.read())
+    with _answer_times(target.unix, CALM_S) as answers:
+        measured.calm_ms = json.loads(answers.read())
     over = threading.Event()
     for phase, lasts_s in (("silent", SILENT_S), ("junk", JUNK_S)):
         over.clear()
         began_s, cpu_s = time.monotonic(), sum(process.cpu_times()[:2])
         with (
-            ThreadPoolExecutor(CROWD + 1) as pool,
-            _own_process(phase, target.port, lasts_s) as (foe, junk),
-            _asking(target.unix, lasts_s) as answers,
+            ThreadPoolExecutor(BURST + 1) as pool,
+            _own_process(phase, target.port, lasts_s) as (attacker, junk),
+            _answer_times(target.unix, lasts_s) as answers,
         ):
-            junk.readline()  # it has begun
-            coming = pool.submit(_come, target, seen, over)
+            junk.readline()  # the attack has begun
+            entries = pool.submit(_enter_repeatedly, target, measured, over)
             middle = time.monotonic() + lasts_s / 2
-            while foe.poll() is None:
-                seen.memory_bytes.append(process.memory_info().rss - memory_bytes)
+            while attacker.poll() is None:
+                measured.memory_bytes.append(process.memory_info().rss - memory_bytes)
                 if time.monotonic() > middle:
                     middle = float("inf")
-                    for each in [pool.submit(_enter, target, seen) for _ in range(CROWD)]:
-                        each.result()
+                    for entry in [pool.submit(_enter, target, measured) for _ in range(BURST)]:
+                        entry.result()
                 time.sleep(0.2)
-            seen.cpu.append((sum(process.cpu_times()[:2]) - cpu_s) / (time.monotonic() - began_s))
+            measured.cpu.append((sum(process.cpu_times()[:2]) - cpu_s) / (time.monotonic() - began_s))
             over.set()
-            coming.result()
-            seen.answers_ms += json.loads(answers.read())
-            seen.junk_a_second = float(junk.read())
-    seen.log_bytes = target.log.stat().st_size - log_bytes
-    return seen
+            entries.result()
+            measured.answers_ms += json.loads(answers.read())
+            measured.junk_a_second = float(junk.read())
+    measured.log_bytes = target.log.stat().st_size - log_bytes
+    return measured
 
 
 @contextmanager
@@ -258,13 +270,13 @@ def _own_process(*words: object) -> Iterator[tuple[subprocess.Popen[str], IO[str
 
 
 @contextmanager
-def _asking(unix: Path, lasts_s: float) -> Iterator[IO[str]]:
+def _answer_times(unix: Path, lasts_s: float) -> Iterator[IO[str]]:
     with _own_process("ask", unix, lasts_s) as (_, answers):
         yield answers
 
 
-def ask(unix: str, lasts_s: float) -> list[float]:
-    """Ask the unix socket for so long; gives how long each answer took, in ms."""
+def measure_answers(unix: str, lasts_s: float) -> list[float]:
+    """Request from the Unix socket for `lasts_s`; return the response times in ms."""
     answers_ms, ends = list[float](), time.monotonic() + lasts_s
     while time.monotonic() < ends:
         began = time.perf_counter()
@@ -274,36 +286,39 @@ def ask(unix: str, lasts_s: float) -> list[float]:
             connection.sendall(b"GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             _expect(connection, b"HTTP/1.1 200")
         answers_ms.append((time.perf_counter() - began) * 1_000)
-        time.sleep(ASKS_EVERY_S)
+        time.sleep(REQUEST_INTERVAL_S)
     return answers_ms
 
 
-def _come(target: Target, seen: Seen, over: threading.Event) -> None:
-    while not over.wait(COMES_EVERY_S):
-        _enter(target, seen)
+def _enter_repeatedly(target: Target, measured: Measurements, over: threading.Event) -> None:
+    while not over.wait(ENTRY_INTERVAL_S):
+        _enter(target, measured)
 
 
-def _enter(target: Target, seen: Seen) -> None:
-    """Come in; again when dropped."""
+def _enter(target: Target, measured: Measurements) -> None:
+    """Connect; retry when dropped."""
     began = time.perf_counter()
     while True:
         try:
             target.enter()
             break
         except OSError:
-            seen.dropped += 1
+            measured.dropped += 1
         if time.perf_counter() - began > WITHIN_S:
-            seen.kept_out += 1
+            measured.rejected += 1
             return
-        time.sleep(COMES_EVERY_S)
-    seen.entries_s.append(time.perf_counter() - began)
+        time.sleep(ENTRY_INTERVAL_S)
+    measured.entries_s.append(time.perf_counter() - began)
 
 
 # -- the attacker, in a process of its own ---------------------------------------------------------------------------
 
 
 def attack(phase: str, port: int, lasts_s: float) -> float:
-    """Attack for so long; gives the connections made a second. Other machines would do it: the server goes first."""
+    """Attack for `lasts_s`; return the connections made per second.
+
+    The attacker runs at low priority: it stands for other machines, so the server must not compete with it for CPU.
+    """
     os.nice(10)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
@@ -311,14 +326,14 @@ def attack(phase: str, port: int, lasts_s: float) -> float:
 
 
 async def _silent(port: int, lasts_s: float) -> float:
-    """SILENT connections, each made again when it is dropped."""
+    """Keep SILENT connections open, each reopened when it is dropped."""
     made = 0
 
     async def stay() -> None:
         nonlocal made
         while True:
             made += 1
-            await _knock(port, b"", lasts_s)
+            await _hold_connection(port, b"", lasts_s)
             await asyncio.sleep(RECONNECTS_AFTER_S)
 
     tasks = [asyncio.create_task(stay()) for _ in range(SILENT)]
@@ -331,13 +346,13 @@ async def _silent(port: int, lasts_s: float) -> float:
 
 
 async def _junk(port: int, lasts_s: float) -> float:
-    """JUNK_A_SECOND connections a second."""
+    """Open JUNK_A_SECOND connections a second."""
     chance, tasks, made, began = random.Random(23), set[asyncio.Task[None]](), 0, time.monotonic()
     print("began", flush=True)
     while (passed_s := time.monotonic() - began) < lasts_s:
         while made < passed_s * JUNK_A_SECOND:
             words = chance.choice((b"", chance.randbytes(1_000), b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\nX: "))
-            task = asyncio.create_task(_knock(port, words, HELD_S))
+            task = asyncio.create_task(_hold_connection(port, words, HELD_S))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
             made += 1
@@ -347,8 +362,8 @@ async def _junk(port: int, lasts_s: float) -> float:
     return made / lasts_s
 
 
-async def _knock(port: int, words: bytes, held_s: float) -> None:
-    """Connect, say so much, and wait until the other end closes, or for so long."""
+async def _hold_connection(port: int, words: bytes, held_s: float) -> None:
+    """Connect, send the bytes, and wait until the other end closes, or for `held_s`."""
     loop = asyncio.get_running_loop()
     with suppress(OSError, TimeoutError), socket.socket() as connection:
         connection.setblocking(False)
@@ -360,7 +375,12 @@ async def _knock(port: int, words: bytes, held_s: float) -> None:
 
 
 if __name__ == "__main__":
-    what, where, for_s = sys.argv[1:]
-    if what == "api":
-        asyncio.run(serve_api(Path(where)))
-    print(json.dumps(ask(where, float(for_s)) if what == "ask" else attack(what, int(where), float(for_s))))
+    command, target_name, for_s = sys.argv[1:]
+    if command == "api":
+        asyncio.run(serve_api(Path(target_name)))
+    result = (
+        measure_answers(target_name, float(for_s))
+        if command == "ask"
+        else attack(command, int(target_name), float(for_s))
+    )
+    print(json.dumps(result))

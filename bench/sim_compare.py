@@ -1,7 +1,7 @@
-"""How long `ganger sim compare` takes for the 8 ElasticFlow clusters, 60 days, 6 policies and a report of each.
+"""Time of `ganger sim compare` for the 8 ElasticFlow clusters, 60 days, 6 policies and a report of each.
 
-Whole commands one after another, on as many cores as the process may use. How many nodes of 8 GPUs a cluster had
-was not published: two are as in the pool table (20 and 72 nodes), the others have as many as leave half idle.
+Whole commands one after another, on as many cores as the process may use. The number of nodes of 8 GPUs was not
+published: two clusters have those of the pool table (20 and 72 nodes), the others as many as leave half of them idle.
 """
 
 import csv
@@ -18,7 +18,7 @@ from bench.measure import ROOT, Figure, wall_s
 TRACES: Final = ROOT.parent / "shared" / "traces" / "elasticflow"
 BAR_S: Final = 90
 NODES: Final = {"cluster03": 20, "cluster04": 72}
-"""Of `pool_reference.csv`: 160 and 576 GPUs."""
+"""Clusters of `pool_reference.csv`, with 160 and 576 GPUs."""
 GPUS: Final = 8
 
 
@@ -36,17 +36,17 @@ def run() -> list[Figure]:
 
 
 def nodes_of(trace: Path) -> int:
-    """How many nodes are simulated."""
+    """Return the number of simulated nodes."""
     if (known := NODES.get(trace.name.partition(".")[0])) is not None:
         return known
     with gzip.open(trace, "rt") as file:
         rows = [
             (float(row["submission_time"]), float(row["duration"]), int(row["num_gpu"])) for row in csv.DictReader(file)
         ]
-    asked_gpu_s = sum(duration * gpus for _, duration, gpus in rows)
-    lasted_s = max(at for at, _, _ in rows) - min(at for at, _, _ in rows)
+    requested_gpu_s = sum(duration * gpus for _, duration, gpus in rows)
+    lasted_s = max(submitted_s for submitted_s, _, _ in rows) - min(submitted_s for submitted_s, _, _ in rows)
     largest = max(gpus for _, _, gpus in rows)
-    return max(math.ceil(largest / GPUS), math.ceil(2 * asked_gpu_s / lasted_s / GPUS))
+    return max(math.ceil(largest / GPUS), math.ceil(2 * requested_gpu_s / lasted_s / GPUS))
 
 
 def _compared(trace: Path, report: Path) -> float:

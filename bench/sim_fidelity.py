@@ -1,8 +1,8 @@
 """The embedded engine's own log, simulated: real processes on this machine, and the error in mean completion time.
 
-A server with two virtual nodes runs short jobs, whose submissions and ends are far apart beside what moves them from
-run to run. Its log is then lived through again under the same policy. How long each job worked is read from the log, so
-the figures say what the simulator makes of it: who starts where, in which order, and how far the times are off.
+A server with two virtual nodes runs short jobs, whose submissions and ends are far apart relative to the variation
+between runs. Its log is then simulated under the same policy. The work of each job is read from the log, so the figures
+show the simulator's own errors: which job starts where, in which order, and how far the times are off.
 """
 
 import subprocess
@@ -36,11 +36,11 @@ JOBS: Final = (
     (24, 1, 2, 6),
     (37, 1, 1, 6),
 )
-"""(submitted after so many seconds, nodes, GPUs on each, seconds that it sleeps)."""
+"""(seconds until submission, nodes, GPUs on each, seconds of sleep)."""
 GAP_S: Final = 2.0
-"""The least between two of the moments at which something is decided."""
+"""Least time between two moments of a decision."""
 
-Begun = tuple[str, int, tuple[str, ...]]
+Started = tuple[str, int, tuple[str, ...]]
 
 
 def run() -> list[Figure]:
@@ -51,16 +51,16 @@ def run() -> list[Figure]:
         with open_snapshot(path) as log:
             real = list(log.iter_rows(0, log.last_seq()))
     rows: list[Stamped] = []
-    again = LogRun(days=days, nodes=days.nodes, document=days.document, order=registry.order)
-    simulated, recorded = simulate_log(again, rows.append), as_recorded(days)
-    was, now = _begun(real), _begun(rows)
-    equal = int([begun for begun, _ in was] == [begun for begun, _ in now])
-    off_s = tuple(abs(a_ms - b_ms) / 1000 for (_, a_ms), (_, b_ms) in zip(was, now, strict=False))
+    log_run = LogRun(days=days, nodes=days.nodes, document=days.document, order=registry.order)
+    simulated, recorded = simulate_log(log_run, rows.append), as_recorded(days)
+    real_starts, virtual_starts = _starts(real), _starts(rows)
+    equal = int([start for start, _ in real_starts] == [start for start, _ in virtual_starts])
+    off_s = tuple(abs(a_ms - b_ms) / 1000 for (_, a_ms), (_, b_ms) in zip(real_starts, virtual_starts, strict=False))
     real_ms, virtual_ms = recorded.card.jct_ms.mean, simulated.card.jct_ms.mean
     assert real_ms, "no job came to its end"
     assert virtual_ms, "no job came to its end when it was simulated"
     error = 100 * abs(virtual_ms - real_ms) / real_ms
-    jobs = [each.ended_ms - each.submitted_ms for each in recorded.histories if each.ended_ms is not None]
+    jobs = [history.ended_ms - history.submitted_ms for history in recorded.histories if history.ended_ms is not None]
     return [
         Figure(name="sim_fidelity.jobs", unit="jobs", samples=(len(jobs),), value=len(jobs), op="==", bar=len(JOBS)),
         Figure(name="sim_fidelity.equal_starts", unit="", samples=(equal,), value=equal, op="==", bar=1),
@@ -71,27 +71,27 @@ def run() -> list[Figure]:
 
 
 def _live(environment: dict[str, str]) -> None:
-    """Submit the jobs at their moments, each from a process of its own, and wait until all have ended."""
+    """Submit the jobs at their times, each from a process of its own, and wait until all have ended."""
     with tempfile.TemporaryDirectory() as folder:
         topology = Path(folder, "topology.yaml")
         topology.write_text(TOPOLOGY)
         ganger(environment, "server", "start", "--topology", str(topology))
-    began_s, typed = time.monotonic(), []
+    began_s, commands = time.monotonic(), []
     for at_s, nodes, gpus, sleeps_s in JOBS:
         time.sleep(max(0.0, began_s + at_s - time.monotonic()))
-        words = ("submit", "--nodes", str(nodes), "--gpu", str(gpus), "--nproc-per-node", "1", "--", "sleep")
-        typed.append(subprocess.Popen([GANGER, *words, str(sleeps_s)], env=environment, stdout=subprocess.PIPE))
-    for each in typed:
-        job = each.communicate()[0].decode().strip()
+        arguments = ("submit", "--nodes", str(nodes), "--gpu", str(gpus), "--nproc-per-node", "1", "--", "sleep")
+        commands.append(subprocess.Popen([GANGER, *arguments, str(sleeps_s)], env=environment, stdout=subprocess.PIPE))
+    for command in commands:
+        job = command.communicate()[0].decode().strip()
         ganger(environment, "wait", job)
 
 
-def _begun(rows: list[Stamped]) -> list[tuple[Begun, int]]:
-    """Who began where, in order, and when."""
+def _starts(rows: list[Stamped]) -> list[tuple[Started, int]]:
+    """Return the job, generation and nodes of each start, in order, with its time."""
     return [
-        ((each.gang, each.generation, each.nodes), row.at_ms)
+        ((decision.gang, decision.generation, decision.nodes), row.at_ms)
         for row in rows
         if isinstance(row.event, Decided)
-        for each in row.event.plan.decisions
-        if isinstance(each, Start)
+        for decision in row.event.plan.decisions
+        if isinstance(decision, Start)
     ]

@@ -1,9 +1,8 @@
-"""How fast `ganger sim` is: events (a submission or an end) or pods a second of processor time, with the default order.
+"""Speed of `ganger sim`: events (submissions and ends) or pods per second of CPU time, with the default queue order.
 
 Gangs: the first 2,000 jobs of ElasticFlow's cluster 04 on 72 nodes x 8 GPUs, whose queue is never empty for long; all
-15,802 of them; and the pods of openb on their 1,213 nodes. What is counted: `bench.simulating`. Peers were measured on
-two cores under load, on the same jobs: Lucid 27 to 38, the PAI simulator 114 to 190 jobs a second, FGD's 9 pods a
-second.
+15,802 of them; and the pods of openb on their 1,213 nodes, measured by `bench.simulating`. Peers were measured on two
+cores under load, on the same jobs: Lucid 27 to 38, the PAI simulator 114 to 190 jobs a second, FGD's 9 pods a second.
 """
 
 import os
@@ -22,13 +21,20 @@ PODS, NODES = "openb/openb_pod_list_default.csv.gz", "openb/openb_node_list_gpu_
 
 
 def run() -> list[Figure]:
-    every = [simulated(CLUSTER, first=SATURATED) for _ in range(RUNS)]
+    saturated = [simulated(CLUSTER, first=SATURATED) for _ in range(RUNS)]
     whole = [simulated(CLUSTER) for _ in range(RUNS)]
     pods = [simulated(PODS, NODES) for _ in range(RUNS)]
     return [
-        _at_least("sim_speed", "events/s", [one.events / one.spent_s for one in every], EVENTS_A_SECOND),
-        median("sim_speed_whole", "s", [one.spent_s for one in whole], under=BAR_S),
-        _at_least("sim_speed_openb", "pods/s", [one.starts / one.spent_s for one in pods], PODS_A_SECOND),
+        _at_least(
+            "sim_speed",
+            "events/s",
+            [simulation.events / simulation.spent_s for simulation in saturated],
+            EVENTS_A_SECOND,
+        ),
+        median("sim_speed_whole", "s", [simulation.spent_s for simulation in whole], under=BAR_S),
+        _at_least(
+            "sim_speed_openb", "pods/s", [simulation.starts / simulation.spent_s for simulation in pods], PODS_A_SECOND
+        ),
     ]
 
 

@@ -1,7 +1,7 @@
-"""A trace simulated in a process of its own, with the default order: how long that took, and what memory.
+"""A trace simulated in a process of its own, with the default queue order: its time and memory.
 
-Used by `sim_speed` and `sim_growth`. Time is of the processor, for all that reads the trace, decides, keeps the log's
-rows and makes the figures, without the start of the process. Memory is resident at its peak, libraries too.
+Used by `sim_speed` and `sim_growth`. Time is CPU time for reading the trace, deciding, keeping the log's rows and
+computing the figures, without the start of the process. Memory is the peak resident size, libraries included.
 """
 
 import json
@@ -29,8 +29,14 @@ EQUAL: Final = tuple(Node(name=f"n{at:02}", gpus=8, cpu_milli=10**9, memory_byte
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """read_s, run_s: of the processor, to read the trace and to run it; events: submissions and ends; starts: of jobs;
-    peak_mb: of memory."""
+    """Costs of a simulation.
+
+    Attributes:
+        read_s, run_s: CPU time to read the trace and to run it.
+        events: submissions and ends.
+        starts: starts of jobs.
+        peak_mb: peak memory.
+    """
 
     read_s: float
     run_s: float
@@ -40,21 +46,24 @@ class Simulated:
 
     @property
     def spent_s(self) -> float:
-        """For both."""
+        """CPU time of both."""
         return self.read_s + self.run_s
 
 
-def simulated(jobs: str, nodes: str = "", *, first: int = sys.maxsize, many: int = 0) -> Simulated:
-    """The first jobs of a trace, on the nodes of a file, or on 72 with 8 GPUs each; `many`: so many jobs, made of
-    copies of these, one after the other. CalledProcessError: there is no such trace."""
-    command = [sys.executable, "-m", "bench.simulating", jobs, nodes, str(first), str(many)]
+def simulated(jobs: str, nodes: str = "", *, first: int = sys.maxsize, copies_to: int = 0) -> Simulated:
+    """Simulate the first jobs of a trace, on the nodes of a file or on 72 nodes with 8 GPUs each.
+
+    `copies_to` is the total number of jobs, made of copies of these, one after the other. Raises CalledProcessError for
+    a missing trace.
+    """
+    command = [sys.executable, "-m", "bench.simulating", jobs, nodes, str(first), str(copies_to)]
     return Simulated(**json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout))
 
 
-def main(jobs: str, nodes: str, first: str, many: str) -> None:
+def main(jobs: str, nodes: str, first: str, copies_to: str) -> None:
     began_s = time.process_time()
     trace = read_jobs(TRACES / jobs)
-    records = _copied(trace.records[: int(first)], int(many)) if int(many) else trace.records[: int(first)]
+    records = _copied(trace.records[: int(first)], int(copies_to)) if int(copies_to) else trace.records[: int(first)]
     run = TraceRun(
         trace=replace(trace, records=records),
         nodes=read_nodes(TRACES / nodes).records if nodes else EQUAL,
@@ -68,12 +77,12 @@ def main(jobs: str, nodes: str, first: str, many: str) -> None:
     print(json.dumps(asdict(Simulated(read_s, run_s, outcome.events, outcome.starts, peak_mb))))
 
 
-def _copied(once: tuple[RecordedJob, ...], many: int) -> tuple[RecordedJob, ...]:
-    """A minute lies between a copy's first submission and the last of the one before."""
+def _copied(once: tuple[RecordedJob, ...], count: int) -> tuple[RecordedJob, ...]:
+    """Return that many jobs, with a minute between the last submission of a copy and the first of the next."""
     lasts_ms = once[-1].submitted_ms - once[0].submitted_ms + MINUTE_MS
     records = []
-    for at in range(many):
-        copy, number = divmod(at, len(once))
+    for index in range(count):
+        copy, number = divmod(index, len(once))
         job = once[number]
         records.append(replace(job, name=f"{copy}-{job.name}", submitted_ms=job.submitted_ms + copy * lasts_ms))
     return tuple(records)

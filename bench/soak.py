@@ -1,7 +1,7 @@
-"""10,000 short jobs, 8 outstanding, closed loop: whether the server's memory and its cost per job stay what they were.
+"""10,000 short jobs in a closed loop with 8 outstanding: growth of the server's memory and of its cost per job.
 
-Memory is compared with what it was after the first 1,000 jobs, processor time per job of the last 1,000 with that of
-the first. Submit to running is from the moment before a job is asked for to the time of the event that it runs.
+Memory is compared with that after the first 1,000 jobs, CPU time per job of the last 1,000 with that of the first.
+Submit to running is from the moment before the submission to the time of the event that the job runs.
 """
 
 import os
@@ -23,7 +23,7 @@ from ganger.settings import home as home_of
 JOBS = int(os.environ.get("GANGER_BENCH_JOBS", "10000"))
 OUTSTANDING = 8
 STRETCH = min(1_000, JOBS // 5)
-"""Jobs over which memory and cost are taken at either end."""
+"""Jobs over which memory and cost are measured at either end."""
 GROWTH_BAR, P99_BAR_S, COST_BAR = 10.0, 2.0, 1.1
 NODES = "nodes: [{name: n1, cpu: 64, memory: 64Gi}]\n"
 
@@ -35,60 +35,65 @@ def run() -> list[Figure]:
         home.topology.write_text(NODES)
         ganger(environment, "server", "start")
         soak = Soak(Client(home).connect(start=False))
-        soak.go()
+        soak.run_jobs()
     return soak.figures()
 
 
 @dataclass
 class Soak:
-    """The loop: a job is submitted whenever one ends. asked_ms: when each was; waits_s: submit to running; memory and
-    cpu_s: of the server, at every `STRETCH // 10` jobs that ended."""
+    """The loop: a job is submitted whenever one ends.
+
+    Attributes:
+        asked_ms: time of each submission.
+        waits_s: times from submission to running.
+        memory_mb, cpu_s: the server's, every `STRETCH // 10` ended jobs.
+    """
 
     client: Client
-    asked_ms: dict[str, float] = field(default_factory=dict)
+    submitted_ms: dict[str, float] = field(default_factory=dict)
     waits_s: list[float] = field(default_factory=list)
     memory_mb: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     ended: int = 0
 
-    def go(self) -> None:
-        """All of it, from one subscriber to the events: whoever waits for a job costs the server something too."""
+    def run_jobs(self) -> None:
+        """Run all jobs, with one subscriber to the events: waiting for each job separately would load the server."""
         server = psutil.Process(int(self.client.server()["pid"]))
-        room = threading.Semaphore(OUTSTANDING)
+        slots = threading.Semaphore(OUTSTANDING)
         failures: list[BaseException] = []
         finished: set[str] = set()
         after = int(self.client.server()["seq"])
-        submitter = threading.Thread(target=self._submit, args=(room, failures), daemon=True)
+        submitter = threading.Thread(target=self._submit, args=(slots, failures), daemon=True)
         submitter.start()
         for event in self.client.stream(after):
             kind, name = event["kind"], (event["job"] or "").rpartition("-")[0]
-            if kind == "started" and name in self.asked_ms:
-                self.waits_s.append((event["at_ms"] - self.asked_ms.pop(name)) / 1000)
+            if kind == "started" and name in self.submitted_ms:
+                self.waits_s.append((event["at_ms"] - self.submitted_ms.pop(name)) / 1000)
             elif kind == "finished":
                 finished.add(name)
-            elif kind == "cleared" and name in finished:  # else it starts again: another program had its port
+            elif kind == "cleared" and name in finished:  # otherwise it restarts: another program had its port
                 finished.remove(name)
                 self.ended += 1
                 if self.ended % max(1, STRETCH // 10) == 0:
-                    self._look(server)
-                room.release()
+                    self._sample(server)
+                slots.release()
             if self.ended == JOBS or failures:
                 break
         submitter.join()
         if failures:
             raise failures[0]
 
-    def _submit(self, room: threading.Semaphore, failures: list[BaseException]) -> None:
+    def _submit(self, slots: threading.Semaphore, failures: list[BaseException]) -> None:
         path = str(Path.cwd())
         try:
             for number in range(JOBS):
-                room.acquire()
-                self.asked_ms[name := f"short-{number}"] = time.time() * 1000
+                slots.acquire()
+                self.submitted_ms[name := f"short-{number}"] = time.time() * 1000
                 self.client.submit(_request(name, path))
-        except BaseException as error:  # noqa: BLE001 - it is raised again by `go`
+        except BaseException as error:  # noqa: BLE001 - it is raised again by `run_jobs`
             failures.append(error)
 
-    def _look(self, server: psutil.Process) -> None:
+    def _sample(self, server: psutil.Process) -> None:
         self.memory_mb.append(server.memory_info().rss / 1e6)
         self.cpu_s.append(sum(server.cpu_times()[:2]))
         if self.ended % STRETCH == 0:

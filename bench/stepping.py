@@ -1,8 +1,8 @@
-"""The script whose recovery is measured: four gloo ranks that step, checkpoint, and write down when.
+"""The script whose recovery is measured: four gloo ranks that step, checkpoint, and record their times; not a bench.
 
 Run as `stepping.py FILE STEPS [PAUSE]` under ganger, bare, and under torchrun. Rank 0 appends `step TIME NUMBER LOSS`
 to the file, every rank `pid TIME RANK PID` when it begins; PAUSE is the seconds between steps. Each rank draws its part
-of the gradient by step and rank, so that a loss is right only if every step before it was. Not a bench itself.
+of the gradient by step and rank, so that a loss is right only if every step before it was.
 """
 
 import os

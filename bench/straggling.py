@@ -1,8 +1,8 @@
-"""The script of gangs that wait for one rank, or for none in particular. Not a bench itself.
+"""The script of gangs that wait for one rank, or for none in particular; not a bench.
 
 Run as `python -m bench.straggling SLOW` under ganger. The ranks step in time with each other, by `freezing`: they work
-for a time that varies by three from step to step, the same for all, and then wait. Rank SLOW (-1: none) does twice as
-much in each step. Work is counted in rounds of a loop, not in time, so that a processor that is shared makes it longer.
+for a time that varies threefold from step to step, the same for all, and then wait. Rank SLOW (-1: none) does twice as
+much in each step. Work is counted in iterations of a loop, not in time, so that a shared processor makes it longer.
 """
 
 import os
@@ -14,16 +14,16 @@ from bench.freezing import Peers
 from ganger import train
 
 STEP_S = (0.05, 0.15)
-ROUNDS_AT_ONCE = 1000
+SUMMED = 1000
 
 
-def work(rounds: int) -> None:
-    for _ in range(rounds):
-        sum(range(ROUNDS_AT_ONCE))
+def work(iterations: int) -> None:
+    for _ in range(iterations):
+        sum(range(SUMMED))
 
 
-def rounds_per_s() -> float:
-    """By processor time, which others that share the processor do not change much."""
+def iterations_per_s() -> float:
+    """Measure the speed by CPU time, which other load does not change much."""
     began_s = time.process_time()
     work(2000)
     return 2000 / (time.process_time() - began_s)
@@ -32,10 +32,10 @@ def rounds_per_s() -> float:
 def main() -> None:
     rank, ranks, slow = int(os.environ["GANGER_RANK"]), int(os.environ["WORLD_SIZE"]), int(sys.argv[1])
     peers, chance = Peers(rank, ranks), random.Random(1)  # all draw the same
-    rounds = rounds_per_s()
+    iterations = iterations_per_s()
     for step in range(1_000_000):
         seconds = chance.uniform(*STEP_S)
-        work(int(rounds * seconds * (2 if rank == slow else 1)))
+        work(int(iterations * seconds * (2 if rank == slow else 1)))
         peers.meet()
         train.report(step=step)
 

@@ -1,8 +1,8 @@
-"""A submission, and a look at the state after it, while 100,000 jobs wait: what a server does for each job it is given.
+"""A submission, and a read of the state after it, with 100,000 pending jobs: the server's work for each new job.
 
-The real loop and log, one after the other, on nodes that are all taken; no socket and no disk. 500 users in 40 queues,
-jobs of eight sizes. `submission_turn`: the fold, the cycle and the rows of the log; `submission_look`: what a reader
-waits for afterwards; `submission_copy`: what a copy of all of it would take. Processor time.
+The real loop and log, one after the other, on fully allocated nodes; without socket and disk. 500 users in 40 queues,
+jobs of eight sizes. `submission_cycle`: the fold, the cycle and the rows of the log; `submission_read`: the wait of a
+reader afterwards; `submission_copy`: the cost of a whole copy of the state. CPU time.
 """
 
 import gc
@@ -31,30 +31,30 @@ BAR_S = 0.01
 
 
 class _Full:
-    """A world in which nothing ends."""
+    """A backend where nothing ends."""
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
-        listed = (Node(name=f"n{at}", gpus=GPUS, cpu_milli=64_000, memory_bytes=1 << 40) for at in range(NODES))
+        listed = (Node(name=f"n{number}", gpus=GPUS, cpu_milli=64_000, memory_bytes=1 << 40) for number in range(NODES))
         report(NodesListed(nodes=tuple(listed)))
 
     def start(self, start: Start, job: Job) -> None:
-        """It runs for ever."""
+        """Do nothing: the job runs for ever."""
 
     def stop(self, stop: Stop, job: Job) -> None:
-        """Nothing is stopped here."""
+        """Do nothing: no job is ever stopped."""
 
     def forget(self, gang: str) -> None:
-        """Nothing to let go of."""
+        """Do nothing: nothing is kept."""
 
 
 def run() -> list[Figure]:
     loop = Loop(EventLog(MEMORY), _Full(), lambda _: policies()["dynamic"], WallClock(), "bench")  # type: ignore[arg-type] - only what the loop calls
     loop.open()
     loop.run_cycle(loop.drain())
-    loop.run_cycle([_wish(QueueSet(queue=Queue(name=f"q{number}"))) for number in range(QUEUES)])
+    loop.run_cycle([_request(QueueSet(queue=Queue(name=f"q{number}"))) for number in range(QUEUES)])
     number = 0
     while number < NODES + WAITING:
-        loop.run_cycle([_wish(_submitted(at)) for at in range(number, number + TOGETHER)])
+        loop.run_cycle([_request(_submitted(at)) for at in range(number, number + TOGETHER)])
         number += TOGETHER
     with loop.view():
         gc.collect()
@@ -64,28 +64,28 @@ def run() -> list[Figure]:
     loop.copy()
     copied_s = time.process_time() - before
     gc.unfreeze()
-    turns, looks = zip(*samples, strict=True)
+    cycles_s, reads_s = zip(*samples, strict=True)
     return [
-        median("submission_turn", "s", turns),
-        median("submission_look", "s", looks, under=BAR_S),
+        median("submission_cycle", "s", cycles_s),
+        median("submission_read", "s", reads_s, under=BAR_S),
         median("submission_copy", "s", [copied_s]),
     ]
 
 
-def _samples(loop: Loop, number: int) -> Iterator[tuple[float, float]]:
-    """Of one submission after the other: what the turn takes, and the look at it."""
-    for at in range(number, number + SAMPLES):
-        event = _submitted(at)
+def _samples(loop: Loop, first: int) -> Iterator[tuple[float, float]]:
+    """Yield the times of the cycle and of the read for one submission after the other."""
+    for number in range(first, first + SAMPLES):
+        event = _submitted(number)
         before = time.process_time()
-        loop.run_cycle([_wish(event)])
-        turned = time.process_time()
+        loop.run_cycle([_request(event)])
+        cycle_end = time.process_time()
         with loop.view() as state:
             if event.job.id not in state.gangs:
-                raise AssertionError(f"{event.job.id} was submitted, and is not seen")
-        yield turned - before, time.process_time() - turned
+                raise AssertionError(f"{event.job.id} was submitted and is not in the state")
+        yield cycle_end - before, time.process_time() - cycle_end
 
 
-def _wish(event: Submitted | QueueSet) -> LoopRequest:
+def _request(event: Submitted | QueueSet) -> LoopRequest:
     return event, Future()
 
 

@@ -1,8 +1,8 @@
-"""Broken scripts run as jobs: how often the cause and its line are named, and how often a user error is tried again.
+"""Broken scripts run as jobs: how often the cause and its line are named, and how often a user error is retried.
 
-All of bench/user_errors, TOGETHER at a time, as a person would submit them. A script counts as named when what `ganger
-ls` shows of the job has FILE:LINE and the exception of its label where its output shows them, and the words of the
-cause. None of them may be tried again, and no counter-example may be called an error of the program.
+All of bench/user_errors, TOGETHER at a time, as a user would submit them. A script counts as named when the sentence of
+`ganger ls` has the FILE:LINE and exception of its label where its output shows them, and the text of the cause. None of
+them may be retried, and no counter-example may be called an error of the program.
 """
 
 import json
@@ -25,7 +25,7 @@ NAMED_SHARE = 0.95
 DEADLINE_S = 600.0
 
 Record = dict[str, Any]
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def run() -> list[Figure]:
@@ -36,25 +36,25 @@ def run() -> list[Figure]:
         ganger(environment, "server", "start")
         with ThreadPoolExecutor(TOGETHER) as pool:
             jobs = list(pool.map(lambda case: _ended(environment, case, Path(name)), (*broken, *others)))
-    named, again, blamed = [], [], []
+    named, retried, blamed = [], [], []
     for case, job in zip((*broken, *others), jobs, strict=True):
-        said = str(job["row"]["sentence"])
-        missing = list(_missing(case, said, _blame(job))) if case in broken else []
+        sentence = str(job["row"]["sentence"])
+        missing = list(_missing(case, sentence, _blame(job))) if case in broken else []
         named += [not missing] if case in broken else []
-        again += [len(job["attempts"]) > 1] if case in broken else []
+        retried += [len(job["attempts"]) > 1] if case in broken else []
         blamed += [_blame(job) == "user"] if case in others else []
-        if missing or (case in broken and again[-1]) or (case in others and blamed[-1]):
+        if missing or (case in broken and retried[-1]) or (case in others and blamed[-1]):
             tries = f"{len(job['attempts'])} attempts"
-            print(f"{case.name}: {', '.join(missing) or 'judged wrongly'}; {tries}: {said}", flush=True)
+            print(f"{case.name}: {', '.join(missing) or 'wrong attribution'}; {tries}: {sentence}", flush=True)
     return [
         _count("user_error_named", named, ">=", NAMED_SHARE * len(broken)),
-        _count("user_error_tried_again", again, "==", 0),
+        _count("user_error_tried_again", retried, "==", 0),
         _count("others_called_user_errors", blamed, "==", 0),
     ]
 
 
 def _count(name: str, holds: list[bool], op: str, bar: float) -> Figure:
-    samples = tuple(float(each) for each in holds)
+    samples = tuple(float(sample) for sample in holds)
     return Figure(name=name, unit="scripts", samples=samples, value=sum(samples), op=op, bar=bar)
 
 
@@ -62,30 +62,30 @@ def _blame(job: Record) -> str:
     return str(job["attempts"][0]["blame"]) if job["attempts"] else ""
 
 
-def _missing(case: Case, said: str, blame: str) -> Iterator[str]:
-    """What a sentence about a case does not say. What ganger refuses to start needs only to be named."""
-    if said.startswith("refused"):
-        yield from () if case.command[-1] in said else (f"no {case.command[-1]}",)
+def _missing(case: Case, sentence: str, blame: str) -> Iterator[str]:
+    """Yield what a job's sentence lacks; a command that ganger refuses to start needs only to be named."""
+    if sentence.startswith("refused"):
+        yield from () if case.command[-1] in sentence else (f"no {case.command[-1]}",)
         return
-    if case.cause and case.shown and case.cause not in said:
+    if case.cause and case.shown and case.cause not in sentence:
         yield f"no {case.cause}"
-    if case.exception and case.exception.rpartition(".")[2] not in said:
+    if case.exception and case.exception.rpartition(".")[2] not in sentence:
         yield f"no {case.exception}"
-    if case.phrase not in said:
+    if case.phrase not in sentence:
         yield f"no {case.phrase!r}"
     if blame != "user":
         yield f"blame {blame!r}"
 
 
 def _ended(environment: dict[str, str], case: Case, folder: Path) -> Record:
-    """The job of a case when it has ended, or, of a counter-example, when its first attempt has failed."""
+    """Run a case; return its job when it has ended or, of a counter-example, when its first attempt has failed."""
     work = folder / case.name
     work.mkdir()
-    case.lay_out(work)
+    case.copy_files(work)
     framework = "torch" if case.nproc > 1 else case.framework
     flags = ["--name", case.name.replace("_", "-"), "--framework", framework, "--nproc-per-node", str(case.nproc)]
-    # In the directory of the script, as a person would.
-    told = subprocess.run(
+    # In the directory of the script, as a user would.
+    submitted = subprocess.run(
         [GANGER, "submit", *flags, "--", *case.command],
         cwd=work,
         env=environment,
@@ -93,37 +93,37 @@ def _ended(environment: dict[str, str], case: Case, folder: Path) -> Record:
         capture_output=True,
         text=True,
     )
-    if told.returncode:
-        return {"row": {"sentence": f"refused: {told.stderr.strip()}"}, "attempts": []}
-    job = told.stdout.strip()
+    if submitted.returncode:
+        return {"row": {"sentence": f"refused: {submitted.stderr.strip()}"}, "attempts": []}
+    job = submitted.stdout.strip()
     if case.outside:
         _send(Path(environment["GANGER_HOME"]) / "jobs" / job, case.outside)
     return _until(lambda: _result(environment, job, case), f"{case.name} did not end")
 
 
 def _result(environment: dict[str, str], job: str, case: Case) -> Record | None:
-    found: Record = json.loads(ganger(environment, "get", job, "-o", "json"))
-    if found["row"]["state"] in ("failed", "succeeded", "stopped"):
-        return found
-    first = found["attempts"][0] if found["attempts"] else {"outcome": ""}
+    job_view: Record = json.loads(ganger(environment, "get", job, "-o", "json"))
+    if job_view["row"]["state"] in ("failed", "succeeded", "stopped"):
+        return job_view
+    first = job_view["attempts"][0] if job_view["attempts"] else {"outcome": ""}
     if case.origin == "user" or first["outcome"] != "failed":
         return None
     ganger(environment, "stop", job)
-    found["row"]["sentence"] = first["sentence"]
-    return found
+    job_view["row"]["sentence"] = first["sentence"]
+    return job_view
 
 
 def _send(directory: Path, outside: Outside) -> None:
-    """The signal that somebody else sends."""
+    """Send the signal from outside the job."""
     log = _until(lambda: next(directory.glob(f"nodes/*/1/rank-{outside.rank}.log"), None), "it did not start")
     _until(lambda: outside.after in log.read_text() or None, f"{outside.after!r} never came")
     pids = json.loads((log.parent / "started").read_text())["pids"]
     os.kill(pids[str(outside.rank)][0], signal.Signals[outside.signal])
 
 
-def _until(found: Callable[[], Found | None], otherwise: str) -> Found:
+def _until(read: Callable[[], Result | None], otherwise: str) -> Result:
     until_s = time.monotonic() + DEADLINE_S
-    while (result := found()) is None:
+    while (result := read()) is None:
         if time.monotonic() > until_s:
             raise TimeoutError(f"{otherwise} within {DEADLINE_S:g} s")
         time.sleep(0.3)

@@ -1,5 +1,7 @@
-"""Random faults in virtual time, many in one day: ranks, launchers, nodes and servers die, disks are full, ranks hang,
-people stop, suspend, drain and preempt, all in the middle of each other. Used by `kill_anything`; not a bench itself.
+"""Random faults in virtual time, many in one day; not a bench.
+
+Ranks, launchers, nodes and servers die, disks are full, ranks hang, users stop, suspend, drain and preempt, all of it
+interleaved. Used by `kill_anything`.
 """
 
 import random
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
-from bench.audited import Audit, audited
+from bench.audited import Audit, audit_log
 from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.queue_order.policy_interface import Policy
@@ -28,13 +30,13 @@ GANGS: Final = 24
 NODES, GPUS = 12, 8
 FAULT_EVERY_MS: Final = 900
 ALONE: Final = 0.8
-"""How many of the faults do not come together with another one."""
+"""Part of the faults that do not coincide with another one."""
 ERRORS: Final = tuple(PythonError(type=kind, file="train.py", line=9) for kind in ("KeyError", "ValueError"))
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """How many faults, from which seed on, under which policy."""
+    """Number of faults, seed and policy of one run."""
 
     faults: int
     seed: int
@@ -42,17 +44,17 @@ class Day:
 
     @property
     def until_ms(self) -> int:
-        """When the last fault has come."""
+        """Time after the last fault."""
         return self.faults * FAULT_EVERY_MS
 
 
 class _Killed(BaseException):
-    """The server is gone, in the middle of whatever it did."""
+    """The server is killed, in the middle of its work."""
 
 
 @dataclass
 class _Fuse:
-    """What is about to hit the log: the next appends that kill the server, and how many find no room."""
+    """Faults about to strike the log: the next append kills the server, and the next `full` appends find no room."""
 
     kills: bool = False
     full: int = 0
@@ -60,7 +62,7 @@ class _Fuse:
 
 
 class _MortalLog(EventLog):
-    """Dies before, in or after an append, or has no room."""
+    """A log that is killed before, in or after an append, or has no room."""
 
     def __init__(self, path: Path, fuse: _Fuse) -> None:
         super().__init__(path)
@@ -80,17 +82,17 @@ class _MortalLog(EventLog):
         self._fuse.kills = False
         if moment == "before":
             raise _Killed
-        super().append(batch, self._killing(projections) if moment == "in" else projections, shows, encoded)
+        super().append(batch, self._kill_after(projections) if moment == "in" else projections, shows, encoded)
         if moment == "after":
             raise _Killed
 
-    def _killing(self, projections: Iterable[Projection]) -> Iterable[Projection]:
+    def _kill_after(self, projections: Iterable[Projection]) -> Iterable[Projection]:
         yield from projections
         raise _Killed
 
 
-def lived(day: Day, path: Path) -> Audit:
-    """The day, and what is wrong with its log."""
+def run_day(day: Day, path: Path) -> Audit:
+    """Run the day; return the audit of its log."""
     chance = random.Random(day.seed)
     fuse = _Fuse(chance=chance)
     world = _world(day, chance, fuse)
@@ -105,31 +107,31 @@ def lived(day: Day, path: Path) -> Audit:
             _ask_again(world, log)
             world.run(loop, day.until_ms + 30 * DAY_MS)
         except _Killed:
-            log._writer.close()  # and nothing of what an orderly end does
+            log._writer.close()  # without the steps of an orderly shutdown
             world.run(None, world.elapsed_ms() + chance.choice((0, 0, 7, 1_500, 20_000)))
         else:
             break
-    found = audited(log)
-    found.left += [f"{gang} is still on {nodes}" for gang, nodes in world.processes().items()]
+    audit = audit_log(log)
+    audit.left += [f"{gang} is still on {nodes}" for gang, nodes in world.processes().items()]
     loop.close()
     log.close()
-    return found
+    return audit
 
 
 def _ask_again(world: VirtualCluster, log: EventLog) -> None:
-    """People who had no answer, or were told that there is no room, ask again, unless their job is there already."""
-    asked, world.asked = world.asked, []
-    for event, answer in asked:
-        refused = answer.exception() if answer.done() else None
-        unheard = not answer.done() or (isinstance(refused, RequestError) and refused.code == "disk_full")
-        if unheard and (not isinstance(event, e.Submitted) or log.job(event.job.id) is None):
+    """Repeat requests that had no response or found no room, unless their job exists already."""
+    requests, world.asked = world.asked, []
+    for event, answer in requests:
+        error = answer.exception() if answer.done() else None
+        is_unanswered = not answer.done() or (isinstance(error, RequestError) and error.code == "disk_full")
+        if is_unanswered and (not isinstance(event, e.Submitted) or log.job(event.job.id) is None):
             world.at(world.elapsed_ms(), event)
 
 
 def _world(day: Day, chance: random.Random, fuse: _Fuse) -> VirtualCluster:
-    """The whole day, written down before it begins."""
-    nodes = [_node(at) for at in range(NODES)]
-    # So many live at any time; each takes about half a minute of a day without faults.
+    """Return a cluster with the events of the whole day, planned before it begins."""
+    nodes = [_node(number) for number in range(NODES)]
+    # GANGS jobs are live at any time; each takes about half a minute of a day without faults.
     names = [f"job-{number}" for number in range(GANGS + day.until_ms * GANGS // 60_000)]
     world = VirtualCluster(nodes, {name: _behaviour(chance) for name in names})
     for number, name in enumerate(names):
@@ -138,7 +140,7 @@ def _world(day: Day, chance: random.Random, fuse: _Fuse) -> VirtualCluster:
     away: dict[str, int] = {}
     at_ms = 0
     for number in range(day.faults):
-        if chance.random() < ALONE:  # else at the very moment of the one before
+        if chance.random() < ALONE:  # otherwise at the very moment of the previous fault
             at_ms = number * FAULT_EVERY_MS + chance.randrange(FAULT_EVERY_MS)
         chance.choice(FAULTS)(_Moment(world, at_ms, chance, names, away, fuse))
     return world
@@ -146,7 +148,11 @@ def _world(day: Day, chance: random.Random, fuse: _Fuse) -> VirtualCluster:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """When something happens, and to whom it may. away: until when a node is gone."""
+    """The time of a fault, and its possible targets.
+
+    Attributes:
+        away: until when each node is gone.
+    """
 
     world: VirtualCluster
     at_ms: int
@@ -156,91 +162,96 @@ class _Moment:
     fuse: _Fuse
 
     def job(self) -> str:
-        """One that may live then."""
+        """Return a job that may be live then."""
         first = max(0, len(self.names) * self.at_ms // max(1, self.at_ms + 60_000) - GANGS)
         return self.chance.choice(self.names[first:])
 
     def strike(self, death: ScriptedFailure) -> None:
-        """Several at once, so that one is likely to live."""
+        """Inject the failure into several jobs, so that one of them is likely to be live."""
         for name in self.chance.sample(self.names, min(8, len(self.names))):
             self.world.inject_failure(self.at_ms, name, death)
 
 
-def _rank(now: _Moment) -> None:
-    killed = now.chance.random() < 0.6
-    error = None if killed or now.chance.random() < 0.3 else now.chance.choice(ERRORS)
-    signal = now.chance.choice((6, 9, 11)) if killed else None
-    now.strike(ScriptedFailure(generation=0, node=now.chance.randrange(4), signal=signal, error=error))
+def _rank(moment: _Moment) -> None:
+    killed = moment.chance.random() < 0.6
+    error = None if killed or moment.chance.random() < 0.3 else moment.chance.choice(ERRORS)
+    signal = moment.chance.choice((6, 9, 11)) if killed else None
+    moment.strike(ScriptedFailure(generation=0, node=moment.chance.randrange(4), signal=signal, error=error))
 
 
-def _rank_otherwise(now: _Moment) -> None:
-    cause = now.chance.choice((Cause.OUT_OF_MEMORY, Cause.START_FAILED, Cause.PORT_BUSY, Cause.HUNG, Cause.HUNG))
-    now.strike(ScriptedFailure(generation=0, cause=cause, node=now.chance.randrange(4), exit_code=None, signal=9))
+def _rank_otherwise(moment: _Moment) -> None:
+    cause = moment.chance.choice((Cause.OUT_OF_MEMORY, Cause.START_FAILED, Cause.PORT_BUSY, Cause.HUNG, Cause.HUNG))
+    moment.strike(ScriptedFailure(generation=0, cause=cause, node=moment.chance.randrange(4), exit_code=None, signal=9))
 
 
-def _launcher(now: _Moment) -> None:
-    now.strike(
+def _launcher(moment: _Moment) -> None:
+    moment.strike(
         ScriptedFailure(
-            generation=0, cause=now.chance.choice((Cause.LAUNCHER_LOST, None)), node=now.chance.randrange(4)
+            generation=0, cause=moment.chance.choice((Cause.LAUNCHER_LOST, None)), node=moment.chance.randrange(4)
         )
     )
 
 
-def _node_goes(now: _Moment, notice_ms: int | None = None) -> None:
-    there = [f"n{at}" for at in range(NODES) if now.away.get(f"n{at}", -1) < now.at_ms]
-    if len(there) <= NODES // 2:
+def _node_goes(moment: _Moment, notice_ms: int | None = None) -> None:
+    present = [f"n{number}" for number in range(NODES) if moment.away.get(f"n{number}", -1) < moment.at_ms]
+    if len(present) <= NODES // 2:
         return
-    name, back_ms = now.chance.choice(there), now.at_ms + (notice_ms or 0) + now.chance.randrange(1, 20_000)
-    now.away[name] = back_ms
+    name, back_ms = moment.chance.choice(present), moment.at_ms + (notice_ms or 0) + moment.chance.randrange(1, 20_000)
+    moment.away[name] = back_ms
     if notice_ms is None:
-        now.world.lose(now.at_ms, name)
-        now.world.restore(back_ms, name)
+        moment.world.lose(moment.at_ms, name)
+        moment.world.restore(back_ms, name)
         return
-    now.world.at(now.at_ms, e.NodePreempted(node=name, notice_ms=notice_ms))  # and the server takes it away
-    for later_ms in (0, 60_000):  # the second time in case it was not there to hear of it, or to do it
-        now.world.restore(back_ms + later_ms, name)
-        now.world.at(back_ms + later_ms + 1, e.NodeUncordoned(node=name))
+    moment.world.at(moment.at_ms, e.NodePreempted(node=name, notice_ms=notice_ms))  # the server removes it
+    for later_ms in (0, 60_000):  # the second time in case the server was down the first time
+        moment.world.restore(back_ms + later_ms, name)
+        moment.world.at(back_ms + later_ms + 1, e.NodeUncordoned(node=name))
 
 
-def _node_is_preempted(now: _Moment) -> None:
-    _node_goes(now, now.chance.choice((0, 500, 5_000)))
+def _node_is_preempted(moment: _Moment) -> None:
+    _node_goes(moment, moment.chance.choice((0, 500, 5_000)))
 
 
-def _node_is_drained(now: _Moment) -> None:
-    name = f"n{now.chance.randrange(NODES)}"
-    now.world.at(now.at_ms, e.NodeDrained(node=name))
-    now.world.at(now.at_ms + now.chance.randrange(1, 9_000), e.NodeUncordoned(node=name))
+def _node_is_drained(moment: _Moment) -> None:
+    name = f"n{moment.chance.randrange(NODES)}"
+    moment.world.at(moment.at_ms, e.NodeDrained(node=name))
+    moment.world.at(moment.at_ms + moment.chance.randrange(1, 9_000), e.NodeUncordoned(node=name))
 
 
-def _somebody_asks(now: _Moment) -> None:
-    name = now.job()
-    if now.chance.random() < 0.5:
-        now.world.at(now.at_ms, e.StopRequested(gang=name))
+def _user_request(moment: _Moment) -> None:
+    name = moment.job()
+    if moment.chance.random() < 0.5:
+        moment.world.at(moment.at_ms, e.StopRequested(gang=name))
     else:
-        now.world.at(now.at_ms, e.SuspendRequested(gang=name))
-        for again_ms in (now.chance.randrange(1, 9_000), 60_000):  # the second one in case the first came too early
-            now.world.at(now.at_ms + again_ms, e.ResumeRequested(gang=name))
+        moment.world.at(moment.at_ms, e.SuspendRequested(gang=name))
+        for again_ms in (moment.chance.randrange(1, 9_000), 60_000):  # the second one in case the first came too early
+            moment.world.at(moment.at_ms + again_ms, e.ResumeRequested(gang=name))
 
 
-def _server(now: _Moment) -> None:
-    now.world.call(now.at_ms, lambda: setattr(now.fuse, "kills", True))
+def _server(moment: _Moment) -> None:
+    moment.world.call(moment.at_ms, lambda: setattr(moment.fuse, "kills", True))
 
 
-def _disk(now: _Moment) -> None:
-    appends = now.chance.randrange(1, 4)
-    now.world.call(now.at_ms, lambda: setattr(now.fuse, "full", appends))
+def _disk(moment: _Moment) -> None:
+    appends = moment.chance.randrange(1, 4)
+    moment.world.call(moment.at_ms, lambda: setattr(moment.fuse, "full", appends))
 
 
 FAULTS: Final[tuple[Callable[[_Moment], None], ...]] = (
     *(_rank, _rank, _rank_otherwise, _rank_otherwise, _launcher, _node_goes, _server, _disk),
-    *(_node_is_preempted, _node_is_drained, _somebody_asks),
+    *(_node_is_preempted, _node_is_drained, _user_request),
 )
-"""What may happen, the likelier the oftener."""
+"""The faults; a repeated one is more likely."""
 
 
-def _node(at: int) -> Node:
+def _node(number: int) -> Node:
     return Node(
-        name=f"n{at}", domains=(f"r{at // 4}",), gpus=GPUS, gpu_type="h100", cpu_milli=64_000, memory_bytes=1 << 40
+        name=f"n{number}",
+        domains=(f"r{number // 4}",),
+        gpus=GPUS,
+        gpu_type="h100",
+        cpu_milli=64_000,
+        memory_bytes=1 << 40,
     )
 
 

@@ -1,9 +1,8 @@
-"""A store that follows an API server whose watches go wrong in every way: how long until it is right again.
+"""A store that follows an API server whose watches fail in every way: how long until it is right again.
 
-Once, on real time, with the fake API server in a process of its own, over TLS: each fault, and the seconds from when it
-is over (a connection that dies without a word is over at once) until the store equals the server. And on a loop on
-which waiting takes no time: random schedules of faults, an hour each while things change, and an hour in which nothing
-happens but bookmarks.
+Once, on real time, with the fake API server in a process of its own, over TLS: each fault, and the seconds from its end
+(a half-open connection counts as over at once) until the store equals the server. And on a loop that skips waiting:
+random schedules of faults, an hour each while objects change, and an hour in which nothing happens but bookmarks.
 """
 
 import asyncio
@@ -29,18 +28,18 @@ from tools.skipping import SkippingLoop
 BAR_S: Final = 90.0
 SCHEDULES: Final = 40
 HOUR_S: Final = 3_600.0
-LOOKS_EVERY_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 class RemoteRecords:
-    """What a follower has told, put together again, and how often it told what it had told."""
+    """Objects as an informer reports them, and the number of repeated reports."""
 
     def __init__(self) -> None:
         self.versions: dict[Key, str] = {}
         self.repeated = 0
 
     def __call__(self, old: Pod | None, new: Pod | None) -> None:
-        known = (new or old).metadata.key  # type: ignore[union-attr]  # one of the two is there
+        known = (new or old).metadata.key  # type: ignore[union-attr]  # one of the two is set
         before = self.versions.pop(known, None)
         self.repeated += before != (old and old.metadata.resource_version)
         if new is not None:
@@ -56,7 +55,7 @@ def run() -> list[Figure]:
     return [
         *(_longest(f"watch_chaos_{name}", [seconds]) for name, seconds in real.items()),
         _longest("watch_chaos_random", random_s),
-        _none("watch_chaos_told_again", repeated),
+        _none("watch_chaos_repeated", repeated),
         _none("watch_chaos_hour_lists", [lists - 1.0]),
         median("watch_chaos_hour_watches", "", [watches]),
     ]
@@ -66,7 +65,7 @@ def run() -> list[Figure]:
 
 
 async def _each_fault_once() -> dict[str, float]:
-    """Seconds until the store was right again, by fault."""
+    """Return the seconds until the store was right again, by fault."""
     faults = {
         "changes": [],
         "cut": [("cut",)],
@@ -78,42 +77,42 @@ async def _each_fault_once() -> dict[str, float]:
     took = {}
     with api_server.api_server() as server:
         async with ApiClient(Credentials.from_kubeconfig([server.kubeconfig]), PROGRAM) as api:
-            told = RemoteRecords()
-            follower = Informer(api, PODS, told)
-            following = asyncio.create_task(follower.run())
-            await follower.synced.wait()
+            records = RemoteRecords()
+            informer = Informer(api, PODS, records)
+            task = asyncio.create_task(informer.run())
+            await informer.synced.wait()
             for name, commands in faults.items():
                 pods = name.replace("_", "-")
-                await asyncio.to_thread(server.tell, "change", f"before-{pods}")
-                await _equal(server, told)
+                await asyncio.to_thread(server.call, "change", f"before-{pods}")
+                await _equal(server, records)
                 for command in commands:
-                    await asyncio.to_thread(server.tell, *command)
-                await asyncio.to_thread(server.tell, "change", f"after-{pods}")
-                took[name] = await _equal(server, told)
-            following.cancel()
+                    await asyncio.to_thread(server.call, *command)
+                await asyncio.to_thread(server.call, "change", f"after-{pods}")
+                took[name] = await _equal(server, records)
+            task.cancel()
     return took
 
 
-async def _equal(server: ApiServer, told: RemoteRecords) -> float:
-    """Seconds until what was told is what the server has."""
+async def _equal(server: ApiServer, records: RemoteRecords) -> float:
+    """Return the seconds until the informer's records equal the server's state."""
 
     async def right() -> bool:
-        there = await asyncio.to_thread(server.tell, "versions")
-        return {"/".join(key): version for key, version in told.versions.items()} == there
+        versions = await asyncio.to_thread(server.call, "versions")
+        return {"/".join(key): version for key, version in records.versions.items()} == versions
 
     return await _until(right)
 
 
 async def _until(right: Callable[[], Awaitable[bool]]) -> float:
-    """Seconds on the loop's clock until it is so."""
+    """Return the seconds on the loop's clock until the condition holds."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    while not await right():  # noqa: ASYNC110 - what is waited for is in another process, or about to come
-        await asyncio.sleep(LOOKS_EVERY_S)
+    while not await right():  # noqa: ASYNC110 - the condition is on another process, or on a callback
+        await asyncio.sleep(POLL_S)
     return loop.time() - began_s
 
 
-# -- on a loop on which waiting takes no time --------------------------------------------------------------------------
+# -- on a loop that skips waiting --------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -121,20 +120,20 @@ async def _followed(server: FakeApi) -> AsyncIterator[tuple[ApiClient, RemoteRec
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
         access = Credentials.from_kubeconfig([server.kubeconfig(Path(folder) / "kubeconfig")])
         async with ApiClient(access, PROGRAM) as api:
-            told = RemoteRecords()
-            follower = Informer(api, PODS, told)
-            following = asyncio.create_task(follower.run())
-            await follower.synced.wait()
-            yield api, told
-            assert not following.done()
-            following.cancel()
+            records = RemoteRecords()
+            informer = Informer(api, PODS, records)
+            task = asyncio.create_task(informer.run())
+            await informer.synced.wait()
+            yield api, records
+            assert not task.done()
+            task.cancel()
 
 
 async def schedule(seed: int) -> tuple[float, float]:
-    """An hour of changes and faults; then the seconds until the store is right, and how much was told again."""
+    """Run an hour of changes and faults; return the seconds until the store is right, and the repeated reports."""
     chance = random.Random(seed)
     loop = asyncio.get_running_loop()
-    async with FakeApi(seed=seed) as server, _followed(server) as (_, told):
+    async with FakeApi(seed=seed) as server, _followed(server) as (_, records):
         until_s = loop.time() + HOUR_S
         while loop.time() < until_s:
             await chance.choice(FAULTS)(server, chance)
@@ -144,10 +143,10 @@ async def schedule(seed: int) -> tuple[float, float]:
         server.server.faults.clear()
 
         async def right() -> bool:
-            there = server.table("pods").objects.values()
-            return told.versions == {Key(*stored.key): str(stored.version) for stored in there}
+            stored_pods = server.table("pods").objects.values()
+            return records.versions == {Key(*stored.key): str(stored.version) for stored in stored_pods}
 
-        return await _until(right), float(told.repeated)
+        return await _until(right), float(records.repeated)
 
 
 async def _nothing(server: FakeApi, chance: random.Random) -> None:
@@ -175,7 +174,7 @@ async def _restart(server: FakeApi, chance: random.Random) -> None:
 
 
 async def _refuse(server: FakeApi, chance: random.Random) -> None:
-    """Some of the next requests are not answered as they should be."""
+    """Let some of the next requests fail."""
     outcomes = ({"status": 429, "retry_after_s": 3}, {"status": 500}, {"dropped": True}, {"hung": True}, {"lost": True})
     server.inject(Fault(times=chance.randrange(1, 4), **chance.choice(outcomes)))
 
@@ -192,14 +191,14 @@ FAULTS: Final[tuple[Callable[[FakeApi, random.Random], Awaitable[None]], ...]] =
 
 
 async def _hour_of_bookmarks() -> tuple[float, float]:
-    """How many lists and how many watches there were."""
+    """Return the number of lists and of watches."""
     async with FakeApi() as server:
         await api_server.change(server, "first")
-        async with _followed(server) as (api, told):
+        async with _followed(server) as (api, records):
             await asyncio.sleep(HOUR_S)
             await api_server.change(server, "last")
             await asyncio.sleep(1)
-            assert {key.name for key in told.versions} == {
+            assert {key.name for key in records.versions} == {
                 f"{verb}-{name}" for verb in ("made", "changed") for name in ("first", "last")
             }
             verbs = [use.verb for use in api.requests.elements()]

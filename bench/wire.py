@@ -1,7 +1,7 @@
-"""What one core of the Kubernetes client does, over TLS: binds that it sends, and watch events that it takes in.
+"""Throughput of the Kubernetes client on one core, over TLS: binds sent, and watch events received.
 
-By the CPU seconds of a process that does nothing else. 64 binds are under way at once; each event is a whole pod that
-has changed, read, kept and told. The fake API server has a process of its own.
+Measured by the CPU seconds of a process that does nothing else. 64 binds are in progress at once; each event is a whole
+changed pod, decoded, stored and reported. The fake API server has a process of its own.
 """
 
 import asyncio
@@ -30,62 +30,62 @@ RUNS = 3
 
 
 def run() -> list[Figure]:
-    sent, taken = [], []
+    sent, received = [], []
     for _ in range(RUNS):
         with api_server() as server:
-            server.tell("fill", BINDS, BINDS // GPUS, False)
+            server.call("fill", BINDS, BINDS // GPUS, False)
             sent.append(client(f"from bench.wire import bind; bind({str(server.kubeconfig)!r})"))
         with api_server() as server:
-            server.tell("fill", WATCHED, 0, True)
+            server.call("fill", WATCHED, 0, True)
             code = f"from bench.wire import follow; follow({str(server.kubeconfig)!r})"
-            taken.append(client(code, lambda: server.tell("touch", EVENTS)))
+            received.append(client(code, lambda: server.call("touch", EVENTS)))
     return [
-        _figure("wire_binds", [BINDS / each["cpu_s"] for each in sent], BINDS_BAR),
-        _figure("wire_binds_wall", [BINDS / each["wall_s"] for each in sent]),
-        _figure("wire_events", [EVENTS / each["cpu_s"] for each in taken], EVENTS_BAR),
-        _figure("wire_events_wall", [EVENTS / each["wall_s"] for each in taken]),
+        _figure("wire_binds", [BINDS / costs["cpu_s"] for costs in sent], BINDS_BAR),
+        _figure("wire_binds_wall", [BINDS / costs["wall_s"] for costs in sent]),
+        _figure("wire_events", [EVENTS / costs["cpu_s"] for costs in received], EVENTS_BAR),
+        _figure("wire_events_wall", [EVENTS / costs["wall_s"] for costs in received]),
     ]
 
 
 def bind(kubeconfig: str) -> None:
-    """The process that binds."""
+    """Run the process that binds."""
     print(json.dumps(asyncio.run(_bound(Path(kubeconfig)))))
 
 
 def follow(kubeconfig: str) -> None:
-    """The process that follows."""
+    """Run the process that follows."""
     print(json.dumps(asyncio.run(_followed(Path(kubeconfig)))))
 
 
 async def _bound(kubeconfig: Path) -> dict[str, float]:
     async with ApiClient(Credentials.from_kubeconfig([kubeconfig]), PROGRAM) as api:
-        waiting = [found.metadata for found in await api.list(PODS)]
+        waiting = [pod.metadata for pod in await api.list(PODS)]
         assert len(waiting) == BINDS
-        turns = iter(enumerate(waiting))
+        queue = iter(enumerate(waiting))
 
-        async def one_after_the_other() -> None:
-            for number, each in turns:
-                await api.bind(each, f"gpu-{number // GPUS:05}", {"ganger.dev/gpus": str(number % GPUS)})
+        async def bind_next() -> None:
+            for number, metadata in queue:
+                await api.bind(metadata, f"gpu-{number // GPUS:05}", {"ganger.dev/gpus": str(number % GPUS)})
 
-        return await _costs(asyncio.gather(*(one_after_the_other() for _ in range(UNDER_WAY))))
+        return await _costs(asyncio.gather(*(bind_next() for _ in range(UNDER_WAY))))
 
 
 async def _followed(kubeconfig: Path) -> dict[str, float]:
     async with ApiClient(Credentials.from_kubeconfig([kubeconfig]), PROGRAM) as api:
-        whole, told = asyncio.Event(), 0
+        whole, count = asyncio.Event(), 0
 
         def changed(_old: Pod | None, _new: Pod | None) -> None:
-            nonlocal told
-            told += 1
-            if told == WATCHED + EVENTS:
+            nonlocal count
+            count += 1
+            if count == WATCHED + EVENTS:
                 whole.set()
 
-        follower = Informer(api, PODS, changed)
-        following = asyncio.create_task(follower.run())
-        await follower.synced.wait()
-        assert len(follower.objects) == WATCHED
+        informer = Informer(api, PODS, changed)
+        task = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        assert len(informer.objects) == WATCHED
         costs = await _costs(whole.wait())
-        following.cancel()
+        task.cancel()
         return costs
 
 

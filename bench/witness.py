@@ -1,8 +1,8 @@
-"""A rank that is a witness to what becomes of it. `kill_server` runs it as `witness.py KIND FOLDER LINES`; no bench.
+"""A rank that records what happens to it: `witness.py KIND FOLDER LINES`, run by `kill_server`; not a bench.
 
-It prints numbered lines, and appends to FOLDER/ATTEMPT.RANK what an auditor asks later: `begin PID`, `taken WHAT` where
-something is held that it alone may hold (its place in the gang, its devices), `said N` after each line. KIND says how
-it ends: steady, daemon (which leaves a process that has detached itself), dies, fails, endless, deaf (to SIGTERM).
+It prints numbered lines, and appends records for the audit to FOLDER/ATTEMPT.RANK: `begin PID`, `taken WHAT` where
+another process holds what it alone may hold (its rank in the gang, its devices), `said N` after each line. KIND says
+how it ends: steady, daemon (which leaves a detached process), dies, fails, endless, deaf (to SIGTERM).
 """
 
 import fcntl
@@ -13,17 +13,17 @@ import time
 
 LINE_PAUSE_S = 0.05
 EVERY_ERROR = 5
-"""One line in so many goes to the error output."""
+"""One line in that many goes to the error output."""
 
 
 def main(kind: str, folder: str, lines: int) -> int:
     attempt, rank = int(os.environ["GANGER_ATTEMPT"]), int(os.environ["GANGER_RANK"])
-    book = os.open(f"{folder}/{attempt}.{rank}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(book, b"begin %d\n" % os.getpid())
+    record_file = os.open(f"{folder}/{attempt}.{rank}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(record_file, b"begin %d\n" % os.getpid())
     node = os.environ["GANGER_TASK_DIR"].split("/")[-2]
-    hold(book, f"{folder}/rank-{rank}")
+    hold(record_file, f"{folder}/rank-{rank}")
     for device in filter(None, os.environ["GANGER_DEVICES"].split(",")):
-        hold(book, f"{folder}/../device-{node}-{device}")
+        hold(record_file, f"{folder}/../device-{node}-{device}")
     if kind == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "daemon":
@@ -34,22 +34,22 @@ def main(kind: str, folder: str, lines: int) -> int:
         if number == lines // 2 and kind == "dies" and rank == 0 and attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         os.write(2 if number % EVERY_ERROR == 0 else 1, b"line %d\n" % number)
-        os.write(book, b"said %d\n" % number)
+        os.write(record_file, b"said %d\n" % number)
         time.sleep(LINE_PAUSE_S)
     return 0
 
 
-def hold(book: int, what: str) -> None:
-    """Take a lock for as long as this process and what it leaves behind live; say so if somebody has it."""
+def hold(record_file: int, what: str) -> None:
+    """Take a lock for the life of this process and its descendants; record it if another process holds the lock."""
     file = os.open(what, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.write(book, f"taken {os.path.basename(what)}\n".encode())  # noqa: PTH119 - pathlib would cost each rank 10 ms
+        os.write(record_file, f"taken {os.path.basename(what)}\n".encode())  # noqa: PTH119 - pathlib would cost each rank 10 ms
 
 
 def detach() -> None:
-    """Leave a process that is nobody's child, in a session of its own, as daemons do."""
+    """Leave an orphan process in a session of its own, as daemons do."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:

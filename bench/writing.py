@@ -21,7 +21,7 @@ def main(folder: str, lines_a_second: str, until_s: str) -> None:
     number, next_s = 0, time.time()
     while time.time() < float(until_s):
         numbers = range(number, number + lines)
-        text = "".join(LINE.format(attempt=attempt, rank=rank, number=each) for each in numbers).encode()
+        text = "".join(LINE.format(attempt=attempt, rank=rank, number=line_number) for line_number in numbers).encode()
         assert len(text) <= os.fpathconf(1, "PC_PIPE_BUF")
         os.write(1, text)
         os.write(copy, text)

@@ -1,8 +1,8 @@
-"""All of ganger in about a minute: a training job waits in a queue, runs, loses a worker, comes back, finishes.
+"""All of ganger in about a minute: a training job is pending, runs, loses a worker, resumes and finishes.
 
-`make demo` runs it. Everything is real: processes, sockets, the kill. It works in a home of its own and leaves nothing
-behind. At the end it checks, and prints, that no step is missing and that the resumed losses are those of an
-uninterrupted run. Exit code 0 only if every check holds.
+`make demo` runs it. Everything is real: processes, sockets, the kill. It works in a state directory of its own and
+leaves nothing behind. At the end it checks, and prints, that no step is missing and that the resumed losses are those
+of an uninterrupted run. The exit code is 0 only if every check holds.
 """
 
 import json
@@ -35,7 +35,7 @@ started_s = time.monotonic()
 
 
 def main() -> int:
-    """Tell the story; 0 if it ended as it should."""
+    """Run the demo; return 0 if every check holds."""
     home = Path(tempfile.mkdtemp(prefix="ganger-demo-"))
     os.environ["GANGER_HOME"] = str(home / "state")
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -53,10 +53,10 @@ def main() -> int:
 
 
 def story(home: Path) -> bool:
-    """Three jobs: one that loses a worker, a larger one that waits for it, and the same job undisturbed.
+    """Run three jobs: one that loses a worker, a larger one that waits for it, and the first one undisturbed.
 
-    The first is held before the step at which it loses the worker, so that it is there for all that is asked of it
-    until then, however slow the asking or fast the training is.
+    The first job is held before the step at which it loses the worker, so that it is still running when the worker is
+    killed, however fast the training is.
     """
     step = random.SystemRandom().randrange(2 * CHECKPOINT_STEPS, STEPS - 3 * CHECKPOINT_STEPS)
     go_on = Path("go-on").absolute()
@@ -88,7 +88,7 @@ def story(home: Path) -> bool:
 
 
 def check(first: str, second: str, undisturbed: str) -> bool:
-    """What must be true now, each printed."""
+    """Print the checks; return whether all hold."""
     survived, losses = loss_curve(first), loss_curve(undisturbed)
     worst = max((abs(survived[s] - losses[s]) / abs(losses[s]) for s in losses if s in survived), default=math.inf)
     attempts = job(first)["attempts"]
@@ -104,14 +104,14 @@ def check(first: str, second: str, undisturbed: str) -> bool:
         f"resumed losses equal the undisturbed ones (largest relative difference {worst:.1e})": worst <= NOISE,
     }
     print()
-    for what, holds in checks.items():
-        print(f"  {'ok  ' if holds else 'FAIL'} {what}")
+    for description, holds in checks.items():
+        print(f"  {'ok  ' if holds else 'FAIL'} {description}")
     print(f"\n  {time.monotonic() - started_s:.0f} s in all")
     return all(checks.values())
 
 
 def ledgers(jobs: list[str]) -> None:
-    """Where the time of each job went."""
+    """Print where the time of each job went."""
     say("Where the time went, in seconds:")
     parts = ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost", "total")
     print(f"  {'job':<18}" + "".join(f"{part:>12}" for part in parts))
@@ -121,7 +121,7 @@ def ledgers(jobs: list[str]) -> None:
 
 
 def submit(name: str, *options: str, nodes: int, ranks: int, steps: int) -> str:
-    """Submit a training job as a user would, with more options of the script; gives its id."""
+    """Submit a training job as a user would, with more options of the script; return its id."""
     flags = ["--name", name, "--framework", "torch", "--nodes", str(nodes), "--nproc-per-node", str(ranks)]
     flags += ["--checkpoint", f"checkpoints-{name}", "--time", LIMIT]
     script = ["python", "train.py", "--steps", str(steps), "--checkpoint-steps", str(CHECKPOINT_STEPS), *options]
@@ -133,53 +133,53 @@ def submit(name: str, *options: str, nodes: int, ranks: int, steps: int) -> str:
 
 
 def loss_curve(name: str) -> dict[int, float]:
-    """Loss by step; a step that was done again counts as it was done last."""
+    """Return the loss of each step; a repeated step counts as it was done last."""
     rows = Client(settings.home(os.environ)).connect().metrics(name)
     return {row["step"]: row["metrics"]["loss"] for row in rows if "loss" in row.get("metrics", {})}
 
 
 def pid_of(home: Path, name: str, rank: int) -> int:
-    """The process of a rank of the newest attempt, from the launchers' own records."""
+    """Return the PID of a rank of the newest attempt, from the launchers' records."""
     records = sorted((home / "jobs" / name / "nodes").glob("*/*/started"), key=lambda path: int(path.parent.name))
     pids = {int(r): pid for path in records for r, (pid, _) in json.loads(path.read_text())["pids"].items()}
     return int(pids[rank])
 
 
 def job(name: str) -> dict[str, Any]:
-    """`ganger get` as data."""
-    found: dict[str, Any] = ask("get", name)
-    return found
+    """Return `ganger get` as data."""
+    view: dict[str, Any] = ask("get", name)
+    return view
 
 
 def state(name: str) -> str:
-    """pending, running, succeeded ..."""
+    """Return the state of a job: pending, running, succeeded ..."""
     return str(job(name)["row"]["state"])
 
 
 def step_of(name: str) -> int:
-    """Newest step reported, -1 before the first."""
+    """Return the newest reported step; -1 before the first."""
     return int((job(name)["progress"] or {}).get("step", -1))
 
 
 def ask(*command: str) -> Any:
-    """A ganger command with -o json, as data."""
-    done = subprocess.run([GANGER, *command, "-o", "json"], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    """Run a ganger command with -o json; return its data."""
+    completed = subprocess.run([GANGER, *command, "-o", "json"], check=True, capture_output=True, text=True)
+    return json.loads(completed.stdout)
 
 
 def show(*command: str) -> None:
-    """A ganger command as a person would type it, and what it prints."""
+    """Run a ganger command as a user would type it, and show its output."""
     print(f"\n$ ganger {' '.join(command)}", flush=True)
     subprocess.run([GANGER, *command], check=True)
 
 
 def say(text: str) -> None:
-    """A line of the story."""
+    """Print a line of the story."""
     print(f"\n[{time.monotonic() - started_s:5.1f} s] {text}", flush=True)
 
 
 def wait_for(what: str, holds: Callable[[], bool]) -> None:
-    """Until it holds; the story ends with an error if it never does."""
+    """Wait until the condition holds; exit with an error if it never does."""
     say(f"... waiting for {what}")
     until_s = time.monotonic() + DEADLINE_S
     while not holds():

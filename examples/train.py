@@ -1,8 +1,8 @@
-"""Train a small transformer on synthetic text: an ordinary data-parallel PyTorch script that ganger can bring back.
+"""Train a small transformer on synthetic text: an ordinary data-parallel PyTorch script that ganger can resume.
 
-Runs as `ganger run --framework torch --nodes 2 --nproc-per-node 2 -- python train.py`, under torchrun, or alone. What
-is ganger's are the five marked calls; outside ganger they do nothing. The batch of a step depends on the step and the
-rank alone, so a resumed run computes what an uninterrupted one computes.
+Runs as `ganger run --framework torch --nodes 2 --nproc-per-node 2 -- python train.py`, under torchrun, or alone. The
+five marked calls are ganger's; outside ganger they do nothing. The batch of a step depends on the step and the rank
+alone, so a resumed run computes what an uninterrupted one computes.
 """
 
 import argparse
@@ -31,13 +31,13 @@ class TinyTransformer(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(batch, CONTEXT) token ids -> (batch, CONTEXT, VOCABULARY) logits of the token after each."""
+        """Return (batch, CONTEXT, VOCABULARY) logits of the token after each of (batch, CONTEXT) token ids."""
         mask = nn.Transformer.generate_square_subsequent_mask(CONTEXT)
         return self.head(self.layers(self.token(tokens) + self.position, mask=mask, is_causal=True))
 
 
 def batch(step: int, rank: int) -> Tensor:
-    """(BATCH, CONTEXT + 1) token ids: each row counts up by a stride of its own, one token in ten replaced."""
+    """Return (BATCH, CONTEXT + 1) token ids: each row counts up by its own stride, one token in ten replaced."""
     seeded = torch.Generator().manual_seed(1_000_003 * step + rank)
     start = torch.randint(VOCABULARY, (BATCH, 1), generator=seeded)
     stride = torch.randint(1, 4, (BATCH, 1), generator=seeded)
@@ -53,15 +53,15 @@ def all_reduce(model: nn.Module, loss: Tensor) -> float:
     if dist.is_initialized():
         dist.all_reduce(flat)
         flat /= dist.get_world_size()
-    at = 0
+    offset = 0
     for gradient in gradients:
-        gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
-        at += gradient.numel()
+        gradient.copy_(flat[offset : offset + gradient.numel()].view_as(gradient))
+        offset += gradient.numel()
     return float(flat[-1])
 
 
 def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """One rank writes for all: with data parallelism everyone holds the same."""
+    """Write the checkpoint on one rank: with data parallelism all ranks hold the same."""
     with train.checkpoint(step) as directory:  # ganger: visible only when it is complete
         torch.save(
             {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, directory / "state.pt"
@@ -69,8 +69,8 @@ def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def hold(path: Path) -> None:
-    """For whoever shows this job to somebody: it gets no further before he is ready."""
-    with train.phase("hold"):  # ganger: no rank that stands still
+    """Wait until the file exists: a demonstration then controls how far the job gets."""
+    with train.phase("hold"):  # ganger: not a hang
         while not path.exists():
             time.sleep(0.05)
 
@@ -80,8 +80,8 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=240)
     options.add_argument("--checkpoint-steps", type=int, default=20)
-    options.add_argument("--pause", type=float, default=0.0, help="seconds to add to each step, to watch it")
-    options.add_argument("--hold", nargs=2, metavar=("STEP", "FILE"), help="wait before STEP until FILE is there")
+    options.add_argument("--pause", type=float, default=0.0, help="seconds to add to each step")
+    options.add_argument("--hold", nargs=2, metavar=("STEP", "FILE"), help="wait before STEP until FILE exists")
     args = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -110,12 +110,12 @@ def main() -> None:
         mean_loss = all_reduce(model, loss)
         optimizer.step()
         train.report(step=step, loss=mean_loss, total_steps=args.steps)  # ganger: progress, seen in `ganger get`
-        due = step % args.checkpoint_steps == args.checkpoint_steps - 1
-        wanted = train.should_checkpoint() or due  # ganger: asked to save? The same on every rank
+        is_periodic = step % args.checkpoint_steps == args.checkpoint_steps - 1
+        must_save = train.should_checkpoint() or is_periodic  # ganger: asked to save? The same on every rank
         if rank == 0:
             if step % 20 == 0 or step == args.steps - 1:
                 print(f"step {step} loss {mean_loss:.4f}", flush=True)
-            if wanted:
+            if must_save:
                 save(step, model, optimizer)
         time.sleep(args.pause)
     if dist.is_initialized():

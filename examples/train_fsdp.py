@@ -23,14 +23,14 @@ WIDTH, BATCH = 64, 32
 
 
 def batch(step: int, rank: int) -> tuple[Tensor, Tensor]:
-    """(BATCH, WIDTH) inputs, and what the model is to learn: their running means."""
+    """Return (BATCH, WIDTH) inputs, and the targets that the model is to learn: their running means."""
     seeded = torch.Generator().manual_seed(1_000_003 * step + rank)
     inputs = torch.randn(BATCH, WIDTH, generator=seeded)
     return inputs, inputs.cumsum(1) / torch.arange(1, WIDTH + 1)
 
 
 def sharded_model() -> nn.Module:
-    """The same weights on all ranks, of which each keeps its shard."""
+    """Return a model with the same weights on all ranks, of which each keeps its shard."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.Tanh(), nn.Linear(4 * WIDTH, WIDTH))
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -38,14 +38,14 @@ def sharded_model() -> nn.Module:
 
 
 def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """On all ranks: each writes its shard, the first one the index of them."""
+    """Save on all ranks: each writes its shard, the first one the index of them."""
     weights, moments = get_state_dict(model, optimizer)
-    with train.checkpoint(step, sharded=True) as directory:  # ganger: one directory for all, whole or not there
+    with train.checkpoint(step, sharded=True) as directory:  # ganger: one directory for all, whole or absent
         dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=directory)
 
 
 def load(newest: train.Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load this rank's shard in place; the step that comes next."""
+    """Load this rank's shard in place; return the step that comes next."""
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
     dcp.load(state, checkpoint_id=newest.directory)
@@ -71,8 +71,8 @@ def main() -> None:
     if newest is not None and rank == 0:
         print(f"resumed from step {newest.step}", flush=True)
     for step in range(first, args.steps):
-        inputs, wanted = batch(step, rank)
-        loss = nn.functional.mse_loss(model(inputs), wanted)
+        inputs, targets = batch(step, rank)
+        loss = nn.functional.mse_loss(model(inputs), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -82,8 +82,8 @@ def main() -> None:
         train.report(step=step, loss=mean_loss, total_steps=args.steps)  # ganger: progress, seen in `ganger get`
         if rank == 0 and (step % 20 == 0 or step == args.steps - 1):
             print(f"step {step} loss {float(mean_loss):.6f}", flush=True)
-        due = step % args.checkpoint_steps == args.checkpoint_steps - 1
-        if train.should_checkpoint() or due:  # ganger: asked to save? The same on every rank
+        is_periodic = step % args.checkpoint_steps == args.checkpoint_steps - 1
+        if train.should_checkpoint() or is_periodic:  # ganger: asked to save? The same on every rank
             save(step, model, optimizer)
     dist.destroy_process_group()
 

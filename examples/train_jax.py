@@ -16,19 +16,19 @@ TRUE = np.arange(1.0, WIDTH + 1, dtype=np.float32)
 
 
 def rows_of(process: int) -> jax.Array:
-    """(ROWS, WIDTH) inputs that only this process has."""
+    """Return (ROWS, WIDTH) inputs that only this process has."""
     return jax.random.normal(jax.random.key(process), (ROWS, WIDTH))
 
 
 @jax.jit
 def descend(weights: jax.Array, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One step of gradient descent on (all rows, WIDTH) inputs; gives the loss before it too."""
+    """Take one step of gradient descent on (all rows, WIDTH) inputs; return also the loss before it."""
     loss, gradient = jax.value_and_grad(lambda w: jnp.mean((inputs @ w - inputs @ TRUE) ** 2))(weights)
     return weights - 0.1 * gradient, loss
 
 
 def main() -> None:
-    """Train, then say what all processes have in common."""
+    """Train, then print what all processes have in common."""
     jax.distributed.initialize()
     rank, processes = jax.process_index(), jax.process_count()
     mesh = Mesh(jax.devices(), "data")

@@ -32,14 +32,14 @@ def lead(cluster: Any) -> None:
 
     @tf.function
     def descend(seed: tf.Tensor) -> tf.Tensor:
-        """One step of gradient descent on rows of its own; gives the loss before it."""
+        """Take one step of gradient descent on the step's own rows; return the loss before it."""
         inputs = tf.random.stateless_normal((ROWS, WIDTH), seed=tf.stack([seed, 0]))
         with tf.GradientTape() as tape:
-            now = tf.concat([tf.identity(shard) for shard in weights.variables], 0)
-            tape.watch(now)
-            error = tf.linalg.matvec(inputs, now) - tf.linalg.matvec(inputs, TRUE)
+            current = tf.concat([tf.identity(shard) for shard in weights.variables], 0)
+            tape.watch(current)
+            error = tf.linalg.matvec(inputs, current) - tf.linalg.matvec(inputs, TRUE)
             loss = tf.reduce_mean(error**2)
-        slopes = tf.split(0.05 * tape.gradient(loss, now), [shard.shape[0] for shard in weights.variables])
+        slopes = tf.split(0.05 * tape.gradient(loss, current), [shard.shape[0] for shard in weights.variables])
         for shard, slope in zip(weights.variables, slopes, strict=True):
             shard.assign_sub(slope)
         return loss
@@ -47,7 +47,9 @@ def lead(cluster: Any) -> None:
     workers = cluster.cluster_spec().num_tasks("worker")
     mean = 0.0
     for step in range(STEPS):
-        losses = [coordinator.schedule(descend, args=(tf.constant(step * workers + each),)) for each in range(workers)]
+        losses = [
+            coordinator.schedule(descend, args=(tf.constant(step * workers + worker),)) for worker in range(workers)
+        ]
         coordinator.join()
         mean = sum(float(loss.fetch()) for loss in losses) / workers
         train.report(step=step, loss=mean)  # ganger: progress, seen in `ganger get`
@@ -56,7 +58,7 @@ def lead(cluster: Any) -> None:
 
 
 def main() -> None:
-    """Do what the role asks for."""
+    """Act according to the role."""
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -65,7 +67,7 @@ def main() -> None:
     elif cluster.task_type == "chief":
         lead(cluster)
     else:
-        sys.exit("this script wants the roles chief, worker and ps: ganger run -f parameter_server.yaml")
+        sys.exit("this script needs the roles chief, worker and ps: ganger run -f parameter_server.yaml")
 
 
 if __name__ == "__main__":

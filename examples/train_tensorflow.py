@@ -14,7 +14,7 @@ TRUE = np.arange(1.0, WIDTH + 1, dtype=np.float32)
 
 
 def main() -> None:
-    """Train, then say what all processes have in common."""
+    """Train, then print what all processes have in common."""
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -24,7 +24,7 @@ def main() -> None:
         weights = tf.Variable(tf.zeros(WIDTH))
 
     def descend() -> tuple[tf.Tensor, tf.Tensor]:
-        """One step of gradient descent on this process's rows; gives its rank and the loss before the step."""
+        """Take one step of gradient descent on this process's rows; return its rank and the loss before the step."""
         replicas = tf.distribute.get_replica_context()
         with tf.GradientTape() as tape:
             error = tf.linalg.matvec(inputs, weights) - tf.linalg.matvec(inputs, TRUE)
@@ -35,7 +35,7 @@ def main() -> None:
 
     @tf.function
     def step_everywhere() -> tuple[tf.Tensor, tf.Tensor]:
-        """The step in every process: the sum of their ranks, the mean of their losses."""
+        """Run a step in every process; return the sum of their ranks and the mean of their losses."""
         ranks, losses = strategy.run(descend)
         return (
             strategy.reduce(tf.distribute.ReduceOp.SUM, ranks, axis=None),

@@ -16,7 +16,7 @@ ROUNDS, ROWS, WIDTH = 30, 400, 8
 
 
 def tracker() -> dict[str, str | int]:
-    """Where the processes meet, in the words of `collective.init`: it does not look into the environment itself."""
+    """Return the tracker's address for `collective.init`, which does not read the environment itself."""
     if "DMLC_TRACKER_URI" not in os.environ:
         return {}
     uri, port, task = (os.environ[f"DMLC_{name}"] for name in ("TRACKER_URI", "TRACKER_PORT", "TASK_ID"))
@@ -24,7 +24,7 @@ def tracker() -> dict[str, str | int]:
 
 
 def main() -> None:
-    """Train, then say what all processes have in common."""
+    """Train, then print what all processes have in common."""
     with collective.CommunicatorContext(**tracker()):
         rank, processes = collective.get_rank(), collective.get_world_size()
         total = int(collective.allreduce(np.array([rank]), collective.Op.SUM)[0])

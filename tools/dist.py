@@ -1,6 +1,6 @@
 """Checks of the built distributions: `python -m tools.dist DIRECTORY`, run by `make dist`.
 
-An archive holds the package and nothing of its tests or benches, and the wheel runs a job from a fresh environment.
+An archive holds the package and none of its tests or benches, and the wheel runs a job from a fresh environment.
 """
 
 import os
@@ -18,7 +18,7 @@ LEFT_OUT: Final = frozenset({"tests", "bench", "tools", ".ci"})
 
 
 def main(directory: Path) -> None:
-    """Check the wheel and the sdist in a directory. SystemExit says what is wrong."""
+    """Check the wheel and the sdist in a directory; exit with a message if one is wrong."""
     (wheel,) = directory.glob("*.whl")
     (sdist,) = directory.glob("*.tar.gz")
     _check_names(wheel, zipfile.ZipFile(wheel).namelist())
@@ -45,18 +45,20 @@ def _run_a_job(wheel: Path, scratch: Path) -> None:
     subprocess.run([*install, "--require-hashes", "-r", str(ROOT / "requirements" / "base.txt")], check=True)
     subprocess.run([*install, "--no-deps", str(wheel)], check=True)
     ganger = environment / "bin" / "ganger"
-    clean = {"PATH": os.environ["PATH"], "HOME": str(scratch), "GANGER_HOME": str(scratch / "home")}
+    environment_variables = {"PATH": os.environ["PATH"], "HOME": str(scratch), "GANGER_HOME": str(scratch / "home")}
     try:
         run = subprocess.run(
             [str(ganger), "run", "--", "echo", "hello"],
             cwd=scratch,
-            env=clean,
+            env=environment_variables,
             capture_output=True,
             text=True,
             check=True,
         )
     finally:
-        subprocess.run([str(ganger), "server", "stop"], cwd=scratch, env=clean, capture_output=True, check=False)
+        subprocess.run(
+            [str(ganger), "server", "stop"], cwd=scratch, env=environment_variables, capture_output=True, check=False
+        )
     if "hello" not in run.stdout:
         raise SystemExit(f"`ganger run -- echo hello` from the wheel printed {run.stdout!r}")
 

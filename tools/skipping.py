@@ -1,7 +1,7 @@
-"""An event loop on which waiting takes no time: an hour of retries and bookmarks passes in a second.
+"""An event loop that skips waiting: an hour of retries and bookmarks passes in a second.
 
-For tests and benches whose server and client are both on it. Production code asks the loop for the time, and so is on
-it too.
+For tests and benches whose server and client both run on it. Production code asks the loop for the time, and so follows
+it.
 """
 
 import asyncio
@@ -9,12 +9,14 @@ import selectors
 from typing import Any
 
 RESOLUTION_S = 1e-9
-"""By how much a loop's timers may be early. Where no time passes by itself, who then looks at the clock, and waits for
-the rest, would do so for ever."""
+"""Tolerance of a loop's timers.
+
+Where no time passes by itself, code that then reads the clock and waits for the rest would do so for ever.
+"""
 
 
 class _Skipping(selectors.DefaultSelector):
-    """Instead of waiting, it passes the time."""
+    """A selector that advances the time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +30,10 @@ class _Skipping(selectors.DefaultSelector):
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """Both ends of a connection must be on it: whatever is slow elsewhere seems never to come."""
+    """An event loop on virtual time.
+
+    Both ends of a connection must run on it: a slow peer elsewhere never seems to answer.
+    """
 
     def __init__(self) -> None:
         self._skipping = _Skipping()

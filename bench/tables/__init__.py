@@ -1,1 +1,1 @@
-"""Published experiments, each with its own rules: what was published, what comes out here, and the difference."""
+"""Published experiments, each with its own rules: the published figures, ganger's, and the difference."""

@@ -1,9 +1,9 @@
-"""A pool of fungible GPUs: fifo, easy, greedy and sjf on whole clusters, as `pool_reference.csv` has them.
+"""A pool of fungible GPUs: fifo, easy, greedy and sjf on whole clusters, against `pool_reference.csv`.
 
-The published rules: jobs are rigid, every GPU is like every other, durations are known and nothing costs anything. So
-the cluster is one node with all GPUs, limits are durations, and nobody preempts. fifo is `strict_fifo`, greedy is
-`first_fit`. The first three must be equal to the printed digit; easy may be better, since a start that is reserved
-there moves to an earlier moment.
+The published rules: jobs are rigid, all GPUs are equal, durations are known, overheads are zero. So the cluster is one
+node with all GPUs, time limits are durations, and there is no preemption. fifo is `strict_fifo`, greedy is `first_fit`.
+The first three must be equal to the printed digit; easy may be better, since a reserved start moves to an earlier time
+when it can.
 """
 
 import csv
@@ -28,7 +28,7 @@ Row = dict[str, str]
 
 
 def run() -> list[Figure]:
-    """The table, printed, and of each row how many columns differ; of easy its average JCT."""
+    """Print the table; return for each row the number of columns that differ, or for easy the average JCT."""
     figures, rows = [], list(published())
     print(f"{'trace':10} {'policy':7} {'column':15} {'published':>12} {'ours':>12} {'difference':>11}")
     with ProcessPoolExecutor() as processes:
@@ -42,13 +42,13 @@ def run() -> list[Figure]:
 
 
 def published() -> Iterator[Row]:
-    """Rows of the policies that there are."""
+    """Yield the rows of the policies that exist here."""
     with (TRACES / "expected" / "pool_reference.csv").open() as file:
         yield from (row for row in csv.DictReader(file) if row["policy"] in ORDERS)
 
 
 def simulated(row: Row) -> Scorecard:
-    """The same, simulated."""
+    """Simulate the same row."""
     trace = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz")
     pool = Node(name="pool", gpus=int(row["gpus"]), cpu_milli=1, memory_bytes=1)
     document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().queues)
@@ -56,7 +56,7 @@ def simulated(row: Row) -> Scorecard:
 
 
 def columns(card: Scorecard) -> dict[str, float]:
-    """As they are printed there."""
+    """Return the columns as the reference prints them."""
     return {
         "jobs": card.jobs,
         "avg_jct": round((card.jct_ms.mean or 0) / 1000, 3),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import found, report
+from bench.__main__ import list_benches, report
 from bench.measure import Figure, median, wall_s
 
 
@@ -77,12 +77,12 @@ def test_report_prints_spreads_and_then_lines(capsys: pytest.CaptureFixture[str]
 def test_a_bench_is_found_by_its_file_alone(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text('"""Measures the new thing.\n\nMore.\n"""\nimport nowhere\ndef run(): ...\n')
     (tmp_path / "measure.py").write_text('"""No bench."""\n')
-    assert found(tmp_path) == {"new": "Measures the new thing."}
+    assert list_benches(tmp_path) == {"new": "Measures the new thing."}
 
 
 def test_every_bench_has_a_title() -> None:
-    assert {"cli_help", "install"} <= set(found())
-    assert all(title.endswith((".", "?")) for title in found().values())
+    assert {"cli_help", "install"} <= set(list_benches())
+    assert all(title.endswith((".", "?")) for title in list_benches().values())
 
 
 def test_a_failed_command_gives_no_figure() -> None:

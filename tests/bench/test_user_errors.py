@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.broken_scripts import COUNTER_EXAMPLES, USER_ERRORS, Case, Ended, cases, run_by_hand, untruths
+from bench.broken_scripts import COUNTER_EXAMPLES, USER_ERRORS, Case, Ended, cases, label_errors, run_by_hand
 
 CORPUS = {case.name: case for folder in (USER_ERRORS, COUNTER_EXAMPLES) for case in cases(folder)}
 WITHOUT_FRAMEWORK = [name for name, case in CORPUS.items() if case.framework == "plain"]
@@ -17,7 +17,7 @@ WITHOUT_FRAMEWORK = [name for name, case in CORPUS.items() if case.framework == 
 
 @pytest.mark.parametrize("name", WITHOUT_FRAMEWORK)
 def test_label_is_true(name: str, tmp_path: Path) -> None:
-    assert untruths(CORPUS[name], run_by_hand(CORPUS[name], tmp_path, Path(sys.executable))) == []
+    assert label_errors(CORPUS[name], run_by_hand(CORPUS[name], tmp_path, Path(sys.executable))) == []
 
 
 def test_users_and_others_are_told_apart() -> None:
@@ -68,5 +68,5 @@ Traceback (most recent call last):
 FloatingPointError: loss is inf at step 4: the learning rate is too high
 """
     ended = (Ended(1, "", errors), Ended(1, "", errors))
-    assert untruths(case(), ended) == []
-    assert untrue in untruths(case(**changes), ended)
+    assert label_errors(case(), ended) == []
+    assert untrue in label_errors(case(**changes), ended)

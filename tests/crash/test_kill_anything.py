@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.oracle import Oracle
-from bench.virtual_faults import Day, lived
+from bench.virtual_faults import Day, run_day
 from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -20,7 +20,7 @@ FAULTS = 25
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_every_job_ends_as_expected_whatever_happens(policy: str, folder: Path) -> None:
-    result = lived(Day(FAULTS, seed=1 + sorted(POLICIES).index(policy), policy=policy), folder / "g.db")
+    result = run_day(Day(FAULTS, seed=1 + sorted(POLICIES).index(policy), policy=policy), folder / "g.db")
     assert result.sentences() == []
     assert result.jobs > FAULTS
     assert result.events > result.jobs
@@ -42,7 +42,7 @@ def test_the_oracle_detects_wrong_ends_lost_attempts_and_shared_devices() -> Non
     rewritten = [row if row.seq != failure_seqs[0] else replace(row, event=_lost(row.event)) for row in rows]
     assert Oracle().read(rewritten).lives["a-0"].state == "pending"
     doubled = [replace(row, event=_on_the_same_device(row.event)) for row in rows]
-    assert Oracle().read(doubled).wrong
+    assert Oracle().read(doubled).errors
     loop.close()
     log.close()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.bind_faults import lives
-from bench.bind_faults_real import lived_through
+from bench.bind_faults import outcomes
+from bench.bind_faults_real import run_lives
 from bench.disrupting import End
 from tools.testcluster import Unavailable
 from tools.testcluster.cluster import require_built
@@ -21,7 +21,7 @@ def test_none_or_all_are_bound_in_the_end() -> None:
         require_built()
     except Unavailable as error:
         pytest.skip(str(error))
-    actual = list(lived_through(MEMBERS, SEEDS))
+    actual = list(run_lives(MEMBERS, SEEDS))
     assert all(end.holds for end in actual), actual
     assert [end.bound_late for end in actual] == [MEMBERS, MEMBERS]
     assert [end.kills for end in actual] == [1, 0]
@@ -43,6 +43,6 @@ def test_lives_that_are_kept_are_not_lived_again(tmp_path: Path, monkeypatch: py
     lived: list[int] = []
     monkeypatch.setenv("GANGER_BENCH_KEPT", str(tmp_path / "kept"))
     with pytest.raises(KeyboardInterrupt):
-        lives(4, 3, live)
-    assert lives(4, 3, live) == [end(seed) for seed in range(4)]
+        outcomes(4, 3, live)
+    assert outcomes(4, 3, live) == [end(seed) for seed in range(4)]
     assert lived == [0, 1, 2, 3]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bound_under_faults, controller, job_of
+from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
 from bench.disrupting import SETTLES_S
 from ganger.backends.kubernetes import object_names
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
@@ -25,7 +25,7 @@ MEMBERS = 4
 @given(seed=st.integers(0, 2**32), members=st.integers(1, 12))
 @settings(max_examples=60)
 def test_none_or_all_are_bound_in_the_end(seed: int, members: int) -> None:
-    end = bound_under_faults(seed, members)
+    end = bind_under_faults(seed, members)
     assert end.holds, end
 
 
