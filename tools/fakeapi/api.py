@@ -52,9 +52,9 @@ class FakeApi:
         self._tls: ssl.SSLContext | None = None
         if tls:
             self._tls, self.ca = certificates.made()
-        self.store.listeners += [self.server.heard, Collector(self.writes).heard]
+        self.store.listeners += [self.server.on_change, Collector(self.writes).on_change]
         if kubelet:
-            self.store.listeners.append(self.kubelet.heard)
+            self.store.listeners.append(self.kubelet.on_change)
         self._listening: asyncio.Server | None = None
         self._port = 0
         self._started_s = 0.0
@@ -186,7 +186,7 @@ class FakeApi:
             raise KeyError(f"the server has no resource {plural}: put its CustomResourceDefinition first")
         return found[0]
 
-    # -- people --------------------------------------------------------------------------------------------------------
+    # -- users ---------------------------------------------------------------------------------------------------------
 
     def user(self, name: str) -> str:
         """Add a user; return the token."""
@@ -207,7 +207,7 @@ class FakeApi:
         """Set the authorizer that is asked for every call, as RBAC is; None allows everything."""
         self.server.allowed = authorizer
 
-    # -- what goes wrong -----------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def inject(self, fault: Fault) -> Fault:
         """Add a fault; of several that match a call the first one strikes."""

@@ -22,7 +22,7 @@ class Collector:
         self._owned: dict[str, dict[str, Place]] = {}
         """Owner UID -> dependent UID -> its location."""
 
-    def heard(self, table: Table, change: Change) -> None:
+    def on_change(self, table: Table, change: Change) -> None:
         """Handle a change; called by the store."""
         meta, place = change.new.meta, (table, change.new.key)
         owners = {owner.uid for owner in meta.owner_references}

@@ -47,12 +47,12 @@ async def churned(api: FakeApi, events_per_s: float) -> None:
     """
     table, loop = api.store.table(PODS), asyncio.get_running_loop()
     keys = sorted(table.objects)
-    started_s, told = loop.time(), 0
+    started_s, reported = loop.time(), 0
     while True:
         due = int((loop.time() - started_s) * events_per_s)
-        for number in range(max(told, due - BURST), due):
+        for number in range(max(reported, due - BURST), due):
             touched(api, table, table.objects[keys[number % len(keys)]])
-        told = due
+        reported = due
         await asyncio.sleep(TICK_S)
 
 

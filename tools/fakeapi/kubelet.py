@@ -28,7 +28,7 @@ class Kubelet:
         self._todo: deque[tuple[Act, Table, Key]] = deque()
         self._addresses = 0
 
-    def heard(self, table: Table, change: Change) -> None:
+    def on_change(self, table: Table, change: Change) -> None:
         """Handle a change; called by the store."""
         if change.type == "DELETED" or table.resource not in (PODS, NODES):
             return

@@ -93,8 +93,8 @@ def modified(plural: str, group: str, name: str) -> Refusal:
 
 def invalid(kind: str, group: str, name: str, *causes: tuple[str, str, str]) -> Refusal:
     """Return a validation error. causes: (reason, field, message) of each field error."""
-    told = [f"{field}: {message}" for _, field, message in causes]
-    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    lines = [f"{field}: {message}" for _, field, message in causes]
+    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details = {
         **about(kind, group, name),
         "causes": [{"reason": reason, "message": message, "field": field} for reason, field, message in causes],

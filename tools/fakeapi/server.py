@@ -60,7 +60,7 @@ class Server:
 
     # -- called by the store and the wire ------------------------------------------------------------------------------
 
-    def heard(self, table: Table, change: Change) -> None:
+    def on_change(self, table: Table, change: Change) -> None:
         """Handle a change; called by the store."""
         if table.resource == CRDS:
             self._define(change)

@@ -101,17 +101,17 @@ _EXAMPLES: Final = (
 
 
 def block(name: str, *words: str) -> str:
-    """The block of that name. KeyError: there is none."""
+    """Return the block of that name. Raises KeyError for an unknown name."""
     return "\n".join(BLOCKS[name](*words))
 
 
 def _frameworks() -> Iterator[str]:
-    rows = ((f"[`{name}`](how-to/frameworks/{name}.md)", each.DOC) for name, each in sorted(frameworks().items()))
+    rows = ((f"[`{name}`](how-to/frameworks/{name}.md)", module.DOC) for name, module in sorted(frameworks().items()))
     return table(("framework", "what it is"), rows)
 
 
 def _framework(name: str) -> Iterator[str]:
-    """At a glance, then what the golden environments have."""
+    """Yield a summary, then the variables and files of the golden environments."""
     module = frameworks()[name]
     needs, roles = plugin_attribute(module, "NEEDS"), plugin_attribute(module, "ROLES")
     yield f"- ganger starts {_STARTED[plugin_attribute(module, 'PER')]}."
@@ -132,7 +132,7 @@ def _framework(name: str) -> Iterator[str]:
 
 
 def _environment(path: Path) -> Iterator[str]:
-    """A golden environment: variables, commands, and the names of the files that come with them."""
+    """Yield a golden environment: variables, commands, and the names of its files."""
     rows, _, files = path.read_text().partition("\n---")
     split = [re.split(r"  +", line.rstrip(), maxsplit=2) for line in rows.strip().splitlines()]
     variables = [(name, ranks, "".join(value)) for name, ranks, *value in split if name not in ("command", "ends with")]
@@ -159,19 +159,19 @@ def _environment(path: Path) -> Iterator[str]:
 
 
 def _exit_codes() -> Iterator[str]:
-    return table(("code", "in short", "meaning"), ((str(number), *told) for number, told in EXIT_CODES.items()))
+    return table(("code", "in short", "meaning"), ((str(number), *texts) for number, texts in EXIT_CODES.items()))
 
 
 def _reasons() -> Iterator[str]:
     samples = {reason.code: sentence(reason) for reason in _EXAMPLES}
     return table(
         ("code", "for instance", "what to do"),
-        ((code(why), samples[why], _placeholders(REMEDY[why])) for why in ReasonCode),
+        ((code(reason_code), samples[reason_code], _placeholders(REMEDY[reason_code])) for reason_code in ReasonCode),
     )
 
 
 def _placeholders(remedy: str) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), remedy)
+    return re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), remedy)
 
 
 def _causes() -> Iterator[str]:
@@ -180,8 +180,12 @@ def _causes() -> Iterator[str]:
 
 def _problems() -> Iterator[str]:
     rows = (
-        (code(name), " or ".join(map(str, filter(None, (each.status, each.other_status)))), each.meaning)
-        for name, each in sorted(CODES.items())
+        (
+            code(name),
+            " or ".join(map(str, filter(None, (error_code.status, error_code.other_status)))),
+            error_code.meaning,
+        )
+        for name, error_code in sorted(CODES.items())
     )
     return table(("code", "status", "meaning"), rows)
 
@@ -195,21 +199,23 @@ def _events() -> Iterator[str]:
 
 
 def _spec() -> Iterator[str]:
-    """A section for each mapping, the file's own first."""
+    """Yield a section for each mapping, the file's own first."""
     known = keys()
     mappings = ["", *(path for path, key in known.items() if key.nested)]
-    for above in mappings:
-        of = known[above].container if above else ""
-        title = {"dict": f"{above}.NAME", "tuple": f"{above}[]"}.get(of, above) or "The file"
-        yield f"\n### {title}\n" if above else ""
+    for mapping in mappings:
+        container = known[mapping].container if mapping else ""
+        title = {"dict": f"{mapping}.NAME", "tuple": f"{mapping}[]"}.get(container, mapping) or "The file"
+        yield f"\n### {title}\n" if mapping else ""
         rows = []
         for path, key in known.items():
-            if path.rpartition(".")[0] == above:
+            if path.rpartition(".")[0] == mapping:
                 _, *lines = describe_key(key, known)
-                told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[:3] if "   " in line.strip())
-                example = told.get("example", "").partition(": ")[2]
+                details = dict(
+                    re.split(r"  +", line.strip(), maxsplit=1) for line in lines[:3] if "   " in line.strip()
+                )
+                example = details.get("example", "").partition(": ")[2]
                 name = path.rpartition(".")[2]
-                rows.append((code(name), key.doc, told["written"], code(example), told["default"]))
+                rows.append((code(name), key.doc, details["written"], code(example), details["default"]))
         yield from table(("key", "meaning", "written as", "for instance", "without it"), rows)
 
 
@@ -227,15 +233,17 @@ def _travels() -> Iterator[str]:
 
 
 def _sdk() -> Iterator[str]:
-    return table(("name", "kind", "meaning"), ((code(call), kind, said) for kind, call, said in sdk_names.names()))
+    return table(
+        ("name", "kind", "meaning"), ((code(call), kind, summary) for kind, call, summary in sdk_names.names())
+    )
 
 
 def _train() -> Iterator[str]:
-    return table(("name", "meaning"), ((code(call), said) for call, said in sdk_names.in_training()))
+    return table(("name", "meaning"), ((code(call), summary) for call, summary in sdk_names.in_training()))
 
 
 def _methods(name: str) -> Iterator[str]:
-    return table(("method", "meaning"), ((code(call), said) for call, said in sdk_names.methods(name)))
+    return table(("method", "meaning"), ((code(call), summary) for call, summary in sdk_names.methods(name)))
 
 
 BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {

@@ -47,7 +47,10 @@ _CONDITIONS: Final[Object] = {
 
 def files() -> dict[Path, str]:
     """Return each file of definitions with its text."""
-    return {FOLDER / f"{made['spec']['names']['plural']}.yaml": _yaml(made) for made in (_job(), _queue(), _policy())}
+    return {
+        FOLDER / f"{definition['spec']['names']['plural']}.yaml": _yaml(definition)
+        for definition in (_job(), _queue(), _policy())
+    }
 
 
 def _job() -> Object:
@@ -91,8 +94,8 @@ def _job() -> Object:
     ]
     description = "A training job that starts as a whole or not at all. Its spec is what `ganger run -f` takes."
     names = {"kind": "GangJob", "plural": "gangjobs", "singular": "gangjob", "shortNames": ["gj"]}
-    made = _definition(names, "Namespaced", _root(description, spec, status), columns)
-    return _with_rules(made, JOB)
+    definition = _definition(names, "Namespaced", _root(description, spec, status), columns)
+    return _with_rules(definition, JOB)
 
 
 def _ledger() -> Object:
@@ -113,24 +116,24 @@ def _ledger() -> Object:
 
 
 def _job_spec() -> Object:
-    whole = json_schema()
-    spec = structural({key: each for key, each in whole.items() if key not in ("anyOf", "title")}, whole["$defs"])
+    schema = json_schema()
+    spec = structural({key: value for key, value in schema.items() if key not in ("anyOf", "title")}, schema["$defs"])
     spec["description"] = "the job, as a file for `ganger run -f` has it"
     spec["properties"] |= {
         "user": _TEXT | {"description": "user who owns the job: its creator", "minLength": 1, "maxLength": 253},
         "suspend": {"type": "boolean", "description": "true: save, release the nodes and wait; false: continue"},
         "stop": {"type": "boolean", "description": "true: save and end"},
     }
-    spec["anyOf"] = whole["anyOf"]
+    spec["anyOf"] = schema["anyOf"]
     _needs(spec["properties"]["limits"], "time_min", "time")
     _needs(spec["properties"]["placement"], "devices", "nodes")
-    # A rule that looks at each of them must be known to cost little.
+    # The API server must be able to bound the cost of a rule over the items.
     spec["properties"]["start_order"]["maxItems"] = MAX_ORDERED
     return spec
 
 
 def _needs(schema: Object, key: str, other: str) -> None:
-    """One key says nothing without another one, which CEL does not see."""
+    """Require one key where another one is set, which CEL cannot check."""
     schema["anyOf"] = [{"required": [other]}, {"not": {"required": [key]}}]
 
 
@@ -190,7 +193,7 @@ def _root(description: str, spec: Object, status: dict[str, Object]) -> Object:
 
 
 def _definition(names: Object, scope: str, root: Object, columns: list[tuple[str, str, str, str]]) -> Object:
-    """The definition of a kind; the columns after `Age` are for `-o wide`."""
+    """Return the definition of a kind; the columns after `Age` are for `-o wide`."""
     shown, wide = [], 0
     for name, kind, path, meaning in columns:
         later = {"priority": wide} if wide else {}
@@ -226,12 +229,12 @@ def _with_rules(definition: Object, rules: Iterable[Rule]) -> Object:
     return definition
 
 
-def _yaml(made: Object) -> str:
+def _yaml(definition: Object) -> str:
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 110
-    # What is said in several places is written in each of them: the API server reads no aliases of ours.
+    # Shared parts are repeated where they occur: the API server does not read YAML aliases.
     yaml.representer.ignore_aliases = lambda _: True  # type: ignore[method-assign]
     text = StringIO()
-    yaml.dump(made, text)
+    yaml.dump(definition, text)
     return HEAD + text.getvalue()

@@ -14,18 +14,20 @@ _ALWAYS: Final = ("401", "403", "500", "503")
 
 def routes() -> Iterator[str]:
     """Yield a section for every route, with its parameters."""
-    # Nothing is asked of it here but what it would take.
+    # Only the document is read: the application is never called.
     document = make_app(cast("Any", None), cast("Any", None)).openapi()
     for path, methods in document["paths"].items():
         for method, route in methods.items():
             yield f"\n### {method.upper()} {path}\n"
             yield route.get("description", route["summary"])
-            parameters = [each for each in route.get("parameters", ()) if each["in"] in ("query", "header")]
+            parameters = [
+                parameter for parameter in route.get("parameters", ()) if parameter["in"] in ("query", "header")
+            ]
             if parameters:
                 yield ""
                 yield from table(
                     ("parameter", "in", "meaning"),
-                    ((code(each["name"]), each["in"], _told(each)) for each in parameters),
+                    ((code(parameter["name"]), parameter["in"], _meaning(parameter)) for parameter in parameters),
                 )
             yield ""
             if body := _named(route.get("requestBody", {}).get("content", {})):
@@ -33,7 +35,7 @@ def routes() -> Iterator[str]:
             yield f"Answers {', '.join(_answers(route['responses']))}."
 
 
-def _told(parameter: dict[str, Any]) -> str:
+def _meaning(parameter: dict[str, Any]) -> str:
     """Return the meaning of a parameter, its range and its default."""
     schema = parameter["schema"]
     text = parameter.get("description") or schema.get("description", "")
@@ -70,8 +72,13 @@ def bodies() -> Iterator[str]:
         if schema.get("properties"):
             needed = schema.get("required", ())
             rows = (
-                (code(key), _type(each), "yes" if key in needed else "", " ".join(each.get("description", "").split()))
-                for key, each in schema["properties"].items()
+                (
+                    code(key),
+                    _type(field),
+                    "yes" if key in needed else "",
+                    " ".join(field.get("description", "").split()),
+                )
+                for key, field in schema["properties"].items()
             )
             yield f"\n### {name}\n"
             yield from table(("field", "type", "needed", "meaning"), rows)
@@ -82,10 +89,10 @@ def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         return code(schema["$ref"].rpartition("/")[2])
     if kinds := schema.get("anyOf") or schema.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(each) for each in kinds))
+        return " or ".join(dict.fromkeys(_type(kind) for kind in kinds))
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return " or ".join(code(str(each)) for each in values) if len(values) < 6 else "one word of a list"
+        return " or ".join(code(str(kind)) for kind in values) if len(values) < 6 else "one word of a list"
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     return str(schema.get("type", "anything"))

@@ -17,25 +17,25 @@ def names() -> Iterator[tuple[str, str, str]]:
     for name in ganger.__all__:
         found = getattr(ganger, name)
         if not inspect.isclass(found):
-            yield "function", _call(f"ganger.{name}", found), _said(found)
+            yield "function", _call(f"ganger.{name}", found), _summary(found)
         elif name in _TWINS:
             yield "class", f"ganger.{name}", f"As {_TWINS[name]}, to be awaited"
         else:
-            yield "class", f"ganger.{name}", _said(found)
+            yield "class", f"ganger.{name}", _summary(found)
 
 
 def methods(name: str) -> Iterator[tuple[str, str]]:
     """Yield signature and summary of every public method of a class."""
     for each, found in inspect.getmembers(getattr(ganger, name), callable):
         if not each.startswith("_"):
-            yield _call(each, found, hidden=("id",) if name == "Job" else ()), _said(found)
+            yield _call(each, found, hidden=("id",) if name == "Job" else ()), _summary(found)
 
 
 def in_training() -> Iterator[tuple[str, str]]:
     """Yield signature and summary of every public name of `ganger.train`."""
     for name in train.__all__:
         found = getattr(train, name)
-        yield (name if inspect.isclass(found) else _call(name, found)), _said(found)
+        yield (name if inspect.isclass(found) else _call(name, found)), _summary(found)
 
 
 def _call(name: str, found: Any, hidden: tuple[str, ...] = ()) -> str:
@@ -53,6 +53,6 @@ def _call(name: str, found: Any, hidden: tuple[str, ...] = ()) -> str:
     return f"{name}({', '.join(shown)})"
 
 
-def _said(found: Any) -> str:
+def _summary(found: Any) -> str:
     """Return the first paragraph of a docstring."""
     return " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())

@@ -1,8 +1,9 @@
 """JSON Schema rewritten as the structural schema that custom resources require, without references.
 
-A value that may be a whole number or text is `x-kubernetes-int-or-string`. One that may be of other types (a fraction
-or text, a list or text, a mapping or a number) has no type: it is kept as it stands, with those limits that can be
-said, and the controller reads it as `ganger run` would. Defaults are the reader's: here they are words.
+A value that may be an integer or text is `x-kubernetes-int-or-string`. One that may be of other types (a fraction or
+text, a list or text, a mapping or a number) has no type: it is preserved as it is, with the limits that can be
+expressed, and the controller reads it as `ganger run` would. Defaults are applied by the reader: here they are only
+part of the description.
 """
 
 import json
@@ -14,22 +15,22 @@ Schema = dict[str, Any]
 _LIMITS: Final = ("minimum", "maximum", "minLength", "maxLength", "pattern", "minItems")
 _KEPT: Final[Schema] = {"x-kubernetes-preserve-unknown-fields": True}
 _LIST_KEYS: Final = ({"name", "path"}, {"job"})
-"""What is required of items that are told apart by the first of it: volumes by name, jobs that come first by job."""
+"""Required keys of items that are identified by the first of them: volumes by name, dependencies by job."""
 _NUMBERS: Final = {"integer", "number"}
 
 
 def structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """The structural schema of a JSON Schema that pydantic made."""
-    made = _typed(_whole(schema, definitions), definitions)
-    said = schema.get("description", "")
+    """Return the structural schema of a JSON Schema that pydantic generated."""
+    typed = _typed(_whole(schema, definitions), definitions)
+    description = schema.get("description", "")
     if schema.get("default") not in (None, "", 0):
         default = schema["default"]
-        said += f"; unset: {default if isinstance(default, str) else json.dumps(default)}"
-    return ({"description": said} if said else {}) | made
+        description += f"; unset: {default if isinstance(default, str) else json.dumps(default)}"
+    return ({"description": description} if description else {}) | typed
 
 
 def _whole(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """With what it refers to put in."""
+    """Return the schema with its reference resolved."""
     if "$ref" not in schema:
         return schema
     return definitions[schema["$ref"].rpartition("/")[2]]
@@ -41,7 +42,7 @@ def _typed(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
         return _one_of([_typed(way, definitions) for way in ways])
     kinds = schema.get("type")
     if isinstance(kinds, list):
-        # Scalars as YAML has them; a mapping or a list is none.
+        # Scalars as YAML has them, but no mapping or list.
         return _KEPT | {"maxProperties": 0, "maxItems": 0} | ({"nullable": True} if "null" in kinds else {})
     if kinds == "object":
         return _mapping(schema, definitions)
@@ -51,7 +52,7 @@ def _typed(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _type(schema: Schema) -> Any:
-    """What type it is; an enumeration without one is text."""
+    """Return the type; an enumeration without one is text."""
     return schema.get("type") or ("string" if "enum" in schema or "const" in schema else None)
 
 
@@ -67,10 +68,13 @@ def _limits(schema: Schema) -> Schema:
 
 
 def _one_of(ways: list[Schema]) -> Schema:
-    """What may be of several types. Each limit holds for values of its own type, so that they can stand together."""
+    """Return the schema of a value of several types.
+
+    Each limit applies to values of its own type only, so that limits can be combined.
+    """
     types = {way.get("type") for way in ways}
     if types == {"string"}:
-        raise ValueError(f"two kinds of text are one pattern: {ways}")
+        raise ValueError(f"write two kinds of text as one pattern: {ways}")
     scalars = [way for way in ways if way.get("type") in {"string", *_NUMBERS}]
     together: Schema = {}
     for way in scalars if "array" not in types else ():
@@ -85,9 +89,9 @@ def _one_of(ways: list[Schema]) -> Schema:
 
 def _mapping(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     if "properties" in schema:
-        inside = {key: structural(each, definitions) for key, each in schema["properties"].items()}
-        needed = {"required": schema["required"]} if "required" in schema else {}
-        return {"type": "object", "properties": inside} | needed
+        fields = {key: structural(field_schema, definitions) for key, field_schema in schema["properties"].items()}
+        required = {"required": schema["required"]} if "required" in schema else {}
+        return {"type": "object", "properties": fields} | required
     values = _typed(_whole(schema["additionalProperties"], definitions), definitions)
     return {"type": "object", "additionalProperties": values}
 

@@ -59,7 +59,7 @@ class Session:
         while True:
             try:
                 piece = os.read(terminal, 65536)
-            except OSError:  # the last process that had the terminal has ended
+            except OSError:  # the last process with the terminal has ended
                 break
             if not piece:
                 break
