@@ -40,8 +40,8 @@ def test_racks_and_prices_of_a_cluster_are_in_its_figures(shell: Shell, trace: P
     shown = shell(*asked).out
     for words in ("finish-time fairness  ", "largest gang with room", "gangs across switches               1.0000"):
         assert words in shown
-    assert "cost, of a finished GPU-hour        4.10, 10.25" in shown
-    assert "a cycle of the scheduler, p50, p99  " in shown
+    assert "cost, per finished GPU-hour         4.10, 10.25" in shown
+    assert "scheduling cycle, p50, p99          " in shown
     cluster.write_text("name,gpus,gpu_type,domains\nx,8,h100,a|b|c|d\n")
     said = shell(*asked)
     assert said.code == 2

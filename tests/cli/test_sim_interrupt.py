@@ -88,7 +88,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         (("compare", "jobs.csv", "--nodes", "4", "--policies", "conservative,srtf"), 3),
         (("run", "jobs.csv", "--nodes", "4", "--policy", "conservative"), 1),
     ],
-    ids=["while-the-errand-loads", "while-runs-last", "one-run"],
+    ids=["while-the-simulation-loads", "while-runs-last", "one-run"],
 )
 def test_it_ends_with_all_that_it_started(
     terminal: Callable[..., Terminal], words: tuple[str, ...], processes: int

@@ -110,7 +110,7 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert said.code == 0, said.err
     assert f"3 jobs of {log} on 1 node x 8 GPUs, policy {document}, " in said.out
     assert "1 change from the one in force" in said.out
-    assert "as it was recorded" in said.out
+    assert "as recorded" in said.out
     told = json.loads(shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster), "-o", "json").out)
     assert (told["nodes"], told["gpus"], told["gpus_in_all"]) == (2, 8, 16)
     # One after the other they end at 60, 120 and 180 s; on two nodes at 60, 61 and 120 s.
@@ -188,11 +188,14 @@ def test_a_cluster_with_a_fault_is_refused_with_its_line(
     [
         (("--nodes", "1"), "name a TRACE, or --from-log"),
         (("TRACE",), "add --nodes N or --cluster FILE"),
-        (("TRACE", "--nodes", "1", "--cluster", "TRACE"), "--nodes and --cluster both"),
-        (("TRACE", "--cluster", "TRACE", "--gpus", "4"), "--gpus and --gpu-type are of the nodes"),
-        (("TRACE", "--nodes", "1", "--policy", "sjf", "--document", "TRACE"), "--policy and --document both"),
+        (("TRACE", "--nodes", "1", "--cluster", "TRACE"), "--nodes and --cluster cannot be combined"),
+        (("TRACE", "--cluster", "TRACE", "--gpus", "4"), "--gpus and --gpu-type need --nodes"),
+        (
+            ("TRACE", "--nodes", "1", "--policy", "sjf", "--document", "TRACE"),
+            "--policy and --document cannot be combined",
+        ),
         (("TRACE", "--nodes", "1", "--from-log", "TRACE"), "name a TRACE, or --from-log"),
-        (("TRACE", "--nodes", "1", "--since", "7d"), "--since is of your own server's log"),
+        (("TRACE", "--nodes", "1", "--since", "7d"), "--since needs --from-log"),
         (("--from-log", "--since", "lately"), "is not a duration"),
     ],
 )

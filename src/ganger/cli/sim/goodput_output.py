@@ -1,20 +1,21 @@
-"""What `ganger sim run` shows of useful and lost GPU time, and of the closed form. Called by `cli.sim.sim_commands`."""
+"""Output of `ganger sim run` for useful and lost GPU time, and for the closed form of goodput."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from ganger.cli.output.messages import count
 from ganger.cli.output.print_output import Column, show, show_table
-from ganger.cli.sim.sim_options import Record, show_findings
+from ganger.cli.sim.sim_options import show_findings
+from ganger.cli.sim.simulation_process import Record
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 
 _LOST: Final = {
     "start": "first starts",
-    "restart": "starts again",
+    "restart": "restarts",
     "checkpoint": "writing checkpoints",
     "rollback": "work after the newest checkpoint",
-    "detection": "until a loss was known",
-    "stop": "until what was stopped was gone",
+    "detection": "until a loss was detected",
+    "stop": "until stopped attempts had ended",
 }
 _WAITED: Final = {
     "waiting_for_nodes": "waiting for a node, after a loss",
@@ -22,67 +23,66 @@ _WAITED: Final = {
 }
 
 
-def show_faults(told: Record) -> None:
-    """Where faults come from, what of that has a flaw, and whether they end before the run."""
-    faults = told.get("faults")
+def show_faults(result: Record) -> None:
+    """Show the source of the node faults and its flaws, and that it ends before the run if it does."""
+    faults = result.get("faults")
     if faults is None:
         return
     spares = f", {count(faults['spares'], 'node')} held back" if faults["spares"] else ""
-    show(f"{count(faults['outages'], 'outage')}, made of {count(faults['rows'], 'fault')} of {faults['file']}{spares}")
+    show(f"{count(faults['outages'], 'outage')} from {count(faults['rows'], 'fault')} of {faults['file']}{spares}")
     show_findings(faults)
     if faults["days"] < faults["days_of_run"]:
-        show(f"  they end after {faults['days']:.0f} days, and the run goes on until day {faults['days_of_run']:.0f}")
+        show(f"  the faults end after {faults['days']:.0f} days, the run on day {faults['days_of_run']:.0f}")
 
 
-def show_goodput(told: Record) -> None:
-    """Where the GPU time went, if any of it was lost; and what the closed form says."""
-    good = told["goodput"]
-    if good is None:
+def show_goodput(result: Record) -> None:
+    """Show useful and lost GPU time if any was lost, met deadlines, and the closed form."""
+    goodput = result["goodput"]
+    if goodput is None:
         return
-    lost = {words: good["lost"][name] for name, words in _LOST.items() if good["lost"][name]}
+    lost = {label: goodput["lost"][cause] for cause, label in _LOST.items() if goodput["lost"][cause]}
     if lost:
         show()
-        rows = [("useful", good["useful"]), *lost.items()]
-        shares = [[words, _hours(gpu_time), f"{100 * gpu_time / good['allocated']:.2f}"] for words, gpu_time in rows]
-        waited = [[words, _hours(good[name]), "-"] for name, words in _WAITED.items() if good[name]]
+        rows = [("useful", goodput["useful"]), *lost.items()]
+        shares = [[label, _hours(gpu_time), f"{100 * gpu_time / goodput['allocated']:.2f}"] for label, gpu_time in rows]
+        waited = [[label, _hours(goodput[name]), "-"] for name, label in _WAITED.items() if goodput[name]]
         columns = (Column("GPU TIME"), Column("HOURS", right=True), Column("% OF ALLOCATED", right=True))
         show_table(columns, [*shares, *waited], "")
-    if good["deadlines"]:
-        show(f"{'deadlines met':36}{good['met']} of {good['deadlines']}")
-    if told["forecast"] is not None:
-        _show_forecast(good, told["forecast"])
+    if goodput["deadlines"]:
+        show(f"{'deadlines met':36}{goodput['met']} of {goodput['deadlines']}")
+    if result["forecast"] is not None:
+        _show_closed_form(result["forecast"], goodput)
 
 
-def _show_forecast(good: Record, said: Record) -> None:
-    """The simulation beside the closed form."""
-    rows: list[tuple[str, Any, Any, Callable[[float], str]]] = [
-        ("goodput", said["goodput"], good["goodput"], _share),
-        ("ETTR", said["ettr"], good["ettr"], _share),
-        ("mean time to an interruption", said["mtti_ms"], good["mtti_ms"], _time),
-        ("mean wait for a node", said["waiting_ms"], good["waiting_ms"]["mean"], _time),
+def _show_closed_form(forecast: Record, goodput: Record) -> None:
+    """Show the figures of the closed form beside those of the simulation."""
+    figures: list[tuple[str, Any, Any, Callable[[float], str]]] = [
+        ("goodput", forecast["goodput"], goodput["goodput"], _share),
+        ("ETTR", forecast["ettr"], goodput["ettr"], _share),
+        ("mean time to interruption", forecast["mtti_ms"], goodput["mtti_ms"], _time),
+        ("mean wait for a node", forecast["waiting_ms"], goodput["waiting_ms"]["mean"], _time),
     ]
     show()
     show_table(
-        (Column("CLOSED FORM AND SIMULATION"), *(Column(title, right=True) for title in ("FORM", "RUN", "DIFFERENCE"))),
+        (Column("FIGURE"), *(Column(title, right=True) for title in ("CLOSED FORM", "SIMULATION", "DIFFERENCE"))),
         [
-            [words, _or_dash(form, text), _or_dash(run, text), _difference(form, run, text)]
-            for words, form, run, text in rows
+            [label, _or_dash(expected, text), _or_dash(simulated, text), _difference(expected, simulated, text)]
+            for label, expected, simulated, text in figures
         ],
         "",
     )
-    recovery = good["recovery_ms"]
-    show(f"{'interruptions':36}{good['interruptions']}")
-    show(f"{'mean time to recover':36}{_or_dash(recovery['mean'], _time)}")
-    if said["young_ms"] is not None:
-        best = f"{_time(said['young_ms'])} (Young), {_time(said['daly_ms'])} (Daly)"
-        show(f"{'best interval of checkpoints':36}{best}, for a job on {count(said['widest'], 'node')}")
+    show(f"{'interruptions':36}{goodput['interruptions']}")
+    show(f"{'mean time to recovery':36}{_or_dash(goodput['recovery_ms']['mean'], _time)}")
+    if forecast["young_ms"] is not None:
+        optimum = f"{_time(forecast['young_ms'])} (Young), {_time(forecast['daly_ms'])} (Daly)"
+        show(f"{'optimal checkpoint interval':36}{optimum}, for a job on {count(forecast['widest'], 'node')}")
 
 
-def _difference(form: float | None, run: float | None, text: Callable[[float], str]) -> str:
-    """By how much the run is more than the form, or less."""
-    if form is None or run is None:
+def _difference(expected: float | None, simulated: float | None, text: Callable[[float], str]) -> str:
+    """Return the simulated minus the expected value, with its sign."""
+    if expected is None or simulated is None:
         return "-"
-    return ("-" if run < form else "+") + text(abs(run - form))
+    return ("-" if simulated < expected else "+") + text(abs(simulated - expected))
 
 
 def _or_dash(value: float | None, text: Callable[[float], str]) -> str:

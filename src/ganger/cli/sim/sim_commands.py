@@ -1,9 +1,9 @@
-"""`ganger sim`: recorded jobs on a simulated cluster, decided by the code that decides on a real one.
+"""`ganger sim`: recorded jobs on a simulated cluster, scheduled by the code that schedules a real one.
 
-An errand of its own process, as `ganger doctor` is: no server is asked, and none is loaded here.
+The simulation runs in a process of its own: no server is involved, and little of ganger is loaded here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,36 +15,39 @@ from ganger.cli.output.print_output import Column, show, show_json, show_table
 from ganger.cli.sim.goodput_output import show_faults, show_goodput
 from ganger.cli.sim.sim_compare import compare_command
 from ganger.cli.sim.sim_options import (
-    Record,
-    errand,
     format_option,
+    process_arguments,
     show_findings,
-    simulated_options,
+    simulation_options,
     trace_argument,
-    words_of,
 )
-from ganger.cli.sim.sim_source import checked, cluster_of, document_option, sourced
+from ganger.cli.sim.sim_source import check_options, cluster_size, document_option, source_options
+from ganger.cli.sim.simulation_process import Record, run_simulation
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 
-_COLUMNS: Final = (Column("OF JOBS"), *(Column(title, right=True) for title in ("N", "MEAN", "P50", "P95", "P99")))
+_COLUMNS: Final = (
+    Column("PER JOB"),
+    *(Column(title, right=True) for title in ("N", "MEAN", "P50", "P95", "P99")),
+)
 _TIMES: Final = {
     "jct_ms": "completion time",
     "queueing_ms": "waiting",
     "first_start_ms": "until the first start",
-    "starvation_ms": "longest wait at a stretch",
+    "starvation_ms": "longest uninterrupted wait",
 }
-_SLOWDOWNS: Final = {
+_RATIOS: Final = {
     "slowdown_10s": "slowdown (10s)",
     "slowdown_600s": "slowdown (10m)",
     "finish_time_fairness": "finish-time fairness",
     "preemptions_per_job": "preemptions",
     "migrations_per_job": "migrations",
 }
-_LOOKS: Final = {"gpus": "fragmented GPUs", "largest_gang": "largest gang with room"}
+_FRAGMENTATION: Final = {"gpus": "fragmented GPUs", "largest_gang": "largest gang with room"}
+"""Samples of the cluster, not of jobs."""
 _SHARES: Final = {
     "allocation": "allocated, of all GPU time",
     "allocation_in_submission": "the same, until the last submission",
-    "occupancy": "allocated, of what was asked for",
+    "occupancy": "allocated, of what was requested",
     "jain": "Jain's index over tenants",
     "unfair": "jobs with fairness above 1.05",
     "quota_debt_share": "quota debt, of what was due",
@@ -56,7 +59,7 @@ _SHARES: Final = {
 def sim_command() -> None:
     """Run recorded jobs on a simulated cluster, or write them in ganger's own format.
 
-    What decides is what decides on a real cluster. Formats: docs/reference/trace-format.md.
+    The scheduler is the one that runs on a real cluster. Trace formats: docs/reference/trace-format.md.
     """
 
 
@@ -69,38 +72,40 @@ sim_command.add_command(compare_command)
 @format_option
 @output_option
 def import_command(trace: Path, file: Path, format: str | None, output: str) -> None:
-    """Write the jobs of a trace in ganger's own format, and say what was left out.
+    """Write the jobs of a trace in ganger's own format, and report the rows that are left out.
 
     \b
       ganger sim import cluster04.csv.gz jobs.csv
-    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
-    told = errand("import", str(trace), *words_of({"to": file, "format": format}))
+    """  # noqa: D301 - click needs the character itself before lines that it must not wrap
+    result = run_simulation("import", str(trace), *process_arguments({"to": file, "format": format}))
     if output == "json":
-        show_json(told)
+        show_json(result)
         return
-    show(f"{told['file']}: {count(told['jobs'], 'job')} of {count(told['rows'], 'row')}, format {told['format']}")
-    show_findings(told)
+    jobs, rows = count(result["jobs"], "job"), count(result["rows"], "row")
+    show(f"{result['file']}: {jobs} of {rows}, format {result['format']}")
+    show_findings(result)
 
 
 @sim_command.command("run")
-@sourced
+@source_options
 @document_option
 @click.option(
-    "--policy", metavar="NAME", help="The queue order, or that and a placement score (easy+fgd); unset: the default."
+    "--policy", metavar="NAME", help="Queue order, or order and placement score (easy+fgd); unset: the default."
 )
-@simulated_options
-@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write every event there.")
+@simulation_options
+@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write every event to this file.")
 @output_option
-def run_command(output: str, **said: Any) -> None:
-    """Run the jobs of a trace on a cluster, and show how they fared.
+def run_command(output: str, **options: Any) -> None:
+    """Run the jobs of a trace on a simulated cluster, and show waiting times, fairness and use of the cluster.
 
-    Jobs run as long as they were recorded to, and that is the time limit they are known to have. One that says only how
-    many GPUs it wants is on one node, if a node has so many, else on whole nodes and one for what is left over. The
-    same words give the same answer, but for what deciding took. Faults are of these nodes where they have the same
-    names, else of nodes that are drawn; after the end of the record nothing fails.
+    Jobs run for as long as was recorded, and the scheduler takes that as their time limit. A job for which only a
+    number of GPUs was recorded runs on one node if a node has that many, else on whole nodes and one more for the
+    remainder. The same arguments give the same result, except for the time that scheduling took. Faults apply to the
+    nodes of the same names if there are any, else to nodes drawn at random; after the end of the fault trace no node
+    fails.
 
-    With --from-log the jobs are those of your own server, as they were submitted, on the nodes that it had: they did so
-    much work, were stopped by people when they were, and start when the policy lets them.
+    With --from-log the jobs are those of your own server, as they were submitted, on the nodes that it had: they do as
+    much work as recorded, are stopped when users stopped them, and start when the policy lets them.
 
     \b
       ganger sim run cluster04.csv.gz --nodes 72 --gpus 8
@@ -108,69 +113,64 @@ def run_command(output: str, **said: Any) -> None:
       ganger sim run --from-log --document new.yaml
       ganger sim run jobs.csv --nodes 16 --start 2m --checkpoint 30m --faults node_faults.csv --spares 1
     """  # noqa: D301 - as above
-    said = checked(said, "ganger sim run")
-    trace = said.pop("trace")
-    told = errand("run", *([] if trace is None else [str(trace)]), *words_of(said))
+    options = check_options(options, "ganger sim run")
+    trace = options.pop("trace")
+    result = run_simulation("run", *([] if trace is None else [str(trace)]), *process_arguments(options))
     if output == "json":
-        show_json(told)
+        show_json(result)
     else:
-        _show_run(told)
+        _show_run(result)
 
 
-def _show_run(told: Record) -> None:
-    card = told["scorecard"]
-    show(f"{count(card['jobs'], 'job')} of {told['trace']} on {cluster_of(told)}, policy {told['policy']}")
-    show_findings(told)
-    show_faults(told)
-    for why, many in told["unended"].items():
-        show(f"  {count(many, 'job')} did not come to an end: {why}")
+def _show_run(result: Record) -> None:
+    card = result["scorecard"]
+    show(f"{count(card['jobs'], 'job')} of {result['trace']} on {cluster_size(result)}, policy {result['policy']}")
+    show_findings(result)
+    show_faults(result)
+    for reason, jobs in result["unended"].items():
+        show(f"  {count(jobs, 'job')} did not finish: {reason}")
     show()
-    looked = _rows(told["fragmentation"], _LOOKS, _number)
-    show_table(_COLUMNS, [*_rows(card, _TIMES, _time), *_rows(card, _SLOWDOWNS, _number), *looked], "")
+    rows = [
+        *_rows(card, _TIMES, _time),
+        *_rows(card, _RATIOS, _number),
+        *_rows(result["fragmentation"], _FRAGMENTATION, _number),
+    ]
+    show_table(_COLUMNS, rows, "")
     show()
     makespan = "-" if card["makespan_ms"] is None else format_duration(card["makespan_ms"])
     show(f"{'makespan':36}{makespan}")
-    for name, words in _SHARES.items():
-        show(f"{words:36}{'-' if card[name] is None else format(card[name], '.4f')}")
-    show(f"{'starts, of them after a preemption':36}{told['starts']}, {told['preemptions']}")
+    for name, label in _SHARES.items():
+        show(f"{label:36}{'-' if card[name] is None else format(card[name], '.4f')}")
+    show(f"{'starts, of them after a preemption':36}{result['starts']}, {result['preemptions']}")
     show(f"{'worst finish-time fairness':36}{_or_dash(card['worst_fairness'])}")
     show(f"{'GPU-hours run before a migration':36}{card['moved'] / DEVICE_MILLI / HOUR_MS:.1f}")
-    show_goodput(told)
-    _show_costs(told)
-    if "recorded" in told:
-        _show_recorded(told["recorded"])
+    show_goodput(result)
+    _show_costs(result)
+    if "recorded" in result:
+        show()
+        show("as recorded")
+        show_table(_COLUMNS, [*_rows(result["recorded"]["scorecard"], _TIMES, _time)], "")
 
 
-def _show_costs(told: Record) -> None:
-    """Of nodes, where they have prices; and what deciding took."""
-    cost, own = told["cost"], told["self_cost"]
+def _show_costs(result: Record) -> None:
+    """Show the cost of the nodes if they have prices, and the time that scheduling took."""
+    cost, self_cost = result["cost"], result["self_cost"]
     if cost is not None:
-        each = _or_dash(cost["per_gpu_hour"])
-        show(f"{'cost, of a finished GPU-hour':36}{cost['total']:.2f}, {each}")
-    if own is not None and own["cycle_ms"]["n"]:
-        cycle = own["cycle_ms"]
-        show(f"{'a cycle of the scheduler, p50, p99':36}{cycle['p50']:.2f} ms, {cycle['p99']:.2f} ms")
+        show(f"{'cost, per finished GPU-hour':36}{cost['total']:.2f}, {_or_dash(cost['per_gpu_hour'])}")
+    if self_cost is not None and self_cost["cycle_ms"]["n"]:
+        cycle = self_cost["cycle_ms"]
+        show(f"{'scheduling cycle, p50, p99':36}{cycle['p50']:.2f} ms, {cycle['p99']:.2f} ms")
+
+
+def _rows(card: Record, labels: dict[str, str], text: Callable[[float], str]) -> Iterator[list[str]]:
+    for name, label in labels.items():
+        summary = card[name]
+        statistics = [summary[key] for key in ("mean", "p50", "p95", "p99")]
+        yield [label, str(summary["n"]), *("-" if value is None else text(value) for value in statistics)]
 
 
 def _or_dash(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _show_recorded(recorded: Record) -> None:
-    """What the log itself says, to compare with."""
-    show()
-    show("as it was recorded")
-    show_table(_COLUMNS, [*_rows(recorded["scorecard"], _TIMES, _time)], "")
-
-
-def _rows(card: Record, names: dict[str, str], text: Any) -> Iterator[list[str]]:
-    for name, words in names.items():
-        of = card[name]
-        yield [
-            words,
-            str(of["n"]),
-            *("-" if of[key] is None else text(of[key]) for key in ("mean", "p50", "p95", "p99")),
-        ]
 
 
 def _time(ms: float) -> str:

@@ -1,16 +1,16 @@
-"""`ganger sim compare`: several policies on one trace, beside each other: a table, JSON, CSV, and a report to look at.
+"""`ganger sim compare`: several policies on one trace, side by side: tables, JSON, CSV, and an HTML report.
 
-The runs are processes of the errand (`simulation.compare.compare`), which tells on its way how far they are.
+The simulation process starts one process for each run, and reports its progress.
 """
 
 import csv
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import click
 
@@ -18,140 +18,140 @@ from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
 from ganger.cli.output.print_output import Column, show, show_json, show_table, supports_colour
-from ganger.cli.sim.sim_options import Record, answer_of, show_findings, simulated_options, started, words_of
-from ganger.cli.sim.sim_source import checked, cluster_of, documents_option, sourced
+from ganger.cli.sim.sim_options import process_arguments, show_findings, simulation_options
+from ganger.cli.sim.sim_source import check_options, cluster_size, documents_option, source_options
+from ganger.cli.sim.simulation_process import Record, parse_result, start_simulation
 from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables
 
-LEFT_OUT: Final = ("series", "bars", "name")
-"""What is for pictures, and no figure."""
+NOT_IN_CSV: Final = ("series", "bars", "name")
+"""Keys of a run that are not figures but for charts and headings."""
+ShowProgress = Callable[[Record], None]
+"""Shows a progress message: `done`, from 0 to 1, and how many of the `runs` have `ended`."""
 
 
 @click.command("compare")
-@sourced
+@source_options
 @documents_option
 @click.option(
     "--policies",
     metavar="NAME[,NAME]",
-    help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: six that the field compares.",
+    help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: six common orders.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="Runs of each policy that draws, or of each with --faults.",
+    help="Runs of each policy that draws at random; of every policy with --faults.",
 )
-@simulated_options
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write figures and pictures: HTML.")
+@simulation_options
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE", help="Write figures and charts to this HTML file."
+)
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json", "csv"]),
     default="table",
-    help="How to print: tables; JSON, with the series of the pictures; or CSV, a row for each run.",
+    help="Output format: tables; JSON, with the series of the charts; or CSV, a row for each run.",
 )
-def compare_command(output: str, **said: Any) -> None:
-    """Run the jobs of a trace under several policies, and show how they fared beside each other.
+def compare_command(output: str, **options: Any) -> None:
+    """Run the jobs of a trace under several policies, and compare the results.
 
-    Each run is a process of its own, as many at a time as there are cores. What is simulated is as in `ganger sim run`,
-    and so is each figure. With --from-log they are those that were recorded, those under the policy in force, and
-    those under each document that is named. The score `random` draws, and so do --faults: with --seeds 10 such runs
-    are made with the seeds 0 to 9, and tables have their mean and standard deviation.
+    Each run is a process of its own; as many run at a time as there are cores. Runs and figures are those of `ganger
+    sim run`. With --from-log they are the recorded run, one under the policy in force, and one under each --document.
+    The score `random` draws at random, and so do --faults: with --seeds 10 such runs are repeated with the seeds 0 to
+    9, and tables show their mean and standard deviation.
 
     \b
       ganger sim compare cluster04.csv.gz --nodes 72 --report compared.html
       ganger sim compare --from-log --document new.yaml
       ganger sim compare jobs.csv --nodes 16 --policies easy,sjf,tiresias -o csv
-    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
-    said = checked(said, "ganger sim compare")
-    trace = said.pop("trace")
-    told = _compared("compare", *([] if trace is None else [str(trace)]), *words_of(said))
+    """  # noqa: D301 - click needs the character itself before lines that it must not wrap
+    options = check_options(options, "ganger sim compare")
+    trace = options.pop("trace")
+    result = _compare("compare", *([] if trace is None else [str(trace)]), *process_arguments(options))
+    runs, failed_runs = result["runs"], result["failed"]
     if output == "json":
-        show_json(told)
+        show_json(result)
     elif output == "csv":
-        _write_csv(told["runs"])
+        _write_csv(runs)
     else:
-        _show(told)
-    if told["failed"]:
-        which = "\n".join(f"{each['name']}: {each['reason']}" for each in told["failed"])
-        many = f"{len(told['failed'])} of {count(len(told['failed']) + len(told['runs']), 'run')}"
-        raise Problem(f"{many} did not come to the end:\n{which}", "", UNREACHABLE)
+        _show_result(result)
+    if failed_runs:
+        reasons = "\n".join(f"{run['name']}: {run['reason']}" for run in failed_runs)
+        summary = f"{len(failed_runs)} of {count(len(failed_runs) + len(runs), 'run')} failed"
+        raise Problem(f"{summary}:\n{reasons}", "", UNREACHABLE)
 
 
-def _compared(*words: str) -> Record:
-    """The answer of the errand, whose way is shown on a terminal."""
-    with _progress() as further, started(*words) as errand:
-        return _answer(errand, further)
+def _compare(*arguments: str) -> Record:
+    """Run the comparison, show its progress on a terminal, and return the result."""
+    with _progress_bar() as show_progress, start_simulation(*arguments) as process:
+        return _read_result(process, show_progress)
 
 
-def _answer(errand: "subprocess.Popen[bytes]", further: "Further") -> Record:
-    """The last line; each line before says how far it is."""
-    last = b""
-    for line in errand.stdout or ():
-        if last.startswith(b'{"done"'):
-            further(json.loads(last))
-        last = line
-    return answer_of(last)
-
-
-class Further(Protocol):
-    """Shows how far it is: `done`, from 0 to 1, and how many `runs` have `ended`."""
-
-    def __call__(self, told: Record, /) -> None:
-        """The next word of the errand."""
+def _read_result(process: "subprocess.Popen[bytes]", show_progress: ShowProgress) -> Record:
+    """Return the result in the last line; show the progress messages in the lines before it."""
+    last_line = b""
+    for line in process.stdout or ():
+        if last_line.startswith(b'{"done"'):
+            show_progress(json.loads(last_line))
+        last_line = line
+    return parse_result(last_line)
 
 
 @contextmanager
-def _progress() -> Iterator[Further]:
-    """A bar with the time that is left, on a terminal; elsewhere nothing."""
+def _progress_bar() -> Iterator[ShowProgress]:
+    """Show a bar with the time that is left if stderr is a terminal."""
     if not supports_colour(sys.stderr):
-        yield lambda _told: None
+        yield lambda _progress: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("simulating", total=1.0)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=1.0)
 
-        def further(told: Record, /) -> None:
-            progress.update(task, completed=told["done"], description=f"{told['ended']} of {told['runs']} runs")
+        def show_progress(progress: Record) -> None:
+            description = f"{progress['ended']} of {progress['runs']} runs"
+            bar.update(task, completed=progress["done"], description=description)
 
-        yield further
+        yield show_progress
 
 
 def _write_csv(runs: list[Record]) -> None:
-    """A row for each run; figures of figures are called as their way in JSON is."""
-    rows = [dict(_flat({name: of for name, of in run.items() if name not in LEFT_OUT})) for run in runs]
+    """Write a row for each run; the name of a nested figure is its path in JSON."""
+    rows = [dict(_flatten({key: value for key, value in run.items() if key not in NOT_IN_CSV})) for run in runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(sys.stdout, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
-def _flat(record: Record, path: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(record: Record, path: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in record.items():
         if name == "unended":
             yield name, sum(value.values())
         elif isinstance(value, dict):
-            yield from _flat(value, path if name == "scorecard" else f"{path}{name}.")
+            yield from _flatten(value, path if name == "scorecard" else f"{path}{name}.")
         else:
             yield f"{path}{name}", value
 
 
-def _show(told: Record) -> None:
-    runs = told["runs"]
-    show(f"{count(told['rows'], 'row')} of {told['trace']} on {cluster_of(told)}, {count(len(runs), 'run')}")
-    show_findings(told)
-    _show_runs(told)
-    if told["report"]:
+def _show_result(result: Record) -> None:
+    rows, runs = count(result["rows"], "row"), count(len(result["runs"]), "run")
+    show(f"{rows} of {result['trace']} on {cluster_size(result)}, {runs}")
+    show_findings(result)
+    _show_runs(result)
+    if result["report"]:
         show()
-        show(f"report: {told['report']}")
+        show(f"report: {result['report']}")
 
 
-def _show_runs(answer: Record) -> None:
+def _show_runs(result: Record) -> None:
     """Print the tables that have figures for these runs: a row for each run, or for the mean and spread over seeds."""
-    rows = list(iter_rows(answer))
+    rows = list(iter_rows(result))
     for table in iter_tables(rows):
         show()
         columns = [Column("POLICY"), *(Column(figure.title.upper(), right=True) for figure in table.figures)]

@@ -102,7 +102,7 @@ def _add_figures(body: Element, answer: Record) -> None:
         _add_table(section, rows, table.figures)
     for run in answer["runs"]:
         for reason, count in run["unended"].items():
-            _add_paragraph(section, f"{run['name']}: {count:,} jobs did not come to an end: {reason}")
+            _add_paragraph(section, f"{run['name']}: {count:,} jobs did not finish: {reason}")
 
 
 def _add_table(section: Element, rows: Sequence[Row], figures: Sequence[Figure]) -> None:
