@@ -217,7 +217,7 @@ def _of_share(share: PlacedNode) -> dict[str, str]:
     if share.gpu_memory_bytes:
         environment["GANGER_GPU_MEMORY_BYTES"] = str(share.gpu_memory_bytes)
     if share.gpus is not None:
-        # The driver numbers GPUs by bus, CUDA by speed unless told otherwise. None of them is an empty list, not all.
+        # The driver numbers GPUs by bus, CUDA by speed unless set otherwise. None of them is an empty list, not all.
         environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": _listed(share.gpus)}
     return environment
 

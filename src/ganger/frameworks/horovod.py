@@ -77,7 +77,7 @@ def rank_environment(placed: PlacedGang, rank: int) -> dict[str, str]:
         "HOROVOD_CPU_OPERATIONS": "gloo",
     }
     if all(node.address.startswith("127.") for node in placed.hosts):
-        # Elsewhere Horovod and NCCL find the interface themselves, better than anybody who does not know its name.
+        # Elsewhere Horovod and NCCL find the interface themselves, better than a setting that does not know its name.
         environment |= {"HOROVOD_GLOO_IFACE": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     return environment
 

@@ -95,7 +95,7 @@ class LeaderLease:
         if lost:
             keeping.result()
             raise LeaseLostError(
-                f"{self._identity} no longer holds the lease {self._ref.name}; {self.holder or 'nobody'} does"
+                f"{self._identity} no longer holds the lease {self._ref.name}; holder: {self.holder or 'none'}"
             )
         acting.result()
 

@@ -28,7 +28,7 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
         "request_id": os.urandom(16).hex(),
     }
     if isinstance(job, JobFile):
-        overrides = plain(_laid_over(job.overrides, fields))
+        overrides = plain(_merge(job.overrides, fields))
         values = secret_values_of_text(job.text, os.environ) | secret_values(overrides, os.environ)
         return request | {
             "spec_text": job.text,
@@ -38,7 +38,7 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
         }
     if not isinstance(job, Mapping):
         raise BadRequest("bad_spec", f"{job!r} is neither a job file nor a mapping", "ganger.Job.load(PATH)", USAGE)
-    spec = plain(_laid_over(spec_of(job), fields))
+    spec = plain(_merge(spec_of(job), fields))
     if "name" not in spec and isinstance(spec.get("run"), str | list) and spec["run"]:
         spec["name"] = name_of_command(spec["run"])
     return request | {"spec": spec, "secrets": secret_values(spec, os.environ)}
@@ -76,13 +76,13 @@ def plain(spec: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _laid_over(spec: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(spec: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields merged over the spec like the server does: nested mappings are merged, all else is replaced."""
     joined = dict(spec)
     for key, value in fields.items():
         mine = joined.get(key)
         both = isinstance(mine, Mapping) and isinstance(value, Mapping)
-        joined[key] = _laid_over(joined[key], value) if both else value
+        joined[key] = _merge(joined[key], value) if both else value
     return joined
 
 

@@ -115,7 +115,8 @@ class Server:
     """One run of the server. Created and run on the main thread, inside a running event loop."""
 
     REFUSES_UNTIL_TOKEN: ClassVar[bool] = False
-    """A server without tokens listens on a public address but refuses everyone; if False it does not start, since then
+    """A server without tokens listens on a public address but refuses every caller; if False it does not start, since
+    then
 
     a user is there to read the error.
     """

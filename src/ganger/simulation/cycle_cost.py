@@ -54,10 +54,10 @@ class TimedLoop:
 
     def cost(self, events: int) -> SelfCost:
         """Return the cost so far; `events`: number of submissions and ends."""
-        spent_s = (time.thread_time_ns() - self._began_ns) / 1e9
+        cpu_s = (time.thread_time_ns() - self._began_ns) / 1e9
         return SelfCost(
             cycle_ms=summary(taken_ns * SECOND_MS / 1e9 for taken_ns in self._taken_ns),
-            cpu_s=spent_s,
-            events_per_s=events / spent_s if spent_s else None,
+            cpu_s=cpu_s,
+            events_per_s=events / cpu_s if cpu_s else None,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )

@@ -33,7 +33,7 @@ from ganger.model.job import Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration, Report
 
 WEDGED_AFTER_S: Final = 10.0
-"""Time beyond the ranks' deadline after which a launcher that was told to stop is killed itself."""
+"""Time beyond the ranks' deadline after which a launcher that was asked to stop is killed itself."""
 SWEEP_FIRST_S: Final = 0.01
 SWEEP_MAX_S: Final = 1.0
 
@@ -210,7 +210,7 @@ class GangRuntime:
         if task.process is not None:
             if task.connection is not None:
                 task.connection.send("run", generation=generation.number)
-            return  # a launcher without a connection is told when it connects
+            return  # a launcher without a connection receives it when it connects
         try:
             self._launchers.spawn(task, generation.number)
         except OSError as error:
@@ -236,7 +236,7 @@ class GangRuntime:
             if task.connection is not None:
                 send_stop(task.connection, stop)
             elif task.process is None:
-                self._conclude(generation, task)  # a living launcher is told when it connects
+                self._conclude(generation, task)  # a living launcher receives the stop when it connects
         generation.forget_deadline()
         if generation.remaining:
             limit_s = (stop.notice_ms + kill_after_ms(stop.cause)) / 1000 + WEDGED_AFTER_S
@@ -260,7 +260,7 @@ class GangRuntime:
                 return
             is_unbegun = task.spawned_for != generation.number and not task.directory.has_begun(generation.number)
             if is_unbegun and not generation.stopping:
-                self._launch(generation, task)  # it exited just before it could be told of the new generation
+                self._launch(generation, task)  # it exited just before it could receive the new generation
             else:
                 self._conclude(generation, task)
 

@@ -2,8 +2,8 @@
 
 Tests script it, traces feed it, and `run` drives it by running the scheduling loop whenever something has happened. It
 is deterministic: events of the same time happen in the order in which they were planned. It outlives its server: a new
-loop on the same log reopens it and receives again what it may have missed. It raises `Impossible` when it is told to do
-what no real cluster could.
+loop on the same log reopens it and receives again what it may have missed. It raises `Impossible` when it is asked
+to do what no real cluster could.
 """
 
 import heapq
@@ -387,7 +387,7 @@ class VirtualCluster:
                 self._happen(attempt, e.Checkpointed(gang=attempt.job.id, generation=generation, step=step))
 
     def _restore(self, node: str) -> None:
-        """Report the return of a node; a server that was never told of the node receives the list of all nodes."""
+        """Report the return of a node; a server that does not have the node receives the list of all nodes."""
         if node not in self._down:
             return
         if node in self._unnoticed:

@@ -51,7 +51,7 @@ SIGNALS: Final = {
 }
 """Linux on x86 and ARM (signal(7)); the core does not query the machine it runs on."""
 CRASHES: Final = (4, 5, 6, 7, 8, 11, 31)
-"""Signals that a process causes itself, or a fault of the machine: the two cannot be told apart."""
+"""Signals that a process causes itself, or a fault of the machine: the two cannot be distinguished."""
 
 SYSTEM_TYPES: Final = re.compile(
     r"^(OSError|IOError|EnvironmentError|RuntimeError|SystemError|InternalError|\w*ConnectionError|Connection\w+Error"

@@ -132,7 +132,7 @@ class FairShares:
     """
 
     def __init__(
-        self, tree: QueueTree, capacity: Vector, spent: Iterable[DecayedUsage], at_ms: int, half_life_ms: int
+        self, tree: QueueTree, capacity: Vector, usage: Iterable[DecayedUsage], at_ms: int, half_life_ms: int
     ) -> None:
         """Restore past usage, with nothing held; `capacity` is that of all nodes. Usage too old at `at_ms` is lost."""
         self._tree, self._undo, self.half_life_ms = tree, tree.undo, half_life_ms
@@ -152,7 +152,7 @@ class FairShares:
         self._fair = [(1, 1)] * len(tree.queues)
         for index, children in enumerate(tree.children):
             self._set_fair_parts(index, children)
-        for record in spent:
+        for record in usage:
             self._restore_usage(record)
 
     @property

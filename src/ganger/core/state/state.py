@@ -125,7 +125,7 @@ class State:
         """Return what a snapshot keeps. It shares the gangs: encode it before the next event is folded."""
         return self._image(self.fair_shares.decayed_usage())
 
-    def _image(self, spent: list[DecayedUsage]) -> Image:
+    def _image(self, usage: list[DecayedUsage]) -> Image:
         return Image(
             seq=self.seq,
             at_ms=self.at_ms,
@@ -144,7 +144,7 @@ class State:
             arrays=list(self.arrays.values()),
             pending_reasons=dict(self.pending_reasons),
             reservations=list(self.reservations.values()),
-            usage=spent,
+            usage=usage,
             run_times=self.history.runs(),
         )
 
@@ -401,14 +401,14 @@ class State:
 
     def _rebuild_fair_shares(self) -> FairShares:
         """Return the fair shares converted to the half-life in force."""
-        spent, old_half_life_ms, half_life_ms = (
+        usage, old_half_life_ms, half_life_ms = (
             self.fair_shares.decayed_usage(),
             self.fair_shares.half_life_ms,
             self.rules.half_life_ms,
         )
         if old_half_life_ms != half_life_ms:
-            spent = recut_usage(spent, old_half_life_ms, half_life_ms, self.at_ms)
-        return FairShares(self.tree, self._capacity(), spent, self.at_ms, half_life_ms)
+            usage = recut_usage(usage, old_half_life_ms, half_life_ms, self.at_ms)
+        return FairShares(self.tree, self._capacity(), usage, self.at_ms, half_life_ms)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}

@@ -39,7 +39,7 @@ class Submission:
     """A submission as sent by a client.
 
     spec: a mapping as a user would write it; or else spec_text, the text of a file, with its filename for errors.
-    overrides: a mapping laid over the text.
+    overrides: a mapping merged over the text.
     directory: the caller's, absolute.
     environment: the part of the caller's environment that goes with the job.
     secrets: values from the caller's shell for secrets of the spec.

@@ -63,9 +63,9 @@ class JobChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Clone:
-    """What differs in a job made from another.
+    """Changes to a job that is made from another.
 
-    overrides: keys of a spec, laid over it.
+    overrides: keys of a spec, merged over the original's.
     secrets: values of secrets that only these name.
     """
 

@@ -1,6 +1,6 @@
-"""ganger's own format, to which every other one is converted (docs/reference/trace-format.md): CSV with a header, plain
-or gzip.
+"""ganger's own trace format, to which every other one is converted (docs/reference/trace-format.md).
 
+A file is CSV with a header, plain or gzip.
 Columns have the names of the fields of `RecordedJob` and `Node`, so that a file can be written by hand. A column that
 is empty in every row is left out. Columns of other formats that have no meaning here are `x_` and their name. Records
 of another format that are written and read again are equal.

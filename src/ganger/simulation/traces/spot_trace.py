@@ -36,10 +36,10 @@ def capacity(row: Row) -> SpotCapacity:
     try:
         if not _DATE.fullmatch(date) or not _TIME.fullmatch(time):
             raise ValueError
-        moment = datetime.fromisoformat(f"{date}T{time}+00:00")
+        utc_time = datetime.fromisoformat(f"{date}T{time}+00:00")
     except ValueError:
         raise BadRow(Flaw.NOT_LEGAL, f"{date[:20]!r} {time[:20]!r} is no date and time") from None
-    at_ms = int(moment.timestamp()) * SECOND_MS
+    at_ms = int(utc_time.timestamp()) * SECOND_MS
     return SpotCapacity(at_ms=at_ms, nodes=row.integer("nodes"), line=row.line)
 
 
