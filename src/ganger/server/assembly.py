@@ -115,10 +115,9 @@ class Server:
     """One run of the server. Created and run on the main thread, inside a running event loop."""
 
     REFUSES_UNTIL_TOKEN: ClassVar[bool] = False
-    """A server without tokens listens on a public address but refuses every caller; if False it does not start, since
-    then
+    """True: a server without tokens listens on a public address but refuses every caller.
 
-    a user is there to read the error.
+    False: it does not start, since a user is there to read the error.
     """
 
     def __init__(self, home: Home, listen: str | None, lock: int) -> None:
