@@ -74,7 +74,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What one rank leaves: its exit status (negative: the signal) and its output."""
+    """Result of a rank: its exit status (negative: the signal) and its output."""
 
     status: int
     output: str

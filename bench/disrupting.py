@@ -56,7 +56,7 @@ class End:
 
     @property
     def holds(self) -> bool:
-        """Whether the gang was bound fully or not at all, at the check and in the end."""
+        """True if the gang was bound fully or not at all, at the check and in the end."""
         return {self.bound, self.bound_late} <= {0, self.members} and not self.is_mixed
 
 
@@ -226,7 +226,7 @@ class _Observer:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether pods of several generations are bound."""
+        """True if pods of several generations are bound."""
         return len({pod.rsplit("-", 2)[1] for pod in self.bound}) > 1
 
 

@@ -66,7 +66,7 @@ class Controller:
 
     @property
     def leads(self) -> bool:
-        """Whether it has begun to lead."""
+        """True once it leads."""
         return " serves " in self.log.read_text()
 
     async def wait_leading(self) -> None:

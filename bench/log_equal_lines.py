@@ -28,7 +28,7 @@ SIZES: Final = {"250mb": 250_000_000, "1gb": 1_000_000_000}
 WAYS: Final = {"follow": ["-f"], "plain": []}
 MEMORY_BAR_MB: Final = 200.0
 LINEAR_BAR: Final = 1.5
-"""How much longer a GB may take in the large log than in the small one."""
+"""Limit of the time of a GB in the large log, as a multiple of that in the small one."""
 BLOCK_BYTES: Final = 1 << 20
 SAMPLED_S: Final = 0.1
 _COUNT: Final = re.compile(rb"  \(x(\d+)\)$", re.MULTILINE)

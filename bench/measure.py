@@ -46,7 +46,7 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the value meets the bar; None without a bar."""
+        """True if the value meets the bar; None without a bar."""
         if self.op is None or self.bar is None:
             return None
         return _OPERATORS[self.op](self.value, self.bar)

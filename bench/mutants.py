@@ -1,4 +1,4 @@
-"""How many small faults in placement, shares and reservations the tests miss: of 150, at most 15.
+"""Number of small faults in placement, shares and reservations that the tests miss: of 150, at most 15.
 
 A fixed sample (`mutating`) of the changes that cosmic-ray can make to the files below. Each is tried in a copy of the
 checkout, by the pictures first and then by the laws of its file; one that no test fails on survives, and is printed

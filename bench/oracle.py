@@ -51,7 +51,7 @@ class Life:
 
     @property
     def is_new(self) -> bool:
-        """Whether it has never made a step."""
+        """True if it has never made a step."""
         return not self.stepped_before and not self.stepped
 
     def fail(self, failed: e.Failed) -> None:

@@ -35,7 +35,7 @@ class Observation:
 
     @property
     def is_found(self) -> bool:
-        """Whether the straggler was reported, with its node."""
+        """True if the straggler was reported, with its node."""
         return any((report["rank"], report["node"]) == (self.slow, NODES[self.slow]) for report in self.reports)
 
     @property

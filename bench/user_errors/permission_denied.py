@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 
 
 def save(directory, name, text):
@@ -16,7 +16,7 @@ def main():
     os.chmod(results, 0o555)
     root = os.geteuid() == 0
     if root:  # who may write anywhere
-        os.seteuid(NOBODY)
+        os.seteuid(UNPRIVILEGED_UID)
     try:
         for step in range(5):
             save(results, f"step-{step}.txt", f"loss {1 / (step + 1)}\n")

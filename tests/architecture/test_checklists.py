@@ -16,7 +16,7 @@ LINT = "`make lint` (mypy)"
 DOCS = "`make docs`"
 KINDS = ("policy", "framework", "job field", "event", "command", "backend")
 EXAMPLES = {"policy": "sjf", "framework": "xgboost", "command": "whoami", "backend": "local"}
-"""What NAME may stand for: something that exists, with all its files."""
+"""Values of NAME: something that exists, with all its files."""
 _TITLE = re.compile(r"^### Add an? (?P<kind>.+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| (?P<place>`[^|]+`) \| (?P<text>[^|]+) \| (?P<check>`[^|]+) \|$", re.MULTILINE)
 

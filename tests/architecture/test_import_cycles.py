@@ -36,8 +36,10 @@ def import_statements(tree: ast.AST, *, annotations: bool) -> Iterator[ast.Impor
 
 
 def targets(module: str, path: Path, statement: ast.Import | ast.ImportFrom, known: Collection[str]) -> list[str]:
-    """Return what a statement imports: `from a import b` the module `a.b` if it is known, else `a`, for a name in
-    it."""
+    """Return the modules that a statement imports.
+
+    `from a import b` imports the module `a.b` if it is known, else `a`, for a name in it.
+    """
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     package = module.split(".") if path.stem == "__init__" else module.split(".")[:-1]

@@ -1,4 +1,4 @@
-"""What the registry cannot see of ganger's own policies and frameworks: signatures, guarantees, documentation, tests.
+"""Signatures, guarantees, documentation and tests of ganger's own plug-ins, which the registry cannot see.
 
 The registry asks a plug-in for names alone, since a package elsewhere may be older than the interface.
 """

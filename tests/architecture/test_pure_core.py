@@ -121,7 +121,7 @@ def _is_dict_view(node: ast.expr) -> bool:
 
 
 def impurities(source: Path) -> list[str]:
-    """What the modules under `source` do that a pure room may not: one `file:line: sentence` each."""
+    """Return what the modules under `source` do that a pure room may not: one `file:line: sentence` each."""
     found = []
     for path in sorted(source.rglob("*.py")):
         tree = ast.parse(path.read_text())

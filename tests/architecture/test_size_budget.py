@@ -22,7 +22,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def over_budget(path: Path) -> list[str]:
-    """What is too long, badly named or untitled in the module at `path`: one sentence each."""
+    """Return a sentence for each part of the module at `path` that is too long, badly named or untitled."""
     text = path.read_text()
     tree = ast.parse(text)
     found = []

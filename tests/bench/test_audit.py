@@ -13,7 +13,7 @@ LOG = "1 e line 0\n2 O li\n3 o ne 1\n4 o line 2\n"
 
 @pytest.fixture
 def accepted(tmp_path: Path) -> AcceptedJob:
-    """A job that ended well, with three lines."""
+    """Return a job that ended well, with three lines."""
     out = tmp_path / "steady-1"
     out.mkdir()
     (out / "1.0").write_text(SOUND)

@@ -20,7 +20,7 @@ def test_label_is_true(name: str, tmp_path: Path) -> None:
     assert label_errors(CORPUS[name], run_by_hand(CORPUS[name], tmp_path, Path(sys.executable))) == []
 
 
-def test_users_and_others_are_told_apart() -> None:
+def test_users_and_others_are_distinguished() -> None:
     assert len(cases(USER_ERRORS)) >= 40
     assert {case.origin for case in cases(USER_ERRORS)} == {"user"}
     assert {case.origin for case in cases(COUNTER_EXAMPLES)} == {"infrastructure", "unknown"}

@@ -33,10 +33,10 @@ def test_racks_and_prices_of_a_cluster_are_in_its_figures(shell: Shell, trace: P
     cluster = tmp_path / "nodes.csv"
     cluster.write_text("name,gpus,gpu_type,domains\nx,8,h100,s1|r1\ny,8,h100,s1|r2\nz,0,,s1|r2\n")
     asked = ("sim", "run", str(trace), "--cluster", str(cluster), "--price", "h100=60", "--price", "cpu=3")
-    told = json.loads(shell(*asked, "-o", "json").out)
-    assert (told["scorecard"]["multi_node_starts"], told["scorecard"]["cross_switch"]) == (1, 1.0)
-    assert told["cost"]["by_gpu_type"] == {"h100": 4.0, "": pytest.approx(0.1)}
-    assert told["cost"]["per_gpu_hour"] == pytest.approx(4.1 / 0.4)
+    result = json.loads(shell(*asked, "-o", "json").out)
+    assert (result["scorecard"]["multi_node_starts"], result["scorecard"]["cross_switch"]) == (1, 1.0)
+    assert result["cost"]["by_gpu_type"] == {"h100": 4.0, "": pytest.approx(0.1)}
+    assert result["cost"]["per_gpu_hour"] == pytest.approx(4.1 / 0.4)
     shown = shell(*asked).out
     for words in ("finish-time fairness  ", "largest gang with room", "gangs across switches               1.0000"):
         assert words in shown

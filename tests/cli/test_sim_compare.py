@@ -23,8 +23,8 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def figures(told: dict[str, Any], policy: str) -> dict[str, Any]:
-    (found,) = (run for run in told["runs"] if run["policy"] == policy)
+def figures(comparison: dict[str, Any], policy: str) -> dict[str, Any]:
+    (found,) = (run for run in comparison["runs"] if run["policy"] == policy)
     return {name: found[name] for name in ("scorecard", "starts", "preemptions", "unended", "events")}
 
 
@@ -58,18 +58,22 @@ class Page(HTMLParser):
 def test_each_policy_fares_as_it_does_alone(shell: Shell, trace: Path) -> None:
     asked = (str(trace), "--nodes", "1", "--start", "5s", "-o", "json")
     said = shell("sim", "compare", *asked, "--policies", "srtf,strict_fifo,easy+random", "--seeds", "2")
-    told = json.loads(said.out)
+    comparison = json.loads(said.out)
     assert said.code == 0
-    assert [run["name"] for run in told["runs"]] == ["srtf", "strict_fifo", "easy+random #0", "easy+random #1"]
+    assert [run["name"] for run in comparison["runs"]] == ["srtf", "strict_fifo", "easy+random #0", "easy+random #1"]
     for policy in ("srtf", "strict_fifo"):
         alone = json.loads(shell("sim", "run", *asked, "--policy", policy).out)
-        assert figures(told, policy) == {name: alone[name] for name in figures(told, policy)}
+        assert figures(comparison, policy) == {name: alone[name] for name in figures(comparison, policy)}
 
 
 def test_tables_and_rows_say_the_same_as_json(shell: Shell, trace: Path) -> None:
     asked = ("sim", "compare", str(trace), "--nodes", "1", "--policies", "srtf,strict_fifo", "-o")
-    table, rows, told = shell(*asked, "table").out, shell(*asked, "csv").out, json.loads(shell(*asked, "json").out)
-    for run, row in zip(told["runs"], csv.DictReader(io.StringIO(rows)), strict=True):
+    table, rows, comparison = (
+        shell(*asked, "table").out,
+        shell(*asked, "csv").out,
+        json.loads(shell(*asked, "json").out),
+    )
+    for run, row in zip(comparison["runs"], csv.DictReader(io.StringIO(rows)), strict=True):
         assert row["policy"] == run["policy"]
         assert float(row["jct_ms.mean"]) == run["scorecard"]["jct_ms"]["mean"]
         assert float(row["slowdown_10s.p99"]) == run["scorecard"]["slowdown_10s"]["p99"]
@@ -80,13 +84,11 @@ def test_tables_and_rows_say_the_same_as_json(shell: Shell, trace: Path) -> None
     assert re.search(r"^strict_fifo +3 +1m 29s ", table, re.MULTILINE)
 
 
-def test_the_page_has_the_figures_of_json_and_asks_nobody_for_anything(
-    shell: Shell, trace: Path, tmp_path: Path
-) -> None:
+def test_the_page_has_the_figures_of_json_and_loads_nothing_else(shell: Shell, trace: Path, tmp_path: Path) -> None:
     trace.write_text(f"{TRACE}<script>x,3000,1000,64,ann\n")
     page = tmp_path / "page.html"
     asked = ("sim", "compare", str(trace), "--nodes", "1", "--policies", "srtf,strict_fifo")
-    told = json.loads(shell(*asked, "-o", "json", "--report", str(page)).out)
+    comparison = json.loads(shell(*asked, "-o", "json", "--report", str(page)).out)
     text = page.read_text()
     found = Page(text)
     assert found.open == []
@@ -94,7 +96,7 @@ def test_the_page_has_the_figures_of_json_and_asks_nobody_for_anything(
     assert not re.search(r"https?:|//[a-z]|url\(|@import|src=|href=", text)
     assert any("<script>x asks for 64 GPUs" in each for each in found.texts)
     assert any("<b>bob</b>" in each for each in found.texts)
-    for run in told["runs"]:
+    for run in comparison["runs"]:
         card = run["scorecard"]
         for names in (("jct_ms", "queueing_ms"), ("slowdown_10s", "slowdown_600s")):
             of = [card[name][each] for name in names for each in ("mean", "p50", "p95", "p99")]
@@ -117,14 +119,16 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
     faults.write_text(FAULTS)
     asked = ("sim", "compare", str(trace), "--nodes", "2", "--policies", "fifo,srtf", "--seeds", "4", *COSTS)
     words = (*asked, "--faults", str(faults), "--fault-nodes", "6")
-    told = json.loads(shell(*words, "-o", "json", "--report", str(page)).out)
-    assert [run["name"] for run in told["runs"]] == [f"{name} #{at}" for name in ("fifo", "srtf") for at in range(4)]
+    comparison = json.loads(shell(*words, "-o", "json", "--report", str(page)).out)
+    assert [run["name"] for run in comparison["runs"]] == [
+        f"{name} #{at}" for name in ("fifo", "srtf") for at in range(4)
+    ]
     rows = list(csv.DictReader(io.StringIO(shell(*words, "-o", "csv").out)))
     assert [row["seed"] for row in rows] == ["0", "1", "2", "3"] * 2
     found = Page(page.read_text())
     for policy in ("fifo", "srtf"):
-        (spread,) = (each for each in told["spread"] if each["policy"] == policy)
-        runs = [run for run in told["runs"] if run["policy"] == policy]
+        (spread,) = (each for each in comparison["spread"] if each["policy"] == policy)
+        runs = [run for run in comparison["runs"] if run["policy"] == policy]
         assert spread["runs"] == len(runs) == 4
         for of, fold in (("mean", statistics.fmean), ("std", statistics.stdev)):
             good = spread[of]["goodput"]
@@ -136,8 +140,8 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
             assert [row[6:] for row in rows_of] == [
                 [*(str(value) for value in good["lost"].values()), str(good["waiting_for_nodes"])]
             ]
-    assert len({run["goodput"]["useful"] for run in told["runs"]}) == 1
-    assert len({run["goodput"]["allocated"] for run in told["runs"]}) > 1, "seeds draw other nodes"
+    assert len({run["goodput"]["useful"] for run in comparison["runs"]}) == 1
+    assert len({run["goodput"]["allocated"] for run in comparison["runs"]}) > 1, "seeds draw other nodes"
     table = shell(*words).out
     assert re.search(r"^POLICY +GOODPUT +ETTR +INTERRUPTED +MTTI +MTTR +LOST GPU-H ", table, re.MULTILINE)
     assert re.search(r"^POLICY +COST +NODE-H +A FINISHED GPU-H", table, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`ganger sim run --faults`: what is asked wrongly is named with what to type instead, and what is told adds up."""
+"""`ganger sim run --faults`: wrong options are named with what to type instead, and the figures add up."""
 
 import gzip
 import json
@@ -31,13 +31,13 @@ def test_a_run_with_faults_shows_what_was_lost_to_what_and_the_closed_form(
     assert ", 1 node held back" in said.out
     for row in ("useful", "work after the newest checkpoint", "until a loss was detected", "goodput", "ETTR", "(Daly)"):
         assert row in said.out
-    told = json.loads(shell(*words, "-o", "json").out)
-    good = told["goodput"]
+    result = json.loads(shell(*words, "-o", "json").out)
+    good = result["goodput"]
     assert good["interruptions"] == 2
     assert good["allocated"] == good["useful"] + sum(good["lost"].values())
     assert good["useful"] == 4 * 8_000 * 7_200_000
     assert good["lost"]["detection"] == 2 * 8_000 * 300_000
-    assert told["forecast"]["goodput"] == pytest.approx(good["goodput"], abs=0.1)
+    assert result["forecast"]["goodput"] == pytest.approx(good["goodput"], abs=0.1)
 
 
 def test_rows_of_faults_that_are_broken_are_counted_and_named(
@@ -45,9 +45,9 @@ def test_rows_of_faults_that_are_broken_are_counted_and_named(
 ) -> None:
     bad = "n2,0.5,0.4,x,GPU,y\nn2,-1,0.4,x,GPU,y\nn2,0.5\n,0.5,0.6,x,GPU,y\n"
     (tmp_path / "faults.csv").write_text(HEADER + GOOD + bad)
-    told = json.loads(shell(*asked, "--faults", str(tmp_path / "faults.csv"), "-o", "json").out)["faults"]
-    assert (told["rows"], told["outages"]) == (6, 2)
-    assert {flaw["flaw"]: flaw["first"][0]["line"] for flaw in told["findings"]} == {
+    result = json.loads(shell(*asked, "--faults", str(tmp_path / "faults.csv"), "-o", "json").out)["faults"]
+    assert (result["rows"], result["outages"]) == (6, 2)
+    assert {flaw["flaw"]: flaw["first"][0]["line"] for flaw in result["findings"]} == {
         "contradiction": 4,
         "negative": 5,
         "fields": 6,
@@ -64,7 +64,7 @@ def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tupl
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message_parts"),
     [
         (("--faults", "FILE", "--spares", "3"), ("3 spares of 3 nodes leave none to run on", "--spares 2 is the most")),
         (("--faults", "FILE", "--fault-rate", "0"), ("a rate of 0 is not above 0", "--fault-rate 0.5")),
@@ -82,12 +82,12 @@ def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tupl
     ],
 )
 def test_what_cannot_be_is_said_with_what_can(
-    shell: Shell, asked: tuple[str, ...], tmp_path: Path, words: tuple[str, ...], told: tuple[str, str]
+    shell: Shell, asked: tuple[str, ...], tmp_path: Path, words: tuple[str, ...], message_parts: tuple[str, str]
 ) -> None:
     files = {"FILE": "faults.csv", "jobs.csv": "jobs.csv"}
     said = shell(*asked, *(str(tmp_path / files[word]) if word in files else word for word in words))
     assert said.code == 2
-    assert all(part in " ".join(said.err.split()) for part in told)
+    assert all(part in " ".join(said.err.split()) for part in message_parts)
 
 
 def test_a_run_that_outlasts_the_record_says_so(shell: Shell, asked: tuple[str, ...], tmp_path: Path) -> None:

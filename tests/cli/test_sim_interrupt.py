@@ -29,7 +29,7 @@ class Terminal:
     seen: set[psutil.Process] = field(default_factory=set)
 
     def read(self) -> bool:
-        """Whether it may write more."""
+        """Read what is there; return False when it will write no more."""
         if not select.select([self.screen], [], [], 0.02)[0]:
             return True
         try:
@@ -39,7 +39,7 @@ class Terminal:
         return bool(said)
 
     def family(self) -> list[psutil.Process]:
-        """Processes that it started, and those that these did."""
+        """Return its child processes, with all their descendants."""
         found = psutil.Process(self.pid).children(recursive=True)
         self.seen.update(found)
         return found

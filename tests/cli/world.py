@@ -118,7 +118,7 @@ class World:
         self.samples = Samples(at_ms=T0, ranks=(), gpus=())
         self.exec_command = ExecCommand(job="bert-7f3", generation=1, rank=0, node="n1", argv=("false",))
         self.streams_end_early = 0
-        """How many log streams end as they do when the server ends: in good order, the job still running."""
+        """The number of log streams that end as they do when the server ends: in good order, the job still running."""
         self.closing = False
 
     def add(self, view: JobView) -> None:

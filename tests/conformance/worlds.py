@@ -71,7 +71,7 @@ class InPods:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What users see of an ended job.
+    """An ended job as users see it.
 
     events: kinds in order, by node ("": none), since nodes do not wait for each other.
     logs: lines by attempt, rank and stream.

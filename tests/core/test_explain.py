@@ -20,19 +20,19 @@ def crowded() -> Film:
     return film
 
 
-def test_who_asks_gets_the_answer_of_now_though_a_round_told_it_to_others() -> None:
+def test_an_explanation_is_current_though_a_cycle_reported_other_classes() -> None:
     film = crowded()
     waits = film.state.pending_reasons
     gangs = [film.state.gangs[f"J{number}"] for number in range(1, MANY)]
     stale = [gang for gang in gangs if waits.get(class_text(gang.class_key)) is None or _names_a(film, gang.id)]
-    assert stale, f"a cycle told all of {MANY} classes: there is nothing to see here"
+    assert stale, f"a cycle reported all of {MANY} classes: there is nothing to see here"
     for gang in (stale[0], stale[-1]):
         explanation = explain(film.state, gang.id, film.now_ms, film.policy)
         assert explanation.reason
         assert explanation.reason.holders[0] == "J0", "J0 has the node now, and ends before B"
 
 
-def test_the_others_are_told_in_turn_though_newer_gangs_keep_coming() -> None:
+def test_the_others_get_reasons_in_rotation_though_newer_gangs_keep_coming() -> None:
     film = crowded()
     before = set(film.state.gangs)
     for number in range(MANY):

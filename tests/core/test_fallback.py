@@ -121,7 +121,7 @@ def test_one_that_is_begun_from_since_no_other_is_whole_is_not_passed_over_again
     assert checkpoint_text(gang(scenario)) == "; failed on the checkpoint of step 10"
 
 
-def test_an_attempt_that_has_not_told_where_it_began_does_not_fall_back_on_what_may_be_gone() -> None:
+def test_an_attempt_that_has_not_reported_where_it_began_does_not_fall_back_on_what_may_be_gone() -> None:
     scenario = film()
     scenario.do("saves C 20")
     fails(scenario, signal=9)

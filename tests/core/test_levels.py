@@ -79,7 +79,7 @@ def test_labels_say_where_nodes_are_and_the_first_that_a_node_has_counts() -> No
     assert places(state.nodes) == [("n4", ("h1", "")), ("n2", ("h1", "s1")), ("n3", ("h1", "s1")), ("n1", ("h2", "s2"))]
 
 
-def test_without_the_list_nodes_are_where_they_were_told_to_be() -> None:
+def test_without_the_list_nodes_are_where_their_labels_were_before() -> None:
     state = listed()
     before = places(state.nodes)
     set_to(state, *SITE)
@@ -100,7 +100,7 @@ def test_gangs_keep_their_nodes_and_the_next_is_placed_by_the_new_levels() -> No
     assert go(state)["b"] == ("n2", "n3")
 
 
-def test_what_is_listed_anew_is_held_against_what_was_told_before() -> None:
+def test_relisted_nodes_are_compared_with_the_last_listing() -> None:
     state = listed()
     set_to(state, *SITE)
     table = state.nodes
@@ -110,7 +110,7 @@ def test_what_is_listed_anew_is_held_against_what_was_told_before() -> None:
     assert [node.name for node in state.nodes.nodes if node.domains == ("h1", "s1")] == ["n1", "n2", "n3"]
 
 
-def test_a_snapshot_keeps_what_was_told() -> None:
+def test_a_snapshot_keeps_levels_and_listed_nodes() -> None:
     state = listed()
     set_to(state, *SITE)
     again = State(state.image())
@@ -119,7 +119,7 @@ def test_a_snapshot_keeps_what_was_told() -> None:
     assert again.nodes.topology.levels == ("rack",)
 
 
-def test_a_list_strands_who_could_not_start_again_under_it_and_nobody_else() -> None:
+def test_a_list_strands_only_gangs_that_could_not_start_again_under_it() -> None:
     state = listed()
     submit(state, "racked", 2, "rack")
     submit(state, "anywhere", 1)

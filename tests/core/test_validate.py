@@ -25,7 +25,7 @@ def _more_free(state: State) -> None:
     state.nodes.free_gpus[0] += 1
 
 
-def _nobody_has_it(state: State) -> None:
+def _owner_is_missing(state: State) -> None:
     state.nodes.owner[0] = 0
 
 
@@ -60,7 +60,7 @@ def _holds_nothing(state: State) -> None:
 TAMPERED: dict[str, Callable[[State], None]] = {
     tampers.__name__.strip("_"): tampers
     for tampers in (
-        *(_more_free, _nobody_has_it, _used_less, _user_holds_nothing, _queue_has_used_nothing),
+        *(_more_free, _owner_is_missing, _used_less, _user_holds_nothing, _queue_has_used_nothing),
         *(_users_have_used_nothing, _counted_from_elsewhere, _half_as_long, _holds_nothing),
     )
 }

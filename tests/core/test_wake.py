@@ -1,4 +1,4 @@
-"""When the next cycle is due although no event arrives."""
+"""Time of the next cycle when no event arrives."""
 
 import pytest
 

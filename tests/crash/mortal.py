@@ -101,7 +101,7 @@ def live_day(script: Script, path: Path, kills: tuple[int, ...] = (), down_ms: i
 
 @dataclass(frozen=True)
 class Life:
-    """Where the log is, under which policy until when, killed at which points, and away for how long."""
+    """A server to be killed: its log, policy and end, the points of its deaths, and how long it is away."""
 
     path: Path
     policy: str

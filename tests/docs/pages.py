@@ -48,14 +48,14 @@ class Typed:
 
 
 def written() -> list[Path]:
-    """The pages that a person wrote: both README.md, and those in docs/ but decisions and what is generated whole."""
+    """Return the hand-written pages: both README.md, and docs/ without decisions and wholly generated pages."""
     whole = ("cli.md", "lifecycle.md", "way-of-a-job.md")
     found = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "decisions" and page.name not in whole]
     return [ROOT / "README.md", ROOT / "examples" / "README.md", *found]
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
+    """Yield the fenced blocks of a page, in order."""
     text = page.read_text()
     for found in _FENCE.finditer(text):
         language, _, name = found["info"].strip().partition(" ")
@@ -64,13 +64,13 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def environment_of(page: Path) -> str:
-    """The environment that the page asks for; nothing for ganger's own."""
+    """Return the environment that the page asks for; an empty text for ganger's own."""
     found = _TESTED.search(page.read_text())
     return found[1] if found else ""
 
 
 def typed(text: str) -> Iterator[Typed]:
-    """The commands of a console block."""
+    """Yield the commands of a console block."""
     command: list[str] = []
     shown: list[str] = []
     for line in [*text.splitlines(), "$ "]:
@@ -85,7 +85,7 @@ def typed(text: str) -> Iterator[Typed]:
 
 
 def agrees(shown: tuple[str, ...], printed: str) -> bool:
-    """Whether what was printed is what the page shows."""
+    """Return whether a command printed what the page shows."""
     parts = []
     for line in map(_spaced, shown):
         pieces = [re.escape(piece) for piece in line.split("...")]

@@ -61,7 +61,7 @@ class Reader:
             self._dry_run(block)
 
     def type(self, command: str) -> str:
-        """What the command prints, to both streams."""
+        """Run a command; return what it prints, to both streams."""
         file = self.folder.parent / "typed"
         file.write_text(command + "\n")
         assert self._shell.stdin is not None
@@ -91,7 +91,7 @@ class Reader:
 
 
 def surroundings(folder: Path, tested_with: str) -> Environment:
-    """The environment of a page: ganger, the packages it is tested with, and a state directory in `folder`."""
+    """Return the environment of a page: ganger, the packages it is tested with, a state directory in `folder`."""
     path = [str(Path(sys.executable).parent), os.environ["PATH"]]
     kept = {name: os.environ[name] for name in ("LANG", "USER") if name in os.environ}
     given = kept | {"GANGER_HOME": str(folder / "home"), "HOME": str(folder), "COLUMNS": "120"}

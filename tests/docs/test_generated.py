@@ -1,4 +1,4 @@
-"""What the pages say of the code is what the code says, and every framework has its page."""
+"""Agreement of the pages with the code they describe; a page for every framework."""
 
 import re
 import subprocess

@@ -21,7 +21,7 @@ def name(page: Path) -> str:
 
 @pytest.fixture(scope="session")
 def dry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """The environment that pages have in common which only ask what would happen."""
+    """Yield the environment that is shared by the pages that only ask what would happen."""
     folder = tmp_path_factory.mktemp("dry")
     environment = surroundings(folder, STAND_INS)
     (folder / "cluster.yaml").write_text(CLUSTER)
@@ -33,7 +33,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
 
 @pytest.fixture
 def environment(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Environment]:
-    """The environment of a page; what it started there is ended afterwards."""
+    """Yield the environment of a page; end afterwards what the page started there."""
     if environment_of(page) == STAND_INS:
         yield request.getfixturevalue("dry")
         return

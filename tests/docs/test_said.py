@@ -1,4 +1,4 @@
-"""What pages name in passing is there: commands with their options, keys of a job file, examples and their tests."""
+"""Existence of what pages name in passing: commands with their options, keys of a job file, examples, tests."""
 
 import re
 import shlex
@@ -21,12 +21,12 @@ TESTS = ("tests/real", "docs/how-to/frameworks", "bench")
 
 
 def passing(page: Path) -> list[str]:
-    """The code spans that a person wrote, each as one line."""
+    """Return the hand-written code spans of a page, each as one line."""
     return [" ".join(each.split()) for each in CODE.findall(GENERATED.sub("", FENCE.sub("", page.read_text())))]
 
 
 def wrong(words: list[str]) -> Iterator[str]:
-    """What of a command line ganger does not know."""
+    """Yield the parts of a command line that ganger does not know."""
     command: click.Command = ganger
     context = click.Context(ganger)
     while isinstance(command, click.Group) and words:
@@ -75,14 +75,14 @@ def test_keys_of_a_job_file_exist(page: Path) -> None:
     assert [path for path in dotted if path not in known and not path.startswith("roles.")] == []
 
 
-def test_every_example_is_told_of_and_run() -> None:
-    told = (ROOT / "examples" / "README.md").read_text()
+def test_every_example_is_documented_and_run() -> None:
+    readme = (ROOT / "examples" / "README.md").read_text()
     texts = [
         path.read_text() for place in TESTS for path in (ROOT / place).rglob("*.*") if path.suffix in (".py", ".md")
     ]
     for example in (ROOT / "examples").iterdir():
         if example.suffix in (".py", ".yaml"):
-            assert f"({example.name})" in told
+            assert f"({example.name})" in readme
             stem = re.sub(r"(?<=train_)(jax|mpi|tensorflow|xgboost)$", "{framework}", example.stem)
             assert any(f"{each}{example.suffix}" in text for text in texts for each in (example.stem, stem)), example
 

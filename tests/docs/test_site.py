@@ -39,20 +39,20 @@ def prose(page: Path) -> str:
 
 
 def host_anchor(heading: str) -> str:
-    """The anchor that repository hosts give a heading."""
+    """Return the anchor that repository hosts give a heading."""
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
 def site_anchor(heading: str) -> str:
-    """The anchor that MkDocs gives a heading."""
+    """Return the anchor that MkDocs gives a heading."""
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip().lower())
 
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page that are the same on the host and on the site; repeated headings have none of their own."""
+    """Return the anchors of a page that are the same on the host and on the site, repeated headings left out."""
     headings = [(host_anchor(text), site_anchor(text)) for text in HEADING.findall(prose(page))]
     count = Counter(host for host, _ in headings)
     return frozenset(host for host, site in headings if host == site and count[host] == 1)

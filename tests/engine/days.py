@@ -23,7 +23,7 @@ MOMENTS_MS = st.integers(0, 90_000) | st.sampled_from((0, 500, 510, 1_500, 10_50
 
 @dataclass(frozen=True)
 class Day:
-    """What happens in a day.
+    """The events of a day.
 
     acts: how each job behaves.
     requests: (time, event).

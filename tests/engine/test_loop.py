@@ -229,7 +229,7 @@ def test_ended_and_deleted_in_one_cycle_leaves_no_row(log: EventLog) -> None:
     assert listed_states(log) == {}
 
 
-def test_the_backend_is_told_once_about_ended_and_deleted_jobs(log: EventLog) -> None:
+def test_the_backend_forgets_ended_and_deleted_jobs_once(log: EventLog) -> None:
     calls: list[str] = []
 
     class RecordingWorld(VirtualCluster):

@@ -21,7 +21,7 @@ FOUR = PlacedGang(
 
 
 def with_roles(*roles: str) -> PlacedGang:
-    """A process of each role, two of the second, on two nodes in turn."""
+    """Place a process of each role, two of the second, on two nodes in turn."""
     names = [roles[0], roles[1], roles[1], *roles[2:]]
     nodes = tuple(
         PlacedNode(name=f"n{rank % 2 + 1}", address=f"10.0.0.{rank % 2 + 1}", ranks=(rank,), role=role, cpu_milli=1000)

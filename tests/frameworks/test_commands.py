@@ -1,4 +1,4 @@
-"""What becomes of a command that names a launcher: the launcher goes, or keeps only what is the user's to say."""
+"""Commands that name a launcher: it is removed, or keeps only the options that are the user's to choose."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What holds for the environment of every framework; the golden files say what it is."""
+"""Properties of the environment of every framework; the golden files have its values."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_real_gpus_are_named_by_the_numbers_of_the_driver(framework: str, gpus: 
     assert (given["CUDA_VISIBLE_DEVICES"], given["CUDA_DEVICE_ORDER"]) == (visible, "PCI_BUS_ID")
 
 
-def test_which_checkpoints_stay_is_told_where_it_is_said() -> None:
+def test_checkpoints_to_keep_are_set_where_the_job_names_them() -> None:
     given = frameworks()["plain"].rank_environment(replace(FOUR, checkpoints_kept=3, checkpoints_kept_every=1000), 0)
     assert (given["GANGER_CHECKPOINT_KEEP"], given["GANGER_CHECKPOINT_KEEP_EVERY"]) == ("3", "1000")
     assert (

@@ -23,7 +23,7 @@ COMMAND = ("python", "train.py", "--lr", "1e-3")
 
 
 def table(framework: str, placed: PlacedGang, argv: tuple[str, ...]) -> str:
-    """What the framework makes of a gang, as the golden files have it."""
+    """Return the environment of a gang under a framework, in the format of the golden files."""
     module = frameworks()[framework]
     started = placed.started_by(plugin_attribute(module, "PER"))
     given = {rank: module.rank_environment(placed, rank) for rank in started}
@@ -49,13 +49,13 @@ def _rows(given: dict[int, dict[str, str]], known: dict[int, dict[str, str]]) ->
     return rows
 
 
-def _grouped(name: str, values: dict[int, str], everybody: tuple[int, ...]) -> list[tuple[str, str, str]]:
-    """One row for each value that ranks have in common."""
+def _grouped(name: str, values: dict[int, str], all_ranks: tuple[int, ...]) -> list[tuple[str, str, str]]:
+    """Return one row for each value that ranks have in common."""
     rows = []
     for value in dict.fromkeys(values.values()):
         ranks = tuple(rank for rank, has in values.items() if has == value)
         shown = value.replace("\n", " | ")
-        rows.append((name, "*" if ranks == everybody else ",".join(map(str, ranks)), shown))
+        rows.append((name, "*" if ranks == all_ranks else ",".join(map(str, ranks)), shown))
     return rows
 
 

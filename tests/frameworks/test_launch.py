@@ -1,4 +1,4 @@
-"""What each launcher is told to run: whose variable wins, what is executed, and where checkpoints go."""
+"""Launch plans: which variable wins, the command that is executed, and the directory of checkpoints."""
 
 import json
 from dataclasses import replace
@@ -98,12 +98,12 @@ def test_a_default_gives_way_to_the_user(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "GANGER_RANK", "GANGER_NODE_RANK", "CUDA_VISIBLE_DEVICES"])
-def test_what_says_who_is_who_gives_way_to_nobody(name: str) -> None:
+def test_the_identity_of_a_rank_gives_way_to_no_variable(name: str) -> None:
     assert environment(plans(replace(SPEC, env={name: "mine"}))[0], 0)[name] != "mine"
     assert environment(plans(origin=replace(ORIGIN, environment={name: "mine"}))[0], 0)[name] != "mine"
 
 
-def test_parameters_reach_everybody_as_json() -> None:
+def test_parameters_reach_every_rank_as_json() -> None:
     made = plans(replace(SPEC, params={"lr": "1e-3", "name": 'a "b"'}))
     assert [json.loads(plan.environment["GANGER_TRIAL_PARAMS"]) for plan in made] == [
         {"lr": "1e-3", "name": 'a "b"'}

@@ -1,5 +1,7 @@
-"""mpirun written by the user, and the same program left to ganger, are one job (J3): the same gang, the same variables
-and files; that both run is shown by tests/local/test_mpi.py."""
+"""mpirun written by the user, and the same program left to ganger, are one job (J3).
+
+They have the same gang, the same variables and files; tests/local/test_mpi.py shows that both run.
+"""
 
 from dataclasses import replace
 

@@ -25,7 +25,7 @@ account_key = gang_key = key_lower_bound = fifo_class = key = factors = next_key
 
 
 def installed(folder: Path, modules: dict[str, str], points: str) -> Path:
-    """A package as an installer leaves it: modules, and metadata that names entry points."""
+    """Write a package as an installer leaves it: modules, and metadata that names entry points."""
     for name, text in modules.items():
         (folder / f"{name}.py").write_text(text)
     metadata = folder / "mine-1.0.dist-info"
@@ -90,7 +90,7 @@ def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
         (GOOD.replace('"mine"', '"torch"'), "its NAME 'torch' is taken by ganger.frameworks.torch"),
     ],
 )
-def test_a_broken_plugin_is_named_and_hides_nobody(tmp_path: Path, text: str, why: str) -> None:
+def test_a_broken_plugin_is_named_and_hides_no_other(tmp_path: Path, text: str, why: str) -> None:
     installed(
         tmp_path,
         {"a_broken_one": text, "my_framework": GOOD.replace("mine", "other")},
@@ -103,7 +103,7 @@ def test_a_broken_plugin_is_named_and_hides_nobody(tmp_path: Path, text: str, wh
     assert why in broken[name]
 
 
-def test_nothing_is_imported_before_somebody_asks(tmp_path: Path) -> None:
+def test_nothing_is_imported_before_it_is_needed(tmp_path: Path) -> None:
     code = "import sys, ganger.registry; print([n for n in sys.modules if 'ganger.frameworks' in n])"
     assert python(code, tmp_path).strip() == "[]"
 

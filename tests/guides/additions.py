@@ -8,7 +8,7 @@ from tests.guides.checkout_copy import ROOT, Edit
 
 
 class Step(NamedTuple):
-    """What a row of a checklist asks for.
+    """A change that a row of a checklist asks for.
 
     edits: make the step. A later row of the same file may find it made.
     omission: leaves it out again; empty: the inverse of the edits.
@@ -288,4 +288,4 @@ ADDITIONS: Final[Mapping[str, tuple[Step, ...]]] = {
     "backend": BACKEND,
 }
 NAMES: Final = {"policy": "newest", "framework": "caffe", "command": "colours", "backend": "dry"}
-"""What NAME stands for."""
+"""Values of NAME."""

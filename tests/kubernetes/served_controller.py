@@ -165,11 +165,11 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
         [name] = [item.removeprefix(USER_PREFIX) for item in audiences if item.startswith(USER_PREFIX)]
         return CallerIdentity(name, sees_all=ALL_JOBS_AUDIENCE in audiences)
 
-    async def nobody(scope: Any, receive: Any, send: Any) -> None:
+    async def without_token(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError(f"without a token: {scope['path']}")
 
-    visitors = ProxyIdentity(
-        app, nobody, identify, service.owner_of, header=CALLER_HEADER, dry_run_parameter=DRY_RUN_PARAMETER
+    proxied = ProxyIdentity(
+        app, without_token, identify, service.owner_of, header=CALLER_HEADER, dry_run_parameter=DRY_RUN_PARAMETER
     )
     proxy = PROXY.format(space=served_system.space)
 
@@ -193,7 +193,7 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
         query = "&".join(f"{name}={value}" for name, value in request.query.items())
         target = request.path.removeprefix(proxy) + (f"?{query}" if query else "")
         headers = {CALLER_HEADER: request.headers[CALLER_HEADER]}
-        response = await asked_of(visitors, request.method, target, request.body or None, headers)  # type: ignore[arg-type]
+        response = await asked_of(proxied, request.method, target, request.body or None, headers)  # type: ignore[arg-type]
         return response.status, response.body
 
     async def log(request: Request, _: str) -> Answer:

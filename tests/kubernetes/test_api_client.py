@@ -81,7 +81,7 @@ def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
     assert len(server.call_api) > 5
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_no_server_there(tmp_path: Path) -> None:
     async def ask() -> None:
         async with serving(RemoteRecords(ok({})), tmp_path) as access:
             pass
@@ -246,7 +246,7 @@ def test_a_pod_is_bound_once(faults: tuple[str, ...], tmp_path: Path) -> None:
     ids=["another pod", "another node", "another's devices", "another pod on the node"],
 )
 @pytest.mark.parametrize("faults", [(), ("before",)])
-def test_what_somebody_else_bound_is_no_success(there: Any, faults: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_pod_that_another_caller_bound_is_no_success(there: Any, faults: tuple[str, ...], tmp_path: Path) -> None:
     server = Once(*faults)
     server.pods["a"] = there
     with pytest.raises(ApiError) as error:

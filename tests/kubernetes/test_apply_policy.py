@@ -104,7 +104,7 @@ def test_a_lost_answer_is_looked_up(system: ServedController, before: dict[str, 
     assert specs(system)["researchQueue"] == {"weight": 5}
 
 
-def test_what_the_controller_says_on_an_object_is_in_nobodys_way(
+def test_status_writes_of_the_controller_do_not_disturb_an_apply(
     system: ServedController, before: dict[str, Any]
 ) -> None:
     """The status of a queue is written while a document is applied."""

@@ -119,7 +119,7 @@ def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resou
     scene(tmp_path, play)
 
 
-def test_a_pod_that_somebody_deletes_starts_the_gang_anew_and_whole(tmp_path: Path) -> None:
+def test_a_deleted_pod_starts_the_gang_anew_and_whole(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as system:
             submit(system)

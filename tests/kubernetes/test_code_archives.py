@@ -129,9 +129,7 @@ def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("status", [{}, {"phase": "Rejected"}, {"phase": "Succeeded", "record": '{"gangs": []}'}])
-def test_jobs_that_are_yet_to_be_taken_and_those_of_which_somebody_wrote_that_they_ended(
-    status: Any, tmp_path: Path
-) -> None:
+def test_jobs_that_are_not_yet_accepted_and_jobs_whose_status_was_edited_to_ended(status: Any, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api, status=status)
@@ -157,7 +155,7 @@ def test_code_that_another_job_shares_stays(tmp_path: Path) -> None:
     scene(tmp_path, play)
 
 
-def test_the_next_controller_finds_what_nobody_uses_though_its_job_is_gone_and_lists_nothing(tmp_path: Path) -> None:
+def test_the_next_controller_finds_unused_code_though_its_job_is_gone_and_lists_nothing(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api)

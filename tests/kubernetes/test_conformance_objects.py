@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.kubernetes.api_session import MERGE, STEPS, STRATEGIC, ApiSession, config_map, pod, take
-from tests.kubernetes.worlds import NOBODY, case
+from tests.kubernetes.worlds import FORBIDDEN_USER, case
 
 
 @case
@@ -175,21 +175,21 @@ async def test_wrong_ways_to_ask(api: ApiSession) -> None:
 
 @case
 async def test_a_forbidden_query_names_the_missing_right(api: ApiSession) -> None:
-    refused = await api.ask("GET", api.path("pods"), user=NOBODY)
+    refused = await api.ask("GET", api.path("pods"), user=FORBIDDEN_USER)
     assert (refused.code, refused.reason) == (403, "Forbidden")
     assert refused.body["message"] == (
-        f'pods is forbidden: User "{NOBODY}" cannot list resource "pods" in API group "" '
+        f'pods is forbidden: User "{FORBIDDEN_USER}" cannot list resource "pods" in API group "" '
         f'in the namespace "{api.namespace}"'
     )
     assert refused.body["details"] == {"kind": "pods"}
-    refused = await api.ask("DELETE", api.path("leases.coordination.k8s.io", "a"), user=NOBODY)
+    refused = await api.ask("DELETE", api.path("leases.coordination.k8s.io", "a"), user=FORBIDDEN_USER)
     assert refused.body["message"] == (
-        f'leases.coordination.k8s.io "a" is forbidden: User "{NOBODY}" cannot delete resource "leases" in API group '
-        f'"coordination.k8s.io" in the namespace "{api.namespace}"'
+        f'leases.coordination.k8s.io "a" is forbidden: User "{FORBIDDEN_USER}" cannot delete resource "leases" in API '
+        f'group "coordination.k8s.io" in the namespace "{api.namespace}"'
     )
-    refused = await api.ask("GET", "/api/v1/nodes", user=NOBODY)
+    refused = await api.ask("GET", "/api/v1/nodes", user=FORBIDDEN_USER)
     assert refused.body["message"].endswith('cannot list resource "nodes" in API group "" at the cluster scope')
-    refused = await api.ask("POST", api.path("pods", "a", "binding"), {}, user=NOBODY)
+    refused = await api.ask("POST", api.path("pods", "a", "binding"), {}, user=FORBIDDEN_USER)
     assert 'cannot create resource "pods/binding" in API group ""' in refused.body["message"]
 
 

@@ -330,7 +330,7 @@ def test_no_kubeconfig(ganger: Typed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("caller", AWAY)
-def test_nobody_answers(ganger: Typed, caller: str) -> None:
+def test_no_server_answers(ganger: Typed, caller: str) -> None:
     result = ganger(caller, "ls", within_s=25)  # a controller retries for longer
     assert (result.returncode, AWAY[caller] in result.stderr, "Errno" in result.stderr) == (5, True, False), result
 

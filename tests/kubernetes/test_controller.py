@@ -153,7 +153,7 @@ def test_a_job_is_stopped_and_suspended_by_its_spec(controlled: Controlled) -> N
     assert controlled.wait("held", *OVER)["phase"] == "Stopped"
 
 
-def test_a_command_runs_beside_a_rank_and_nobody_fails_a_node(controlled: Controlled) -> None:
+def test_a_command_runs_beside_a_rank_and_no_user_fails_a_node(controlled: Controlled) -> None:
     controlled.submit("beside", nodes=2, run="export WORD=heard; sleep 600", env={"SAID": "it is"})
     controlled.wait("beside", "Running")
     way_in = controlled.client.exec_command(f"beside.{controlled.namespace}", rank=1)

@@ -301,7 +301,7 @@ def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_cod
     scene(tmp_path, play)
 
 
-def test_a_finalizer_on_a_pod_that_will_never_run_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_finalizer_on_a_pod_that_will_never_run_delays_no_gang(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", status=503, times=float("inf")))
         async with controller(access, tmp_path) as system:

@@ -45,7 +45,7 @@ def test_a_token(tmp_path: Path) -> None:
     assert SECRET not in repr(access)
 
 
-def test_nobody_and_a_name_with_a_password(tmp_path: Path) -> None:
+def test_no_credentials_and_a_name_with_a_password(tmp_path: Path) -> None:
     assert headers(of(tmp_path, {})) == {}
     assert headers(of(tmp_path, {"username": "u", "password": "p"})) == {"Authorization": "Basic dTpw"}
 

@@ -68,7 +68,7 @@ def uids(api: FakeApi) -> set[str]:
     return {pod["metadata"]["uid"] for pod in api.objects("pods")}
 
 
-def test_a_token_that_was_renewed_in_its_file_is_read_again_and_nobody_notices(
+def test_a_token_that_was_renewed_in_its_file_is_read_again_without_interruption(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(api: FakeApi, _: Credentials) -> None:
@@ -88,7 +88,7 @@ def test_a_token_that_was_renewed_in_its_file_is_read_again_and_nobody_notices(
     scene(tmp_path, play)
 
 
-def test_a_token_that_nobody_renews_is_said_and_what_runs_runs_on_until_somebody_does(
+def test_a_token_that_is_not_renewed_is_reported_and_running_gangs_go_on_until_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(api: FakeApi, _: Credentials) -> None:

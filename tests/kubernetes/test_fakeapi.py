@@ -326,7 +326,7 @@ def test_a_client_that_discovers_types_gets_on_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34])
-def test_it_leaves_nobody_behind_who_is_only_connecting(turns: int, tls: bool) -> None:
+def test_it_leaves_no_connection_behind_that_is_only_being_made(turns: int, tls: bool) -> None:
     async def case() -> None:
         async with asyncio.timeout(WITHIN_S), FakeApi(tls=tls) as api:
             trusting = ssl._create_unverified_context() if tls else None

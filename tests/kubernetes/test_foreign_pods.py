@@ -153,7 +153,7 @@ def test_two_groups_that_come_interleaved_do_not_hold_each_other_up() -> None:
     scene(4, play)
 
 
-def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
+def test_pods_bound_before_a_restart_keep_their_devices() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             pod(api, "early", gpus=6)

@@ -169,7 +169,7 @@ def test_ranks_get_the_uid_that_no_later_job_of_that_name_has(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_job_that_was_stopped_before_anybody_saw_it_never_has_a_pod(tmp_path: Path) -> None:
+def test_a_job_that_was_stopped_before_the_controller_saw_it_never_has_a_pod(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
             put(api, stop=True)

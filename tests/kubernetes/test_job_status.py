@@ -37,11 +37,11 @@ def test_a_reserved_start_is_on_the_object_and_the_next_controller_keeps_it(live
                 named = {"metadata": {"name": "late", "namespace": "default"}}
                 api.put(JOB | named | {"spec": SPEC | {"limits": {"time": "1h"}}})
                 await until(lambda: _late(api).get("reservedStart"))
-            promised = _late(api)["reservedStart"]
+            reserved_start = _late(api)["reservedStart"]
             for _ in range(lives):
                 async with reconciling_controller(access, tmp_path) as system:
                     assert set(system.loop.copy().reservations) == {"late.default"}
-            assert _late(api)["reservedStart"] == promised
+            assert _late(api)["reservedStart"] == reserved_start
 
     asyncio.run(play())
 

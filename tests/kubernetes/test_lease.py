@@ -169,7 +169,7 @@ def test_a_leader_that_is_cut_off_stops_before_the_next_one_begins(how: str, tmp
 
 
 @pytest.mark.parametrize("renewed", ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
-def test_nobody_elses_clock_is_believed(renewed: str, tmp_path: Path) -> None:
+def test_no_other_clock_is_believed(renewed: str, tmp_path: Path) -> None:
     """A dead leader's lease, with a time wrong by centuries, is taken when it was unchanged for its duration."""
 
     async def test() -> None:
@@ -187,7 +187,7 @@ def test_nobody_elses_clock_is_believed(renewed: str, tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_lease_that_somebody_deletes_is_made_again(tmp_path: Path) -> None:
+def test_a_deleted_lease_is_made_again(tmp_path: Path) -> None:
     async def test() -> None:
         leases = Leases()
         async with candidates(leases, tmp_path, "a") as (only,):

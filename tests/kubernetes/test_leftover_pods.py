@@ -58,7 +58,7 @@ def test_a_finalizer_on_pods_that_ran_keeps_no_node(restarted: bool, tmp_path: P
     scene(tmp_path, play)
 
 
-def test_a_pod_with_a_finalizer_that_somebody_deletes_ends_its_gang_which_starts_anew(tmp_path: Path) -> None:
+def test_a_deleted_pod_with_a_finalizer_ends_its_gang_which_starts_anew(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as system:
             submit(system)

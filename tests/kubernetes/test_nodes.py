@@ -274,11 +274,11 @@ def test_only_gpus_that_are_gpus_count() -> None:
 
 
 @pytest.mark.parametrize("slots", ["", "x", "-1", "0,,x", "9999999999999999999999", "٣"])
-def test_slots_that_somebody_wrote_by_hand(slots: str) -> None:
+def test_slots_that_were_written_by_hand(slots: str) -> None:
     assert node_view(ours("j-1-0", slots)).gpus == 8
 
 
-def test_a_gpu_out_of_order_is_nobodys_and_gangs_go_on_beside_it() -> None:
+def test_a_broken_gpu_has_no_owner_and_gangs_go_on_beside_it() -> None:
     ill = node(allocatable=GPU_NODE | {"nvidia.com/gpu": "7"}, capacity=GPU_NODE)
     actual = node_view(ours("j-1-0", "6,7"), gpu_pod("a", 1), of=ill)
     assert (actual.gpus, actual.foreign) == (8, (4, 5))

@@ -115,7 +115,7 @@ def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
         ({"wieght": 2}, "BadPolicy", "weight"),
     ],
 )
-def test_what_cannot_be_is_said_on_it_and_keeps_nobody_else_out(
+def test_an_invalid_object_says_so_and_keeps_no_other_out(
     tmp_path: Path, spec: dict[str, Any], reason: str, says: str
 ) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
@@ -181,7 +181,7 @@ def test_a_queue_with_jobs_stays_until_they_have_ended(tmp_path: Path) -> None:
     scene(tmp_path, play)
 
 
-def test_a_queue_that_went_while_nobody_looked_keeps_no_other_change_out(tmp_path: Path) -> None:
+def test_a_queue_deleted_without_a_controller_keeps_no_other_change_out(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": {"name": "big"}, "spec": {}})
         api.put(queue("a"))

@@ -41,8 +41,8 @@ def serve(system: Controlled) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": {"ports": ports}}
     may_nothing = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {"name": "none", "image": "none", "securityContext": may_nothing}
-    nobody = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"schedulerName": "none", "containers": [container], "securityContext": nobody}
+    security_context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"schedulerName": "none", "containers": [container], "securityContext": security_context}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": STANDS_FOR, "namespace": OWN}, "spec": spec}
     address = {"ip": host, "targetRef": {"kind": "Pod", "name": STANDS_FOR, "namespace": OWN}}
     subsets = [{"addresses": [address], "ports": [{"name": "rest", "port": int(port)}]}]
@@ -169,7 +169,7 @@ def test_nothing_is_changed_by_asking(ganger: Typed) -> None:
         assert "changes nothing" in result.stderr, result.stderr
 
 
-def test_a_ticket_is_nobody_elses_and_no_other_accounts(system: Controlled) -> None:
+def test_a_ticket_serves_no_other_user_and_no_other_account(system: Controlled) -> None:
     """Requests go straight to the controller, as a pod of the cluster might send them."""
     me = system.on.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
     own = ["--audience=ganger.dev/controller", f"--audience=ganger.dev/user/{me}"]

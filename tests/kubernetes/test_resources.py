@@ -77,7 +77,7 @@ def test_every_key_of_a_job_is_there_with_its_sentence() -> None:
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-def test_status_is_its_own_and_conditions_are_told_apart_by_type(plural: str) -> None:
+def test_status_is_its_own_and_conditions_are_distinguished_by_type(plural: str) -> None:
     (version,) = definition(plural)["spec"]["versions"]
     conditions = schema_of(plural)["properties"]["status"]["properties"]["conditions"]
     assert version["subresources"] == {"status": {}}

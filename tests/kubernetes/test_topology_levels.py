@@ -90,7 +90,7 @@ def test_a_policy_that_is_there_is_read_at_the_start_and_again_after_a_restart()
     scene(0, play)
 
 
-def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() -> None:
+def test_a_change_moves_no_running_gang_and_places_the_next_by_the_new_levels() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         async with following(access, folder) as system:

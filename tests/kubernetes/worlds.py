@@ -26,7 +26,7 @@ NO_CLUSTER = (
     "tests may use"
 )
 WITHIN_S = 60.0
-NOBODY = "nobody-in-particular"
+FORBIDDEN_USER = "nobody-in-particular"
 
 
 @cache
@@ -71,5 +71,5 @@ async def _access(world: str, folder: Path) -> AsyncIterator[Credentials]:
     async with FakeApi(tls=True) as api:
         # Older versions are gone, as on a server that has run for a while; one user has no permissions.
         api.compact()
-        api.allow(lambda call: call.user != NOBODY)
+        api.allow(lambda call: call.user != FORBIDDEN_USER)
         yield Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])

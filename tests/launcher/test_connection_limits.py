@@ -1,4 +1,4 @@
-"""Limits on connections without a token: the counting alone, and a launcher that connects despite a crowd of them."""
+"""Limits on connections without a token: the counting alone, and a launcher that connects despite many of them."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ from tests.launcher.remote_launchers import (
     eventually,
 )
 
-CROWD = 1_100
+MANY_CONNECTIONS = 1_100
 LAUNCHERS = 64
 
 
@@ -104,10 +104,10 @@ def test_counted_address(host: str, counted: str) -> None:
 Begin = Callable[[socket.socket, Authority], socket.socket]
 
 
-def crowd(stack: ExitStack, port: int, begin: Begin, authority: Authority) -> list[socket.socket]:
+def connect_many(stack: ExitStack, port: int, begin: Begin, authority: Authority) -> list[socket.socket]:
     """Open connections of one address that go as far as `begin` takes them, and no further."""
     connections = []
-    for _ in range(CROWD):
+    for _ in range(MANY_CONNECTIONS):
         connection = begin(socket.create_connection((HOST, port), DEADLINE_S), authority)
         connections.append(stack.enter_context(connection))
     return connections
@@ -148,12 +148,12 @@ def is_open(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("begin", [silent, in_the_handshake, after_the_handshake])
-def test_launcher_connects_despite_a_crowd(
+def test_launcher_connects_despite_many_silent_connections(
     listens: ListenFixture, starts: StartFixture, authority: Authority, open_files: None, begin: Begin
 ) -> None:
     controller = listens()
     with ExitStack() as stack:
-        connections = crowd(stack, controller.port, begin, authority)
+        connections = connect_many(stack, controller.port, begin, authority)
         pod = starts(controller)
         controller.run(pod.plan(["true"]))
         controller.wait("finished", "n1")
@@ -171,7 +171,7 @@ def test_limit_of_one_address_does_not_affect_others(
             (HOST, controller.port), DEADLINE_S, source_address=("127.0.0.2", 0)
         )
         stack.enter_context(other_connection)
-        connections = crowd(stack, controller.port, silent, authority)
+        connections = connect_many(stack, controller.port, silent, authority)
         eventually(lambda: sum(map(is_open, connections)) == MAX_SILENT_OF_ADDRESS, "the excess is dropped")
         assert is_open(other_connection)
 
@@ -183,7 +183,7 @@ def test_launchers_of_one_address_connect_at_once(
     names = [f"m{number}" for number in range(LAUNCHERS)]
     controller.tokens.update(dict.fromkeys(names, TOKEN))
     with ExitStack() as stack:
-        crowd(stack, controller.port, silent, authority)
+        connect_many(stack, controller.port, silent, authority)
         messages = asyncio.run(_welcomes(controller, authority, names))
     assert messages == ["welcome"] * LAUNCHERS
 

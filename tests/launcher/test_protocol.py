@@ -1,5 +1,4 @@
-"""docs/reference/launcher-protocol.md lists every message and field that the launcher sends or accepts, and no
-others."""
+"""docs/reference/launcher-protocol.md lists exactly the messages and fields that the launcher sends or accepts."""
 
 import itertools
 import re

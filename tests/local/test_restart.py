@@ -14,7 +14,7 @@ from ganger.ports import LiveGeneration
 from tests.local.world import Server, guards_and_launcher, is_dead, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
-UNTIL_TOLD = "while [ ! -e go ]; do sleep 0.02; done"
+WAIT_FOR_FILE = "while [ ! -e go ]; do sleep 0.02; done"
 
 
 def running(serve: Serve, job: Job) -> tuple[Server, Start]:
@@ -27,7 +27,7 @@ def running(serve: Serve, job: Job) -> tuple[Server, Start]:
 
 
 def test_running_gangs_are_adopted(serve: Serve, tmp_path: Path) -> None:
-    job = make_job(tmp_path, UNTIL_TOLD)
+    job = make_job(tmp_path, WAIT_FOR_FILE)
     server, start = running(serve, job)
     before = server.launchers()
 
@@ -45,7 +45,7 @@ def test_running_gangs_are_adopted(serve: Serve, tmp_path: Path) -> None:
 @pytest.mark.parametrize("outcome", ["finishes", "fails"])
 @pytest.mark.parametrize("launchers", ["wait", "died"])
 def test_ends_during_a_restart_are_reported(serve: Serve, tmp_path: Path, outcome: str, launchers: str) -> None:
-    job = make_job(tmp_path, f"{UNTIL_TOLD}; exit {0 if outcome == 'finishes' else '$GANGER_RANK'}")
+    job = make_job(tmp_path, f"{WAIT_FOR_FILE}; exit {0 if outcome == 'finishes' else '$GANGER_RANK'}")
     server, start = running(serve, job)
     server.close()
     (tmp_path / "go").touch()
@@ -108,7 +108,7 @@ def test_a_decided_start_uses_existing_launchers(serve: Serve, tmp_path: Path) -
 
 
 def test_a_start_on_one_node_is_completed_on_the_other(serve: Serve, tmp_path: Path) -> None:
-    job = make_job(tmp_path, UNTIL_TOLD)
+    job = make_job(tmp_path, WAIT_FOR_FILE)
     server, start = running(serve, job)
     server.close()
     task = server.files.task(job.id, "n2")
@@ -124,7 +124,7 @@ def test_a_start_on_one_node_is_completed_on_the_other(serve: Serve, tmp_path: P
 
 
 def test_a_stop_is_continued(serve: Serve, tmp_path: Path) -> None:
-    job = make_job(tmp_path, UNTIL_TOLD)
+    job = make_job(tmp_path, WAIT_FOR_FILE)
     server, start = running(serve, job)
     server = serve().open(LiveGeneration(job=job, start=start, stopping=make_stop(start)))
     server.wait("cleared", 2)
@@ -134,7 +134,7 @@ def test_a_stop_is_continued(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_stop_without_processes_is_completed(serve: Serve, tmp_path: Path) -> None:
-    job = make_job(tmp_path, UNTIL_TOLD)
+    job = make_job(tmp_path, WAIT_FOR_FILE)
     start = make_start(job)
     server = serve().open(LiveGeneration(job=job, start=start, stopping=make_stop(start)))
     server.wait("cleared", 2)
@@ -142,7 +142,7 @@ def test_a_stop_without_processes_is_completed(serve: Serve, tmp_path: Path) -> 
 
 
 def test_obsolete_gangs_are_ended(serve: Serve, tmp_path: Path) -> None:
-    job = make_job(tmp_path, UNTIL_TOLD)
+    job = make_job(tmp_path, WAIT_FOR_FILE)
     server, _ = running(serve, job)
     server = serve().open()
     wait_until(lambda: not server.pids(server.files.jobs), "the ranks are gone")

@@ -20,7 +20,7 @@ FAIR = ("priority", "fair_share", "dynamic")
 
 
 @pytest.mark.parametrize("policy", ["las", "las that starves"])
-def test_kueue_6947_a_head_that_can_never_start_evicts_nobody(policy: str) -> None:
+def test_kueue_6947_a_head_that_can_never_start_evicts_no_gang(policy: str) -> None:
     """Preempt nothing for a head that no node could hold.
 
     In Kueue such a head evicted others again and again, and never started.

@@ -87,7 +87,7 @@ test_reserved_start = scenarios(
 )
 
 
-def test_who_is_overtaken_by_a_restart_is_told_when_it_starts() -> None:
+def test_a_gang_overtaken_by_a_restart_gets_a_reserved_start() -> None:
     film = Film(POLICIES["fifo"], "n1:....", "")
     film.play("""A:1x4,time=5m C:1x4,time=5m -> AAAA | C no_capacity
                  maintain n1 0m 1m           -> AAAA | A requeueing, C no_capacity

@@ -1,4 +1,4 @@
-"""What fits now, as in `ganger fit`: the most nodes of each form, in the cluster and in one domain."""
+"""Largest jobs that fit now, as in `ganger fit`: the most nodes of each form, in the cluster and in one domain."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_what_fits_now(cluster: str, queues: str, happens: str, says: str) -> No
 
 
 @given(data=st.data())
-def test_what_is_told_starts_when_it_is_submitted(data: st.DataObject) -> None:
+def test_a_reported_size_starts_when_it_is_submitted(data: st.DataObject) -> None:
     world = World(POLICIES["dynamic"], data.draw(draws.nodes()), data.draw(draws.queues()))
     for _ in range(data.draw(st.integers(1, 4))):
         world.draw_events(data)

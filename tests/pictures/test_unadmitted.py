@@ -32,7 +32,7 @@ def test_no_other_gang_is_preempted_for_it(policy: str) -> None:
     assert film.state.gangs["B"].generation == 2, "it gave way once, before anything was known"
 
 
-def test_the_user_is_told_the_refusal_while_no_room_is_free() -> None:
+def test_the_user_reads_the_refusal_while_no_room_is_free() -> None:
     film = Film(POLICIES["las"], CLUSTER, "")
     film.play(REFUSED_ONCE)
     assert film.reason("H").until_ms == film.now_ms + 10_000

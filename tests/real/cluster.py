@@ -43,11 +43,11 @@ class Cluster:
         return str(self.client.connect().submit(request)["row"]["id"])
 
     def state(self, job: str) -> str:
-        """pending, running, succeeded ..."""
+        """Return the state of a job: pending, running, succeeded ..."""
         return str(self.client.job(job)["row"]["state"])
 
     def ended(self, job: str) -> bool:
-        """Whether nothing more will come of it."""
+        """Return whether a job has ended."""
         return self.state(job) in ENDED
 
 

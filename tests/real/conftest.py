@@ -10,7 +10,7 @@ from tests.real.cluster import ROOT, Cluster, end_jobs
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A started server, stopped at the end with all that runs under it."""
+    """Yield a started server; stop it at the end with all that runs under it."""
     mine = Cluster(tmp_path)
     mine.start()
     yield mine
@@ -21,7 +21,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def torch_python() -> str:
-    """The interpreter that has torch; `make test` makes its environment."""
+    """Return the interpreter that has torch; `make test` makes its environment."""
     python = ROOT / ".venv-torch" / "bin" / "python"
     assert python.exists(), "no environment with torch: type make setup-torch"
     return str(python)

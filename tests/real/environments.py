@@ -7,7 +7,7 @@ from tests.real.cluster import ROOT
 
 
 def python_with(framework: str) -> str:
-    """The interpreter that has `framework`, as requirements/FRAMEWORK.txt says."""
+    """Return the interpreter that has `framework`, as requirements/FRAMEWORK.txt says."""
     with (ROOT / "requirements" / f"{framework}.txt").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several runs of the tests may want it at once
         done = subprocess.run(["make", f"setup-{framework}"], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -16,11 +16,14 @@ from tests.real.cluster import ROOT, Cluster, until
 from tests.real.environments import python_with
 
 FIT = re.compile(r"rank (\d) of 4: ranks sum to (\d+), loss (\S+)")
-"""What the examples print at the end."""
+"""The last lines of the examples."""
 
 
 def ended(cluster: Cluster, name: str, *argv: str, **spec: Any) -> str:
-    """The job with the example's command, when it has succeeded; two nodes with two processes unless it says more."""
+    """Run the example's command until it has succeeded; return the job.
+
+    It has two nodes with two processes each unless `spec` says otherwise.
+    """
     for script in (ROOT / "examples").glob("*.py"):
         shutil.copy(script, cluster.folder)
     spec = spec or {"framework": name, "nodes": 2, "nproc_per_node": 2}
@@ -32,7 +35,7 @@ def ended(cluster: Cluster, name: str, *argv: str, **spec: Any) -> str:
 
 
 def printed(cluster: Cluster, job: str) -> list[str]:
-    """What the processes wrote, read from the launchers' files."""
+    """Return the lines that the processes wrote, read from the launchers' files."""
     log_files = sorted((cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/rank-*.log"))
     return [line.split(" ", 2)[-1] for path in log_files for line in path.read_text().splitlines()]
 

@@ -35,7 +35,7 @@ def _cmdline(pid: int) -> bytes:
 
 
 def carriers(cluster: Cluster) -> list[int]:
-    """Processes that belong to a task of this test's jobs."""
+    """Return the processes that belong to a task of this test's jobs."""
     mark, pids = str(cluster.folder / "home" / "jobs").encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):

@@ -17,7 +17,7 @@ from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
 from tests.rest.test_tcp import ask, bearer, url_of
 
 OPEN_FILES = 256
-CROWD = 350
+MANY_CONNECTIONS = 350
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def limited(place: ServerHome, soft: int, hard: int) -> Iterator[int]:
 def connect_many(stack: ExitStack, place: ServerHome, words: bytes = b"") -> list[socket.socket]:
     """Return many connections over TCP, each after sending `words`."""
     connections = []
-    for _ in range(CROWD):
+    for _ in range(MANY_CONNECTIONS):
         connections.append(stack.enter_context(socket.create_connection(address_of(place), DEADLINE_S)))
         connections[-1].sendall(words)
     return connections
@@ -87,7 +87,7 @@ def test_silent_connections_of_one_address_are_limited(open_place: ServerHome) -
     wait_until(lambda: descriptors(open_place.pid) < before + 10, "all of them are closed")
 
 
-def test_connection_with_a_token_outlives_a_crowd(open_place: ServerHome) -> None:
+def test_connection_with_a_token_outlives_many_silent_ones(open_place: ServerHome) -> None:
     token = open_place.client.create_token("good", None)
     with ExitStack() as stack:
         follower = stack.enter_context(socket.create_connection(address_of(open_place), DEADLINE_S))
@@ -110,7 +110,7 @@ def test_junk_leaves_few_lines_in_the_log(place: ServerHome) -> None:
     place.client.shutdown()
     warnings = [line for line in place.home.server_log.read_text().splitlines() if "Invalid HTTP request" in line]
     assert len(warnings) == LINES_PER_MINUTE + 1
-    assert f"{CROWD - LINES_PER_MINUTE} more like this in the last minute" in warnings[-1]
+    assert f"{MANY_CONNECTIONS - LINES_PER_MINUTE} more like this in the last minute" in warnings[-1]
 
 
 def test_an_endless_header_is_dropped(open_place: ServerHome) -> None:

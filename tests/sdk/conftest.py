@@ -11,7 +11,7 @@ from tests.sdk.places import make_home, shut_down
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The state directory of a server that the first request starts."""
+    """Yield the state directory of a server that the first request starts."""
     path = make_home(tmp_path_factory.mktemp("sdk"))
     yield path
     shut_down(path)
@@ -19,7 +19,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory that the test stands in."""
+    """Make a temporary directory the working directory; return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -31,7 +31,7 @@ def client(home: Path, folder: Path) -> Client:
 
 @pytest.fixture
 def own_home(tmp_path: Path) -> Iterator[Path]:
-    """A state directory whose server a test may end as it likes."""
+    """Yield a state directory whose server a test may end as it likes."""
     path = make_home(tmp_path)
     yield path
     shut_down(path)

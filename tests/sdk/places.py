@@ -15,7 +15,7 @@ TOPOLOGY = "nodes: [{name: n1, gpu: h100:2, cpu: 8, memory: 4Gi}, {name: n2, gpu
 
 
 def make_home(folder: Path) -> Path:
-    """A state directory in `folder`. No server is there yet."""
+    """Make a state directory in `folder`, without a server yet."""
     path = folder / "home"
     path.mkdir(mode=0o700)
     Home(path).topology.write_text(TOPOLOGY)
@@ -32,12 +32,12 @@ def shut_down(path: Path) -> None:
 
 
 def waits_for(path: Path) -> str:
-    """A command that says `waits`, and goes on once `path` exists."""
+    """Return a command that prints `waits`, and goes on once `path` exists."""
     return f"echo waits; until test -e {path}; do sleep 0.05; done; echo went"
 
 
 def python(script: str, home: Path, folder: Path, interpreter: Path | str = sys.executable) -> subprocess.Popen[str]:
-    """A program of somebody's, with that state directory, in that directory."""
+    """Start a user's program with that state directory, in that directory."""
     (folder / "program.py").write_text(script)
     return subprocess.Popen(
         [interpreter, "program.py"],
@@ -50,7 +50,7 @@ def python(script: str, home: Path, folder: Path, interpreter: Path | str = sys.
 
 
 def said_by(script: str, home: Path, folder: Path, interpreter: Path | str = sys.executable) -> str:
-    """What such a program says, which ends well."""
+    """Run such a program, which must succeed; return what it prints."""
     with python(script, home, folder, interpreter) as process:
         said, _ = process.communicate(timeout=3 * DEADLINE_S)
     assert process.returncode == 0, said

@@ -69,8 +69,8 @@ def test_secrets_of_this_environment_travel_beside_the_job(client: Client, monke
 def test_a_dry_run_changes_nothing(client: Client) -> None:
     before = [job.id for job in client.list()]
     assert client.dry_run({"run": "true"}).starts_now
-    told = client.dry_run({"run": "true", "nodes": 2}, gpu=2)
-    assert told.shape == "2x2 gpu"
+    dry_run = client.dry_run({"run": "true", "nodes": 2}, gpu=2)
+    assert dry_run.shape == "2x2 gpu"
     asked = client.dry_run({"run": "true", "resources": {"cpu": 2, "memory": "1Gi"}}, cpu=1).spec.resources
     assert (asked.cpu_milli, asked.memory_bytes) == (1000, 1 << 30)
     assert [job.id for job in client.list()] == before
@@ -159,10 +159,10 @@ def test_reports_come_as_they_were_made(client: Client, folder: Path) -> None:
 def test_the_report_has_the_time_of_every_job(client: Client) -> None:
     jobs = [client.run("true", gpu=1), client.run("exit 3", retry={"max": 0})]
     ended = [job.wait(DEADLINE_S) for job in jobs]
-    told = client.report(queue="default")
-    assert (told.jobs["succeeded"] > 0, told.jobs["failed"] > 0) == (True, True)
-    assert told.time.total_ms == sum(getattr(told.time, f"{part}_ms") for part in PARTS)
-    assert told.gpu_time.held_ms >= ended[0].ledger.held_ms
+    report = client.report(queue="default")
+    assert (report.jobs["succeeded"] > 0, report.jobs["failed"] > 0) == (True, True)
+    assert report.time.total_ms == sum(getattr(report.time, f"{part}_ms") for part in PARTS)
+    assert report.gpu_time.held_ms >= ended[0].ledger.held_ms
     assert client.report(since=ended[1].row.ended_ms or 0).jobs["failed"] == 1
     with pytest.raises(TypeError, match="usr"):
         client.report(usr="ada")  # type: ignore[call-arg]

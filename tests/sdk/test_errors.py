@@ -1,4 +1,4 @@
-"""What a program is told when something cannot be done, and what it may go on with."""
+"""Errors of the SDK: their texts, and how a program may go on."""
 
 import json
 import os

@@ -116,7 +116,7 @@ def test_the_package_is_python_3_8() -> None:
     ast.parse((PACKAGE / "__init__.py").read_text(), feature_version=(3, 8))
 
 
-def test_a_task_without_ganger_is_told_what_to_install(tmp_path: Path) -> None:
+def test_a_task_without_ganger_reads_what_to_install(tmp_path: Path) -> None:
     """It has the part that training scripts need, from the launcher's zipapp, and no more."""
     code = "from ganger import train; train.report(step=1); import ganger; ganger.Client()"
     done = subprocess.run(

@@ -13,8 +13,8 @@ def test_a_policy_is_compared_tried_applied_and_taken_back(client: Client, folde
     before = client.policy()
     (folder / "policy.yaml").write_text("half_life: 3d\n")
     for given in ("half_life: 3d\n", folder / "policy.yaml", {"half_life": "3d"}):
-        told = client.diff_policy(given)
-        assert [(each.path, each.before, each.after) for each in told.changes] == [("half_life", "7d", "3d")]
+        difference = client.diff_policy(given)
+        assert [(each.path, each.before, each.after) for each in difference.changes] == [("half_life", "7d", "3d")]
     assert client.try_policy({"half_life": "3d"}).starts == ()
     found = client.apply_policy({"half_life": "3d"}, note="why", if_version=before.version)
     assert (found.version, found.note) == (before.version + 1, "why")
@@ -23,10 +23,10 @@ def test_a_policy_is_compared_tried_applied_and_taken_back(client: Client, folde
     assert client.policy(found.version).document["half_life"] == "3d"
 
 
-def test_a_guarantee_beyond_the_cluster_is_told(client: Client) -> None:
+def test_a_guarantee_beyond_the_cluster_gives_a_warning(client: Client) -> None:
     before, given = client.policy().version, {"queues": {"a": {"nominal": {"gpus": 9999}}}}
-    for told in (client.diff_policy(given), client.try_policy(given), client.apply_policy(given), client.policy()):
-        (warning,) = told.warnings
+    for answer in (client.diff_policy(given), client.try_policy(given), client.apply_policy(given), client.policy()):
+        (warning,) = answer.warnings
         assert (warning.queue, warning.resource, warning.guaranteed) == ("a", "gpus", 9999)
         assert warning.capacity < 9999
     assert client.apply_policy(before).warnings == ()
@@ -56,7 +56,7 @@ async def ask(home: Path) -> tuple[Any, ...]:
 
 
 def test_the_same_can_be_awaited(client: Client, home: Path) -> None:
-    policy, versions, told, trial, applied = asyncio.run(ask(home))
-    assert told.changes == trial.changes
+    policy, versions, difference, trial, applied = asyncio.run(ask(home))
+    assert difference.changes == trial.changes
     assert len(versions) <= policy.version
     assert applied.document["half_life"] == "9d"

@@ -36,13 +36,13 @@ def test_the_exception_of_a_rank_is_raised_with_its_traceback(client: Client) ->
     with pytest.raises(work.OwnError) as caught:
         job.result(DEADLINE_S)
     assert caught.value.number == 7
-    told = "".join(traceback.format_exception(caught.value))
-    assert f"rank 1 of {job.id}" in told
-    assert 'raise {"own": OwnError' in told
+    text = "".join(traceback.format_exception(caught.value))
+    assert f"rank 1 of {job.id}" in text
+    assert 'raise {"own": OwnError' in text
     assert "about to fail" in [line.text for line in job.logs(rank=1)]
 
 
-def test_an_exception_that_cannot_be_made_here_is_told(client: Client) -> None:
+def test_an_exception_that_cannot_be_made_here_is_reported(client: Client) -> None:
     job = client.call(work.one_fails, "unmade")
     with pytest.raises(JobFailed, match="rank 1: Unmade: unmade 8") as caught:
         job.result(DEADLINE_S)
@@ -102,7 +102,7 @@ def test_an_array_raises_what_the_first_element_raised_that_failed(client: Clien
     assert f"{job.id}[1]" in str(caught.value.__cause__)
 
 
-def test_arguments_that_nobody_used_for_long_are_forgotten(client: Client, home: Path) -> None:
+def test_arguments_that_were_unused_for_long_are_forgotten(client: Client, home: Path) -> None:
     old, other = client.call(work.divided, 100, 5), client.call(work.divided, 100, 4)
     assert old.result(DEADLINE_S) == 20
     assert other.result(DEADLINE_S) == 25
@@ -115,7 +115,7 @@ def test_arguments_that_nobody_used_for_long_are_forgotten(client: Client, home:
     assert old.result() == 20
 
 
-def test_arguments_that_cannot_be_kept_are_told(folder: Path) -> None:
+def test_arguments_that_cannot_be_kept_are_refused(folder: Path) -> None:
     open_to_all = folder / "open"
     open_to_all.mkdir()
     (open_to_all / "file").touch()

@@ -1,4 +1,4 @@
-"""What a user's type checker sees: checked by mypy in strict mode (test_types.py), never run."""
+"""A user's code as a type checker sees it: checked by mypy in strict mode (test_types.py), never run."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import assert_type
@@ -30,13 +30,13 @@ def ends_well(job: ganger.Job) -> bool:
 
 @ganger.task(nodes=2, gpu=1)
 def scored(model: str, *, shots: int = 0) -> float:
-    """How good it is."""
+    """Return a score."""
     return len(model) / (shots + 1)
 
 
 @ganger.task
 def plain(number: int) -> list[str]:
-    """The decorator bare."""
+    """Return a text; the decorator is bare."""
     return [str(number)]
 
 
@@ -49,7 +49,7 @@ assert_type(plain.options(nodes=3).remote(3), ganger.Job[list[str]])
 
 
 async def main() -> None:
-    """The same, awaited."""
+    """Use the same interface, awaited."""
     client = ganger.AsyncClient()
     job = await client.run(["python", "train.py"], labels={"team": "nlp"})
     assert_type(job, ganger.AsyncJob[None])

@@ -76,11 +76,11 @@ def keeps_what_cannot_travel() -> object:
 
 @ganger.task
 def arguments_seen(secret: str) -> list[str]:
-    """What anybody on this machine can see of the process."""
+    """Return the arguments with the secret that every user of the machine can see."""
     return [word for word in Path("/proc/self/cmdline").read_text().split("\0") if secret in word]
 
 
 @ganger.task
 def starts_another() -> str:
-    """A job out of a job."""
+    """Submit a job from within a job."""
     return f"{ganger.run('true', name='inner').wait(120).row.state} {divided.remote(4, 2).result(120)}"

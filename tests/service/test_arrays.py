@@ -86,7 +86,7 @@ def test_jobs_depend_on_an_array_and_on_one_element(world: Embedded) -> None:
     assert world.service.job(whole).attempts[0].started_ms >= world.service.job(array).row.ended_ms
 
 
-def test_requests_for_elements_and_for_arrays_are_told_apart(world: Embedded) -> None:
+def test_requests_for_elements_and_for_arrays_are_distinguished(world: Embedded) -> None:
     array = world.submit(["true"], array="0-1")
     world.ended(array)
     plain = world.submit(["true"])

@@ -22,10 +22,10 @@ def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> Non
     asked = ("sim", "compare", "--from-log", str(log), "--document", str(sjf))
     said = shell(*asked, "--report", str(report), "-o", "json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
-    assert [run["name"] for run in told["runs"]] == ["recorded", "in force", str(sjf)]
+    comparison = json.loads(said.out)
+    assert [run["name"] for run in comparison["runs"]] == ["recorded", "in force", str(sjf)]
     # Jobs of equal length on one node, one after the other, whatever the order: 60, 119 and 178 s.
-    for run in told["runs"]:
+    for run in comparison["runs"]:
         assert run["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
     for name in ("recorded", "in force", str(sjf)):
         assert name in report.read_text()
@@ -43,10 +43,10 @@ def test_a_trace_is_compared_under_documents_and_on_nodes_of_a_file(shell: Shell
     cluster.write_text("name,gpus,gpu_type\nbig,8,h100\nsmall,4,h100\n")
     document.write_text("order: las\n")
     asked = ("sim", "compare", str(trace), "--cluster", str(cluster), "--policies", "fifo", "--document", str(document))
-    told = json.loads(shell(*asked, "-o", "json").out)
-    assert [run["name"] for run in told["runs"]] == ["fifo", str(document)]
-    assert (told["nodes"], told["gpus"], told["gpus_in_all"]) == (2, None, 12)
-    assert [run["scorecard"]["jct_ms"]["mean"] for run in told["runs"]] == [60_000, 60_000]
+    comparison = json.loads(shell(*asked, "-o", "json").out)
+    assert [run["name"] for run in comparison["runs"]] == ["fifo", str(document)]
+    assert (comparison["nodes"], comparison["gpus"], comparison["gpus_in_all"]) == (2, None, 12)
+    assert [run["scorecard"]["jct_ms"]["mean"] for run in comparison["runs"]] == [60_000, 60_000]
     assert "2 nodes with 12 GPUs" in shell(*asked).out
 
 

@@ -110,12 +110,12 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert said.code == 0, said.err
     assert f"3 jobs of {log} on 1 node x 8 GPUs, policy {document}, " in said.out
     assert "1 change from the one in force" in said.out
-    assert "as recorded" in said.out
-    told = json.loads(shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster), "-o", "json").out)
-    assert (told["nodes"], told["gpus"], told["gpus_in_all"]) == (2, 8, 16)
+    assert "as it was recorded" in said.out
+    result = json.loads(shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster), "-o", "json").out)
+    assert (result["nodes"], result["gpus"], result["gpus_in_all"]) == (2, 8, 16)
     # One after the other they end at 60, 120 and 180 s; on two nodes at 60, 61 and 120 s.
-    assert told["recorded"]["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
-    assert told["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
+    assert result["recorded"]["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
+    assert result["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
 
 
 def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
     opened.close()
     assert "1 job of " in shell("sim", "run", "--from-log", str(log), "--since", "5d").out
     asked = ("sim", "compare", "--from-log", str(log), "--policies", "sjf", "-o", "json", "--since")
-    told = json.loads(shell(*asked, "8d").out)
-    assert [run["scorecard"]["jobs"] for run in told["runs"]] == [2, 2, 2]
+    comparison = json.loads(shell(*asked, "8d").out)
+    assert [run["scorecard"]["jobs"] for run in comparison["runs"]] == [2, 2, 2]
     said = shell("sim", "run", "--from-log", str(log), "--since", "5s")
     assert (said.code, "submitted in its last 5.0s" in " ".join(said.err.split())) == (2, True)
 

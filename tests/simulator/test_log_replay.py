@@ -32,7 +32,7 @@ from tests.engine.days import Day, days
 from tests.engine.scenes import limits, listed_states, node, nodes, played, submit
 
 Begun = tuple[int, str, int, tuple[tuple[str, tuple[int, ...]], ...]]
-"""When, who, which generation, on which devices of which nodes."""
+"""Time, gang, generation, and devices by node."""
 SERVERS_OWN = ("dynamic", "fifo", "priority", "fair_share", "las", "easy", "srtf")
 
 

@@ -30,21 +30,21 @@ def stays(_asked: int, tell: ReportProgress) -> None:
 
 
 def test_each_run_sends_progress_and_result() -> None:
-    told = list(run_in_processes(doubled, [1, 2, 3], processes=2))
-    assert {each for each in told if isinstance(each, RunProgress)} == {
+    messages = list(run_in_processes(doubled, [1, 2, 3], processes=2))
+    assert {each for each in messages if isinstance(each, RunProgress)} == {
         RunProgress(0, 0.5),
         RunProgress(1, 0.5),
         RunProgress(2, 0.5),
     }
-    assert {(each.index, each.result) for each in told if isinstance(each, RunResult)} == {(0, 2), (1, 4), (2, 6)}
+    assert {(each.index, each.result) for each in messages if isinstance(each, RunResult)} == {(0, 2), (1, 4), (2, 6)}
 
 
 def test_a_killed_run_is_named_and_the_others_go_on() -> None:
-    told = {each.index: each for each in run_in_processes(killed_if_odd, [0, 1, 2, 3], processes=2)}
-    assert told[0] == RunResult(0, 0)
-    assert told[2] == RunResult(2, 2)
+    result_of = {each.index: each for each in run_in_processes(killed_if_odd, [0, 1, 2, 3], processes=2)}
+    assert result_of[0] == RunResult(0, 0)
+    assert result_of[2] == RunResult(2, 2)
     for at in (1, 3):
-        assert told[at] == RunFailure(at, "its process was killed by SIGKILL: possibly out of memory")
+        assert result_of[at] == RunFailure(at, "its process was killed by SIGKILL: possibly out of memory")
 
 
 def test_a_crashed_run_gives_its_reason() -> None:
@@ -53,7 +53,7 @@ def test_a_crashed_run_gives_its_reason() -> None:
 
 def test_leaving_early_ends_all_processes() -> None:
     running = run_in_processes(stays, [0, 1], processes=2)
-    pids = [int(told.fraction) for told in (next(running), next(running)) if isinstance(told, RunProgress)]
+    pids = [int(progress.fraction) for progress in (next(running), next(running)) if isinstance(progress, RunProgress)]
     assert len(pids) == 2
     running.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)

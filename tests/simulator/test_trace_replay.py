@@ -167,11 +167,11 @@ def test_publishing_pending_reasons_changes_no_decision(order: str, monkeypatch:
         plans = [(row.at_ms, row.event.plan) for row in rows if isinstance(row.event, e.Decided)]
         return [(at_ms, each) for at_ms, plan in plans for each in plan.decisions]
 
-    untold = decided()
+    without_reasons = decided()
     monkeypatch.setattr(StreamLog, "PUBLISHES_REASONS", True)
-    told = decided()
-    assert any(isinstance(each, Wait) for _, each in told)
-    assert [(at_ms, each) for at_ms, each in told if not isinstance(each, Wait)] == untold
+    with_reasons = decided()
+    assert any(isinstance(each, Wait) for _, each in with_reasons)
+    assert [(at_ms, each) for at_ms, each in with_reasons if not isinstance(each, Wait)] == without_reasons
 
 
 def test_a_server_publishes_pending_reasons() -> None:

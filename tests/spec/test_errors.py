@@ -1,4 +1,4 @@
-"""What a spec may not say: every error with its place, what is legal, and what was probably meant."""
+"""Errors of a spec: each with its place, what is legal, and what was probably meant."""
 
 from typing import Any
 
@@ -351,7 +351,7 @@ def test_roles_that_a_framework_cannot_use(text: str, want: str) -> None:
         ("framework: mxnet\nroles: {scheduler: {run: x}, server: {run: x}}", "needs a worker, and has none"),
     ],
 )
-def test_roles_without_somebody_who_trains(text: str, says: str) -> None:
+def test_roles_without_a_process_that_trains(text: str, says: str) -> None:
     (error,) = errors(text)
     assert error.startswith("job.yaml:2:1: roles: ")
     assert says in error
@@ -461,7 +461,7 @@ def test_a_mapping_that_is_no_job(data: Any, want: str) -> None:
     assert want in refused.value.detail
 
 
-def test_errors_of_file_and_command_line_are_told_together() -> None:
+def test_errors_of_file_and_command_line_are_reported_together() -> None:
     with pytest.raises(RequestError) as refused:
         parse_spec("run: x\nnodes: two", "job.yaml", {"retry": {"max": -1}, "naem": "x"})
     file, *flags = refused.value.detail.splitlines()

@@ -288,12 +288,12 @@ OF_NUMBERS = {
 
 
 def conforms(value: Any, schema: Schema, root: Schema) -> bool:
-    """A JSON Schema validator for the few keywords that are used; an unknown one is an error."""
+    """Validate a value against a JSON Schema of the few keywords that are used; an unknown one is an error."""
     return all(keeps(value, keyword, schema, root) for keyword in schema if keyword not in REMARKS)
 
 
 def keeps(value: Any, keyword: str, schema: Schema, root: Schema) -> bool:
-    """Whether a value keeps to one keyword of a schema; a keyword for another type has nothing to say."""
+    """Return whether a value keeps to one keyword of a schema; a keyword for another type accepts it."""
     argument = schema[keyword]
     if keyword == "$ref":
         return conforms(value, root["$defs"][argument.removeprefix("#/$defs/")], root)

@@ -1,4 +1,4 @@
-"""What is published of the spec: the JSON Schema as a file, the arrays as text, the order of ranks."""
+"""The published parts of the spec: the JSON Schema as a file, the arrays as text, the order of ranks."""
 
 from pathlib import Path
 

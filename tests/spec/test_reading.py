@@ -1,4 +1,4 @@
-"""What a spec may say, and the job that comes of it."""
+"""Valid specs, and the jobs that they describe."""
 
 from typing import Any
 

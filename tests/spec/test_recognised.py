@@ -1,4 +1,4 @@
-"""What a framework has a say in: a command that names its launcher, and the names of roles."""
+"""Specs that depend on the framework: a command that names its launcher, and the names of roles."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).parents[2]
 GOLDEN: Final = ROOT / "tests" / "frameworks" / "golden"
 
 _COMMAND: Final = "python train.py --lr 1e-3"
-"""What the golden environments run."""
+"""The command of the golden environments."""
 _STARTED: Final = {
     "rank": "every process",
     "node": "one process on each node, which starts or stands for the others there",

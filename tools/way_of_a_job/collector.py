@@ -27,9 +27,9 @@ SOURCE: Final = Path(ganger.__file__).parent
 SERVERS: Final = (ganger.server.__name__, ganger.controller.__name__)
 
 SETTLES_S: Final = 2.0
-"""How long after the end of its launchers code still runs for a job: queues get their new figures."""
+"""Time after the end of its launchers in which code still runs for a job: queues get their new figures."""
 LAUNCHER: Final = "launcher"
-"""What a launcher sends as its command line."""
+"""The command line that a launcher sends."""
 
 Function = tuple[str, str]
 """A file, and the qualified name of a function in it."""
@@ -46,7 +46,7 @@ class Phase(IntEnum):
 
 @dataclass
 class Process:
-    """What a process has sent.
+    """The report of a process.
 
     Attributes:
         argv: its command line.

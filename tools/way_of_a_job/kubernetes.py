@@ -15,7 +15,7 @@ from tools.way_of_a_job.one_machine import COMMAND, Typed
 from tools.way_of_a_job.way import Way, way_of
 
 IDLE_S: Final = 15.0
-"""How long a controller is observed before the job comes; it renews its lease in that time."""
+"""Time that a controller is observed before the job comes; it renews its lease in that time."""
 
 
 def trace(cluster: Cluster) -> Way:

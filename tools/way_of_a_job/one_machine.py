@@ -14,7 +14,7 @@ from tools.way_of_a_job.way import Way, way_of
 GANGER: Final = str(Path(sys.executable).with_name("ganger"))
 COMMAND: Final = ("echo", "hello")
 IDLE_S: Final = 6.0
-"""How long a server is observed before the job comes: what it does then is not the job's."""
+"""Time that a server is observed before the job comes: what it does then is not the job's."""
 
 
 def trace() -> Way:

@@ -46,7 +46,7 @@ _OTHERS: Final = "not of ganger"
 
 
 class World(Enum):
-    """Where the job runs; the value is the title of its part of the page."""
+    """A backend that the job runs on; the value is the title of its part of the page."""
 
     MACHINE = "On one machine: `ganger run -- echo hello`"
     KUBERNETES = "On Kubernetes: `ganger --context C run -- echo hello`"
@@ -144,8 +144,7 @@ def _counts(ways: Mapping[World, Way]) -> str:
 
 
 def summary(path: Path, function: str = "") -> str:
-    """Return the first line of the docstring of a module, or of a function in it; empty if there is none, or no such
-    file."""
+    """Return the first docstring line of a module, or of a function in it; empty without a docstring or file."""
     node = _tree(path)
     for name in function.split(".") if function else ():
         node = next((child for child in ast.walk(node) if getattr(child, "name", "") == name), None) if node else None

@@ -61,7 +61,7 @@ def elsewhere_decision(pause_ms: int) -> RetryDecision:
         (0, {"checkpoint_step": 5, "best_step": 5}, Cause.RANK_FAILED, EXIT, None),
     ],
 )
-def test_verdict(
+def test_retry_decision(
     max_attempts: int | None,
     so_far: dict[str, object],
     cause: Cause,
