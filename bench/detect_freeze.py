@@ -140,12 +140,12 @@ def _launcher_cpu(environment: dict[str, str], parent: Path) -> Figure:
     _until(lambda: _times(environment, job, 0), "it steps")
     paths = (home_of(environment).path / "jobs" / job).glob("nodes/*/launcher.json")
     launchers = [psutil.Process(json.loads(path.read_text())["pid"]) for path in paths]
-    cpu_before_s, began_s = [sum(each.cpu_times()[:2]) for each in launchers], time.monotonic()
+    cpu_before_s, began_s = [sum(launcher.cpu_times()[:2]) for launcher in launchers], time.monotonic()
     time.sleep(COST_S)
     passed_s = time.monotonic() - began_s
-    used_s = [sum(each.cpu_times()[:2]) - before for each, before in zip(launchers, cpu_before_s, strict=True)]
+    used_s = [sum(launcher.cpu_times()[:2]) - before for launcher, before in zip(launchers, cpu_before_s, strict=True)]
     ganger(environment, "stop", job)
-    return median_of("launcher_cpu", "%", [100 * each / passed_s for each in used_s], under=CPU_BAR_PERCENT)
+    return median_of("launcher_cpu", "%", [100 * cpu_s / passed_s for cpu_s in used_s], under=CPU_BAR_PERCENT)
 
 
 def _until(holds: Callable[[], object], what: str) -> None:

@@ -37,7 +37,7 @@ STEPS_TO_FREEZE: Final = 5
 DEADLINE_S: Final = 300.0
 LIVE: Final = "pending,suspended,starting,running,requeueing,suspending,finishing,failing,stopping"
 SCRIPT: Final = str(ROOT / "bench" / "ticking.py")
-TOPOLOGY: Final = "nodes:\n" + "".join(f"- {{name: n{at}, cpu: 64, memory: 64Gi}}\n" for at in range(NODES))
+TOPOLOGY: Final = "nodes:\n" + "".join(f"- {{name: n{number}, cpu: 64, memory: 64Gi}}\n" for number in range(NODES))
 
 
 def run_faults(folder: Path, faults: int, seed: int, gangs: int = GANGS) -> tuple[Audit, dict[str, int]]:

@@ -24,7 +24,7 @@ from ganger.simulation.traces.trace import RecordedJob
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
 CLUSTER: Final = "elasticflow/cluster04.csv.gz"
-EQUAL: Final = tuple(Node(name=f"n{at:02}", gpus=8, cpu_milli=10**9, memory_bytes=1 << 46) for at in range(72))
+EQUAL: Final = tuple(Node(name=f"n{number:02}", gpus=8, cpu_milli=10**9, memory_bytes=1 << 46) for number in range(72))
 
 
 @dataclass(frozen=True, slots=True)

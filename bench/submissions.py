@@ -54,7 +54,7 @@ def run() -> list[Figure]:
     loop.run_cycle([_request(QueueSet(queue=Queue(name=f"q{number}"))) for number in range(QUEUES)])
     number = 0
     while number < NODES + WAITING:
-        loop.run_cycle([_request(_submitted(at)) for at in range(number, number + TOGETHER)])
+        loop.run_cycle([_request(_submitted(index)) for index in range(number, number + TOGETHER)])
         number += TOGETHER
     with loop.view():
         gc.collect()

@@ -223,10 +223,10 @@ class _Meter:
         self._table, self._kinds, self._capacity = table, kinds, capacity_milli
         self._times = sum(times for _, times in kinds)
         self._requested = self._allocated = 0
-        self._of_node = [fragmented_milli(self._rest(at), kinds) for at in range(len(table.nodes))]
+        self._of_node = [fragmented_milli(self._rest(index), kinds) for index in range(len(table.nodes))]
         self._fragmented = sum(self._of_node)
         self._readings: dict[Cell, list[float]] = defaultdict(list)
-        self._cells = [(metric, at) for metric, when in AT.items() for at in when]
+        self._cells = [(metric, percent) for metric, percents in AT.items() for percent in percents]
 
     def arrived(self, pod: Shape, index: int | None) -> None:
         """Add a pod, on that node or rejected."""

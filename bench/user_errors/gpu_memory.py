@@ -1,4 +1,4 @@
-"""Out of memory on the GPU, as torch says it (no GPU is needed to run this)."""
+"""Out of memory on the GPU, as torch reports it (no GPU is needed to run this)."""
 
 import torch
 

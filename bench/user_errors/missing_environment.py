@@ -1,4 +1,4 @@
-"""Takes its data's place from the environment, which the new launcher does not set."""
+"""Takes the path of its data from a variable that the new launcher does not set."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Learns a line by gradient descent, with a schedule from the package next door."""
+"""Learns a line by gradient descent, with a schedule from a module beside it."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Diverges; a guard looks at the loss after each step."""
+"""Diverges; a guard checks the loss after each step."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Saves its results into a directory that belongs to somebody else."""
+"""Saves its results into a directory that belongs to another user."""
 
 import os
 import tempfile

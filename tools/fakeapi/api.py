@@ -86,8 +86,8 @@ class FakeApi:
         self.server.away = True
         if self._listening:
             loop = asyncio.get_running_loop()
-            for each in self._listening.sockets:
-                loop.remove_reader(each.fileno())
+            for listening_socket in self._listening.sockets:
+                loop.remove_reader(listening_socket.fileno())
             for _ in range(2):  # connections that asyncio has accepted cannot be refused after closing
                 await asyncio.sleep(0)
             self._listening.close()
@@ -164,8 +164,8 @@ class FakeApi:
     def get(self, plural: str, name: str, namespace: str = "default") -> Object | None:
         """Return one object; None if it does not exist."""
         table = self.table(plural)
-        found = table.objects.get((namespace if table.resource.namespaced else "", name))
-        return found.read() if found else None
+        stored = table.objects.get((namespace if table.resource.namespaced else "", name))
+        return stored.read() if stored else None
 
     def objects(self, plural: str, namespace: str | None = None) -> list[Object]:
         """Return all objects of a resource, or of one namespace, sorted by namespace and name."""
@@ -181,10 +181,14 @@ class FakeApi:
     def table(self, plural: str) -> Table:
         """Return a table by `pods`, or by `events.events.k8s.io` where the plural alone is ambiguous."""
         name, _, group = plural.partition(".")
-        found = [table for (of, _, named), table in self.store.tables.items() if named == name and group in ("", of)]
-        if not found:
+        tables = [
+            table
+            for (table_group, _, named), table in self.store.tables.items()
+            if named == name and group in ("", table_group)
+        ]
+        if not tables:
             raise KeyError(f"the server has no resource {plural}: put its CustomResourceDefinition first")
-        return found[0]
+        return tables[0]
 
     # -- users ---------------------------------------------------------------------------------------------------------
 
@@ -216,17 +220,17 @@ class FakeApi:
 
     def cut_watches(self, plural: str = "", *, mid_line: bool = False) -> int:
         """Break the connections of watches, all or those of a resource; return how many."""
-        found = self._watches(plural)
-        for watch in found:
+        watches = self._watches(plural)
+        for watch in watches:
             watch.cut(mid_line=mid_line)
-        return len(found)
+        return len(watches)
 
     def freeze_watches(self, plural: str = "") -> int:
         """Make watches half-open: nothing more is sent, though the connection stays; return how many."""
-        found = self._watches(plural)
-        for watch in found:
+        watches = self._watches(plural)
+        for watch in watches:
             watch.freeze()
-        return len(found)
+        return len(watches)
 
     def double_events(self, plural: str = "", *, doubled: bool = True) -> None:
         """Send every event twice to open watches from now on."""

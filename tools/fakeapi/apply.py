@@ -43,17 +43,17 @@ def applied(
         details = {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{**cause, "field": "fieldManager"}]}
         text = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
         raise Refusal(422, text, details=details)
-    wanted = _read(body, name)
-    me = Manager(manager, "Apply", sub)
+    applied_object = _read(body, name)
+    own_manager = Manager(manager, "Apply", sub)
     old = table.objects.get((namespace, name))
     if old is None:
-        return 201, _made(writes, table, namespace, wanted, me, dry=dry).raw
+        return 201, _made(writes, table, namespace, applied_object, own_manager, dry=dry).raw
     live = old.read()
-    _agree(resource, live["metadata"], wanted["metadata"])
-    mine = {path: value for path, value in values(wanted, resource).items() if _belongs(path, resource, sub)}
-    result, owned = _put_over(live, wanted, mine, me, resource)
+    _agree(resource, live["metadata"], applied_object["metadata"])
+    mine = {path: value for path, value in values(applied_object, resource).items() if _belongs(path, resource, sub)}
+    result, owned = _put_over(live, applied_object, mine, own_manager, resource)
     if query.get("force") not in ("true", "1"):
-        _refuse_conflicts(live, mine, _owned(live), me, resource)
+        _refuse_conflicts(live, mine, _owned(live), own_manager, resource)
     result["metadata"]["managedFields"] = _entries(live, owned, resource, writes.now())
     return 200, writes.replace(table, old, result, status=sub == "status", dry=dry).raw
 
@@ -80,34 +80,38 @@ def noted(old: Stored | None, obj: Object, resource: Resource, manager: Manager,
 
 def _read(body: bytes, name: str) -> Object:
     try:
-        found = msgspec.json.decode(body)
+        body_object = msgspec.json.decode(body)
     except msgspec.DecodeError:
         try:
-            found = YAML(typ="safe", pure=True).load(body)
+            body_object = YAML(typ="safe", pure=True).load(body)
         except YAMLError as error:
             raise bad_request(f"error decoding YAML: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(body_object, dict):
         raise bad_request("the object provided is no mapping")
-    meta = found.setdefault("metadata", {})
+    meta = body_object.setdefault("metadata", {})
     if meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     if meta.setdefault("name", name) != name:
         raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
-    return found
+    return body_object
 
 
-def _made(writes: Writes, table: Table, namespace: str, wanted: Object, me: Manager, *, dry: bool) -> Stored:
+def _made(
+    writes: Writes, table: Table, namespace: str, applied_object: Object, own_manager: Manager, *, dry: bool
+) -> Stored:
     resource = table.resource
-    if me.sub:
-        raise not_found(resource.plural, resource.group, wanted["metadata"]["name"])
-    mine = {path for path in values(wanted, resource) if _belongs(path, resource, me.sub)}
-    wanted["metadata"]["managedFields"] = _entries({"metadata": {}}, {me: mine}, resource, writes.now())
-    return writes.create(table, namespace, wanted, dry=dry)
+    if own_manager.sub:
+        raise not_found(resource.plural, resource.group, applied_object["metadata"]["name"])
+    mine = {path for path in values(applied_object, resource) if _belongs(path, resource, own_manager.sub)}
+    applied_object["metadata"]["managedFields"] = _entries(
+        {"metadata": {}}, {own_manager: mine}, resource, writes.now()
+    )
+    return writes.create(table, namespace, applied_object, dry=dry)
 
 
-def _agree(resource: Resource, live: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _agree(resource: Resource, live: dict[str, Any], applied_object: dict[str, Any]) -> None:
     for name in ("uid", "resourceVersion"):
-        if wanted.get(name) and wanted[name] != live[name]:
+        if applied_object.get(name) and applied_object[name] != live[name]:
             raise modified(resource.plural, resource.group, live["name"])
 
 
@@ -119,51 +123,54 @@ def _belongs(path: Path, resource: Resource, sub: str) -> bool:
 
 
 def _put_over(
-    live: Object, wanted: Object, mine: dict[Path, Any], me: Manager, resource: Resource
+    live: Object, applied_object: Object, mine: dict[Path, Any], own_manager: Manager, resource: Resource
 ) -> tuple[Object, Owned]:
     """Return the object with the applied fields and without those the manager dropped, and the new owners."""
     owned = _owned(live)
-    before = owned.pop(me, set())
+    before = owned.pop(own_manager, set())
     shared = set().union(*owned.values())
-    was = values(live, resource)
+    live_values = values(live, resource)
     owned = {
-        who: {path for path in fields if path not in mine or path[-1] == "." or was.get(path) == mine[path]}
+        who: {path for path in fields if path not in mine or path[-1] == "." or live_values.get(path) == mine[path]}
         for who, fields in owned.items()
     }
-    owned[me] = set(mine)
-    given = {
+    owned[own_manager] = set(mine)
+    fields_to_set = {
         name: value
-        for name, value in wanted.items()
-        if name == "metadata" or _belongs((f"f:{name}",), resource, me.sub)
+        for name, value in applied_object.items()
+        if name == "metadata" or _belongs((f"f:{name}",), resource, own_manager.sub)
     }
-    if me.sub:
-        given["metadata"] = {}
-    result = joined(live, given, (), resource.schema, resource.custom)
+    if own_manager.sub:
+        fields_to_set["metadata"] = {}
+    result = joined(live, fields_to_set, (), resource.schema, resource.custom)
     without(result, before - set(mine) - shared)
     return result, owned
 
 
-def _refuse_conflicts(live: Object, mine: dict[Path, Any], owned: Owned, me: Manager, resource: Resource) -> None:
-    was = values(live, resource)
+def _refuse_conflicts(
+    live: Object, mine: dict[Path, Any], owned: Owned, own_manager: Manager, resource: Resource
+) -> None:
+    live_values = values(live, resource)
     times = {_manager(entry): entry.get("time", "") for entry in live["metadata"].get("managedFields", ())}
-    found = [
+    conflicts = [
         (_named(who, resource, times[who]), shown(path))
         for who, fields in owned.items()
-        if who != me
+        if who != own_manager
         for path in sorted(fields & mine.keys())
-        if path[-1] != "." and was.get(path) != mine[path]
+        if path[-1] != "." and live_values.get(path) != mine[path]
     ]
-    if not found:
+    if not conflicts:
         return
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field} for who, field in found
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field}
+        for who, field in conflicts
     ]
-    text = f"1 conflict: conflict with {found[0][0]}: {found[0][1]}"
-    if len(found) > 1:
+    text = f"1 conflict: conflict with {conflicts[0][0]}: {conflicts[0][1]}"
+    if len(conflicts) > 1:
         lines = []
-        for name in dict.fromkeys(who for who, _ in found):
-            lines += [f"conflicts with {name}:", *(f"- {field}" for who, field in found if who == name)]
-        text = f"{len(found)} conflicts: " + "\n".join(lines)
+        for name in dict.fromkeys(who for who, _ in conflicts):
+            lines += [f"conflicts with {name}:", *(f"- {field}" for who, field in conflicts if who == name)]
+        text = f"{len(conflicts)} conflicts: " + "\n".join(lines)
     raise Refusal(409, f"Apply failed with {text}", details={"causes": causes})
 
 

@@ -1,7 +1,7 @@
 """Garbage collector: dependents are deleted after their owners, and the contents of a namespace with it.
 
-The store reports every change; deletions happen in later turns of the event loop, as the real one does in its own time.
-"""
+The store reports every change; deletions happen in later iterations of the event loop, as the real one does in its own
+time."""
 
 import asyncio
 
@@ -45,9 +45,9 @@ class Collector:
             self._soon(place)
 
     def _soon(self, place: Place) -> None:
-        asyncio.get_running_loop().call_soon(self._look, place)
+        asyncio.get_running_loop().call_soon(self._collect, place)
 
-    def _look(self, place: Place) -> None:
+    def _collect(self, place: Place) -> None:
         """Delete what has lost its owners, and release owners that waited for their dependents."""
         table, key = place
         stored = table.objects.get(key)

@@ -30,11 +30,11 @@ def document(path: str, resources: Iterable[Resource]) -> dict[str, Any] | None:
     groups = _groups(resources)
     if path == "/apis":
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
-    if found := re.fullmatch(r"/apis/([^/]+)", path):
-        group = groups.get(found[1])
+    if match := re.fullmatch(r"/apis/([^/]+)", path):
+        group = groups.get(match[1])
         return {"kind": "APIGroup", "apiVersion": "v1", **group} if group else None
-    if found := re.fullmatch(r"/(?:api|apis/([^/]+))/([^/]+)", path):
-        name, version = found[1] or "", found[2]
+    if match := re.fullmatch(r"/(?:api|apis/([^/]+))/([^/]+)", path):
+        name, version = match[1] or "", match[2]
         rows = [row for r in resources if (r.group, r.version) == (name, version) for row in _rows(r)]
         group_version = f"{name}/{version}" if name else version
         return (
@@ -50,10 +50,12 @@ def _groups(resources: Iterable[Resource]) -> dict[str, dict[str, Any]]:
     for resource in resources:
         if not resource.group:
             continue
-        said = {"groupVersion": resource.api_version, "version": resource.version}
-        group = groups.setdefault(resource.group, {"name": resource.group, "versions": [], "preferredVersion": said})
-        if said not in group["versions"]:
-            group["versions"].append(said)
+        version_entry = {"groupVersion": resource.api_version, "version": resource.version}
+        group = groups.setdefault(
+            resource.group, {"name": resource.group, "versions": [], "preferredVersion": version_entry}
+        )
+        if version_entry not in group["versions"]:
+            group["versions"].append(version_entry)
     return groups
 
 

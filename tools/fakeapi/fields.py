@@ -35,9 +35,9 @@ def values(obj: Object, resource: Resource) -> dict[Path, Any]:
 
 
 def _managed(obj: Object) -> Object:
-    found = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
-    found["metadata"] = {name: value for name, value in found.get("metadata", {}).items() if name not in UNMANAGED}
-    return found
+    managed = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+    managed["metadata"] = {name: value for name, value in managed.get("metadata", {}).items() if name not in UNMANAGED}
+    return managed
 
 
 def _walk(path: Path, value: Any, schema: Schema, custom: bool) -> Iterator[tuple[Path, Any]]:
@@ -50,18 +50,18 @@ def _walk(path: Path, value: Any, schema: Schema, custom: bool) -> Iterator[tupl
         yield from (((*path, f"v:{json.dumps(item)}"), item) for item in value)
     elif keys and all(isinstance(item, dict) for item in value):
         for item in value:
-            at = (*path, item_step(item, keys))
-            yield (*at, "."), None
+            item_path = (*path, item_step(item, keys))
+            yield (*item_path, "."), None
             for name, inner in item.items():
-                yield from _walk((*at, f"f:{name}"), inner, below(schema.get("items", {}), name), custom)
+                yield from _walk((*item_path, f"f:{name}"), inner, below(schema.get("items", {}), name), custom)
     elif path not in ((), ("f:metadata",)):
         yield path, value
 
 
 def below(schema: Schema, name: str) -> Schema:
     """Return the schema of a field of an object; empty where none is known."""
-    found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
-    return found if isinstance(found, dict) else {}
+    field_schema: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
+    return field_schema if isinstance(field_schema, dict) else {}
 
 
 def list_keys(path: Path, schema: Schema, custom: bool) -> tuple[str, ...]:
@@ -85,10 +85,10 @@ def item_step(item: Object, keys: Iterable[str]) -> str:
 def joined(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) -> Any:
     """Merge the applied object into the live one: objects and lists with keys are merged, all else is replaced."""
     if isinstance(applied, dict) and isinstance(live, dict) and schema.get("x-kubernetes-map-type") != "atomic":
-        found = dict(live)
+        result = dict(live)
         for name, value in applied.items():
-            found[name] = joined(live.get(name), value, (*path, f"f:{name}"), below(schema, name), custom)
-        return found
+            result[name] = joined(live.get(name), value, (*path, f"f:{name}"), below(schema, name), custom)
+        return result
     if not isinstance(applied, list) or not isinstance(live, list):
         return applied
     if _is_set(path, schema):
@@ -113,11 +113,11 @@ def without(obj: Object, paths: Iterable[Path]) -> None:
 def _take(value: Any, path: Path) -> None:
     step, rest = path[0], path[1:]
     if isinstance(value, list):
-        found = next((item for item in value if _is_at(item, step)), None)
-        if found is not None and rest:
-            _take(found, rest)
-        elif found is not None:
-            value.remove(found)
+        list_item = next((item for item in value if _is_at(item, step)), None)
+        if list_item is not None and rest:
+            _take(list_item, rest)
+        elif list_item is not None:
+            value.remove(list_item)
     elif isinstance(value, dict) and step[2:] in value:
         if rest:
             _take(value[step[2:]], rest)
@@ -126,8 +126,8 @@ def _take(value: Any, path: Path) -> None:
 
 
 def _is_at(item: Any, step: str) -> bool:
-    wanted = json.loads(step[2:])
-    return item == wanted if step[:2] == "v:" else all(item.get(key) == value for key, value in wanted.items())
+    identity = json.loads(step[2:])
+    return item == identity if step[:2] == "v:" else all(item.get(key) == value for key, value in identity.items())
 
 
 def tree(paths: Iterable[Path]) -> Object:
@@ -140,13 +140,13 @@ def tree(paths: Iterable[Path]) -> Object:
     return root
 
 
-def paths(of: Object, at: Path = ()) -> Iterator[Path]:
+def paths(fields_tree: Object, prefix: Path = ()) -> Iterator[Path]:
     """Return the paths in FieldsV1."""
-    for step, inner in of.items():
+    for step, inner in fields_tree.items():
         if inner:
-            yield from paths(inner, (*at, step))
+            yield from paths(inner, (*prefix, step))
         else:
-            yield (*at, step)
+            yield (*prefix, step)
 
 
 def shown(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tools.fakeapi.refusals import Refusal, bad_request, expired
-from tools.fakeapi.selectors import Wanted
+from tools.fakeapi.selectors import Selection
 from tools.fakeapi.store import Store, Stored, Table, encode
 
 GONE_PAGE = (
@@ -23,7 +23,7 @@ GONE_PAGE = (
 
 def listed(store: Store, table: Table, namespace: str, query: dict[str, str]) -> bytes:
     """Return the body of a list. Refuses versions that are gone or do not exist yet, and contradictory options."""
-    wanted = Wanted(table.resource, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    selection = Selection(table.resource, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     limit = _limit(query)
     if token := query.get("continue"):
         if query.get("resourceVersion", "0") != "0":
@@ -33,24 +33,26 @@ def listed(store: Store, table: Table, namespace: str, query: dict[str, str]) ->
         version, after = _version(store, query, limit), None
     objects = table.at(version)
     start = 0 if after is None else bisect_right(objects, after, key=lambda stored: stored.key)
-    items, rest = _page(objects, start, wanted, limit, namespace)
-    return _body(table, items, _metadata(version, items, rest, wanted))
+    items, rest = _page(objects, start, selection, limit, namespace)
+    return _body(table, items, _metadata(version, items, rest, selection))
 
 
-def _page(objects: list[Stored], start: int, wanted: Wanted, limit: int, namespace: str) -> tuple[list[Stored], int]:
+def _page(
+    objects: list[Stored], start: int, selection: Selection, limit: int, namespace: str
+) -> tuple[list[Stored], int]:
     """Return the next objects, and at least how many more there are."""
-    if not wanted.selective and not namespace:
+    if not selection.selective and not namespace:
         end = start + limit if limit else len(objects)
         return objects[start:end], max(0, len(objects) - end)
-    found = [stored for stored in objects[start:] if wanted.has(stored)]
-    return (found[:limit], max(0, len(found) - limit)) if limit else (found, 0)
+    matching = [stored for stored in objects[start:] if selection.has(stored)]
+    return (matching[:limit], max(0, len(matching) - limit)) if limit else (matching, 0)
 
 
-def _metadata(version: int, items: list[Stored], rest: int, wanted: Wanted) -> dict[str, Any]:
+def _metadata(version: int, items: list[Stored], rest: int, selection: Selection) -> dict[str, Any]:
     meta: dict[str, Any] = {"resourceVersion": str(version)}
     if rest:
         meta["continue"] = _token(version, items[-1].key)
-        if not wanted.selective:
+        if not selection.selective:
             meta["remainingItemCount"] = rest
     return meta
 
@@ -90,11 +92,11 @@ def too_large(asked: int, current: int) -> Refusal:
     return Refusal(504, message, details={"causes": [cause]}, retry_after_s=1)
 
 
-def bad_options(why: str) -> Refusal:
+def bad_options(problem: str) -> Refusal:
     """Return the error for contradictory options; the real server names resourceVersionMatch for all of them."""
-    reason, message = "FieldValueNotSupported", why
-    if not why.startswith("Unsupported"):
-        reason, message = "FieldValueForbidden", f"Forbidden: {why}"
+    reason, message = "FieldValueNotSupported", problem
+    if not problem.startswith("Unsupported"):
+        reason, message = "FieldValueForbidden", f"Forbidden: {problem}"
     field = "resourceVersionMatch"
     details = {
         "group": "meta.k8s.io",
@@ -115,8 +117,8 @@ def version_asked(query: dict[str, str]) -> int:
     """Return resourceVersion as a number; 0 without one."""
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
-        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{text}": {why}')
+        parse_error = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{text}": {parse_error}')
     return int(text)
 
 
@@ -133,11 +135,11 @@ def _token(version: int, key: tuple[str, str]) -> str:
 
 def _resumed(store: Store, token: str) -> tuple[int, tuple[str, str]]:
     try:
-        at = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=_Token)
+        position = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=_Token)
     except ValueError:
         raise bad_request("invalid continue token: continue key is not valid") from None
-    if at.version < 0:
-        return store.version, at.after
-    if at.version < store.compacted:
-        raise expired(GONE_PAGE, rest=_token(-1, at.after))
-    return at.version, at.after
+    if position.version < 0:
+        return store.version, position.after
+    if position.version < store.compacted:
+        raise expired(GONE_PAGE, rest=_token(-1, position.after))
+    return position.version, position.after

@@ -28,25 +28,25 @@ def merged(target: Any, patch: Any) -> Any:
     """Apply a merge patch (RFC 7396): null removes, objects are merged, all else is replaced."""
     if not isinstance(patch, dict):
         return patch
-    found = dict(target) if isinstance(target, dict) else {}
+    result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
-            found.pop(name, None)
+            result.pop(name, None)
         else:
-            found[name] = merged(found.get(name), value)
-    return found
+            result[name] = merged(result.get(name), value)
+    return result
 
 
 def strategic(target: Any, patch: Any, name: str = "") -> Any:
     """Apply a strategic merge patch: lists of known items are merged by key; `$patch: delete` removes an item."""
     if isinstance(patch, dict):
-        found = dict(target) if isinstance(target, dict) else {}
+        result = dict(target) if isinstance(target, dict) else {}
         for field, value in patch.items():
             if value is None:
-                found.pop(field, None)
+                result.pop(field, None)
             elif not field.startswith("$"):
-                found[field] = strategic(found.get(field), value, field)
-        return found
+                result[field] = strategic(result.get(field), value, field)
+        return result
     key = MERGE_KEYS.get(name)
     if isinstance(patch, list) and name == "finalizers":
         return [*(target or ()), *(row for row in patch if row not in (target or ()))]
@@ -65,14 +65,14 @@ def operated(target: Any, operations: Any) -> Any:
     """Apply a JSON patch (RFC 6902). Refused with 422 if a test fails or a path does not exist."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
-    found = copy.deepcopy(target)
+    result = copy.deepcopy(target)
     for operation in operations:
         try:
-            found = _operate(found, operation)
+            result = _operate(result, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             text = f"the server rejected our request due to an error in our request: {operation}: {error}"
             raise Refusal(422, text) from None
-    return found
+    return result
 
 
 def _operate(target: Any, operation: dict[str, Any]) -> Any:

@@ -83,8 +83,8 @@ def check_update(was: Object, obj: Object) -> None:
     name = was["metadata"]["name"]
     for number, gate in enumerate(left):
         if gate not in gates:
-            why = f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate['name']}'"
-            raise invalid("Pod", "", name, ("FieldValueForbidden", f"spec.schedulingGates[{number}].name", why))
+            message = f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+            raise invalid("Pod", "", name, ("FieldValueForbidden", f"spec.schedulingGates[{number}].name", message))
     free = MUTABLE | (MUTABLE_WHILE_GATED if gates else set())
     if any(old.get(field) != new.get(field) for field in (old.keys() | new.keys()) - free) or (
         _but_images(old) != _but_images(new)
@@ -122,8 +122,8 @@ def bind(writes: "Writes", namespace: str, name: str, binding: Object, *, dry: b
     old = writes.find(table, namespace, name)
     pod = old.read()
     _agree(pod["metadata"], meta)
-    if why := _unbindable(pod):
-        raise conflict("pods/binding", "", name, why)
+    if message := _unbindable(pod):
+        raise conflict("pods/binding", "", name, message)
     pod["spec"]["nodeName"] = target["name"]
     pod["status"].pop("nominatedNodeName", None)
     for field in ("annotations", "labels"):
@@ -138,12 +138,12 @@ def bind(writes: "Writes", namespace: str, name: str, binding: Object, *, dry: b
 def _agree(pod: dict[str, Any], binding: dict[str, Any]) -> None:
     for title, field in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
         if binding.get(field) and binding[field] != pod[field]:
-            why = (
+            message = (
                 f"StorageError: invalid object, Code: 4, Key: /registry/pods/{pod['namespace']}/{pod['name']}, "
                 f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {title} in precondition: "
                 f"{binding[field]}, {title} in object meta: {pod[field]}"
             )
-            raise conflict("pods", "", pod["name"], why)
+            raise conflict("pods", "", pod["name"], message)
 
 
 def _unbindable(pod: Object) -> str:
@@ -166,8 +166,8 @@ def evict(writes: "Writes", namespace: str, name: str, *, dry: bool) -> Stored:
         _ask_budgets(writes, stored)
     if dry:
         return stored
-    why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-    set_condition(pod, "DisruptionTarget", "True", writes.now(), **why)
+    reason = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    set_condition(pod, "DisruptionTarget", "True", writes.now(), **reason)
     return writes.store.write(table, pod, stored)
 
 

@@ -81,14 +81,14 @@ def already_exists(plural: str, group: str, name: str) -> Refusal:
     return Refusal(409, message, reason="AlreadyExists", details=about(plural, group, name))
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> Refusal:
-    message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+def conflict(plural: str, group: str, name: str, problem: str) -> Refusal:
+    message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {problem}'
     return Refusal(409, message, details=about(plural, group, name))
 
 
 def modified(plural: str, group: str, name: str) -> Refusal:
-    why = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(plural, group, name, why)
+    problem = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(plural, group, name, problem)
 
 
 def invalid(kind: str, group: str, name: str, *causes: tuple[str, str, str]) -> Refusal:

@@ -35,12 +35,12 @@ class Resource:
 def _several(group_version: str, *rows: str) -> list[Resource]:
     """Return resources of rows `plural Kind flags`: c for cluster-scoped, s for a status subresource."""
     group, _, version = group_version.rpartition("/")
-    found = []
+    resources = []
     for row in rows:
         plural, kind, *flags = row.split()
         letters = "".join(flags)
-        found.append(Resource(group, version, plural, kind, namespaced="c" not in letters, status="s" in letters))
-    return found
+        resources.append(Resource(group, version, plural, kind, namespaced="c" not in letters, status="s" in letters))
+    return resources
 
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, True)

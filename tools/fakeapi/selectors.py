@@ -38,19 +38,19 @@ def labels(text: str) -> Match | None:
 
 
 def _label_term(text: str) -> Match:
-    if found := _SET.match(text):
-        key, operator, listed = found.groups()
+    if match := _SET.match(text):
+        key, operator, listed = match.groups()
         values = {value.strip() for value in listed.split(",")}
         if operator == "in":
             return lambda given: given.get(key) in values
         return lambda given: given.get(key) not in values
-    if found := _EQUAL.match(text):
-        key, operator, value = found.groups()
+    if match := _EQUAL.match(text):
+        key, operator, value = match.groups()
         if operator == "!=":
             return lambda given: given.get(key) != value
         return lambda given: given.get(key) == value
-    if found := _EXISTS.match(text):
-        absent, key = found.groups()
+    if match := _EXISTS.match(text):
+        absent, key = match.groups()
         return lambda given: (key in given) != bool(absent)
     raise bad_request(f"unable to parse requirement: {text.strip()!r}")
 
@@ -65,7 +65,7 @@ def chosen(selector: Mapping[str, Any]) -> Match:
     return labels(",".join(terms)) or (lambda _: True)
 
 
-class Wanted:
+class Selection:
     """Objects of one list or watch: of a namespace, by labels and by fields."""
 
     def __init__(self, resource: Resource, namespace: str, label_text: str = "", field_text: str = "") -> None:
@@ -74,22 +74,22 @@ class Wanted:
         self._fields = fields(field_text, resource.plural)
         self.selective = bool(self._labels or self._fields)
 
-    def has(self, found: Stored) -> bool:
-        if self._namespace and found.key[0] != self._namespace:
+    def has(self, stored: Stored) -> bool:
+        if self._namespace and stored.key[0] != self._namespace:
             return False
-        if any((found.field(path) == value) != equal for path, value, equal in self._fields):
+        if any((stored.field(path) == value) != equal for path, value, equal in self._fields):
             return False
-        return self._labels is None or self._labels(found.labels)
+        return self._labels is None or self._labels(stored.labels)
 
 
 def fields(text: str, plural: str) -> list[tuple[str, str, bool]]:
     """Parse `fieldSelector` into (path, value, equal) terms. Refuses fields that the resource does not index."""
     terms = []
     for term in filter(None, (part.strip() for part in text.split(","))):
-        found = _EQUAL.match(term)
-        if found is None:
+        match = _EQUAL.match(term)
+        if match is None:
             raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
-        path, operator, value = found.groups()
+        path, operator, value = match.groups()
         if path not in {"metadata.name", "metadata.namespace"} | FIELDS.get(plural, set()):
             only = 'only "metadata.name", "metadata.namespace"'
             known = f"field label not supported: {path}"

@@ -15,7 +15,7 @@ from tools.fakeapi.lists import listed
 from tools.fakeapi.patches import merged, operated, strategic
 from tools.fakeapi.refusals import Refusal, bad_request
 from tools.fakeapi.resources import CRDS, PODS, Resource, defined_by
-from tools.fakeapi.selectors import Wanted
+from tools.fakeapi.selectors import Selection
 from tools.fakeapi.store import Change, Object, Stored, Table, encode
 from tools.fakeapi.watches import Watch
 from tools.fakeapi.wire import Connection, Request
@@ -120,27 +120,27 @@ class Server:
             request.connection.answer(200, b"ok", content_type="text/plain")
             return True
         resources = [table.resource for table in self.writes.store.tables.values()]
-        found = discovery.document(path, resources) if path.count("/") <= 3 else None
-        if found is not None:
-            request.connection.answer(200, encode(found))
-        return found is not None
+        document = discovery.document(path, resources) if path.count("/") <= 3 else None
+        if document is not None:
+            request.connection.answer(200, encode(document))
+        return document is not None
 
     def _beside(self, request: Request, user: str) -> bool:
         """Let another handler answer."""
-        found = next(
+        handler = next(
             (
-                each
-                for (method, path), each in self.beside.items()
+                candidate
+                for (method, path), candidate in self.beside.items()
                 if method == request.method and re.fullmatch(path, request.path)
             ),
             None,
         )
-        if found is None:
+        if handler is None:
             return False
 
         async def answer() -> None:
             try:
-                request.connection.answer(*await found(request, user))
+                request.connection.answer(*await handler(request, user))
             except Refusal as refusal:
                 request.connection.answer(*refused(refusal))
 
@@ -151,7 +151,7 @@ class Server:
 
     def _target(self, path: str) -> Target:
         group, version, namespace, rest = taken_apart(path)
-        if not any(group == of for of, _, _ in self.writes.store.tables):
+        if not any(group == table_group for table_group, _, _ in self.writes.store.tables):
             raise NoSuchPath
         table = self.writes.store.tables.get((group, version, rest[0]))
         if table is None or len(rest) > 3 or bool(namespace) > table.resource.namespaced:
@@ -205,8 +205,8 @@ class Server:
     def _watch(self, request: Request, target: Target) -> None:
         query, connection = request.query, request.connection
         fields = ",".join(filter(None, (query.get("fieldSelector"), target.name and f"metadata.name={target.name}")))
-        wanted = Wanted(target.table.resource, target.namespace, query.get("labelSelector", ""), fields)
-        watch = Watch(self.writes.store, target.table, wanted, connection, lambda: self._forget(connection))
+        selection = Selection(target.table.resource, target.namespace, query.get("labelSelector", ""), fields)
+        watch = Watch(self.writes.store, target.table, selection, connection, lambda: self._forget(connection))
         watch.check(query)
         connection.start_stream()
         connection.resume = watch.flush
@@ -241,10 +241,10 @@ class Server:
                 return 200, self._delete(table, old, _deletion(request), dry=dry)
         asked = _deletion(request)
         body = listed(self.writes.store, table, namespace, request.query)
-        wanted = Wanted(
+        selection = Selection(
             table.resource, namespace, *(request.query.get(f"{kind}Selector", "") for kind in ("label", "field"))
         )
-        for stored in [stored for stored in table.objects.values() if wanted.has(stored)]:
+        for stored in [stored for stored in table.objects.values() if selection.has(stored)]:
             self.writes.delete(table, stored, asked, dry=dry)
         return 200, body
 
@@ -297,11 +297,11 @@ class Server:
     def _define(self, change: Change) -> None:
         """Handle a changed CustomResourceDefinition: its resources change with it."""
         store = self.writes.store
-        wanted = {} if change.type == "DELETED" else _made_by(change.new)
-        for key in (_made_by(change.old) if change.old else {}).keys() - wanted.keys():
+        defined = {} if change.type == "DELETED" else _made_by(change.new)
+        for key in (_made_by(change.old) if change.old else {}).keys() - defined.keys():
             for watch in self._by_table.pop(store.tables.pop(key)):
                 watch.end()
-        for key, resource in wanted.items():
+        for key, resource in defined.items():
             if key in store.tables:
                 store.tables[key].resource = resource
             else:
@@ -340,7 +340,7 @@ def verb_of(request: Request, name: str, sub: str) -> str:
 
 
 def _made_by(crd: Stored) -> dict[tuple[str, str, str], Resource]:
-    return {(found.group, found.version, found.plural): found for found in defined_by(crd.read())}
+    return {(resource.group, resource.version, resource.plural): resource for resource in defined_by(crd.read())}
 
 
 def _read(request: Request, of: Any = Object) -> Any:

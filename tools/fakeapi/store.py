@@ -78,8 +78,8 @@ class Stored:
 
     def read(self) -> Object:
         """Return a new dict, which may be changed."""
-        found: Object = _object.decode(self.raw)
-        return found
+        obj: Object = _object.decode(self.raw)
+        return obj
 
     @property
     def meta(self) -> _Meta:
@@ -97,16 +97,16 @@ class Stored:
             return self.key[path == "metadata.name"]
         if self._selectable is None:
             self._selectable = _selectable.decode(self.raw)
-        found: Any = self._selectable
+        value: Any = self._selectable
         for name in path.split("."):
-            found = getattr(found, re.sub(r"IP$|[A-Z]", lambda upper: "_" + upper[0].lower(), name))
-        return str(found).lower() if isinstance(found, bool) else str(found)
+            value = getattr(value, re.sub(r"IP$|[A-Z]", lambda upper: "_" + upper[0].lower(), name))
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     def at(self, version: int) -> "Stored":
         """Return the same object with another version, as a deletion reports it."""
-        found = self.read()
-        found["metadata"]["resourceVersion"] = str(version)
-        return Stored(self.key, encode(found), version)
+        obj = self.read()
+        obj["metadata"]["resourceVersion"] = str(version)
+        return Stored(self.key, encode(obj), version)
 
 
 class Change:
@@ -139,8 +139,8 @@ class Table:
     def at(self, version: int) -> list[Stored]:
         """Return the objects at a version, in the order of their keys."""
         newest = self.history[-1].version if self.history else 0
-        wanted = min(version, newest) if self.history else 0
-        if self._ordered[0] != wanted:
+        known_version = min(version, newest) if self.history else 0
+        if self._ordered[0] != known_version:
             objects = self.objects
             if later := self.since(version):
                 objects = dict(objects)
@@ -149,7 +149,7 @@ class Table:
                         del objects[change.new.key]
                     else:
                         objects[change.old.key] = change.old
-            self._ordered = (wanted, [objects[key] for key in sorted(objects)])
+            self._ordered = (known_version, [objects[key] for key in sorted(objects)])
         return self._ordered[1]
 
     def forget_order(self) -> None:

@@ -1,8 +1,7 @@
 """Watches: changes since a version, with bookmarks, until the requested time is over.
 
-Frames are joined and sent once per turn of the event loop, and wait while the client reads too slowly. All clocks are
-the loop's.
-"""
+Frames are joined and sent once per iteration of the event loop, and wait while the client reads too slowly. All clocks
+are the loop's."""
 
 import asyncio
 import random
@@ -11,7 +10,7 @@ from typing import Protocol
 
 from tools.fakeapi.lists import bad_options, too_large, version_asked
 from tools.fakeapi.refusals import Refusal
-from tools.fakeapi.selectors import Wanted
+from tools.fakeapi.selectors import Selection
 from tools.fakeapi.store import Change, Store, Stored, Table, encode
 
 BOOKMARK_S = 60.0
@@ -41,11 +40,13 @@ def chunk(type_: str, raw: bytes) -> bytes:
 class Watch:
     """One stream of changes of a table."""
 
-    def __init__(self, store: Store, table: Table, wanted: Wanted, stream: Stream, over: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, table: Table, selection: Selection, stream: Stream, over: Callable[[], None]
+    ) -> None:
         self.table = table
         self.frozen = False
         self.doubled = False
-        self._store, self._wanted, self._stream, self._over = store, wanted, stream, over
+        self._store, self._selection, self._stream, self._over = store, selection, stream, over
         self._parts: list[bytes] = []
         self._due = False
         self._timers: list[asyncio.TimerHandle] = []
@@ -117,19 +118,19 @@ class Watch:
             self._stream.send(parts)
 
     def _current(self) -> list[Stored]:
-        return [stored for stored in self.table.at(self._store.version) if self._wanted.has(stored)]
+        return [stored for stored in self.table.at(self._store.version) if self._selection.has(stored)]
 
     def _seen(self, change: Change) -> bytes | None:
         """Return the change for this client: a new match is an addition, a lost one a deletion."""
-        was = change.old is not None and self._wanted.has(change.old)
+        matched = change.old is not None and self._selection.has(change.old)
         if change.type == "DELETED":
-            return self._chunk(change) if was else None
-        now = self._wanted.has(change.new)
-        if now and (was or change.old is None):
+            return self._chunk(change) if matched else None
+        matches = self._selection.has(change.new)
+        if matches and (matched or change.old is None):
             return self._chunk(change)
-        if now:
+        if matches:
             return chunk("ADDED", change.new.raw)
-        return chunk("DELETED", change.old.at(change.version).raw) if was and change.old else None
+        return chunk("DELETED", change.old.at(change.version).raw) if matched and change.old else None
 
     def _chunk(self, change: Change) -> bytes:
         if change.chunk is None:

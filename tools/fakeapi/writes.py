@@ -60,10 +60,10 @@ class Writes:
 
     def find(self, table: Table, namespace: str, name: str) -> Stored:
         """Return the object, or raise NotFound."""
-        found = table.objects.get((namespace, name))
-        if found is None:
+        stored = table.objects.get((namespace, name))
+        if stored is None:
             raise not_found(table.resource.plural, table.resource.group, name)
-        return found
+        return stored
 
     # -- create --------------------------------------------------------------------------------------------------------
 
@@ -133,30 +133,32 @@ class Writes:
         """Replace `old`: its status alone, or all but that. An unchanged object is not written."""
         resource = table.resource
         meta = self._checked(resource, old.key[0], obj)
-        was = old.read()
-        self._agree(resource, was, meta)
+        current = old.read()
+        self._agree(resource, current, meta)
         if status and resource.custom:
             noted = {name: meta[name] for name in ("managedFields",) if name in meta}
-            obj = {**was, "metadata": {**was["metadata"], **noted}, "status": obj.get("status", {})}
+            obj = {**current, "metadata": {**current["metadata"], **noted}, "status": obj.get("status", {})}
         elif status:
-            meta.update({name: was["metadata"][name] for name in ("ownerReferences",) if name in was["metadata"]})
-            obj = {**was, "metadata": meta, "status": obj.get("status", {})}
+            meta.update(
+                {name: current["metadata"][name] for name in ("ownerReferences",) if name in current["metadata"]}
+            )
+            obj = {**current, "metadata": meta, "status": obj.get("status", {})}
         elif resource.status:
             obj.pop("status", None)
-            obj |= {"status": was["status"]} if "status" in was else {}
+            obj |= {"status": current["status"]} if "status" in current else {}
         meta = obj["metadata"]
         for name in SERVER_FIELDS:
             meta.pop(name, None)
-        meta.update({name: was["metadata"][name] for name in SERVER_FIELDS if name in was["metadata"]})
-        meta["resourceVersion"] = was["metadata"]["resourceVersion"]
+        meta.update({name: current["metadata"][name] for name in SERVER_FIELDS if name in current["metadata"]})
+        meta["resourceVersion"] = current["metadata"]["resourceVersion"]
         if resource == SECRETS:
             _encode(obj)
         if resource == PODS and not status:
-            pods.check_update(was, obj)
+            pods.check_update(current, obj)
         _tidy(meta)
-        if obj == was:
+        if obj == current:
             return old
-        if "generation" in meta and not status and intent(obj) != intent(was):
+        if "generation" in meta and not status and intent(obj) != intent(current):
             meta["generation"] += 1
         if dry:
             return self._preview(table, obj)
@@ -165,15 +167,15 @@ class Writes:
             return self.store.remove(table, new)
         return new
 
-    def _agree(self, resource: Resource, was: Object, meta: dict[str, Any]) -> None:
+    def _agree(self, resource: Resource, current: Object, meta: dict[str, Any]) -> None:
         """Refuse a write that is not based on the current object."""
-        name, old = was["metadata"]["name"], was["metadata"]
+        name, old = current["metadata"]["name"], current["metadata"]
         if meta.get("name", name) != name:
             raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
         meta["name"] = name
         if meta.get("uid", old["uid"]) != old["uid"]:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
-            raise conflict(resource.plural, resource.group, name, why)
+            message = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
+            raise conflict(resource.plural, resource.group, name, message)
         version = meta.get("resourceVersion")
         if not version and resource.custom:
             reason = (
@@ -230,21 +232,21 @@ def _tidy(meta: dict[str, Any]) -> None:
 
 def _encode(secret: Object) -> None:
     """Convert stringData into data in place."""
-    given = {name: base64.b64encode(text.encode()).decode() for name, text in secret.pop("stringData", {}).items()}
-    if given:
-        secret["data"] = {**secret.get("data", {}), **given}
+    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in secret.pop("stringData", {}).items()}
+    if encoded:
+        secret["data"] = {**secret.get("data", {}), **encoded}
     secret.setdefault("type", "Opaque")
 
 
 def _check_name(resource: Resource, name: str) -> None:
     if SUBDOMAIN.fullmatch(name) or resource.group == "rbac.authorization.k8s.io":
         return
-    why = f'Invalid value: "{name}": {NO_SUBDOMAIN}'
-    raise invalid(resource.kind, resource.group, name, ("FieldValueInvalid", "metadata.name", why))
+    message = f'Invalid value: "{name}": {NO_SUBDOMAIN}'
+    raise invalid(resource.kind, resource.group, name, ("FieldValueInvalid", "metadata.name", message))
 
 
 def _precondition(resource: Resource, meta: dict[str, Any], asked: Deletion) -> None:
-    found = (
+    preconditions = (
         ("UID", "uid", asked.uid, "deleted and then recreated"),
         (
             "ResourceVersion",
@@ -253,13 +255,13 @@ def _precondition(resource: Resource, meta: dict[str, Any], asked: Deletion) -> 
             "modified",
         ),
     )
-    for title, name, wanted, happened in found:
-        if wanted and wanted != meta[name]:
-            why = (
-                f"the {title} in the precondition ({wanted}) does not match the {title} in record ({meta[name]}). "
+    for title, name, expected, happened in preconditions:
+        if expected and expected != meta[name]:
+            message = (
+                f"the {title} in the precondition ({expected}) does not match the {title} in record ({meta[name]}). "
                 f"The object might have been {happened}"
             )
-            raise conflict(resource.kind, resource.group, meta["name"], why)
+            raise conflict(resource.kind, resource.group, meta["name"], message)
 
 
 def intent(obj: Object) -> Object:

@@ -15,44 +15,44 @@ _TWINS: Final = {"AsyncClient": "Client", "AsyncJob": "Job"}
 def names() -> Iterator[tuple[str, str, str]]:
     """Yield kind, signature and summary of every public name of the SDK."""
     for name in ganger.__all__:
-        found = getattr(ganger, name)
-        if not inspect.isclass(found):
-            yield "function", _call(f"ganger.{name}", found), _summary(found)
+        member = getattr(ganger, name)
+        if not inspect.isclass(member):
+            yield "function", _call(f"ganger.{name}", member), _summary(member)
         elif name in _TWINS:
             yield "class", f"ganger.{name}", f"As {_TWINS[name]}, to be awaited"
         else:
-            yield "class", f"ganger.{name}", _summary(found)
+            yield "class", f"ganger.{name}", _summary(member)
 
 
 def methods(name: str) -> Iterator[tuple[str, str]]:
     """Yield signature and summary of every public method of a class."""
-    for each, found in inspect.getmembers(getattr(ganger, name), callable):
-        if not each.startswith("_"):
-            yield _call(each, found, hidden=("id",) if name == "Job" else ()), _summary(found)
+    for method_name, method in inspect.getmembers(getattr(ganger, name), callable):
+        if not method_name.startswith("_"):
+            yield _call(method_name, method, hidden=("id",) if name == "Job" else ()), _summary(method)
 
 
 def in_training() -> Iterator[tuple[str, str]]:
     """Yield signature and summary of every public name of `ganger.train`."""
     for name in train.__all__:
-        found = getattr(train, name)
-        yield (name if inspect.isclass(found) else _call(name, found)), _summary(found)
+        member = getattr(train, name)
+        yield (name if inspect.isclass(member) else _call(name, member)), _summary(member)
 
 
-def _call(name: str, found: Any, hidden: tuple[str, ...] = ()) -> str:
+def _call(name: str, function: Any, hidden: tuple[str, ...] = ()) -> str:
     """Return a signature. `hidden`: parameters that are left out, such as the id in methods of a job."""
     shown: list[str] = []
-    parameters = inspect.signature(cast("FunctionType", found)).parameters.values()
-    for each in parameters:
-        if each.name in ("self", "cls", *hidden):
+    parameters = inspect.signature(cast("FunctionType", function)).parameters.values()
+    for parameter in parameters:
+        if parameter.name in ("self", "cls", *hidden):
             continue
-        if each.kind is each.KEYWORD_ONLY and "*" not in shown:
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
-        star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-        default = "" if each.default is each.empty else f"={each.default!r}"
-        shown.append(f"{star}{each.name}{default}")
+        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        shown.append(f"{star}{parameter.name}{default}")
     return f"{name}({', '.join(shown)})"
 
 
-def _summary(found: Any) -> str:
+def _summary(member: Any) -> str:
     """Return the first paragraph of a docstring."""
-    return " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
+    return " ".join((inspect.getdoc(member) or "").split("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Ends as torch ends a rank whose collective took too long; nothing here says which rank was missing."""
+"""Ends as torch ends a rank whose collective timed out; its output does not name the missing rank."""
 
 import os
 import resource

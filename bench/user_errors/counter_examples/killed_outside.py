@@ -1,4 +1,4 @@
-"""Works, until somebody else kills rank 1."""
+"""Works, until another process kills rank 1."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Meets an error that the memory of a GPU could not correct, as torch says it (no GPU is needed to run this)."""
+"""Meets an error that the memory of a GPU could not correct, as torch reports it (no GPU is needed to run this)."""
 
 import os
 

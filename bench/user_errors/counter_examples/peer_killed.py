@@ -1,4 +1,4 @@
-"""All-reduces, until somebody else kills rank 1: rank 0 fails in its wake."""
+"""All-reduces, until another process kills rank 1: rank 0 fails as a consequence."""
 
 import time
 

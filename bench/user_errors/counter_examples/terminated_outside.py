@@ -1,4 +1,4 @@
-"""Works, until somebody else ends it with SIGTERM."""
+"""Works, until another process ends it with SIGTERM."""
 
 import time
 
