@@ -110,7 +110,7 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert said.code == 0, said.err
     assert f"3 jobs of {log} on 1 node x 8 GPUs, policy {document}, " in said.out
     assert "1 change from the one in force" in said.out
-    assert "as it was recorded" in said.out
+    assert "as recorded" in said.out
     result = json.loads(shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster), "-o", "json").out)
     assert (result["nodes"], result["gpus"], result["gpus_in_all"]) == (2, 8, 16)
     # One after the other they end at 60, 120 and 180 s; on two nodes at 60, 61 and 120 s.

@@ -17,7 +17,7 @@ OK, FAILED = 0, 5
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the controller until it is told to stop, and return its exit code."""
+    """Run the controller until a signal stops it, and return its exit code."""
     arguments = _parser().parse_args(argv)
     home = settings.Home(arguments.home.absolute()) if arguments.home else settings.home(os.environ)
     try:

@@ -335,7 +335,7 @@ def _running_gang(adopted: AdoptedGang, seq: int) -> Gang:
 
 
 def control(home: Home, arguments: argparse.Namespace) -> None:
-    """Run a controller until it is told to stop. Raises ServerStartError if it cannot start."""
+    """Run a controller until a signal stops it. Raises ServerStartError if it cannot start."""
     try:
         credentials = _credentials(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
     except CredentialsError as error:

@@ -71,9 +71,10 @@ RETENTION_DELAY_S: Final = 600
 RETENTION_INTERVAL_S: Final = 3600
 """When the server deletes old data: not while it and its first jobs start."""
 SWITCH_INTERVAL_S: Final = 0.0005
-"""Thread switch interval. An answer passes through several threads, and Python's default of 5 ms would delay
+"""Thread switch interval.
 
-each hand-over, beside a thousand submissions.
+An answer passes through several threads, and Python's default of 5 ms would delay each hand-over, beside a thousand
+submissions.
 """
 MAX_OPEN_FILES: Final = 65_536
 """Descriptors of the server, if permitted: more would slow down programs that close all of them."""

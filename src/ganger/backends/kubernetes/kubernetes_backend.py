@@ -45,7 +45,7 @@ from ganger.model.views.service_views import Stacks
 from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
 
 COLLECT_S: Final = 0.2
-"""How long changes of nodes are collected before the core is told: a cluster that starts has many at once."""
+"""How long changes of nodes are collected before the core gets them: a cluster that starts has many at once."""
 FETCH_TIMEOUT_S: Final = 30.0
 _TRY_VIRTUAL_NODES: Final = "try it on virtual nodes of a machine: ganger server start --topology FILE"
 OPTIONAL_CHECK_S: Final = 300.0
@@ -335,7 +335,7 @@ class KubernetesBackend:
         return done
 
     def _update_cache(self, events: Sequence[Event]) -> None:
-        """Update the cached nodes to what the core was told."""
+        """Update the cached nodes to what the core knows."""
         before, lost = self._cache.nodes, [event.node for event in events if isinstance(event, NodeLost)]
         for event in events:
             if isinstance(event, NodeLost):

@@ -19,9 +19,9 @@ MARK: Final = b"GANGER_TASK_DIR="
 """The variable of every process of a rank: the directory of its generation on its node."""
 
 OPEN_FILES: Final = "GANGER_OPEN_FILES"
-"""The variable with the launcher's soft limit of descriptors: the server has raised its own, which a user's program
+"""The variable with the launcher's soft limit of descriptors.
 
-that calls select(2) must not inherit.
+The server has raised its own, which a user's program that calls select(2) must not inherit.
 """
 
 _PASSED_ON: Final = ("PATH", "HOME", "LD_LIBRARY_PATH")

@@ -15,9 +15,9 @@ from ganger.model.shape import Shape
 Times = tuple[int, int]
 """(time limit, minimum time) in ms, -1 for none"""
 ClassKey = tuple[str, str, int, Shape, Times, str, tuple[str, ...]]
-"""(queue, user, priority, shape, times, array if it has a limit, excluded nodes): gangs of one class are equal to the
+"""(queue, user, priority, shape, times, array if it has a limit, excluded nodes).
 
-scheduler except for their age.
+Gangs of one class are equal to the scheduler except for their age.
 """
 
 STRIDE: Final = 1 << 24

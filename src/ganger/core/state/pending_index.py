@@ -18,9 +18,10 @@ from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.shape import Shape
 
 LANE, DEMAND, QUEUE, STAYS, PASSES, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
-"""Columns of a job class: numbers of lane, demand and queue; minimum run time; whether its gangs pass reservations; the
+"""Columns of a job class.
 
-earliest time since when one waits; number of the owner; number, submission time and priority of the oldest gang.
+Numbers of lane, demand and queue; minimum run time; whether its gangs pass reservations; the earliest time since when
+one waits; number of the owner; number, submission time and priority of the oldest gang.
 """
 _BEGIN: Final = 64
 """Initial number of rows."""

@@ -1,8 +1,7 @@
 """Masking of secrets in logs and messages.
 
-A value of fewer than 4 characters cannot be told from ordinary text and is not masked. Each line of a value with
-several lines is a secret of its own, since output is masked line by line.
-"""
+A value of fewer than 4 characters cannot be distinguished from ordinary text and is not masked. Each line of a value
+with several lines is a secret of its own, since output is masked line by line."""
 
 from __future__ import annotations
 

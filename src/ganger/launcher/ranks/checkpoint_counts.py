@@ -38,7 +38,7 @@ def counts_file_name(rank: int) -> str:
 
 
 class CheckpointCounts:
-    """The counts in the directory of one generation; with `polls` the server is told when ranks begin to call."""
+    """The counts in the directory of one generation; with `polls` the server learns when ranks begin to call."""
 
     def __init__(self, directory: str, sender: MessageSender, *, polls: bool, now: float) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class CheckpointCounts:
         self._polls = polls
         self._poll_at = now + POLL_S
         self._files: dict[int, int] = {}  # rank -> descriptor of its counts
-        self._last_told: tuple[int, int] = (0, 0)
+        self._last_sent: tuple[int, int] = (0, 0)
         self._id = 0
         self._segments: list[list[Any]] = []
         self._pending: tuple[int, str, int] | None = None
@@ -76,7 +76,7 @@ class CheckpointCounts:
         if not self._is_written:
             self._write()
         counts = self._counts() if self._polls else {}
-        if counts and (counts["calling_ranks"], counts["stepping_ranks"]) != self._last_told:
+        if counts and (counts["calling_ranks"], counts["stepping_ranks"]) != self._last_sent:
             self._tell_counts(0, counts)
 
     def announce(self) -> None:
@@ -144,7 +144,7 @@ class CheckpointCounts:
             self._is_written = True
 
     def _tell_counts(self, number: int, counts: dict[str, Any]) -> None:
-        self._last_told = (counts["calling_ranks"], counts["stepping_ranks"])
+        self._last_sent = (counts["calling_ranks"], counts["stepping_ranks"])
         pending = 0 if self._pending is None else self._pending[0]
         schedule = {"id": self._id, "segments": self._segments}
         self._sender.send_state("checkpoint_counts", reply_to=number, pending=pending, schedule=schedule, **counts)

@@ -1,7 +1,7 @@
 """`launcher.pyz exec TASK_DIR GENERATION RANK FLAGS WORD...`: run a command beside a rank.
 
 It gets the rank's variables, directory and secrets, and its output is masked like the rank's own. It uses no server:
-whoever can read the task directory can run it. `ganger exec` starts it on the rank's node. The command carries the
+a user who can read the task directory can run it. `ganger exec` starts it on the rank's node. The command carries the
 generation's mark, so the launcher ends it with the generation. FLAGS: `i` passes the input on, `t` gives the command a
 terminal of its own, `-` means neither.
 """

@@ -101,8 +101,10 @@ class Counts:
 
 @dataclass(slots=True)
 class _Trial:
-    """A request for counts (without a proposal) or a proposal under way; `awaited` are the nodes that have not
-    answered."""
+    """A request for counts (without a proposal) or a proposal under way.
+
+    awaited: nodes that have not answered
+    """
 
     id: int
     awaited: set[str]
@@ -315,8 +317,10 @@ class Coordinator:
         return sum(self._counts[node].calling_ranks for node in self.remaining)
 
     def _unit(self, calling_ranks: int, *, is_settled: bool) -> str:
-        """Return `step` if all calling ranks report steps; a single rank may call as often as it likes: its calls
-        count."""
+        """Return `step` if all calling ranks report steps, else `call`.
+
+        A single rank may call as often as it likes: its calls count.
+        """
         stepping_ranks = sum(self._counts[node].stepping_ranks for node in self.remaining)
         return "call" if stepping_ranks < calling_ranks or (calling_ranks == 1 and is_settled) else "step"
 

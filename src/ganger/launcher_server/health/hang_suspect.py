@@ -1,5 +1,7 @@
-"""Choice of the rank that holds a hanging gang up, by comparing all ranks; docs/how-to/failures.md, "Hang", has the
-order."""
+"""Choice of the rank that holds a hanging gang up, by comparing all ranks.
+
+docs/how-to/failures.md, "Hang", has the order.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,8 +24,10 @@ class HangSuspect:
 
 
 def find_suspect(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
-    """Return the rank that differs from the others, or None; `main_frames` are the frames of each rank's first
-    thread."""
+    """Return the rank that differs from the others, or None.
+
+    `main_frames`: the frames of each rank's first thread.
+    """
     return _only_stopped(ranks) or _furthest_behind(ranks) or _only_elsewhere(ranks, main_frames) or _only_busy(ranks)
 
 

@@ -86,7 +86,7 @@ class ForeignPods:
         binder: binds and deletes pods.
         pods: live view of the pods.
         groups: live view of the PodGroups.
-        inventory: the nodes; it is told which pods are placed here.
+        inventory: the nodes; it gets the pods that are placed here.
         explain: called with a pod and why it waits.
     """
 

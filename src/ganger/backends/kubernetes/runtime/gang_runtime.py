@@ -107,7 +107,7 @@ class GangRuntime:
         """Handle the loss of a node, which the core knows already, with all that ran on it.
 
         Its pods are deleted without waiting for a kubelet that is gone. Where only the kubelet is gone its containers
-        run on, so a connected launcher is told to stop.
+        run on, so a connected launcher gets a stop message.
         """
         for generation in self._state.generations.values():
             if node in generation.remaining:
@@ -211,7 +211,9 @@ class GangRuntime:
                 await self._attempt.renew_bootstrap(generation.gang)
             except ApiError as error:
                 failures += 1
-                _log.warning("%s: its launchers cannot be told this controller's address: %s", generation.gang, error)
+                _log.warning(
+                    "%s: this controller's address cannot be written for its launchers: %s", generation.gang, error
+                )
                 await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
             else:
                 return

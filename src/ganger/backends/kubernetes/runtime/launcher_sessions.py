@@ -1,4 +1,4 @@
-"""Sessions of launchers: what connected launchers are told, and what their messages lead to."""
+"""Sessions of launchers: what is sent to connected launchers, and what their messages lead to."""
 
 import time
 from collections.abc import Callable, Mapping
