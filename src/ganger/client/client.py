@@ -238,7 +238,7 @@ class Client:
         return items
 
     def queue(self, name: str) -> Record:
-        """Return one queue."""
+        """Return a queue: its settings, usage and jobs."""
         return self._record("GET", f"/queues/{quoted(name)}")
 
     def set_queue(self, name: str, queue: Mapping[str, Any]) -> Record:

@@ -352,7 +352,7 @@ class Service(ClusterService, PolicyService, OutputService):
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _request_change(self, event: StopRequested | PriorityChanged | SuspendRequested | ResumeRequested) -> None:
-        """Request a change of a live job. One that has ended in the meantime is refused as such."""
+        """Request a change of a live job; raise the error for ended jobs if it has ended meanwhile."""
         try:
             self._loop.ask(event)
         except RequestError as error:

@@ -48,7 +48,7 @@ MAX_BACKOFF_S: Final = 5.0
 class ApiClient:
     """Client of the API server with one identity. Use it with `async with`, or close it.
 
-    Requests queue behind each other when there are many: a user that must not wait (a lease) needs a client of its own.
+    Requests wait for a free connection when there are many: a caller that cannot wait (a lease) needs its own client.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ STATES: Final = ("ready", "checkpoint_counts", "stall_report", "stacks_taken", "
 
 @dataclass(frozen=True, slots=True)
 class LauncherWorld:
-    """Lookups that a backend provides; each returns None if there is no such thing, or it is away.
+    """Lookups that a backend provides; each returns None for what does not exist or is unreachable.
 
     generation: the newest generation of a gang
     connection: the connection of a gang's launcher on a node

@@ -89,7 +89,7 @@ class Generation:
         return self.start.generation
 
     def clear(self, node: str) -> None:
-        """Record that nothing of it is left on this node."""
+        """Record that no process of the generation is left on this node."""
         if node in self.remaining:
             self.remaining.remove(node)
         if not self.remaining:

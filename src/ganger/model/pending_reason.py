@@ -153,7 +153,7 @@ def _missing_amount(reason: PendingReason) -> str:
 
 
 def _free_amount(reason: PendingReason) -> str:
-    """Return how much of it is free now, and what of that will be in maintenance before the gang would end."""
+    """Return the free amount, and how much of that will be in maintenance before the gang would end."""
     free = reason.have + reason.in_maintenance
     if reason.level:
         text = f"the best has {free or 'none'} free now"
@@ -167,7 +167,7 @@ def _free_amount(reason: PendingReason) -> str:
 
 
 def _max_amount(reason: PendingReason) -> str:
-    """Return the most that the cluster could have of it."""
+    """Return how much the cluster could provide at most, as text."""
     if reason.level:
         return f"only {reason.have} in the best {reason.level}" if reason.have else f"no {reason.level}"
     if not reason.have:

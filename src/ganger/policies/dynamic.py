@@ -61,7 +61,7 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
-    """Return the factors, whose points add up."""
+    """Return the factors of the gang's priority; their points add up to it."""
     weights = state.rules.weights
     return (
         priority_factors.priority(gang, weights.priority),

@@ -90,7 +90,7 @@ def _sent(http: h11.Connection, request: Request) -> bytes:
 async def _pieces(
     http: h11.Connection, reader: asyncio.StreamReader, request: Request, deadline: float | None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the rest of the response."""
+    """Yield the chunks of the response body."""
     while True:
         left_s = request.timeout_s if deadline is None else deadline - time.monotonic()
         event = await _next(http, reader, left_s)

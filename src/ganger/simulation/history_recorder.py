@@ -77,7 +77,7 @@ class JobRecord:
         )
 
     def attempt(self, began_ms: int, until_ms: int) -> Attempt:
-        """Return the current attempt, as far as it has come."""
+        """Return the current attempt as recorded until `until_ms`."""
         return Attempt(
             began_ms=began_ms,
             ended_ms=until_ms,

@@ -47,7 +47,7 @@ class TraceJobBuilder:
         gpu_type, *other_types = recorded.gpu_types or (None,)
 
         def resources(gpus: int) -> Resources:
-            """Return the resources of a node with so many of the job's GPUs."""
+            """Return the resources of a node with `gpus` of the job's GPUs."""
             request = GpuRequest(
                 count=gpus,
                 type=gpu_type,

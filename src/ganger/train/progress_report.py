@@ -95,7 +95,7 @@ def _finite(number: float) -> float | None:
 
 
 def warn_once(message: str) -> None:
-    """Write the first such message to stderr."""
+    """Write the first message of this process to stderr; drop later ones."""
     global _warned  # noqa: PLW0603 (once a process)
     from contextlib import suppress
 

@@ -107,7 +107,7 @@ class Binder:
     async def bind(
         self, pods: Sequence[Pod], assignments: Mapping[int, tuple[str, Iterable[int]]], is_wanted: Callable[[], bool]
     ) -> tuple[set[int], str]:
-        """Bind foreign pods, each to a node and slots of it, by index. Nothing is undone.
+        """Bind the foreign pod at each index to a node and device slots. Nothing is undone.
 
         Return the indices that are bound, and why the first of the others is not. Raises NotLeadingError with whatever
         was done by then.

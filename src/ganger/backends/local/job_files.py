@@ -53,7 +53,7 @@ class TaskDirectory:
 
     @property
     def node(self) -> str:
-        """The name of the node."""
+        """The name of the node that the launcher serves."""
         return self.path.name
 
     @property

@@ -36,7 +36,7 @@ class OvercommitCheck:
         return tuple(self._allocations[node])
 
     def begin(self, start: Start, job: Job, nodes: Iterable[str]) -> None:
-        """Begin an attempt on `nodes`, some of those of its start. Impossible: it does not fit there."""
+        """Begin an attempt on `nodes`, all or some of its start. Impossible: they have no room for it."""
         names, parts = dict.fromkeys(nodes), job.spec.shape.parts
         for share in start.shares:
             if share.node in names:

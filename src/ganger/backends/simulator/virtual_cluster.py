@@ -54,11 +54,11 @@ class DrivenLoop(Protocol):
 class _Attempt:
     """One attempt of a job.
 
-    first_step: the step that it resumed from
-    events: its future events
-    left: nodes where it still has processes
-    reported: its events so far, which a new server receives again
-    hangs: some of its ranks are gone, and the others make no progress
+    first_step: the step from which the attempt resumed
+    events: scripted events that are still to come
+    left: nodes on which processes remain
+    reported: events reported so far; a new server receives them again
+    hangs: some ranks are gone, and the others make no progress
     """
 
     start: Start
@@ -202,7 +202,7 @@ class VirtualCluster:
         report(self._listing())
 
     def start(self, start: Start, job: Job) -> None:
-        """Begin an attempt on those of its nodes that are up."""
+        """Begin an attempt on those nodes of the start that are up."""
         before = self._attempts.get(job.id)
         if before is not None and (before.left or before.start.generation >= start.generation):
             raise Impossible(

@@ -191,7 +191,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
 
 def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Factor, ...]:
-    """Return the factors of its position, and its size if nodes are reserved for it because of that."""
+    """Return the factors of the gang's position, and its size if that gets it a reservation."""
     factors, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.rules, gang)
     if after_ms is None:
         return factors

@@ -169,9 +169,9 @@ class _Trial:
             yield Change(description=f"with at most {time} of time it would start now", flags=f"--time {minutes}m")
 
     def _other_queue(self) -> Iterator[Change]:
-        """Yield the first other queue with quota for it, those with jobs of the user first.
+        """Yield the first other queue with quota for the gang; queues with jobs of the user come first.
 
-        None is tried if the nodes have no room for it in any queue.
+        None is tried if the nodes have no room for the gang in any queue.
         """
         state, user = self._cycle.state, self._gang.job.user
         if not state.tree.types and place_request(state, start_request(self._gang)) is None:

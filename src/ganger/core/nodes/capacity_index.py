@@ -60,14 +60,14 @@ class CapacityIndex:
         return column
 
     def existing(self, part: Shape) -> Column | None:
-        """Return the up-to-date column if there is one: a single or hypothetical placement is not worth creating it."""
+        """Return the column, up to date, if one exists: a single or hypothetical placement is not worth a new one."""
         column = self._of.get(part)
         if column is not None:
             self.refresh(column)
         return column
 
     def has_room(self, part: Shape, count: int) -> bool:
-        """Return whether all nodes together take so many of a part now.
+        """Return whether all nodes together take `count` nodes of a part now.
 
         A node change lowers the total of an unstacked part by at most 1, so the journal need not be read while the old
         total exceeds `count` by more than the unread changes: O(1).

@@ -51,7 +51,7 @@ class Journal:
             self.entries.frombytes(index.astype(np.int64, copy=False).tobytes())
 
     def since(self, read: int, nodes: int) -> NDArray[np.int64]:
-        """Return which of so many nodes changed after the first `read` entries, in rising order, each once."""
+        """Return the nodes that changed after the first `read` entries, in rising order, each once."""
         changed = np.zeros(nodes, dtype=bool)
         changed[np.array(self.entries[read:])] = True
         return np.flatnonzero(changed)

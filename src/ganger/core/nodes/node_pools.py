@@ -28,7 +28,7 @@ class NodePools:
         self._cache: dict[bool, list[Usable]] = {}
 
     def name(self, node: int) -> str:
-        """Return the pool name of a node, given by index; empty for none."""
+        """Return the name of the pool of the node at an index, or an empty string."""
         pool = int(self.pool_of[node])
         return self.pools[pool].name if pool < len(self.pools) else ""
 

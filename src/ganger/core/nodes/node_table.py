@@ -221,7 +221,7 @@ class NodeTable(NodeArrays):
 
     @contextmanager
     def excluding(self, nodes: Iterable[str]) -> Iterator[None]:
-        """Exclude these nodes, as far as they exist, within the context. Everything put inside is undone."""
+        """Exclude those of these nodes that exist within the context; then undo all changes made inside."""
         indices = [self.index[name] for name in nodes if name in self.index]
         if not indices:
             yield
@@ -233,7 +233,7 @@ class NodeTable(NodeArrays):
 
     @contextmanager
     def excluding_at(self, indices: Ints) -> Iterator[None]:
-        """Exclude these nodes, given by index, within the context. Everything put inside is undone."""
+        """Exclude the nodes at these indices within the context; then undo all changes made inside."""
         with self._undo.trial():
             self._undo.put(self.excluded, indices, value=True)
             yield

@@ -56,7 +56,7 @@ class ScoreCache:
         return (scores, *tightest) if rules.ties == LEAST else (scores, self._all_nodes)
 
     def order(self, part: Shape, devices: Ints) -> Ints:
-        """Return the order of these devices of one node, by index, the preferred device for a share first."""
+        """Return positions in `devices` (of one node), the preferred device for a share first."""
         rules, keys = self._nodes.rules.gpu_shares, self._nodes.devices.packing_keys(part, devices)
         scores = SCORES[rules.score].of_devices(self._nodes, part, devices)
         if scores is None:

@@ -68,7 +68,7 @@ class Topology:
         return sums[:0:-1]
 
     def domain_of(self, nodes: Ints) -> Ints:
-        """Return the innermost domain of each of these nodes, given by index."""
+        """Return the innermost domain of the node at each index."""
         return self.domain[-1][nodes] if self.levels else np.zeros_like(nodes)
 
     def named(self, depth: int) -> NDArray[np.bool_] | None:

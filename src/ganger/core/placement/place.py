@@ -38,7 +38,7 @@ _TRIAL_NUMBER: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part to place: its shape, its index in the gang, its first rank."""
+    """A part of a gang to place: the nodes it asks for, its index in the gang, its first rank."""
 
     shape: Shape
     index: int
@@ -82,7 +82,7 @@ def _counts_by_pool(nodes: NodeTable, choice: Shape) -> Iterator[Ints]:
 
 
 class _Preference(NamedTuple):
-    """What is compared before everything else that is left, least first.
+    """Keys compared before the capacity that would be left, least first.
 
     nodes: (N,) arrays to compare nodes by.
     order: the order of a node's devices, None for that of what would be left of them.

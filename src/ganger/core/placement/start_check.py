@@ -51,7 +51,7 @@ class StartRequest:
 
     @property
     def at_least(self) -> "StartRequest":
-        """The same request with the minimum time that it accepts."""
+        """This request with the minimum time that the gang accepts."""
         min_ms = self.time_min_ms
         return self if min_ms is None or min_ms >= self.stays_ms else self.lasting(min_ms)
 
@@ -85,7 +85,7 @@ def over_limits(state: State, request: StartRequest) -> PendingReason | None:
 
 
 def check_quota(state: State, request: StartRequest, placement: Shares | PendingReason) -> Shares | PendingReason:
-    """Return the result of `find_room`, unless the queue has no quota for it.
+    """Return the result of `find_room`, unless the queue has no quota for the request.
 
     Quota comes second here so that on a full cluster the reason names the nodes, and not the quota of a root without a
     configured quota, which equals the nodes.
@@ -184,7 +184,7 @@ def _place_outside(nodes: NodeTable, request: StartRequest, closed: tuple[str, .
 
 
 def no_room_reason(state: State, request: StartRequest, now_ms: int) -> PendingReason:
-    """Return the reason why the permitted nodes have no place for it."""
+    """Return the reason why the permitted nodes have no room for the gang."""
     with state.nodes.excluding(request.avoids):
         return no_room(state, request.shape, now_ms, request.stays_ms)
 

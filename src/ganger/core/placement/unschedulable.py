@@ -32,7 +32,7 @@ NOWHERE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Tally(NamedTuple):
-    """What a part needs and what there is: nodes in all, slices in all, or either in one domain of `level`."""
+    """Nodes or slices that a part needs and that exist, in the cluster or in one domain of `level`."""
 
     need: int
     have: int

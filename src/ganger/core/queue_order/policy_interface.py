@@ -97,7 +97,7 @@ class Policy(Protocol):
         ...
 
     def factors(self, gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
-        """Return what the key is made of, for users: raw values, and points that add up if the order adds them."""
+        """Return the key's factors, for users: raw values, and points if the order adds them up."""
         ...
 
     def next_key_change_ms(self, gang: Gang, now_ms: int) -> int | None:

@@ -157,11 +157,11 @@ class FairShares:
 
     @property
     def until_ms(self) -> int:
-        """The time from which it is to be made anew, so that old usage is forgotten."""
+        """The time at which the shares must be rebuilt, so that old usage is forgotten."""
         return (self.base + 2 * REMEMBERED) * self.half_life_ms
 
     def decayed_usage(self) -> list[DecayedUsage]:
-        """Return past usage for a snapshot; all else follows from it and from what is held."""
+        """Return past usage for a snapshot; the rest is derived from this and from the allocations."""
         return [
             DecayedUsage(queue=queue, user=user, periods=tuple(sorted(periods.items())))
             for (queue, user), periods in sorted(self._usage.items())
@@ -181,11 +181,11 @@ class FairShares:
             self._set_account(account, shares._replace(held=_add(shares.held, held)))
 
     def begin(self, queue: str, user: str, demand: Vector, began_ms: int) -> None:
-        """Start to meter what is held, from `began_ms` on."""
+        """Meter the held demand from `began_ms` on."""
         self._meter(queue, user, demand, _scale_vector(demand, -growth(began_ms, self.half_life_ms, self.base)))
 
     def end(self, queue: str, user: str, demand: Vector, interval_ms: tuple[int, int]) -> None:
-        """Stop to meter what was held for an interval (began_ms, ended_ms)."""
+        """Stop metering the demand held for (began_ms, ended_ms); it becomes past usage."""
         began_ms, ended_ms = interval_ms
         half_life_ms = self.half_life_ms
         past = _scale_vector(demand, growth(ended_ms, half_life_ms, self.base))
@@ -194,7 +194,7 @@ class FairShares:
             self._add_usage((queue, user), {period: _scale_vector(demand, passed_ms)})
 
     def move_usage_to_parent(self, queue: str, parent: str) -> None:
-        """Move a removed queue's past usage to its parent. The shares are to be made anew afterwards."""
+        """Move a removed queue's past usage to its parent. The caller rebuilds the shares afterwards."""
         for (name, user), periods in list(self._usage.items()):
             if name == queue:
                 self._add_usage((parent, user), periods)
@@ -329,7 +329,7 @@ class FairShares:
         return worst
 
     def user_usage(self, queue: str, user: str, now_ms: int) -> UsageRatio:
-        """Return the usage of a user in a queue; what is fair to the queue is fair to one user of it."""
+        """Return the usage of a user in a queue; the queue's fair share is also that of each user."""
         g, index = self._growth(now_ms), self._tree.index[queue]
         value = self._value(self.users.get((index, user), _NO_SHARES), g)
         fair = self._fair_part_of_own_jobs(index) if self._tree.children[index] else self._fair[index]
@@ -353,7 +353,7 @@ class FairShares:
         return ratios
 
     def validate(self, fresh: "FairShares") -> None:
-        """Compare with shares that were made anew; the AssertionError names what differs."""
+        """Compare with newly built shares; the AssertionError names what differs."""
         for name in ("base", "half_life_ms", "queues", "users"):
             assert getattr(self, name) == getattr(fresh, name), f"shares of {name} differ"
         own, other = (shares._share_bounds.rows(shares.users) for shares in (self, fresh))  # noqa: SLF001 - its own kind
@@ -378,7 +378,7 @@ def gang_points(weights: Weights, priority: int, age_ms: int, starvation_age_ms:
 
 
 def max_account_points(shares: FairShares, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
-    """Return (A,) an upper bound of `account_points` for each queue and user, close to it."""
+    """Return (A,) close upper bounds of `account_points` for each queue and user."""
     queues = dict.fromkeys(queue for queue, _ in owners)
     queue_points = {queue: shares.queue_usage(queue, now_ms).points(weights.queue) for queue in queues}
     bound: Floats = weights.user * (1 + SLACK) / (1 + shares.user_usage_over_fair(owners, now_ms)) + 1
@@ -386,7 +386,7 @@ def max_account_points(shares: FairShares, weights: Weights, owners: list[tuple[
 
 
 def max_gang_points(weights: Weights, priority: Ints, age_ms: Ints, starvation_age_ms: Ints) -> Floats:
-    """Return (L,) an upper bound of `gang_points` for each job, close to it."""
+    """Return (L,) close upper bounds of `gang_points` for each job."""
     aged = weights.age * (np.minimum(age_ms, weights.age_cap_ms) // MINUTE_MS).astype(np.float64)
     late_ms = np.maximum(0, age_ms - starvation_age_ms)
     starved = weights.starvation * (late_ms // MINUTE_MS).astype(np.float64)

@@ -173,7 +173,7 @@ class QueueTree:
         return (*need(shape), *(of_type[kind] + any_type if kind in of_type else 0 for kind in self.types))
 
     def max_demand(self, shape: Shape) -> Vector:
-        """Return the same for every type, also those it does not name: what capacity is held of for a pending gang."""
+        """Return `wanted` with requests for any type counted for every type: what to hold for a pending gang."""
         if not self.types:
             return need(shape)
         of_type = _gpu_milli_by_type(shape)

@@ -187,13 +187,13 @@ class ReservationTable:
     # -- capacity left for starts --------------------------------------------------------------------------------------
 
     def has_room_now(self, name: str) -> bool:
-        """Return whether a node reserved for a gang has room for one part of it now."""
+        """Return whether a node reserved for a gang has room now for one of the gang's parts."""
         reservation, index = self.by_gang[name], self.state.nodes.capacity_index
         choices = [index.of(choice).counts for part in reservation.gang.shape.parts for choice in part.choices]
         return any(room_counts[stay.indices].any() for stay in reservation.stays for room_counts in choices)
 
     def max_stay_ms(self, parts: tuple[Shape, ...]) -> int:
-        """Return the longest stay with which a gang of such parts that starts now delays no reservation.
+        """Return how long a gang of these parts may stay if started now without delaying a reservation.
 
         Quota and topology may allow less. Free capacity only shrinks with the length of a stay, so the slot is found by
         bisection.
@@ -214,11 +214,11 @@ class ReservationTable:
         return max_stay_ms
 
     def capacity_kept_until(self, end_ms: int, parts: Iterable[Shape]) -> ReservedCapacity:
-        """Return what a gang of such parts that ends then has to leave free."""
+        """Return the capacity that a gang of these parts must leave free if it stays until `end_ms`."""
         return self._capacity_kept(max(1, self.near_profile().edge_at_or_after(end_ms)), has_share=has_share(parts))
 
     def _capacity_kept(self, slots: int, *, has_share: bool) -> ReservedCapacity:
-        """Return what a gang that stays for so many slots has to leave free."""
+        """Return the capacity that a gang must leave free if it stays for `slots` slots."""
         kept = self._kept_by_slots.get((slots, has_share))
         if kept is None:
             kept = self._kept_where_reservations_begin(slots) if has_share else self._kept_on_all_reserved(slots)
@@ -245,7 +245,7 @@ class ReservationTable:
         return kept.of(np.isin(kept.at, indices))
 
     def _has_room_for(self, parts: tuple[Shape, ...], slots: int) -> bool:
-        """Return whether there are enough nodes for each part by itself, for so many slots."""
+        """Return whether there are enough nodes for each part by itself for `slots` slots."""
         nodes = self.state.nodes
         with nodes.reserving(self._capacity_kept(slots, has_share=has_share(parts))):
             return all(any(nodes.room(choice) >= part.nodes for choice in part.choices) for part in parts)

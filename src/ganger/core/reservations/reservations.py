@@ -144,7 +144,7 @@ class CycleReservations:
         return tuple(reservation.gang for reservation in conflicting or before_end)
 
     def postpone(self, reservation: Reservation, cause: ReservationCause) -> None:
-        """Make a reservation anew that a started gang has made infeasible."""
+        """Replace a reservation that a started gang has made infeasible."""
         if reservation.gang.id in self.by_gang and not self.table.is_feasible(reservation):
             self.table.remove(reservation)
             self._reserve_again(reservation.gang, reservation.decision, cause)
@@ -174,7 +174,7 @@ class CycleReservations:
         return True
 
     def _restore(self) -> None:
-        """Put the reservations of the state in force as far as possible, and reserve the others anew."""
+        """Restore the state's reservations that are still feasible, and replace the others."""
         gangs, broken = self.state.gangs, list[tuple[Gang, ReservedStart, ReservationCause]]()
         for start in sorted(
             self.state.reservations.values(), key=lambda start: (start.start_ms, gangs[start.gang].number)

@@ -112,7 +112,7 @@ def _has_demand(held: HeldCapacity) -> NDArray[np.bool_]:
 
 
 class SparseProfile(AvailabilityProfile):
-    """The same as an `AvailabilityProfile` of all nodes, in less time while few nodes are reserved."""
+    """An `AvailabilityProfile` of all nodes that is faster while few nodes are reserved."""
 
     def __init__(
         self, nodes: NodeTable, edges: Ints, held: HeldCapacity, stays: list[Stay], closed: list[Ints]

@@ -162,7 +162,7 @@ def total(ledgers: Iterable[Ledger]) -> Ledger:
 
 
 def in_gpus(ledger: Ledger) -> Ledger:
-    """Convert thousandths of GPUs to GPUs, rounding down part by part so that the sum still adds up."""
+    """Convert thousandths of GPUs to GPUs: round every part down and sum the rounded parts."""
     times = ("detect_ms", "recovery_ms", "lost_ms", "held_ms")
     losses = tuple(
         replace(loss, **{name: getattr(loss, name) // DEVICE_MILLI for name in times}) for loss in ledger.losses
@@ -174,7 +174,7 @@ def in_gpus(ledger: Ledger) -> Ledger:
 
 
 def for_devices(ledger: Ledger, devices: int) -> Ledger:
-    """Return the ledger of so many devices, or thousandths of one, without the time of waiting."""
+    """Return the ledger multiplied by a number of devices, or of their thousandths, without queue time."""
     losses = tuple(
         replace(
             loss,

@@ -74,7 +74,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def decode_job(text: str | bytes) -> Job:
-    """Return the job."""
+    """Decode the JSON text of a job."""
     return _jobs().validate_json(text)
 
 

@@ -91,7 +91,7 @@ class PolicyService:
         return PolicyTrial(against=base.version, changes=differences, stranded=stranded_jobs, warnings=policy_warnings)
 
     def try_policy(self, proposal: Proposal) -> PolicyTrial:
-        """Return the same, and what the next cycle would do differently. Nothing changes.
+        """Return the result of `diff_policy`, and what the next cycle would do differently. Nothing changes.
 
         Raise RequestError (bad_policy).
         """

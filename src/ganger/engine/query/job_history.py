@@ -82,12 +82,12 @@ class _Attempt:
                 pass
 
     def fail(self, event: Failed) -> None:
-        """Note that a rank or a node of it failed."""
+        """Note that a rank or a node of the attempt failed."""
         self.settle("failed", failure_text(event))
         self.blame = self.blame or attribute(event).blame.value
 
     def stop(self, cause: Cause) -> None:
-        """Note that it was decided to stop it."""
+        """Note that the scheduler decided to stop the attempt."""
         self.settle("stopped" if cause in _DECIDED_STOPS else "failed", CAUSES[cause])
 
     def settle(self, outcome: str, sentence: str) -> None:

@@ -45,7 +45,7 @@ class OutputService:
         return self._backend.metrics(find_job(self._log, text))
 
     def stacks(self, text: str, attempt: int | None = None) -> Stacks:
-        """Return the stacks recorded when a hang of an attempt was detected: the newest such, or the one named.
+        """Return the stacks recorded when a hang was detected: those of `attempt`, else of the newest that has any.
 
         Raise RequestError (no_stacks, no_such_attempt; 404).
         """

@@ -44,7 +44,7 @@ def report(state: State, log: EventLog, now_ms: int, query: CostQuery) -> Totals
 
 
 def _times(ledger: Ledger, jobs: int) -> Ledger:
-    """Return the ledger of so many elements that are pending together."""
+    """Return the ledger of `jobs` elements that are pending together."""
     return Ledger(**{name: jobs * getattr(ledger, name) for name in AMOUNTS})
 
 

@@ -181,7 +181,7 @@ def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) ->
 
 
 def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
-    """Return the error when no node matches all selectors: contradicting labels, networks and types, or taints."""
+    """Return the error when no node matches all selectors of the part, or each that does is tainted."""
     constraints = [f"name {' or '.join(part.selector.nodes)}"] if part.selector.nodes else []
     constraints += [f"label {key}={value}" for key, value in part.selector.labels]
     constraints += [f"label {' or '.join(map(str, part.selector.required))}"] * bool(part.selector.required)

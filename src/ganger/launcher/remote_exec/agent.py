@@ -269,7 +269,7 @@ class _Session:
         self._write_input()
 
     def _write_input(self) -> None:
-        """Pass the input on, as far as the command reads it."""
+        """Pass on as much of the input as the command reads."""
         if self._input is not None:
             try:
                 while self._input_bytes:

@@ -119,12 +119,12 @@ class _Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Coordinator:
-    """Coordinator of one generation.
+    """Agreement with the launchers of one generation on when its ranks save.
 
-    remaining: nodes on which it runs, kept up to date by the owner
-    ranks: number of its ranks
+    remaining: nodes on which the generation runs, kept up to date by the owner
+    ranks: number of ranks of the generation
     period_s: `checkpoint.every`; None if only notices are a reason to save
-    stop: the stop it has received, as far as the coordinator knows
+    stop: the stop passed to `stopped`, if any
     due_s: time of the next `tick`
     """
 
@@ -146,7 +146,7 @@ class Coordinator:
     _owes_notice: bool = False
 
     def counts_received(self, node: str, counts: Counts, now_s: float) -> list[Order]:
-        """Handle the counts that a launcher has sent."""
+        """Handle a launcher's counts of its ranks' calls for a checkpoint."""
         was_complete = self._is_complete()
         self._counts[node] = counts
         self._id = max(self._id, counts.pending, counts.schedule.id)

@@ -199,7 +199,7 @@ class _LogReader:
         self._requests += [(state.at_ms, window) for window in state.maintenance.values()]
 
     def read(self, row: e.Stamped) -> None:
-        """Read the next row."""
+        """Fold the next row of the log into the days."""
         event, at_ms = row.event, row.at_ms
         for touched in fold(self._state, row):
             if isinstance(touched, Gang) and touched.ended and touched.id in self._works:
@@ -287,7 +287,7 @@ class _LogReader:
             self._stop_requested[event.gang] = None
 
     def _without_earlier_jobs(self, row: e.Stamped) -> e.Stamped:
-        """Return the row as far as it is about jobs that were submitted in these days."""
+        """Return the row without its parts about jobs that were submitted before these days."""
         event = row.event
         if isinstance(event, e.Decided):
             decisions = tuple(decision for decision in event.plan.decisions if self._is_of_these_days(decision))

@@ -54,7 +54,7 @@ class RecordedJob:
 
     @property
     def asked_gpu_milli(self) -> int:
-        """Thousandths of GPUs that it asks for in all."""
+        """Total of the GPUs that the job asks for, in thousandths."""
         return self.gpus * DEVICE_MILLI + (self.gpu_milli or 0)
 
 

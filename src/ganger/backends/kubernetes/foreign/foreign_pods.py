@@ -365,7 +365,7 @@ class ForeignPods:
         self._bind_in_background(gang, gang.missing)
 
     def _bindable(self, pod: Pod) -> Pod | None:
-        """Return the pod's current state if it exists and may be bound."""
+        """Return the cached pod of that UID if it can still be bound, or None."""
         current = self._pods.get(pod.metadata.key)
         if current is None or current.metadata.uid != pod.metadata.uid or not is_bindable(current):
             return None

@@ -112,7 +112,7 @@ class NodePatience:
         return max(from_s, launchers.disconnected_s) + patience_s
 
     def find_lost(self, now_s: float, launchers: Mapping[str, LauncherEvidence]) -> list[str]:
-        """Return the nodes that became lost by now, and keep them as `lost` until they are ready or removed."""
+        """Return the nodes newly lost by now, and keep them in `lost` until they are ready or removed."""
         deadlines = [(node, self.lost_at_s(node, launchers.get(node, NO_EVIDENCE))) for node in self.suspects]
         lost = [node for node, lost_at_s in deadlines if lost_at_s is not None and lost_at_s <= now_s]
         self.lost.update(lost)
