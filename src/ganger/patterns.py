@@ -29,7 +29,7 @@ class Pattern:
         try:
             self._search = re2.compile(text, options).search
         except UnicodeError:
-            raise PatternError("it is not valid UTF-8") from None
+            raise PatternError("the pattern is not valid UTF-8") from None
         except re2.error as error:
             raise PatternError(_reason(error)) from None
 

@@ -136,7 +136,7 @@ def _entry_points(group: str) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
 def _check(module: ModuleType, group: str, loaded: dict[str, ModuleType]) -> None:
     """Raise TypeError or ValueError when a required attribute is missing, or the NAME is taken."""
     if missing := [name for name in _REQUIRED[group] if not hasattr(module, name)]:
-        raise TypeError(f"it has no {', '.join(missing)}")
+        raise TypeError(f"the module has no {', '.join(missing)}")
     if not isinstance(module.NAME, str):
         raise TypeError(f"its NAME is {module.NAME!r}, not text")
     if (owner := loaded.get(module.NAME)) is not None:

@@ -77,8 +77,8 @@ ROWS = {
     "maintenance without end": Row(
         "node maintain n1 --from now --for 99999999d", "must end within", "node maintain --help"
     ),
-    "empty name": Row("explain ''", "'' is nothing's name", "ganger ls", 3),
-    "path for a name": Row("explain ../../etc", "'../../etc' is nothing's name", "ganger ls", 3),
+    "empty name": Row("explain ''", "'' is not a valid name", "ganger ls", 3),
+    "path for a name": Row("explain ../../etc", "'../../etc' is not a valid name", "ganger ls", 3),
     "job file without end": Row(
         "submit -f /dev/zero", "/dev/zero is longer than 1 MiB, which is too long for a job", "ganger init"
     ),

@@ -30,7 +30,11 @@ def test_maintenance_is_set_listed_and_cleared(live: Live) -> None:
         ("n1 --clear m1", USAGE, "--clear takes the id of a maintenance window and no other option"),
         ("n1 --from soon --for 1h", USAGE, "'soon' is not a future time: write now, 2h (from now), 22:00, "),
         ("nn1 --from 2h --for 1h", NOT_FOUND, "there is no node nn1\n  next: did you mean n1?"),
-        ("n1 --from 2h --until 1h", USAGE, "it would end before it begins\n  next: say how long it lasts: --for 2h"),
+        (
+            "n1 --from 2h --until 1h",
+            USAGE,
+            "the maintenance would end before it begins\n  next: say how long it lasts: --for 2h",
+        ),
         ("n1 --from 2020-01-01 --for 1h", USAGE, " ago\n  next: begin at once: --from now"),
         ("--clear m1", NOT_FOUND, "there is no maintenance m1"),
     ],

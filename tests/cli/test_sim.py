@@ -89,7 +89,11 @@ def test_a_trace_is_written_in_the_own_format_and_every_event_in_a_log(
             "there is no queue order best",
             "name one of conservative",
         ),
-        (("run", "TRACE", "--nodes", "1", "--format", "xml"), "'xml' is no format of such files", "name one of ganger"),
+        (
+            ("run", "TRACE", "--nodes", "1", "--format", "xml"),
+            "'xml' is not a format of these traces",
+            "name one of ganger",
+        ),
         (("import", "TRACE", "no/such/place.csv"), "no/such/place.csv.part: No such file", "ls -l no/such"),
         (("run", "TRACE", "--nodes", "0"), "0 is not in the range", "ganger sim run --help"),
         (("run", "absent.csv", "--nodes", "1"), "'absent.csv' does not exist", "ganger sim run --help"),

@@ -66,15 +66,18 @@ def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tupl
 @pytest.mark.parametrize(
     ("words", "message_parts"),
     [
-        (("--faults", "FILE", "--spares", "3"), ("3 spares of 3 nodes leave none to run on", "--spares 2 is the most")),
-        (("--faults", "FILE", "--fault-rate", "0"), ("a rate of 0 is not above 0", "--fault-rate 0.5")),
+        (
+            ("--faults", "FILE", "--spares", "3"),
+            ("3 spares of 3 nodes leave none to run on", "use --spares 2 or fewer"),
+        ),
+        (("--faults", "FILE", "--fault-rate", "0"), ("--fault-rate 0 is not above 0", "--fault-rate 0.5")),
         (("--faults", "FILE", "--fault-rate", "1e3"), ("is not a factor", "write 0.5, 2 or 10")),
         (("--faults", "FILE", "--fault-rate", "-1"), ("is not a factor", "write 0.5, 2 or 10")),
-        (("--faults", "FILE", "--fault-nodes", "1"), ("names 2 nodes that failed", "--fault-nodes 2 is the least")),
-        (("--spares", "1"), ("--spares is about faults, and there are none", "--faults FILE")),
-        (("--detect", "5m"), ("--detect is about faults, and there are none", "--faults FILE")),
-        (("--checkpoint", "0s"), ("checkpoints after 0 ms of work are no checkpoints", "leave out --checkpoint")),
-        (("--checkpoint-cost", "1m"), ("--checkpoint-cost is about checkpoints", "add --checkpoint 30m")),
+        (("--faults", "FILE", "--fault-nodes", "1"), ("names 2 nodes that failed", "use --fault-nodes 2 or more")),
+        (("--spares", "1"), ("--spares needs --faults", "--faults FILE")),
+        (("--detect", "5m"), ("--detect needs --faults", "--faults FILE")),
+        (("--checkpoint", "0s"), ("--checkpoint must be longer than 0", "leave out --checkpoint")),
+        (("--checkpoint-cost", "1m"), ("--checkpoint-cost needs --checkpoint", "add --checkpoint 30m")),
         (
             ("--faults", "jobs.csv"),
             ("is not of the format node_faults: no column class", "docs/reference/trace-format.md"),

@@ -129,7 +129,10 @@ def test_a_list_strands_only_gangs_that_could_not_start_again_under_it() -> None
     assert (lost.job, lost.reason.partition(";")[0]) == ("racked", "the network has no level rack")
     narrow = Level(name="rack", labels=(SWITCH,))
     (lost,) = find_stranded(state, under(state, narrow))
-    assert (lost.job, lost.reason) == ("racked", "it needs 2 nodes in one rack, and the largest rack has room for 1")
+    assert (lost.job, lost.reason) == (
+        "racked",
+        "the job needs 2 nodes in one rack, and the largest rack has room for 1",
+    )
     assert find_stranded(state, under(state, Level(name="rack", labels=(HALL,)))) == ()
 
 

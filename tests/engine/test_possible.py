@@ -104,13 +104,13 @@ REFUSED = {
     "too few matching nodes": (
         {"nodes": 2, "placement": {"affinity": {"required": "zone"}}, "resources": {"gpu": 9}},
         "node_too_small",
-        "it asks for 9 GPUs per node",
+        "the job asks for 9 GPUs per node",
     ),
     "a network": ({"placement": {"network": "tcp"}}, "no_such_network", "networks here: ib, roce"),
     "too many of a network": (
         {"nodes": 3, "placement": {"network": ["ib", "roce"]}},
         "too_few_nodes",
-        "it needs 3 nodes with 1 CPU each, and there are 2",
+        "the job needs 3 nodes with 1 CPU each, and there are 2",
     ),
     "nodes whose taints it does not tolerate": (
         {"resources": {"gpu": "A100:1"}},
@@ -120,7 +120,7 @@ REFUSED = {
     "more than a rack has": (
         {"nodes": 3, "placement": {"topology": "rack", "mode": "required"}},
         "too_few_nodes",
-        "it needs 3 nodes in one rack, and the largest rack has room for 2",
+        "the job needs 3 nodes in one rack, and the largest rack has room for 2",
     ),
     "a level of slices inside slices": (
         {"nodes": 4, "placement": {"slices": [{"level": "rack", "nodes": 4}, {"level": "nvlink", "nodes": 2}]}},
@@ -135,7 +135,7 @@ REFUSED = {
     "slices of slices that no rack has": (
         {"nodes": 3, "placement": {"slices": [{"level": "spine", "nodes": 3}, {"level": "rack", "nodes": 3}]}},
         "too_few_nodes",
-        "it needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
+        "the job needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
     ),
     "slices of slices that no spine has": (
         {
@@ -146,17 +146,17 @@ REFUSED = {
             },
         },
         "too_few_nodes",
-        "it needs 1 slice of 4 nodes, each in one spine, and there is room for 0",
+        "the job needs 1 slice of 4 nodes, each in one spine, and there is room for 0",
     ),
     "slices that no rack has": (
         {"nodes": 3, "placement": {"slices": [{"level": "rack", "nodes": 3}]}},
         "too_few_nodes",
-        "it needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
+        "the job needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
     ),
     "slices that no spine has": (
         {"nodes": 4, "placement": {"slices": [{"level": "rack", "nodes": 2}], "tolerations": ["spot"]}},
         "too_few_nodes",
-        "it needs 2 slices of 2 nodes, each in one rack, and there is room for 1",
+        "the job needs 2 slices of 2 nodes, each in one rack, and there is room for 1",
     ),
     "whole nodes of another size": (
         {"resources": {"gpu": 2}, "placement": {"sharing": "whole"}},

@@ -82,7 +82,7 @@ def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
         ("raise SystemError('no')", "SystemError: no"),
         ("syntax error", "SyntaxError"),
         ("exit('bye')", "SystemExit: bye"),
-        ("NAME = 'mine'", "it has no DOC, RESERVED, rank_environment"),
+        ("NAME = 'mine'", "the module has no DOC, RESERVED, rank_environment"),
         (GOOD.replace('"mine"', "5"), "its NAME is 5, not text"),
         (GOOD + "PER = 'slot'\n", "its PER is 'slot', not one of rank, node, gang"),
         (GOOD + "NEEDS = ('torch',)\n", "its NEEDS is ('torch',), not"),

@@ -89,9 +89,9 @@ def test_file_outside_of_the_directory_is_refused(name: str, task: Task, server:
     ("fields", "flaw"),
     [
         ({"ranks": [rank(0, "true", stage=1)]}, "the stage of a rank is not one of the 1 stages"),
-        ({"ranks": []}, "it has no ranks"),
+        ({"ranks": []}, "the plan has no ranks"),
         ({"argv": []}, "rank 0 has no command"),
-        ({"agent": True}, "it has an agent without an address or a token"),
+        ({"agent": True}, "the agent has no address or no token"),
     ],
 )
 def test_plan_that_contradicts_itself_is_invalid(fields: dict, flaw: str, task: Task, server: Server) -> None:

@@ -215,8 +215,8 @@ def test_invalid_maintenance_is_refused(world: Embedded) -> None:
     begin_ms = int(time.time() * 1000) + HOUR_MS
     row = world.service.maintain(("n1", "n2"), begin_ms, begin_ms + HOUR_MS)
     for nodes, from_ms, until_ms, message in (
-        (("n1",), begin_ms, begin_ms, "it would end before it begins"),
-        (("n1",), 1, begin_ms, "it would have begun "),
+        (("n1",), begin_ms, begin_ms, "the maintenance would end before it begins"),
+        (("n1",), 1, begin_ms, "the maintenance would have begun "),
         (("n3", "n2"), begin_ms + 1, begin_ms + 2, f"node n2 is in maintenance {row.id} in that time"),
         (("n33",), begin_ms, begin_ms + 1, "there is no node n33"),
         ((), begin_ms, begin_ms + 1, "a maintenance needs a node"),

@@ -212,7 +212,7 @@ def test_a_guarantee_beyond_the_cluster_is_a_warning(ordered: Embedded, name: st
 WRONG = {
     "more guaranteed below": (
         "queues: {a: {nominal: {gpus: 2}}, b: {parent: a, nominal: {gpus: 3}}}",
-        "it is guaranteed 2, and the queues below it 3: b 3",
+        "queue a is guaranteed 2, and its children 3: b 3",
     ),
     "a type that no node has": ("queues: {a: {nominal: {gpu_types: {h200: 1}}}}", "no node has h200 GPUs"),
     "an unknown key": ("halflife: 3d", "did you mean 'half_life'"),
@@ -305,7 +305,7 @@ def test_a_missing_version(ordered: Embedded) -> None:
 
 
 def test_a_proposal_is_one_of_three(ordered: Embedded) -> None:
-    with pytest.raises(RequestError, match="one of them"):
+    with pytest.raises(RequestError, match="exactly one of"):
         ordered.service.apply_policy(Proposal(text="half_life: 3d", version=0))
 
 

@@ -39,7 +39,7 @@ ROWS = {
     "a,10,-0.0001,4,100,vgg,64,900": "negative duration",
     "a,-1,600,4,100,vgg,64,900": "negative submitted",
     "a,10,600,-4,100,vgg,64,900": "negative gpus",
-    "a,10,600,0,100,vgg,64,900": "asks_nothing a asks for nothing",
+    "a,10,600,0,100,vgg,64,900": "asks_nothing a asks for no GPU, CPU or memory",
     "a,10,600,2.5,100,vgg,64,900": "not_a_number gpus: '2.5' is not a whole number",
     "a,10,600,four,100,vgg,64,900": "not_a_number gpus",
     "a,10,0x10,4,100,vgg,64,900": "not_a_number",
@@ -69,10 +69,10 @@ OTHERS = {
         "p,0,0,0,0,,LS,Running,5,9,5": "asks_nothing",
     },
     "ganger": {
-        "c,0,1,8,500,,,,": "contradiction gpu_milli 500 is of one GPU",
+        "c,0,1,8,500,,,,": "contradiction gpu_milli 500 is a share of one GPU",
         "c,0,1,0,1000,,,,": "contradiction",
         "c,0,1,0,0,,,,": "not_legal gpu_milli: 0 is less than 1",
-        "c,0,1,9,,2,,,": "contradiction 9 GPUs are not the same on each of 2 nodes",
+        "c,0,1,9,,2,,,": "contradiction 9 GPUs cannot be divided equally among 2 nodes",
         "c,0,1,0,500,2,,,": "contradiction",
         "c,0,1,8,,0,,,": "not_legal nodes",
         "c,0,1,8,,,,high,": "not_a_number priority",
@@ -183,7 +183,7 @@ def test_a_named_format_lists_its_missing_columns(tmp_path: Path) -> None:
         read_jobs(path, "gavel")
     with pytest.raises(UnreadableTrace, match="none of 2 rows of the format swf can be used: 2 x fields"):
         read_jobs(path, "swf")
-    with pytest.raises(UnreadableTrace, match="'philly' is no format of such files; name one of ganger, openb"):
+    with pytest.raises(UnreadableTrace, match="'philly' is not a format of these traces; name one of ganger, openb"):
         read_jobs(path, "philly")
 
 

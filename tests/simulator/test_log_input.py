@@ -64,7 +64,7 @@ def with_a_broken_event(path: Path) -> None:
         (lambda path: path.mkdir(), "cannot be read: Is a directory"),
         (lambda path: path.write_bytes(b""), "is empty: no server has written there"),
         (lambda path: path.write_text("name,submitted_ms\n" * 99), "file is not a database"),
-        (of_another_program, "it is a database of another program"),
+        (of_another_program, "the file is a database of another program"),
         (of_a_newer_version, "it has format 9999, this version reads"),
         (truncated, "cannot be read as an event log"),
         (with_a_broken_event, "was set aside: it cannot be read"),

@@ -211,7 +211,7 @@ ONE = {
     "placement: {slices: [{nodes: 2}]}": "2:22 placement.slices[0].level is missing",
     "nodes: 3\nplacement: {slices: [{level: rack, nodes: 2}]}": "3:43 2 does not divide the job's 3 nodes",
     "nodes: 2\nnproc_per_node: 4\nplacement: {slices: [{level: rack, ranks: 6}]}": "4:43 6 does not fit the job's 8",
-    "placement: {slices: [{level: rack, nodes: 1}]}\nroles: {worker: {}}": "2:21 they are of the nodes",
+    "placement: {slices: [{level: rack, nodes: 1}]}\nroles: {worker: {}}": "2:21 slices divide the nodes",
     "placement: {slices: {level: rack, nodes: 1}}": "2:21 write a list of mappings with keys of level, nodes, ranks",
     "placement: {slice: {level: rack, nodes: 1}}": "2:13 did you mean 'slices'?",
     "nodes: 8\nplacement: {slices: [{level: rack, nodes: 4}, {level: rack, nodes: 2}]}": "3:55 'rack' is given twice",
@@ -299,10 +299,10 @@ RUNS = {
     "run: x\nname: a\x01b": "2:8 character 0x1 cannot be in a text file",
     'run: "\\U99999999"': "1:1 a character code that does not exist",
     'run: "\\q"': "1:8 this is not YAML",
-    "a: &a [*a]": "it is nested more than 32 deep",
-    "[" * 100_000: "1:33 it is nested more than 32 deep",
-    "- " * 100_000: "1:65 it is nested more than 32 deep",
-    "a: [" + "1," * 50_000: "it has more than 10000 values",
+    "a: &a [*a]": "the document is nested more than 32 deep",
+    "[" * 100_000: "1:33 the document is nested more than 32 deep",
+    "- " * 100_000: "1:65 the document is nested more than 32 deep",
+    "a: [" + "1," * 50_000: "the document has more than 10000 values",
     "x" * (1 << 20) + "x": "1:1 the file is longer than 1 MiB",
 }
 

@@ -308,7 +308,7 @@ def _is_bound(request: Request, pod: Pod, node: str, annotations: Mapping[str, s
         return None
     if pod.spec.node_name == node and annotations.items() <= pod.metadata.annotations.items():
         return True
-    raise _conflict_error(request, "Conflict", f"it is bound to {pod.spec.node_name} already")
+    raise _conflict_error(request, "Conflict", f"the pod is already bound to {pod.spec.node_name}")
 
 
 def _conflict_error(request: Request, reason: str, message: str) -> ApiError:

@@ -206,7 +206,9 @@ def _tls(config: SingleConfig, user: User) -> ssl.SSLContext:
 async def _run_for_token(program: UserExec, folder: Path | None) -> tuple[str, float]:
     """Run an exec program; return its token and for how many seconds it is valid. Raises CredentialsError."""
     if program.apiVersion not in _EXEC_VERSIONS:
-        raise CredentialsError(f"credentials of {program.command}: {program.apiVersion} is not one of {_EXEC_VERSIONS}")
+        raise CredentialsError(
+            f"credential plugin {program.command}: apiVersion {program.apiVersion} is not one of {_EXEC_VERSIONS}"
+        )
     output = await _run(program, folder)
     try:
         status = json.loads(output)["status"]

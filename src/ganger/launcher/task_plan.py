@@ -60,11 +60,11 @@ class Plan:
 
     def _check(self) -> None:
         if not self.ranks and not self.agent:
-            raise BadPlanError("it has no ranks")
+            raise BadPlanError("the plan has no ranks")
         if any(not 0 <= rank.stage < self.stages for rank in self.ranks):
             raise BadPlanError(f"the stage of a rank is not one of the {self.stages} stages")
         if self.agent and not (self.agent_address and self.agent_token):
-            raise BadPlanError("it has an agent without an address or a token")
+            raise BadPlanError("the agent has no address or no token")
         for name in self.files:
             if "/" in name or name in ("", ".", ".."):
                 raise BadPlanError(f"{name!r} is not a file name")

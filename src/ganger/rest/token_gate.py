@@ -66,7 +66,7 @@ class TokenGate:
 async def _require_local(request: Request) -> None:
     if request.scope.get(_IS_REMOTE):
         raise RequestError(
-            "local_only", "this is served on the unix socket only", "run it on the server's machine", 403
+            "local_only", "this request is served on the unix socket only", "run it on the server's machine", 403
         )
 
 

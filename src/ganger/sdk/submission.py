@@ -62,7 +62,7 @@ def proposal(policy: Policy) -> dict[str, Any]:
     version: Any = policy
     if isinstance(version, int) and not isinstance(version, bool):
         return {"version": version}
-    why = f"{policy!r} is no policy: give text, the Path of a file, a mapping or the number of a version"
+    why = f"{policy!r} is not a policy: give text, the Path of a file, a mapping or the number of a version"
     raise BadRequest("bad_policy", why, "ganger policy", USAGE)
 
 

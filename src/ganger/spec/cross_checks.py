@@ -133,7 +133,7 @@ def _slices(spec: JobSpec) -> Iterator[SpecProblem]:
     path: Loc = ("placement", "slices")
     if spec.placement.slices and (WORKER in spec.roles or WORKER not in spec.order):
         yield SpecProblem(
-            path, "placement.slices: they are of the nodes that `nodes` counts, and there are none: leave them out"
+            path, "placement.slices: slices divide the nodes of `nodes`, and there are none: leave them out"
         )
         return
     for index in _repeated(group.level for group in spec.placement.slices):

@@ -137,9 +137,9 @@ class Walk:
         """Count one more value; raise bad_spec beyond the limits."""
         self.count += 1
         if len(path) > MAX_DEPTH:
-            raise spec_error((place, f"it is nested more than {MAX_DEPTH} deep"))
+            raise spec_error((place, f"the document is nested more than {MAX_DEPTH} deep"))
         if self.count > MAX_VALUES:
-            raise spec_error((place, f"it has more than {MAX_VALUES} values"))
+            raise spec_error((place, f"the document has more than {MAX_VALUES} values"))
         return place
 
     def text(self, text: str, path: Loc) -> str:

@@ -158,9 +158,9 @@ def _compose(text: str, filename: str) -> Node | None:
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         place = _place(event, filename)
         if depth > MAX_DEPTH:
-            raise spec_error((place, f"it is nested more than {MAX_DEPTH} deep"))
+            raise spec_error((place, f"the document is nested more than {MAX_DEPTH} deep"))
         if count > 2 * MAX_VALUES and isinstance(event, ScalarEvent | AliasEvent):
-            raise spec_error((place, f"it has more than {MAX_VALUES} values"))
+            raise spec_error((place, f"the document has more than {MAX_VALUES} values"))
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False
     root: Node | None = yaml.compose(text)

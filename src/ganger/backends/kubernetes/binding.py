@@ -45,7 +45,7 @@ class NotPlacedError(Exception):
     """
 
     def __init__(self, node: str, cause: ApiError | None, created: int) -> None:
-        super().__init__(str(cause or "it was stopped meanwhile"))
+        super().__init__(str(cause or "the gang was stopped meanwhile"))
         self.node, self.cause, self.created = node, cause, created
 
 
@@ -118,7 +118,7 @@ class Binder:
             await self._bind_to(pods[index].metadata, node, _slots_annotation(node, {node: slots}))
 
         batch = await self._run_batch(range(len(pods)), bind_one, is_wanted)
-        return set(batch.done), "it was stopped meanwhile" if batch.failed is None else str(batch.failed[1])
+        return set(batch.done), "the gang was stopped meanwhile" if batch.failed is None else str(batch.failed[1])
 
     async def list_pods(self, gang: str, generation: int | str) -> list[Pod]:
         """Return the live pods of a generation from the API server, which may be ahead of every watch.

@@ -104,7 +104,7 @@ class GangRuntime:
         if node in self._lost or node not in self._nodes:
             return
         self._lost.append(node)
-        self._dispatcher.report_event(NodeLost(node=node, detail="it was made to fail"))
+        self._dispatcher.report_event(NodeLost(node=node, detail="the node was made to fail"))
         for generation in self._generations.values():
             if node in generation.remaining:
                 generation.clear(node)

@@ -237,7 +237,7 @@ def _read(path: Path) -> bytes:
     with open(path, "rb", opener=_open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-            raise OSError(f"not a regular file of at most {MAX_BYTES} bytes")
+            raise OSError(f"the file is not a regular one of at most {MAX_BYTES} bytes")
         return file.read(MAX_BYTES)
 
 

@@ -371,7 +371,7 @@ class VirtualCluster:
         """Report the loss of a node, unless the server knows of it."""
         if self._unnoticed.get(node) == since_ms:
             del self._unnoticed[node]
-            self._report(e.NodeLost(node=node, detail="it was made to fail"))
+            self._report(e.NodeLost(node=node, detail="the node was made to fail"))
 
     def _leave(self, attempt: _Attempt, nodes: tuple[str, ...]) -> None:
         attempt.left = [node for node in attempt.left if node not in nodes]

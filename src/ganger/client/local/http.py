@@ -201,7 +201,7 @@ def quoted(name: str) -> str:
 
     if not name or "/" in name:
         raise client_error(
-            "not_found", f"{name!r} is nothing's name: one is not empty and has no /", "ganger ls", NOT_FOUND
+            "not_found", f"{name!r} is not a valid name: a name is not empty and has no /", "ganger ls", NOT_FOUND
         )
     return quote(name, safe="")
 

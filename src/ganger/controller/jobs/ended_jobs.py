@@ -80,7 +80,7 @@ def _projection(name: str, record: str, gang_job: CustomObject) -> Projection:
     ended = _adapter().validate_json(record)
     row = ended.row
     if row.id != name or row.state not in ENDED or row.ended_ms is None or ended.number < 0:
-        raise ValueError(f"it is of {row.id}, which is {row.state}")
+        raise ValueError(f"the record belongs to {row.id}, which is {row.state}")
     spec = spec_of(gang_job.metadata.key, msgspec.json.decode(gang_job.spec))
     job = Job(id=name, user=row.user, spec=spec, origin=ended.origin)
     return Projection(ended.number, row, ended.ledger, ended.checkpoint_step, job, ended.jobs)

@@ -84,7 +84,7 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     if not 0 <= usage.at_ms <= now_ms + CLOCK_SKEW_MS or usage.half_life_ms < 1:
         raise ValueError(f"at_ms {usage.at_ms}, half_life_ms {usage.half_life_ms}: not a past time")
     if queue != ROOT and {*(item.queue for item in usage.spent), *(item.queue for item in usage.runs)} - {queue}:
-        raise ValueError(f"it is of another queue than {queue}")
+        raise ValueError(f"the usage belongs to another queue than {queue}")
     for spent in usage.spent:
         for period, amounts in spent.periods:
             if (

@@ -130,7 +130,7 @@ class EventLog:
         if not tables and not version:
             return False  # left by a process that died while creating it
         if application != _APPLICATION_ID:
-            raise _corrupt_error(self._path, "it is a database of another program")
+            raise _corrupt_error(self._path, "the file is a database of another program")
         if version != _FORMAT:
             raise _format_error(self._path, version)
         if damage != "ok":

@@ -71,12 +71,12 @@ def decode(text: str | bytes, name: str) -> JobCheckpoint:
         if data.get("array") is not None:
             data["array"]["job"] = job
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a checkpoint of a job: {error!r}") from None
+        raise ValueError(f"the text is not a job checkpoint: {error!r}") from None
     checkpoint = _checkpoint_adapter().validate_python(data)
     for gang in checkpoint.gangs:
         _check(gang)
         if name != (gang.array or gang.id):
-            raise ValueError(f"it belongs to {gang.id}")
+            raise ValueError(f"the checkpoint belongs to {gang.id}")
     pending = {gang.id: None for gang in checkpoint.gangs if gang.state is GangState.PENDING}
     if unexpected := [reserved.gang for reserved in checkpoint.reservations if reserved.gang not in pending]:
         raise ValueError(f"{unexpected[0]} has a reserved start, and is not pending")

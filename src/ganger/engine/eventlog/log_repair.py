@@ -45,7 +45,7 @@ def examine(log: EventLog) -> Damage:
     while page := log.rows(after=after, limit=_PAGE):
         for row in page:
             if after and row.seq != after + 1:
-                faults[after + 1] = f"it is missing, up to event {row.seq - 1}"
+                faults[after + 1] = f"missing, up to event {row.seq - 1}"
             if isinstance(row.event, Unreadable):
                 faults[row.seq] = row.event.reason
             after, events = row.seq, events + 1

@@ -136,7 +136,7 @@ class PolicyService:
         """Return the proposed document, checked against the cluster."""
         sources = [source for source in (proposal.text, proposal.document, proposal.version) if source is not None]
         if len(sources) != 1:
-            message = "a policy is sent as text, as document or as version: one of them"
+            message = "a policy must be sent as exactly one of text, document or version"
             raise RequestError("bad_policy", message, "ganger policy apply --help")
         draft: Draft
         if proposal.text is not None:

@@ -234,7 +234,8 @@ def _overcommitted(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
             if guaranteed is not None and sum(children.values()) > guaranteed:
                 listed = ", ".join(f"{name} {amount}" for name, amount in children.items() if amount)
                 path = ("queues", queue.name, "nominal", *_amount_path(resource))
-                message = f"it is guaranteed {guaranteed}, and the queues below it {sum(children.values())}: {listed}"
+                total = sum(children.values())
+                message = f"queue {queue.name} is guaranteed {guaranteed}, and its children {total}: {listed}"
                 yield SpecProblem(path, f"{format_location(path)}: {message}")
 
 

@@ -164,12 +164,14 @@ class ClusterService:
             )
             reason = refusal(state, event)
         if (late_ms := now_ms - from_ms) > JUST_NOW_MS:
-            message = f"it would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
+            message = f"the maintenance would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
             raise RequestError(
                 "bad_maintenance", message, "begin at once: --from now; or later: --from 2h, --from 22:00"
             )
         if until_ms <= from_ms:
-            raise RequestError("bad_maintenance", "it would end before it begins", "say how long it lasts: --for 2h")
+            raise RequestError(
+                "bad_maintenance", "the maintenance would end before it begins", "say how long it lasts: --for 2h"
+            )
         if reason:
             raise RequestError("bad_maintenance", reason, "see what is planned: ganger node maintenance")
         self._loop.ask(event)

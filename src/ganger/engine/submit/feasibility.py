@@ -50,7 +50,7 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
     if shape.more and place(nodes.with_rules(Rules(topology=nodes.rules.topology)), shape) is None:
         raise RequestError(
             "too_few_nodes",
-            f"its parts ({shape}) fit each, but not all at once, even if nothing else ran",
+            f"the job's parts ({shape}) each fit, but not all at once, even if nothing else ran",
             f"submit smaller; {_SEE_NODES}",
         )
 
@@ -78,7 +78,7 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
             )
     if part.has_gpus and not nodes.gpus.any():
         request = FORMATS["gpus"](part.gpus) if part.gpus else "a share of a GPU"
-        raise RequestError("no_gpus", f"it asks for {request} per node, and no node has any", _NO_GPUS)
+        raise RequestError("no_gpus", f"the job asks for {request} per node, and no node has any", _NO_GPUS)
     types = sorted({kind: None for kind in nodes.gpu_types if kind})
     for kind in filter(None, (part.gpu_type, *part.other_types)):
         if kind not in types:
@@ -135,7 +135,7 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
         unit, remedy = ("processes", "a smaller count") if part.stacked else ("nodes", f"--nodes {capacity} or fewer")
         raise RequestError(
             "too_few_nodes",
-            f"it needs {part.nodes} {unit} with {_per_node_text(part)} each, "
+            f"the job needs {part.nodes} {unit} with {_per_node_text(part)} each, "
             f"and there {'is' if capacity == 1 else 'are'} {capacity}" + " at most" * part.stacked,
             f"submit with {remedy}; {_SEE_NODES}",
         )
@@ -151,7 +151,7 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
         maximum = int(available.max())
         if requested > maximum:
             largest = format_amount(maximum)
-            detail = f"it asks for {format_amount(requested)} per node, and the most that a node has is {largest}"
+            detail = f"the job asks for {format_amount(requested)} per node, and the most that a node has is {largest}"
             remedy = f"submit with {_MAXIMUM_OPTIONS[resource](maximum)} or less; {_SEE_NODES}"
             raise RequestError("node_too_small", detail, remedy)
     raise RequestError("node_too_small", f"no node has {_per_node_text(part)} together", _SEE_NODES)
@@ -163,18 +163,20 @@ def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) ->
     if part.has_gpus and devices and sum(device < max_gpus for device in devices) < part.devices:
         existing = f"0 to {max_gpus - 1}" if max_gpus else "none"
         names = ", ".join(map(str, devices))
-        message = f"it names GPUs {names} and asks for {part.devices} of them; its eligible nodes have: {existing}"
+        message = f"the job names GPUs {names} and asks for {part.devices} of them; its eligible nodes have: {existing}"
         raise RequestError("no_such_device", message, _SEE_NODES)
     if not part.gpu_memory_bytes:
         return
     requested, maximum = format_bytes(part.gpu_memory_bytes), int(nodes.devices.memory_bytes[eligible].max())
     if not maximum:
-        message = f"it asks for {requested} of a GPU's memory, and no node says how much its GPUs have"
+        message = f"the job asks for {requested} of a GPU's memory, and no node says how much its GPUs have"
         raise RequestError(
             "gpu_too_small", message, "ask for a part of its compute: --gpu-milli 500; or say gpu_memory: 80Gi"
         )
     if part.gpu_memory_bytes > maximum:
-        message = f"it asks for {requested} of a GPU's memory, and the most that a GPU has is {format_bytes(maximum)}"
+        message = (
+            f"the job asks for {requested} of a GPU's memory, and the most that a GPU has is {format_bytes(maximum)}"
+        )
         raise RequestError(
             "gpu_too_small", message, f"submit with --gpu-memory {maximum >> 20}Mi or less; {_SEE_NODES}"
         )
@@ -222,12 +224,12 @@ def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     for slices in reversed(part.slices.layers):
         needed, total = part.nodes // slices.nodes, room(Layout(), slices) if slices.nodes > 1 else part.nodes
         if total < needed:
-            message = f"it needs {_count_text(needed, slices)}, {slices.where}, and there is room for {total}"
+            message = f"the job needs {_count_text(needed, slices)}, {slices.where}, and there is room for {total}"
             raise _too_few_nodes(message, room(Layout(), part.slices) * part.slices.nodes, "smaller slices")
     needed, largest = part.nodes // part.slices.nodes, room(layout, part.slices) if layout.required else part.nodes
     if largest < needed:
         largest_text = f"and the largest {layout.level} has room for {largest}"
-        message = f"it needs {_count_text(needed, part.slices)} in one {layout.level}, {largest_text}"
+        message = f"the job needs {_count_text(needed, part.slices)} in one {layout.level}, {largest_text}"
         raise _too_few_nodes(message, largest * part.slices.nodes, "--mode preferred")
 
 

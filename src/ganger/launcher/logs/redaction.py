@@ -48,7 +48,7 @@ def load_secrets(path: str) -> dict[str, str]:
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
-        raise ValueError("it is not a JSON object of strings")
+        raise ValueError("the file is not a JSON object of strings")
     return content
 
 

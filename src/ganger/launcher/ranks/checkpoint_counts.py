@@ -199,7 +199,7 @@ def _check_segments(value: object) -> list[list[Any]]:
     segments: list[Any] = value if isinstance(value, list) else [value]
     for segment in segments:
         if not isinstance(segment, list) or len(segment) != 4 or segment[0] not in UNITS:
-            raise ValueError(f"{segment!r} is not a segment of a schedule")
+            raise ValueError(f"{segment!r} is not a segment of a checkpoint schedule")
         for number in segment[1:]:
             _check_count(number)
     return segments

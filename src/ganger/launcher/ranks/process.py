@@ -88,7 +88,7 @@ class Process:
         """Return the ends of its stdin, stdout and stderr, if it has an input and no log; the caller closes them."""
         stdin, stdout, stderr = self._pipe_ends
         if stdin is None or stdout is None or stderr is None or self._log is not None:
-            raise ValueError("it has a log, or no input")
+            raise ValueError("the process has a log, or no input")
         return stdin, stdout, stderr
 
     def tick(self, now: float) -> None:

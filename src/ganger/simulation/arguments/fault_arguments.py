@@ -32,7 +32,7 @@ def faults_from(arguments: argparse.Namespace, nodes: Sequence[Node], seed: int 
     if arguments.fault_nodes is not None and arguments.fault_nodes < failed:
         raise InvalidArgument(
             f"{arguments.faults} names {failed} nodes that failed, more than {arguments.fault_nodes}",
-            f"say how many nodes it covers: --fault-nodes {failed} is the least",
+            f"use --fault-nodes {failed} or more",
         )
     model = FaultModel(
         rate=Fraction(arguments.fault_rate or 1),
@@ -68,19 +68,19 @@ def _check(arguments: argparse.Namespace, nodes: int) -> None:
     given = [name for name in NEED_FAULTS if getattr(arguments, name) is not None]
     if given and arguments.faults is None:
         flag = f"--{given[0].removesuffix('_ms').replace('_', '-')}"
-        raise InvalidArgument(f"{flag} is about faults, and there are none", "name a file of them: --faults FILE")
+        raise InvalidArgument(f"{flag} needs --faults", "add --faults FILE")
     if arguments.fault_rate is not None and not 0 < Fraction(arguments.fault_rate) <= LARGEST_RATE:
         raise InvalidArgument(
-            f"a rate of {arguments.fault_rate} is not above 0 and at most {LARGEST_RATE}",
-            "say how many times as many faults: --fault-rate 0.5; for none leave out --faults",
+            f"--fault-rate {arguments.fault_rate} is not above 0 and at most {LARGEST_RATE}",
+            "for half as many faults: --fault-rate 0.5; for none leave out --faults",
         )
     if (arguments.spares or 0) >= nodes:
         raise InvalidArgument(
-            f"{arguments.spares} spares of {nodes} nodes leave none to run on", f"--spares {nodes - 1} is the most"
+            f"{arguments.spares} spares of {nodes} nodes leave none to run on", f"use --spares {nodes - 1} or fewer"
         )
     if arguments.checkpoint_ms == 0:
         raise InvalidArgument(
-            "checkpoints after 0 ms of work are no checkpoints", "leave out --checkpoint for a job that keeps all of it"
+            "--checkpoint must be longer than 0", "leave out --checkpoint for a job that keeps all of it"
         )
     if arguments.write_ms and not arguments.checkpoint_ms:
-        raise InvalidArgument("--checkpoint-cost is about checkpoints, and there are none", "add --checkpoint 30m")
+        raise InvalidArgument("--checkpoint-cost needs --checkpoint", "add --checkpoint 30m")

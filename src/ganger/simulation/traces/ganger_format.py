@@ -35,9 +35,9 @@ def job(row: Row) -> RecordedJob:
     """Return the job of a row."""
     gpus, gpu_milli, nodes = row.integer("gpus"), row.integer_or_none("gpu_milli", 1), row.integer_or_none("nodes", 1)
     if gpu_milli is not None and (gpus or gpu_milli >= DEVICE_MILLI):
-        raise BadRow(Flaw.CONTRADICTION, f"gpu_milli {gpu_milli} is of one GPU, instead of gpus {gpus}")
+        raise BadRow(Flaw.CONTRADICTION, f"gpu_milli {gpu_milli} is a share of one GPU and excludes gpus {gpus}")
     if nodes is not None and (gpus % nodes or (gpu_milli and nodes > 1)):
-        raise BadRow(Flaw.CONTRADICTION, f"{gpus} GPUs are not the same on each of {nodes} nodes")
+        raise BadRow(Flaw.CONTRADICTION, f"{gpus} GPUs cannot be divided equally among {nodes} nodes")
     return RecordedJob(
         name=row.required("name"),
         submitted_ms=row.integer("submitted_ms"),

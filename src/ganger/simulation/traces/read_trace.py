@@ -96,7 +96,7 @@ def _format_by_name(path: Path, formats: tuple[Format[T], ...], name: str) -> Fo
     for trace_format in formats:
         if trace_format.name == name:
             return trace_format
-    raise UnreadableTrace(str(path), f"{name!r} is no format of such files", f"name one of {_names(formats)}")
+    raise UnreadableTrace(str(path), f"{name!r} is not a format of these traces", f"name one of {_names(formats)}")
 
 
 def _detect_format(location: str, formats: tuple[Format[T], ...], first: str) -> Format[T]:

@@ -14,7 +14,7 @@ def new_job_check() -> Callable[[RecordedJob], FlawFound]:
 
     def check(job: RecordedJob) -> FlawFound:
         if not (job.asked_gpu_milli or job.cpu_milli or job.memory_bytes):
-            return Flaw.ASKS_NOTHING, f"{job.name} asks for nothing"
+            return Flaw.ASKS_NOTHING, f"{job.name} asks for no GPU, CPU or memory"
         if not is_new(job.name):
             return Flaw.DUPLICATE, f"{job.name} again"
         return (Flaw.NO_DURATION, f"{job.name} has no duration") if job.duration_ms is None else None

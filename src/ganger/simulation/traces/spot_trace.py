@@ -38,7 +38,7 @@ def capacity(row: Row) -> SpotCapacity:
             raise ValueError
         utc_time = datetime.fromisoformat(f"{date}T{time}+00:00")
     except ValueError:
-        raise BadRow(Flaw.NOT_LEGAL, f"{date[:20]!r} {time[:20]!r} is no date and time") from None
+        raise BadRow(Flaw.NOT_LEGAL, f"{date[:20]!r} {time[:20]!r} is not a date and time") from None
     at_ms = int(utc_time.timestamp()) * SECOND_MS
     return SpotCapacity(at_ms=at_ms, nodes=row.integer("nodes"), line=row.line)
 
