@@ -30,7 +30,7 @@ def test_deleted_files_are_recreated_and_nothing_is_lost(jobs: Worked) -> None:
     new = yard.fine("submit", "ok.py")
     yard.until(new, "succeeded")
     assert yard.pid == pid, "it is the same process"
-    assert "was deleted: the server runs itself anew" in yard.home.server_log.read_text()
+    assert "was deleted: restarting the server" in yard.home.server_log.read_text()
     yard.fine("delete", new)
     jobs.are_safe()
 
