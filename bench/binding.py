@@ -27,7 +27,7 @@ from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
-from ganger.engine.policy_doc.policy_text import policy_from_dict
+from ganger.engine.policy_doc.policy_validation import policy_from_dict
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import Submitted

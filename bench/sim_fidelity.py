@@ -14,7 +14,7 @@ from typing import Final
 from bench.measure import Figure
 from bench.serving import GANGER, ganger, state_directory
 from ganger import registry
-from ganger.engine.eventlog.log_snapshot import open_snapshot
+from ganger.engine.eventlog.read_only_log import open_snapshot
 from ganger.model.decision import Start
 from ganger.model.event import Decided, Stamped
 from ganger.settings import home as home_of

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from ganger.cli.jobs.init_command import TEMPLATES
-from ganger.engine.policy_doc.policy_text import policy_from_dict
+from ganger.engine.policy_doc.policy_validation import policy_from_dict
 from ganger.errors import RequestError
 from ganger.model.job import JobSpec
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict

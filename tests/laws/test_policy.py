@@ -17,7 +17,13 @@ from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.eventlog.codec import decode, decode_image, encode, encode_image
-from ganger.engine.policy_doc.policy_text import changes, policy_from_dict, policy_text, policy_to_dict, read_policy
+from ganger.engine.policy_doc.policy_validation import (
+    changes,
+    policy_from_dict,
+    policy_text,
+    policy_to_dict,
+    read_policy,
+)
 from ganger.model import event as e
 from ganger.model.policy import Large, PolicyDocument, Pool, Reservations, Starvation, Weights, document_of
 from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLimits

@@ -14,7 +14,7 @@ from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.engine.policy_doc.policy_text import policy_from_dict, policy_to_dict
+from ganger.engine.policy_doc.policy_validation import policy_from_dict, policy_to_dict
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd

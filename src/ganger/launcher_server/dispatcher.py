@@ -15,11 +15,12 @@ from ganger.launcher_server import message_events
 from ganger.launcher_server.checkpoints.checkpoint_agreement import CheckpointAgreement
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.failure_events import ExitCollector
-from ganger.launcher_server.generation_state import Generation, kill_after_ms
-from ganger.launcher_server.health.hang_decision import HangDetector
+from ganger.launcher_server.generation_state import Generation
+from ganger.launcher_server.health.fail_hanging_gang import HangDetector
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import Records
 from ganger.launcher_server.retry_rules import RetryRuleSearch
+from ganger.launcher_server.stop_grace import kill_after_ms
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progressed
 from ganger.model.job import Retry

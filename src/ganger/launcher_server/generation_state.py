@@ -6,23 +6,19 @@ Lives on the event loop and is lost with the server: everything durable is in th
 import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
 
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator
 from ganger.launcher_server.health.stall_messages import RankDetail, StallReport
 from ganger.launcher_server.health.straggler import StepPaces
-from ganger.model.decision import FAILURES, Cause, Start, Stop
+from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
-
-KILL_AFTER_FAILURE_MS: Final = 500
-KILL_AFTER_MS: Final = 5_000
 
 
 @dataclass(slots=True)
 class StackRequest:
     """A request to all nodes for the stacks of their ranks.
 
-    owed: nodes that have not answered
+    awaited: nodes that have not answered
     timer: fires when the answers are no longer waited for
     details: the answers
     """
@@ -133,8 +129,3 @@ class Generation:
 def new_generation(start: Start, job: Job, stopping: Stop | None = None) -> Generation:
     """Return a generation that still runs on all its nodes."""
     return Generation(start=start, job=job, remaining=list(start.nodes), stopping=stopping)
-
-
-def kill_after_ms(cause: Cause) -> int:
-    """Return the time between SIGTERM and SIGKILL: short after a failure, when ranks only hang in a collective."""
-    return KILL_AFTER_FAILURE_MS if cause in FAILURES else KILL_AFTER_MS

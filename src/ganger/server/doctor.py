@@ -21,7 +21,7 @@ from ganger.client import Client, ClientError
 from ganger.engine.eventlog import log_repair
 from ganger.engine.eventlog.event_log import move_aside_command
 from ganger.engine.eventlog.log_retention import tree_bytes
-from ganger.engine.eventlog.log_snapshot import open_snapshot
+from ganger.engine.eventlog.read_only_log import open_snapshot
 from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.server.state_directory import lock_state_directory

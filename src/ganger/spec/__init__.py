@@ -12,8 +12,8 @@ from ganger.errors import RequestError
 from ganger.framework_api.rank_environment import PREFIX
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks
-from ganger.spec.cross_checks import find_contradictions
 from ganger.spec.infer_framework import add_defaults_that_inference_would_change, infer_framework
+from ganger.spec.job_cross_checks import find_contradictions
 from ganger.spec.parameters import insert_params
 from ganger.spec.schema import KIND, build, json_schema, to_mapping
 from ganger.spec.spec_document import Document, Loc, SpecProblem, format_location, quote, read_mapping

@@ -25,7 +25,8 @@ from ganger.backends.local.start_checks import (
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.dispatcher import Dispatcher, LauncherWorld, send_stop
-from ganger.launcher_server.generation_state import Generation, kill_after_ms, new_generation
+from ganger.launcher_server.generation_state import Generation, new_generation
+from ganger.launcher_server.stop_grace import kill_after_ms
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed

@@ -16,7 +16,7 @@ import msgspec
 
 from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
 from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
-from ganger.engine.policy_doc.policy_text import policy_from_dict, read_policy
+from ganger.engine.policy_doc.policy_validation import policy_from_dict, read_policy
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject

@@ -20,7 +20,7 @@ from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.controller.policy import queue_usage
 from ganger.controller.policy.queue_usage import Usage
 from ganger.engine.loop import Loop
-from ganger.engine.policy_doc.policy_text import check_fits, policy_from_dict
+from ganger.engine.policy_doc.policy_validation import check_fits, policy_from_dict
 from ganger.engine.policy_doc.trial_run import find_stranded
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import RequestError

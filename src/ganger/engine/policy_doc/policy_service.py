@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.policy_doc.policy_text import (
+from ganger.engine.policy_doc.policy_validation import (
     Draft,
     changes,
     check_fits,

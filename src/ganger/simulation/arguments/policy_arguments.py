@@ -10,7 +10,7 @@ from typing import Final
 
 from ganger import registry
 from ganger.core.state.state import Image, State
-from ganger.engine.policy_doc.policy_text import check_fits, read_policy
+from ganger.engine.policy_doc.policy_validation import check_fits, read_policy
 from ganger.model.cluster import Node
 from ganger.model.policy import SCORES, GpuShares, PolicyDocument
 from ganger.simulation.arguments.argument_error import InvalidArgument

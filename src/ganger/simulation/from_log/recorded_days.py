@@ -15,7 +15,7 @@ from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.log_snapshot import open_snapshot
+from ganger.engine.eventlog.read_only_log import open_snapshot
 from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState

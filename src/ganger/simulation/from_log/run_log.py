@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ganger import registry
-from ganger.engine.policy_doc.policy_text import changes
+from ganger.engine.policy_doc.policy_validation import changes
 from ganger.model.cluster import Node
 from ganger.model.event import Stamped
 from ganger.model.policy import PolicyDocument

@@ -11,7 +11,8 @@ from ganger.backends.kubernetes.runtime.runtime_state import RuntimeState
 from ganger.kubeapi.objects import Key, Pod
 from ganger.launcher_server import message_events
 from ganger.launcher_server.dispatcher import send_stop
-from ganger.launcher_server.generation_state import Generation, kill_after_ms
+from ganger.launcher_server.generation_state import Generation
+from ganger.launcher_server.stop_grace import kill_after_ms
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Cleared, Failed, Finished
 
