@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from ganger.engine.service import Submission
 from ganger.ports import LogQuery
-from ganger.rest.problem_json import MAX_BODY_BYTES
+from ganger.rest.body_limit import MAX_BODY_BYTES
 from ganger.rest.responses import CHUNK_BYTES, ndjson
 from tests.rest.asgi import DEADLINE_S, Answer, call, request
 from tests.service.world import Embedded, python

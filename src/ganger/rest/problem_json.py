@@ -11,17 +11,13 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ganger.engine.service import CODES, RequestError
+from ganger.rest.body_limit import MAX_BODY_BYTES, Body, BodyTooLargeError, content_length, expects_continue
 from ganger.rest.etags import NotModified, not_modified
 from ganger.rest.responses import PROBLEM
-
-MAX_BODY_BYTES: Final = 2 << 20
-DRAINED_BYTES: Final = 256 << 20
-"""How much of an oversized body is read and discarded, so that its sender gets to read the answer."""
 
 SCHEMA: Final[dict[str, Any]] = {
     "Problem": {
@@ -95,7 +91,7 @@ class _ErrorMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        has_started, body = False, _Body(receive)
+        has_started, body = False, Body(receive)
 
         async def send_watched(message: Message) -> None:
             nonlocal has_started
@@ -103,11 +99,11 @@ class _ErrorMiddleware:
             await send(message)
 
         try:
-            if _content_length(scope) > MAX_BODY_BYTES:
-                raise _BodyTooLargeError
+            if content_length(scope) > MAX_BODY_BYTES:
+                raise BodyTooLargeError
             await self.app(scope, body.receive, send_watched)
-        except _BodyTooLargeError:
-            if not _expects_continue(scope):
+        except BodyTooLargeError:
+            if not expects_continue(scope):
                 await body.drain()
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes"
             await problem(413, "body_too_large", detail, "send less: code travels by `code:`")(scope, receive, send)
@@ -117,48 +113,3 @@ class _ErrorMiddleware:
             if not has_started:
                 detail = f"internal error of the server; its log has it as incident {incident}"
                 await problem(500, "internal_error", detail, "ganger doctor")(scope, receive, send)
-
-
-class _BodyTooLargeError(BaseException):
-    """The body is larger than any request may be.
-
-    It derives from BaseException, because FastAPI answers 400 to an Exception while it reads a body.
-    """
-
-
-def _content_length(scope: Scope) -> int:
-    """Return the length of the body by its header; 0 without one."""
-    length = Headers(scope=scope).get("content-length", "")
-    return int(length) if length.isdecimal() else 0
-
-
-def _expects_continue(scope: Scope) -> bool:
-    """Return whether the sender waits for 100 Continue before it sends the body (RFC 9110, section 10.1.1)."""
-    return Headers(scope=scope).get("expect", "").lower() == "100-continue"
-
-
-class _Body:
-    """The body of a request as it is received, up to the limit."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._bytes = 0
-        self._has_more = True
-
-    async def receive(self) -> Message:
-        """Return the next message."""
-        message = await self._next()
-        if self._bytes > MAX_BODY_BYTES:
-            raise _BodyTooLargeError
-        return message
-
-    async def drain(self) -> None:
-        """Read and discard the rest, up to a limit."""
-        while self._has_more and self._bytes <= DRAINED_BYTES:
-            await self._next()
-
-    async def _next(self) -> Message:
-        message = await self._receive()
-        self._bytes += len(message.get("body", b""))
-        self._has_more = message["type"] == "http.request" and message.get("more_body", False)
-        return message

@@ -18,17 +18,6 @@ from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 
-STUCK_REASONS: Final = (
-    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
-)
-"""Waiting reasons of a container that do not go away by waiting."""
-STUCK_AFTER_S: Final = 60.0
-"""How long a container may be kept from running: a registry may be away for a moment."""
-UNREADY_AFTER_S: Final = 600.0
-"""How long a pod may wait for its volumes and network: a disk of a lost node is detached after six minutes."""
-READY_TO_START: Final = "PodReadyToStartContainers"
-"""Pod condition: the kubelet has everything that its containers need except their images."""
 EXIT_BAD_CODE: Final = 65
 """Exit code of a launcher that does not run the job's code (docs/reference/launcher-protocol.md)."""
 
@@ -143,24 +132,3 @@ def end_of(pod: Pod) -> tuple[Cause, str]:
 def has_succeeded(pod: Pod | None) -> bool:
     """Return whether all containers exited with 0: a launcher exits with the code of its first rank that failed."""
     return pod is not None and pod.status.phase == "Succeeded"
-
-
-def stuck_message(pod: Pod) -> str:
-    """Return why a pod's container cannot run however long one waits; empty while it may."""
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting = status.state.waiting
-        if waiting is not None and waiting.reason in STUCK_REASONS:
-            return f"the pod on {node_of(pod.metadata)} cannot run: {waiting.reason}: {waiting.message}".rstrip(": ")
-    return ""
-
-
-def unready_message(pod: Pod) -> str:
-    """Return a message while a pod waits for its volumes or network; empty otherwise.
-
-    A missing volume does not appear by waiting, but the kubelet reports it only in events.
-    """
-    ready = next((condition.status for condition in pod.status.conditions if condition.type == READY_TO_START), "")
-    if ready != "False" or pod.status.phase != "Pending" or stuck_message(pod):
-        return ""
-    command = f"kubectl describe pod {pod.metadata.name} --namespace {pod.metadata.namespace}"
-    return f"the pod on {node_of(pod.metadata)} waits for its volumes or its network: {command} says for which"

@@ -1,17 +1,27 @@
 """Pod startup problems: why a placed job does not run yet, shown on its GangJob while they last.
 
-The gang runtime decides how long they may last, and the core what follows.
+The gang runtime gives an attempt up when one lasts too long, and the core decides what follows.
 """
 
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.attempt_pods import STUCK_AFTER_S, stuck_message
-from ganger.backends.kubernetes.binding import is_over
+from ganger.backends.kubernetes.binding import is_over, node_of
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.kubeapi.objects import Key, Object, Pod
 
+STUCK_REASONS: Final = (
+    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+)
+"""Waiting reasons of a container that do not go away by waiting."""
+STUCK_AFTER_S: Final = 60.0
+"""How long a container may be kept from running: a registry may be away for a moment."""
+UNREADY_AFTER_S: Final = 600.0
+"""How long a pod may wait for its volumes and network: a disk of a lost node is detached after six minutes."""
+READY_TO_START: Final = "PodReadyToStartContainers"
+"""Pod condition: the kubelet has everything that its containers need except their images."""
 REASON: Final = "pod_stuck"
 CONDITION: Final = "Stuck"
 STARTING: Final = "Starting"
@@ -84,3 +94,24 @@ def _condition(message: str, observed: int) -> Object:
         "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "observedGeneration": observed,
     }
+
+
+def stuck_message(pod: Pod) -> str:
+    """Return why a pod's container cannot run however long one waits; empty while it may."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason in STUCK_REASONS:
+            return f"the pod on {node_of(pod.metadata)} cannot run: {waiting.reason}: {waiting.message}".rstrip(": ")
+    return ""
+
+
+def unready_message(pod: Pod) -> str:
+    """Return a message while a pod waits for its volumes or network; empty otherwise.
+
+    A missing volume does not appear by waiting, but the kubelet reports it only in events.
+    """
+    ready = next((condition.status for condition in pod.status.conditions if condition.type == READY_TO_START), "")
+    if ready != "False" or pod.status.phase != "Pending" or stuck_message(pod):
+        return ""
+    command = f"kubectl describe pod {pod.metadata.name} --namespace {pod.metadata.namespace}"
+    return f"the pod on {node_of(pod.metadata)} waits for its volumes or its network: {command} says for which"

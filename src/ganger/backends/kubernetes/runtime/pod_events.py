@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from ganger.backends.kubernetes import attempt_pods, object_names
+from ganger.backends.kubernetes import attempt_pods, object_names, pod_startup
 from ganger.backends.kubernetes.binding import is_over, is_rejected
 from ganger.backends.kubernetes.runtime.generation_end import GenerationEnd
 from ganger.backends.kubernetes.runtime.launcher_sessions import LauncherSessions
@@ -62,8 +62,8 @@ class PodEvents:
     def watch_startup(self, generation: Generation, pod: Pod) -> None:
         """Check later whether a pod that cannot run still cannot: its node reports nothing more about it."""
         for delay_s, problem in (
-            (attempt_pods.STUCK_AFTER_S, attempt_pods.stuck_message),
-            (attempt_pods.UNREADY_AFTER_S, attempt_pods.unready_message),
+            (pod_startup.STUCK_AFTER_S, pod_startup.stuck_message),
+            (pod_startup.UNREADY_AFTER_S, pod_startup.unready_message),
         ):
             if problem(pod):
                 self._state.loop.call_later(delay_s, self._give_up, generation, pod.metadata.key, problem)
