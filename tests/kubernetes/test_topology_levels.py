@@ -176,7 +176,7 @@ def test_a_list_under_which_a_live_gang_could_not_start_again_is_refused_with_it
             api.put(policy(topology=SITE[:1]))
             await until(lambda: accepted(api, "schedulingpolicies", "default")[0] == "False")
             _, reason, message = accepted(api, "schedulingpolicies", "default")
-            assert reason == "StrandsJobs"
+            assert reason == "JobsStranded"
             assert "could not continue: the network has no level leaf" in message
             assert levels(system) == BY_SITE
             for index in range(2):
