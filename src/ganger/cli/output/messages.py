@@ -52,8 +52,12 @@ def _with_resources(label: str, request: Record) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return `1 node`, `2 processes`."""
-    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")
+    """Return `1 node`, `2 processes`, `3 retries`."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def plan_lines(name: str, spec: Record, start: str) -> list[str]:
