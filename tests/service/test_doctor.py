@@ -70,7 +70,7 @@ def test_it_reports_that_no_server_starts_on_a_log_with_a_missing_row(home: Home
     assert not check.ok
     assert "no server can start" in check.detail
     assert "event 6 follows event 4" in check.detail
-    assert "event 5: it is missing" in check.detail
+    assert "event 5: missing" in check.detail
     assert "no repair needed" not in check.next
     assert "ganger doctor --restore-to 4" in check.next
     restore_to(home, 4)
