@@ -126,7 +126,7 @@ def test_wrong_token_is_refused(serve: Serve, directory: Path) -> None:
     failed = server.wait("failed")
     assert (failed.cause, failed.node) == (Cause.RANK_FAILED, "a.invalid")
     logs = [server.files.task(job.id, name).launcher_log for name in NAMES]
-    assert any("did not show this generation's token" in log.read_text() for log in logs)
+    assert any("refused a connection without this generation's token" in log.read_text() for log in logs)
     finish(server, job, Cause.RANK_FAILED)
     assert not list(directory.glob("out-*"))
 
