@@ -26,8 +26,10 @@ here = train.world()
 found = [everybody.rank, everybody.size, total, here.rank, here.world_size, here.local_rank, here.node_rank]
 with open(f"{sys.argv[1]}-{everybody.rank}", "w") as file:
     json.dump([*found, os.environ["GANGER_TASK_DIR"]], file)
-train.report(step=everybody.rank)
-everybody.barrier()
+for rank in range(everybody.size):  # one after the other: what comes first is what the slowest has done
+    if rank == everybody.rank:
+        train.report(step=rank)
+    everybody.barrier()
 while sys.argv[2:] == ["hold"]:
     everybody.barrier()
 """
