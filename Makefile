@@ -24,7 +24,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH_BIN := .venv-torch/bin
 # Many tests wait for processes: more workers than cores of a small machine.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
 SETUP := .venv/.setup-stamp
 TORCH_SETUP := .venv-torch/.setup-stamp

@@ -16,6 +16,7 @@ SEEDS = [0, 1]
 """Broken connections, lost responses, lost nodes, a killed controller."""
 
 
+@pytest.mark.cluster
 def test_none_or_all_are_bound_in_the_end() -> None:
     try:
         require_built()

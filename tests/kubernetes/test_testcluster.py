@@ -14,6 +14,8 @@ from tools.testcluster.cluster import require_built
 from tools.testcluster.shape import Shape
 from tools.testcluster.waiting import until
 
+pytestmark = pytest.mark.cluster  # of its own
+
 NAME = f"tests-{os.getpid()}"
 
 
