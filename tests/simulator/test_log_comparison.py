@@ -58,7 +58,7 @@ def test_a_trace_is_compared_under_documents_and_on_nodes_of_a_file(shell: Shell
         (("--from-log", "LOG", "--seeds", "3"), "none of these policies draws"),
         (("--from-log", "LOG", "--report", "no/such/report.html"), "there is no folder"),
         (("LOG",), "add --nodes N or --cluster FILE"),
-        ((), "give either a TRACE or --from-log"),
+        ((), "name a TRACE, or --from-log"),
     ],
 )
 def test_impossible_comparisons_are_refused(shell: Shell, log: Path, words: tuple[str, ...], what: str) -> None:
