@@ -42,7 +42,7 @@ class RankPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """What one launcher runs for one generation: `plan-G.json` of docs/reference/launcher-protocol.md, field for field.
+    """Work of one launcher for one generation: `plan-G.json` of docs/reference/launcher-protocol.md, field for field.
 
     files: text by name, written to the generation's directory.
     stages: number of stages.
@@ -127,7 +127,7 @@ class LogQuery:
 
     @property
     def filters_lines(self) -> bool:
-        """Whether lines are selected by their time or text."""
+        """True if lines are selected by their time or text."""
         return self.grep is not None or self.since_ms is not None or self.until_ms is not None
 
 

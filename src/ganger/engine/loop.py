@@ -88,7 +88,7 @@ class Log(Protocol):
 
 @dataclass(slots=True)
 class _CycleResult:
-    """What one cycle has gathered.
+    """Everything that one cycle has gathered.
 
     rows: rows for the log.
     encoded: their events as they are written, by number.

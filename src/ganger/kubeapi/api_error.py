@@ -50,7 +50,7 @@ class ApiError(Exception):
 
     @property
     def remedy(self) -> str:
-        """What has to be done before the same request can succeed; empty where that is not known."""
+        """Remedy without which the same request cannot succeed; empty where that is not known."""
         match self.status:
             case HTTPStatus.UNAUTHORIZED:
                 return "this process's credentials have expired: renew the token or the kubeconfig file"

@@ -186,7 +186,7 @@ class Terminated(ApiStruct, frozen=True):
 
 
 class Waiting(ApiStruct, frozen=True):
-    """Why a container does not run yet: ImagePullBackOff, CreateContainerConfigError ..."""
+    """Reason for which a container does not run yet: ImagePullBackOff, CreateContainerConfigError ..."""
 
     reason: str = ""
     message: str = ""

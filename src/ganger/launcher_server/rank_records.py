@@ -1,4 +1,4 @@
-"""What backends know of a generation besides its launchers' messages: how its ranks ended, what they wrote.
+"""Knowledge of backends about a generation besides its launchers' messages: how its ranks ended, what they wrote.
 
 A backend either reads the disk that it shares with the launchers (`backends.local.local_records`), or keeps what they
 send (`remote_records`).

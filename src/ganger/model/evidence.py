@@ -25,7 +25,7 @@ class PythonError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnd:
-    """How one rank ended. Exactly one of exit_code and signal is set.
+    """The end of one rank. Exactly one of exit_code and signal is set.
 
     Attributes:
         at_ms: When, in Unix ms by its node's clock.

@@ -76,7 +76,7 @@ class GpuRequest:
 
     @property
     def is_share(self) -> bool:
-        """Whether a share of one GPU is requested."""
+        """True if a share of one GPU is requested."""
         return self.milli is not None or self.memory_bytes is not None
 
 

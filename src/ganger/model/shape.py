@@ -44,12 +44,12 @@ class Shape:
 
     @property
     def has_share(self) -> bool:
-        """Whether each of its nodes has a share of one device."""
+        """True if each of its nodes has a share of one device."""
         return bool(self.gpu_milli or self.gpu_memory_bytes)
 
     @property
     def has_gpus(self) -> bool:
-        """Whether GPUs, or a share of one, are requested."""
+        """True if GPUs, or a share of one, are requested."""
         return bool(self.gpus or self.gpu_milli or self.gpu_memory_bytes)
 
     @property

@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def value(self) -> Any:
-        """What the function returned, or the exception it raised.
+        """The result of the function, or the exception that it raised.
 
         Access raises what unpickling raises if a class is missing here.
         """

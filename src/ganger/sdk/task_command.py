@@ -44,7 +44,7 @@ class TaskFunction(Protocol[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class _Main:
-    """How `__main__` is imported again: by a module's name, by a script's path, or not at all."""
+    """The way in which `__main__` is imported again: by a module's name, by a script's path, or not at all."""
 
     module: str | None
     script: str | None

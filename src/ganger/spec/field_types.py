@@ -135,7 +135,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a field is parsed and written, and its JSON Schema."""
+    """Parser and writer of a field, and its JSON Schema."""
 
     read: Callable[[Any], Any]
     schema: Schema

@@ -1,4 +1,4 @@
-"""When to save: on a notice that the job will be stopped, or by `checkpoint.every`, with one answer for all ranks.
+"""The time to save: on a notice that the job will be stopped, or by `checkpoint.every`, with one answer for all ranks.
 
 The notice is a file that the launcher writes on each node. `should_checkpoint()` follows the gang's schedule
 (`checkpoint_schedule`), on which the server and the launchers agree.

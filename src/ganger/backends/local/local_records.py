@@ -1,4 +1,4 @@
-"""What launchers left on this machine's disk, in the form that `launcher_server` needs."""
+"""Records that launchers left on this machine's disk, in the form that `launcher_server` needs."""
 
 import re
 from collections import deque

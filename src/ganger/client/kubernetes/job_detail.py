@@ -1,4 +1,4 @@
-"""What the controller knows of a GangJob beyond its object: attempts, GPU time, estimates, elements.
+"""Details of a GangJob that only the controller knows: attempts, GPU time, estimates, elements.
 
 The controller answers the job's user, and users who may list the jobs of all namespaces. The object of a whole job is
 available anyway: if the controller does not answer, the rest is left out, with the reason.

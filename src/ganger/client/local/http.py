@@ -90,7 +90,7 @@ class Request:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again if it is unknown whether the server received it."""
+        """True if it may be sent again when it is unknown whether the server received it."""
         return self.method != "POST" or self.key is not None
 
     @property

@@ -39,7 +39,7 @@ from the server that is starting.
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where a server listens, and its version."""
+    """Address of a server, and its version."""
 
     socket: Path
     version: str

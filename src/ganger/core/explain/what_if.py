@@ -1,4 +1,4 @@
-"""What-if: changes to a waiting job with which it would start now, tried on what a scheduling cycle leaves over.
+"""Changes to a pending job (what-if) with which it would start now, tried on what a scheduling cycle leaves over.
 
 A change is one more option to type: fewer nodes, less on each, another type, a shorter time, another queue, a higher
 priority. Of every kind the change nearest to the request is found, amounts by bisection, since smaller requests are

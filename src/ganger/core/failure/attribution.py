@@ -15,7 +15,7 @@ from ganger.model.evidence import PythonError, RankEnd
 
 
 class Blame(StrEnum):
-    """Who has to act."""
+    """Party that has to act."""
 
     USER = "user"
     INFRASTRUCTURE = "infrastructure"

@@ -1,4 +1,4 @@
-"""How many of each node demand every node can take now, and all nodes together, kept up to date incrementally.
+"""Numbers of each node demand that every node can take now, and all nodes together, kept up to date incrementally.
 
 Idea: the question "is there room for this part?" is asked for every job class in every scheduling cycle, and the answer
     changes only for nodes that something started or ended on. So each demand has a column of counts per node and their

@@ -1,4 +1,4 @@
-"""How much of the GPUs' free capacity is useless for the jobs that are usual here.
+"""Share of the GPUs' free capacity that is useless for the jobs that are usual here.
 
 Idea: what is left of a device is a fragment for a demand that is larger than it; and everything left on a node is a
     fragment where the demand does not fit on the node at all (too few such devices, too little CPU or memory, wrong

@@ -39,7 +39,7 @@ class StartRequest:
 
     @property
     def stays_ms(self) -> int:
-        """How long it holds its nodes at most: the rest of its time limit."""
+        """Longest time for which it holds its nodes: the rest of its time limit."""
         if self.for_ms is not None:
             return self.for_ms
         return NEVER_MS if self.time_ms is None else max(1, self.time_ms - self.ran_ms)

@@ -1,4 +1,4 @@
-"""How many of a part's nodes go to which node, from the counts that each node can take: a walk down the levels.
+"""Assignment of a part's nodes to nodes, from the counts that each node can take: a walk down the levels.
 
 Idea: packing minimizes the number of domains that a gang spans, lowest level first. So the home of the gang is a domain
     of the lowest level on which one holds it all, a single node being the lowest; of these domains the one that is left

@@ -290,7 +290,7 @@ class Gang:
 
     @property
     def runs_for_ms(self) -> int:
-        """How long its current or next generation holds nodes, by the limit or else by the estimate."""
+        """Time for which its current or next generation holds nodes, by the limit or else by the estimate."""
         limit_ms = self.time_ms
         if limit_ms is None:
             return NEVER_MS if self.expected is None else max(1, self.expected.run_ms - self.ran_ms)

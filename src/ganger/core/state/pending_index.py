@@ -34,7 +34,7 @@ JobClassKey = tuple[int, int, Times, str, int, bool, bool]
 
 @dataclass(slots=True, eq=False)
 class NodeDemand:
-    """What gangs demand of the nodes, and how many gangs demand it.
+    """A demand on the nodes, and the number of gangs that have it.
 
     slot: its number.
     parts: those of its shape.
@@ -102,7 +102,7 @@ class LaneEntry:
 
     @property
     def demand(self) -> NodeDemand:
-        """What it demands of the nodes."""
+        """Its demand on the nodes."""
         return self.job_class.demand
 
 

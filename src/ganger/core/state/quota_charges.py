@@ -1,4 +1,4 @@
-"""What each gang that holds nodes is charged against its queue and user, and the same as columns with the expected end.
+"""Quota charges of each gang that holds nodes, and the same as columns with the expected end.
 
 Changed after the gang has its allocation and before it loses it: the rows take their end from the allocation.
 """

@@ -22,7 +22,7 @@ ENDED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What the log keeps of one job: its listing row, its ledger, and the job itself (written once).
+    """The log's records of one job: its listing row, its ledger, and the job itself (written once).
 
     jobs: how many jobs have that ledger; of an array the elements that ended with it before they started.
     """

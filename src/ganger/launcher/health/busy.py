@@ -1,4 +1,4 @@
-"""How busy a rank is within its steps, measured on the first thread of the process that reports them.
+"""Measurement of how busy a rank is within its steps, on the first thread of the process that reports them.
 
 Ranks that train in step take the same time per step: a rank that waits for others sleeps, and the one they wait for
 does not. docs/how-to/failures.md, "Straggler", has the conclusions drawn from it. Pure: samples are passed in.

@@ -214,7 +214,7 @@ STOPPED, BLOCKED, DEAD = "stopped", "blocked", "dead"
 
 
 class Stillness:
-    """How long the processes of one rank have been stopped in one and the same way."""
+    """Time for which the processes of one rank have been stopped in one and the same way."""
 
     def __init__(self) -> None:
         self._longest_blocked_s = 0.0  # of the blocks that ended by themselves

@@ -26,7 +26,7 @@ from ganger.model.cluster import Cluster, Node
 from ganger.model.policy import Level
 
 CORDONED_BY: Final = "kubernetes"
-"""Who cordoned a node, if not through ganger."""
+"""Caller of a cordon that was not made through ganger."""
 _MAX_SLOT_DIGITS: Final = 4
 """No slot index has that many digits."""
 
