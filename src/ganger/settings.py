@@ -144,7 +144,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """How much a server keeps: the table [keep] of the settings file. None is unlimited ("always").
+    """Limits of what a server keeps: the table [keep] of the settings file. None is unlimited ("always").
 
     rank_log_bytes: the log of one rank, also while it runs.
     logs_ms, logs_bytes: logs of ended jobs.

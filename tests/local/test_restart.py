@@ -30,6 +30,7 @@ def test_running_gangs_are_adopted(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, WAIT_FOR_FILE)
     server, start = running(serve, job)
     before = server.launchers()
+    server.drain_loop()  # what is reported is acknowledged in a later callback, which a server that closes drops
 
     server = serve().open(LiveGeneration(job=job, start=start))
     (tmp_path / "go").touch()

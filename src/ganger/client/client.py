@@ -21,9 +21,9 @@ from ganger.settings import Home
 __all__ = ["Client", "ClientError"]
 
 SIGN_OF_LIFE_S: Final = 10.0
-"""How long the first, small request of a command may take before the server counts as unresponsive."""
+"""Time that the first, small request of a command may take before the server counts as unresponsive."""
 GONE_S: Final = 20.0
-"""How long a follower waits for a server that restarts."""
+"""Time for which a follower waits for a server that restarts."""
 
 
 class Client:

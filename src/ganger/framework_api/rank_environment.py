@@ -45,7 +45,7 @@ class PlacedNode:
 
     @property
     def is_share(self) -> bool:
-        """Whether its device may be shared with others."""
+        """True where its device may be shared with others."""
         return bool(self.gpu_milli or self.gpu_memory_bytes)
 
 

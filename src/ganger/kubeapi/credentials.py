@@ -27,7 +27,7 @@ from ruamel.yaml.error import YAMLError
 TOKEN_FILE_MAX_AGE_S: Final = 60.0
 """Maximum age of what was read from a token file: the kubelet renews the file long before the token expires."""
 RENEW_BEFORE_EXPIRY_S: Final = 60.0
-"""How long before its expiry a credential is renewed."""
+"""Time before its expiry at which a credential is renewed."""
 PROGRAM_TIMEOUT_S: Final = 60.0
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _FOREVER: Final = float("inf")

@@ -73,7 +73,7 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self._message_received = asyncio.Event()
         self.last_error: ApiError | None = None
-        """Why the server cannot be followed at present."""
+        """Reason for which the server cannot be followed at present."""
 
     @property
     def objects(self) -> Mapping[Key, T]:

@@ -20,9 +20,9 @@ from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES
 
 LEASE_DURATION_S: Final = 15
-"""How long a record must be unchanged before another candidate may take the lease."""
+"""Time for which a record must be unchanged before another candidate may take the lease."""
 RENEW_DEADLINE_S: Final = 10.0
-"""How long a leader acts without a renewal."""
+"""Time for which a leader acts without a renewal."""
 RETRY_PERIOD_S: Final = 2.0
 ATTEMPT_TIMEOUT_S: Final = 5.0
 """Limit of one attempt, its retries included."""

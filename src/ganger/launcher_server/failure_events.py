@@ -25,7 +25,7 @@ MAX_POLL_S: Final = 0.1
 SELF_INFLICTED: Final = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 """Signals by which a process ends itself."""
 SHELL_SIGNAL_BASE: Final = 128
-"""What a shell adds to the signal that ended its command, to exit with the sum."""
+"""Number that a shell adds to the signal that ended its command, to exit with the sum."""
 
 
 class ExitCollector:

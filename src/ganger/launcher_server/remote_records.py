@@ -22,7 +22,7 @@ from ganger.ports import LaunchPlan
 
 READ_TIMEOUT_S: Final = 5.0
 NEWEST_BYTES: Final = 1 << 20
-"""How much of a log is searched, since it has to be transferred."""
+"""Part of a log that is searched, since it has to be transferred."""
 LINE_CHARACTERS: Final = 1_000
 """Limit of a last line or a frame; launchers send no more of a line."""
 _SETUP: Final = "setup.log"

@@ -23,9 +23,9 @@ from ganger.patterns import pattern
 from ganger.ports import Report
 
 SEARCH_BYTES: Final = 16 << 20
-"""How much of each log is searched, from its end."""
+"""Part of each log that is searched, from its end."""
 SEARCH_S: Final = 10.0
-"""How long a failure waits for the search; a match not found by then does not count."""
+"""Time for which a failure waits for the search; a match not found by then does not count."""
 LINE_CHARACTERS: Final = 1000
 
 PendingEvent = tuple[Event, "Future[int]"]

@@ -295,7 +295,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """How long the first thread of a rank ran in a step, and how long it waited for a CPU."""
+    """Times for which the first thread of a rank ran in a step, and waited for a CPU."""
 
     ran_ms: int
     queued_ms: int

@@ -96,7 +96,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where a job saves its checkpoints, and how it is asked to."""
+    """Settings of checkpoints: where a job saves them, when, how it is asked to, and which are kept."""
 
     dir: str = _spec("checkpoint directory, relative to the job's directory", form="path", default="checkpoints")
     every_ms: int | None = _spec(
@@ -135,7 +135,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a failed job is restarted. An attempt that saved a new checkpoint does not count."""
+    """Limit of a failed job's restarts. An attempt that saved a new checkpoint does not count."""
 
     max: int | None = _spec(
         "number of attempts without progress that are retried; unset: 3, but 0 if a rank exits by itself before "
@@ -411,7 +411,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a job was submitted: the environment it runs in, and what code it ran."""
+    """Place from which a job was submitted: the environment it runs in, and what code it ran."""
 
     directory: str
     environment: dict[str, str] = field(default_factory=dict)

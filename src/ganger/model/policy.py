@@ -137,7 +137,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuShares:
-    """How a node, and a device on it, is chosen among the candidates with enough free capacity."""
+    """Rules by which a node, and a device on it, is chosen among the candidates with enough free capacity."""
 
     score: str = described(
         "how candidate nodes are ranked: pack: for GPU shares, the device with the least left; fgd: the node "

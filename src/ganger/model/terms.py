@@ -57,7 +57,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Layout:
-    """How the nodes of a gang relate: in one domain of `level` (empty: of any), if that is required or possible.
+    """Relation of a gang's nodes: in one domain of `level` (empty: of any), if that is required or possible.
 
     Attributes:
         strategy: Packed on few domains, spread over many, or in equal parts on few.

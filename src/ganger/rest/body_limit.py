@@ -7,7 +7,7 @@ from starlette.types import Message, Receive, Scope
 
 MAX_BODY_BYTES: Final = 2 << 20
 DRAINED_BYTES: Final = 256 << 20
-"""How much of an oversized body is read and discarded, so that its sender gets to read the answer."""
+"""Part of an oversized body that is read and discarded, so that its sender gets to read the answer."""
 
 
 class BodyTooLargeError(BaseException):

@@ -13,7 +13,7 @@ from ganger.engine.service import Service
 from ganger.rest.responses import ndjson
 
 WATCH_TIMEOUT_S: Final = 30.0
-"""How long the watching thread waits for an event before it checks whether the feed was closed."""
+"""Time for which the watching thread waits for an event before it checks whether the feed was closed."""
 MAX_CHUNKS_AHEAD: Final = 10
 """Chunks of lines that a follower's thread reads ahead of a slow client."""
 

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KEPT_S: Final = 30 * 24 * 3600.0
-"""How long the arguments of a call are stored after they were last used."""
+"""Time for which the arguments of a call are stored after they were last used."""
 _RUNNER: Final = "ganger.train.call"
 
 

@@ -62,14 +62,14 @@ from ganger.server.state_directory import (
 from ganger.settings import HOME, Home, SettingsError, read_retention_limits
 
 SHUTDOWN_S: Final = 2
-"""How long running requests, and the core's current batch, may take once the server shuts down."""
+"""Time that running requests, and the core's current batch, may take once the server shuts down."""
 FILE_CHECK_S: Final = 2
-"""How often the server checks that its files are still in place."""
+"""Interval at which the server checks that its files are still in place."""
 CANNOT: Final = 5
 """Exit code of a server that cannot serve."""
 RETENTION_DELAY_S: Final = 600
 RETENTION_INTERVAL_S: Final = 3600
-"""When the server deletes old data: not while it and its first jobs start."""
+"""Delay until the server deletes old data: not while it and its first jobs start."""
 SWITCH_INTERVAL_S: Final = 0.0005
 """Thread switch interval.
 

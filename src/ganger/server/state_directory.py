@@ -19,7 +19,7 @@ from ganger import __version__
 from ganger.settings import Home, HomeError, make_private, network_filesystem
 
 LOCK_TIMEOUT_S: Final = 2.0
-"""How long a server that shuts down may keep the lock before the next one reports a second server."""
+"""Time for which a server that shuts down may keep the lock before the next one reports a second server."""
 BACKLOG: Final = 256
 MAX_PORT: Final = 65_535
 

@@ -35,7 +35,7 @@ OCCUPIED = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 MIN_FREE_BYTES = 1 << 20
 """A disk with less free space counts as full."""
 MAX_SCANS = 10
-"""How often `latest` starts over when a checkpoint is removed while it is being examined."""
+"""Number of times that `latest` starts over when a checkpoint is removed while it is being examined."""
 
 _warned_empty = False
 

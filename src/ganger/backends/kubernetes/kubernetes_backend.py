@@ -45,11 +45,11 @@ from ganger.model.views.service_views import Stacks
 from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
 
 COLLECT_S: Final = 0.2
-"""How long changes of nodes are collected before the core gets them: a cluster that starts has many at once."""
+"""Time for which changes of nodes are collected before the core gets them: a cluster that starts has many at once."""
 FETCH_TIMEOUT_S: Final = 30.0
 _TRY_VIRTUAL_NODES: Final = "try it on virtual nodes of a machine: ganger server start --topology FILE"
 OPTIONAL_CHECK_S: Final = 300.0
-"""How often the server is asked for a resource that it does not have, such as ResourceClaims or PodGroups."""
+"""Interval between requests for a resource that the server does not have, such as ResourceClaims or PodGroups."""
 MAX_SILENCE_S: Final = 86_400.0
 """Reported instead of infinity for a watch without any message."""
 

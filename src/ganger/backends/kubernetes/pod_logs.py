@@ -22,7 +22,7 @@ from ganger.patterns import pattern
 from ganger.ports import LogLine, LogQuery
 
 POLL_INTERVAL_S: Final = 1.0
-"""How often a follower polls; the API server forwards each request to a kubelet."""
+"""Interval at which a follower polls; the API server forwards each request to a kubelet."""
 _LINE: Final = re.compile(r"(\S+) \[(\d+|setup)( stderr)?\] (.*)")
 
 Fetch = Callable[[Key, str], str]

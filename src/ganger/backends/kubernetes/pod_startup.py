@@ -17,9 +17,9 @@ STUCK_REASONS: Final = (
 )
 """Waiting reasons of a container that do not go away by waiting."""
 STUCK_AFTER_S: Final = 60.0
-"""How long a container may be kept from running: a registry may be away for a moment."""
+"""Time for which a container may be kept from running: a registry may be away for a moment."""
 UNREADY_AFTER_S: Final = 600.0
-"""How long a pod may wait for its volumes and network: a disk of a lost node is detached after six minutes."""
+"""Time for which a pod may wait for its volumes and network: a disk of a lost node is detached after six minutes."""
 READY_TO_START: Final = "PodReadyToStartContainers"
 """Pod condition: the kubelet has everything that its containers need except their images."""
 REASON: Final = "pod_stuck"

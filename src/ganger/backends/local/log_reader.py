@@ -28,12 +28,12 @@ BLOCK_BYTES: Final = 64 * 1024
 MAX_LINE: Final = 256 * 1024
 """Characters; a longer line is split."""
 SPAN_BYTES: Final = 1 << 20
-"""How far back the start of a line is searched that begins before other lines."""
+"""Distance back over which the start of a line is searched that begins before other lines."""
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 0.2
 LIMIT: Final = "keep.rank_log_size of settings.toml"
 HELD_S: Final = 1.0
-"""How long a follower holds the start of a line, waiting for its end."""
+"""Time for which a follower holds the start of a line, waiting for its end."""
 
 _time_of = attrgetter("at_ms")
 _RECORD = re.compile(rb"^(\d+) ([oeOE]) (.*)$", re.MULTILINE)

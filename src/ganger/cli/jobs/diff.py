@@ -18,7 +18,7 @@ Record = dict[str, Any]
 NONE: Final = "-"
 HASH_LETTERS: Final = 12
 _UNITS: Final = {"_ms": format_duration, "_bytes": format_bytes, "cpu_milli": format_cpu}
-"""How a figure is formatted, by the ending of its name."""
+"""Formats of figures by the ending of their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ MAX_ATTEMPTS: Final = 5
 """Attempts of a write, because the controller writes to the same object."""
 POLL_INTERVAL_S: Final = 0.2
 ACCEPT_TIMEOUT_S: Final = 30.0
-"""How long to wait until the controller reports on an object whether it is in force."""
+"""Time to wait until the controller reports on an object whether it is in force."""
 _CHANGED: Final = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 """Statuses for an object that is not as it was known; the latter for a failed `test` step of a patch."""
 _KINDS: Final = {QUEUES: "Queue", POLICIES: "SchedulingPolicy"}

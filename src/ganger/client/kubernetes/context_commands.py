@@ -38,9 +38,9 @@ Record = dict[str, Any]
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 RETRY_FOR_S: Final = 8.0
-"""How long a failing request is retried: a user waits, so shorter than for a controller."""
+"""Time for which a failing request is retried: a user waits, so shorter than for a controller."""
 READ_TIMEOUT_S: Final = 10.0
-"""How long the API server may be silent."""
+"""Time for which the API server may be silent."""
 
 
 class _User(ApiStruct, frozen=True):

@@ -15,7 +15,7 @@ from ganger.client.client_errors import ClientError, unreachable
 from ganger.settings import Home
 
 GONE_S: Final = 20.0
-"""How long a server may take to end."""
+"""Time that a server may take to end."""
 POLL_S: Final = 0.01
 SETTLES_S: Final = 0.5
 """A server that starts or ends may be announced without a socket for less than that."""

@@ -22,12 +22,12 @@ from ganger.client.local.http import listener, listens
 from ganger.settings import Home, HomeError, make_private, server_environment
 
 START_S: Final = 20.0
-"""How long a server may take until it responds."""
+"""Time that a server may take until it responds."""
 POLL_S: Final = 0.01
 LAST_WORDS: Final = 8
 """Lines of the server's log that are shown when it did not start and logged no reason."""
 _SAYS, _NEXT = "ganger: ", "next: "
-"""How the server's log has the reason for not starting, and what to type."""
+"""Lines in which the server's log has the reason for not starting, and what to type."""
 
 _alone: Final = threading.Lock()
 """Serializes the threads of a process.

@@ -29,12 +29,12 @@ from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import CONFIG_MAPS
 
 KEEP_UNUSED_S: Final = 3600.0
-"""How long unused code stays: the next job with the same code need not upload it again."""
+"""Time for which unused code stays: the next job with the same code need not upload it again."""
 CHECK_INTERVAL_S: Final = 300.0
-"""How often usage is checked, where there is code at all."""
+"""Interval at which usage is checked, where there is code at all."""
 RETRY_S: Final = 60.0
 REMOVE_AT_ONCE: Final = 32
-"""How many are removed together: each is held in memory, up to 1.2 MiB, until it is certain that no job needs it."""
+"""Number removed together: each is held in memory, up to 1.2 MiB, until it is certain that no job needs it."""
 INDEX_NAME: Final = "ganger-code"
 _INDEX_KEY: Final = "known"
 _MAX_INDEXED: Final = 8_000
@@ -60,7 +60,7 @@ class CodeArchives:
         self._created: set[Key] = set()
         """ConfigMaps that need not be created again."""
         self._held: dict[Key, ConfigMap] = {}
-        """What was removed, or is being removed, and may have to be restored."""
+        """Archives that were removed, or are being removed, and may have to be restored."""
         self._create_lock = asyncio.Lock()
         self._wakeup = asyncio.Event()
         self._logged = ""

@@ -55,7 +55,7 @@ class GangJobReconciler:
         """Create the reconciler. known: the gangs of the restored state; code: provides the code of jobs."""
         self._builder, self._loop, self._write_status, self._code = builder, builder.loop, write_status, code
         self._requested_before = {gang.array or gang.id: _requests_of(gang) for gang in known}
-        """What users had requested of restored jobs, to compare with what they request now."""
+        """Requests of users for restored jobs, to compare with what they request now."""
         self._known = set(self._requested_before)
         self._submitting: dict[str, CustomObject | None] = {}
         """Current objects of jobs that are being submitted."""

@@ -33,9 +33,9 @@ from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import DEFAULT, ROOT
 
 COLLECT_S: Final = 0.2
-"""How long changes are collected: `kubectl apply` changes many objects at once."""
+"""Time for which changes are collected: `kubectl apply` changes many objects at once."""
 RETRY_S: Final = 30.0
-"""When a refused object is checked again: nodes with its GPU type may have come, or jobs in its way ended."""
+"""Time until a refused object is checked again: nodes with its GPU type may have come, or jobs in its way ended."""
 POLICY: Final = ""
 """Key of the policy itself, in place of a queue's name."""
 ACCEPTED: Final = "Accepted"

@@ -18,14 +18,14 @@ from ganger.engine.query.listing_rows import queue_rows
 from ganger.kubeapi.api_error import ApiError
 
 COLLECT_S: Final = 1.0
-"""How long events are collected before they are written."""
+"""Time for which events are collected before they are written."""
 REPORT_INTERVAL_S: Final = 10.0
 """Minimum time between two reports."""
 USAGE_INTERVAL_S: Final = 60.0
 """Minimum time between two writes of a queue's usage."""
 END_TIMEOUT_S: Final = 5.0
 POLL_INTERVAL_S: Final = 0.1
-"""How often to check whether jobs' objects are up to date."""
+"""Interval at which jobs' objects are checked to be up to date."""
 
 Figures = dict[str, Any]
 

@@ -56,9 +56,9 @@ CANNOT_RUN: Final = (126, 127)
 """Exit codes of a shell that cannot run a command."""
 SIGKILL: Final = 9
 TIMEOUT_WORDS: Final = re.compile(r"(?i)timed? ?out|watchdog")
-"""How a program says that it waited too long."""
+"""Words with which a program says that it waited too long."""
 _CLIENTS_JOINED = re.compile(r"(\d+)/(\d+) clients joined")
-"""How torch's store reports the clients at the rendezvous."""
+"""Text with which torch's store reports the clients at the rendezvous."""
 
 
 def attribute(failed: Failed) -> Attribution:

@@ -70,7 +70,7 @@ PEER_LOST_TYPES: Final = re.compile(
 UNCLEAR_TYPES: Final = re.compile(r"^(DistBackendError|BrokenProcessPool)$")
 """Exceptions whose origin is unknown unless a known text is found."""
 CHILD_KILLED: Final = re.compile(r"killed by signal|terminated with signal|SIG[A-Z]{3}|exitcode\s*:? -\d")
-"""How a program reports that a signal ended a process it had started."""
+"""Text with which a program reports that a signal ended a process it had started."""
 FATAL_ERROR: Final = "Fatal Python error"
 WRAPPER_TYPES: Final = re.compile(r"^(ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception)$")
 """Exceptions of programs that only started another process and report its end."""

@@ -30,7 +30,7 @@ MAX_KINDS: Final = 48
 
 
 class DemandKind(NamedTuple):
-    """What one node must provide, regardless of its place, and how often it is requested."""
+    """Request for what one node must provide, regardless of its place, and how often it is made."""
 
     need: Shape
     times: int

@@ -28,7 +28,7 @@ from ganger.core.nodes.topology import Ints, Topology, slice_sums
 from ganger.model.terms import BALANCED, SPREAD, Layout, Slices
 
 Divide = Callable[[int, int, int], Ints]
-"""How a quota is divided among children first : last: (first, last, quota) -> (last - first,)."""
+"""Division of a quota among children first : last: (first, last, quota) -> (last - first,)."""
 
 
 @dataclass(frozen=True, slots=True)

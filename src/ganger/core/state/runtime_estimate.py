@@ -39,7 +39,7 @@ SizeKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """How long a user's last similar jobs held nodes over all attempts, in the order in which they ended."""
+    """Times for which a user's last similar jobs held nodes over all attempts, in the order in which they ended."""
 
     user: str
     queue: str
@@ -49,7 +49,7 @@ class RunTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRunTime:
-    """How long a job without a limit is expected to hold nodes, over all attempts.
+    """Time for which a job without a limit is expected to hold nodes, over all attempts.
 
     of: the number of the user's jobs that the estimate is based on.
     alike: these have its queue and size.

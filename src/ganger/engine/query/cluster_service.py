@@ -37,7 +37,7 @@ LOST: Final = (NodeState.LOST, NodeState.LOST_CORDONED)
 JUST_NOW_MS: Final = MINUTE_MS
 """Tolerance for a start "now" that arrives late."""
 NODE_CHANGE_TIMEOUT_S: Final = 5.0
-"""How long a request waits for a node that was made to fail, or to return."""
+"""Time for which a request waits for a node that was made to fail, or to return."""
 
 
 class ClusterService:

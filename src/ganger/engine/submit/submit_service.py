@@ -43,7 +43,7 @@ from ganger.settings import Home
 from ganger.spec import spec_to_dict
 
 NODES_TIMEOUT_S: Final = 5.0
-"""How long a submission to a server that has just started waits for the nodes."""
+"""Time for which a submission to a server that has just started waits for the nodes."""
 
 
 class SubmitService:

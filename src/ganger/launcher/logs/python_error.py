@@ -28,7 +28,7 @@ MESSAGE_LINES = 4
 STALE_LINES = 60
 """Maximum number of lines after the exception that ended a process, in the same stream."""
 NEAR_MS = 10_000
-"""How long before the main thread's end another thread's death still counts as the cause, whatever it reports."""
+"""Time before the main thread's end in which another thread's death counts as the cause, whatever it reports."""
 
 _SIGNALS = frozenset(signal.Signals)
 _TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?")

@@ -46,7 +46,7 @@ TO_LAUNCHER = {
 LARGEST = (1 << 53) - 1
 """The largest integer that the server accepts."""
 TEXT_CHARACTERS = 1_000
-"""What is sent of a text of any length; the server accepts ten times as much."""
+"""Part that is sent of a text of any length; the server accepts ten times as much."""
 RANK_DIGITS, LINE_DIGITS = 6, 9
 """Maximum digits of a rank, which has no more, and of a line number, which is cut."""
 MAX_METRICS, MAX_FLAWS = 500, 500

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ganger.launcher.task_plan import Plan
 
 READ_BYTES = 256 << 20
-"""How much of a checkpoint is read before the ranks start: takes a fraction of a second from memory."""
+"""Part of a checkpoint that is read before the ranks start: takes a fraction of a second from memory."""
 
 
 class Resumption:

@@ -22,7 +22,7 @@ class ReasonView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What one cause of attempts' ends has cost a job, or several jobs; `cause` is named as in events.
+    """Cost of one cause of attempts' ends to a job, or several jobs; `cause` is named as in events.
 
     Attributes:
         failures, restarts: Attempts that failed, and attempts that were restarted; preempted attempts are restarts
@@ -41,7 +41,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Where a job's time went, in ms. The parts add up to `total_ms`: wall time from submission to the end.
+    """Parts of a job's time, in ms. They add up to `total_ms`: wall time from submission to the end.
 
     Attributes:
         queued_ms: Before the first start was decided, and while suspended.
@@ -73,7 +73,7 @@ PARTS: Final = ("queued", "starting", "productive", "checkpoint", "detect", "rec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Where the time of jobs went until `at_ms`: of all live jobs, and of those that ended at `since_ms` or later.
+    """Parts of jobs' time until `at_ms`: of all live jobs, and of those that ended at `since_ms` or later.
 
     Each job counts with its whole lifetime; elements of an array are jobs.
 
@@ -247,7 +247,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What would happen if the job were submitted now: a start on `nodes`, or a wait for `reason`.
+    """Outcome if the job were submitted now: a start on `nodes`, or a wait for `reason`.
 
     Attributes:
         environment: The variables that ganger adds for rank 0.

@@ -108,7 +108,7 @@ class ForeignPods:
         self._bound: dict[SchedulingUnit, set[str]] = {}
         self._failures: dict[SchedulingUnit, int] = {}
         self._unbound: dict[SchedulingUnit, str] = {}
-        """Why the missing pods of a unit could not be bound in the last attempt."""
+        """Causes for which the missing pods of a unit could not be bound in the last attempt."""
         self._scheduled: set[SchedulingUnit] = set()
         self._ids = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()

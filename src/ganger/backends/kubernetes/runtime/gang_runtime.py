@@ -27,7 +27,7 @@ from ganger.model.job import Job
 from ganger.ports import LaunchPlanner, LiveGeneration, Report
 
 STALE_AFTER_S: Final = 30.0
-"""How long the pods of a generation that is over may take to end by themselves."""
+"""Time that the pods of a generation that is over may take to end by themselves."""
 INITIAL_BACKOFF_S: Final = 0.5
 MAX_BACKOFF_S: Final = 10.0
 """Backoff of writing the launchers' new address."""

@@ -17,7 +17,7 @@ from ganger.model.decision import Cause, Stop
 from ganger.model.event import Cleared, Failed, Finished
 
 WEDGED_AFTER_S: Final = 10.0
-"""How much longer than its ranks a stopping launcher may take before its pod is deleted."""
+"""Time beyond its ranks' that a stopping launcher may take before its pod is deleted."""
 
 
 class GenerationEnd:

@@ -17,7 +17,7 @@ from ganger.kubeapi.objects import Key, Pod
 from ganger.launcher_server.generation_state import Generation
 
 REJECTED_FOR_S: Final = 60.0
-"""How long a node may reject pods that should fit: what ran there before may take its grace period to end."""
+"""Time for which a node may reject pods that should fit: what ran there before may take its grace period to end."""
 RECREATE_AFTER_S: Final = 1.0
 
 
