@@ -63,8 +63,9 @@ FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_
 	tests/frameworks/test_golden.py tests/frameworks/test_environment.py tests/cli/test_help.py \
 	tests/cli/test_explain_spec.py tests/cli/test_json.py::test_every_command_is_in_one_of_the_tables \
 	tests/cli/test_lines.py tests/cli/test_story.py tests/cli/test_times.py tests/engine/test_codec.py \
-	tests/engine/test_pattern.py tests/kubernetes/test_quantity.py tests/kubernetes/test_topology_levels.py \
-	tests/kubernetes/test_pod_template.py tests/launcher/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
+	tests/engine/test_pattern.py tests/kubernetes/kubeapi/test_quantity.py \
+	tests/kubernetes/nodes/test_topology_levels.py tests/kubernetes/pods/test_pod_template.py \
+	tests/launcher/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
 	tests/service/test_sentences.py
 
 check: lint

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.kubernetes.api_session import MERGE, STEPS, STRATEGIC, ApiSession, config_map, pod, take
-from tests.kubernetes.worlds import FORBIDDEN_USER, case
+from tests.kubernetes.fakeapi.api_session import MERGE, STEPS, STRATEGIC, ApiSession, config_map, pod, take
+from tests.kubernetes.fakeapi.worlds import FORBIDDEN_USER, case
 
 
 @case

@@ -14,7 +14,7 @@ from ganger.errors import RequestError
 from ganger.model.job import JobSpec
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from tests.docs.pages import ROOT, blocks, written
-from tests.kubernetes.structural import Schema, as_json_schema, faults, inside, rules
+from tests.kubernetes.manifests.structural import Schema, as_json_schema, faults, inside, rules
 from tests.spec.test_laws import specs
 
 MANIFESTS = ROOT / "src" / "ganger" / "manifests"

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.api_session import ApiSession
+from tests.kubernetes.fakeapi.api_session import ApiSession
 from tools.fakeapi import FakeApi
 from tools.testcluster import running
 from tools.testcluster.cluster import KUBECONFIG_VARIABLE

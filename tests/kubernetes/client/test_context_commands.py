@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.kubectl import RefusedByServerError, kubectl
-from tests.kubernetes.test_admission import binding
+from tests.kubernetes.manifests.test_admission import binding
 from tools.controlled import GANGER, Controlled, controlled
 from tools.testcluster import Cluster
 from tools.testcluster.binaries import program

@@ -13,9 +13,9 @@ from ganger.kubeapi.api_error import error_from_status
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
-from tests.kubernetes.test_controller_faults import bound, scene, submit
-from tests.kubernetes.test_controller_faults import until as until_virtually
-from tests.kubernetes.test_gang_jobs import cluster, put, reconciling_controller, status, until
+from tests.kubernetes.controller.test_controller_faults import bound, scene, submit
+from tests.kubernetes.controller.test_controller_faults import until as until_virtually
+from tests.kubernetes.jobs.test_gang_jobs import cluster, put, reconciling_controller, status, until
 from tools.fakeapi import FakeApi, Fault
 
 # Messages of a real API server, Kubernetes 1.36.3.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ganger.backends.kubernetes import object_names
-from tests.kubernetes.served_controller import ServedController, served
+from tests.kubernetes.client.served_controller import ServedController, served
 from tools.testcluster.waiting import until
 
 

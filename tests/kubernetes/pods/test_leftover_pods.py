@@ -10,7 +10,7 @@ import pytest
 from bench.binding import GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
-from tests.kubernetes.test_controller_faults import MEMBERS, bound, is_bound, scene, status, submit, until
+from tests.kubernetes.controller.test_controller_faults import MEMBERS, bound, is_bound, scene, status, submit, until
 from tools.fakeapi import FakeApi, Fault
 
 FINALIZER = "example.com/audit"

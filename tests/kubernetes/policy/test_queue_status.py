@@ -22,7 +22,7 @@ from ganger.core.state.state import State
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
-from tests.kubernetes.test_policy_objects import queue, scene, until
+from tests.kubernetes.policy.test_policy_objects import queue, scene, until
 from tools.fakeapi import Call, FakeApi, Fault
 
 

@@ -15,7 +15,7 @@ from ganger.backends.kubernetes import object_names
 from ganger.cli import ganger
 from ganger.cli.admin.install import FILES
 from tests.docs.pages import ROOT
-from tests.kubernetes.test_resources import MANIFESTS, schema_of
+from tests.kubernetes.manifests.test_resources import MANIFESTS, schema_of
 
 MINORS = ("1.35", "1.36", "1.37")
 Object = dict[str, Any]

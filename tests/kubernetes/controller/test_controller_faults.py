@@ -16,7 +16,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job import Retry
-from tests.kubernetes.test_policy_objects import definition, following, in_force, queue
+from tests.kubernetes.policy.test_policy_objects import definition, following, in_force, queue
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 

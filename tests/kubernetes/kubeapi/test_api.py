@@ -18,7 +18,7 @@ from ganger.kubeapi.lease import LeaderLease
 from ganger.kubeapi.objects import Added, Bookmark, CustomObject, Deleted, Modified, Object, Pod
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES, NODES, PODS, ListOptions, Resource
-from tests.kubernetes.worlds import NO_CLUSTER, WITHIN_S
+from tests.kubernetes.fakeapi.worlds import NO_CLUSTER, WITHIN_S
 from tools.fakeapi import FakeApi, Fault
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", CustomObject)

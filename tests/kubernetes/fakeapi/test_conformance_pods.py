@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.kubernetes.api_session import MERGE, STRATEGIC, ApiSession, binding, pod
-from tests.kubernetes.worlds import case
+from tests.kubernetes.fakeapi.api_session import MERGE, STRATEGIC, ApiSession, binding, pod
+from tests.kubernetes.fakeapi.worlds import case
 
 
 @case

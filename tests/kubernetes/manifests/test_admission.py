@@ -10,9 +10,9 @@ import pytest
 
 from ganger.spec import json_schema
 from tests.kubernetes.kubectl import APPLY, RefusedByServerError, kubectl, needs_cluster, objects, wait_for_definitions
-from tests.kubernetes.structural import rules
-from tests.kubernetes.test_manifests import PRINTED
-from tests.kubernetes.test_resources import EXAMPLES, PLURALS, schema_of
+from tests.kubernetes.manifests.structural import rules
+from tests.kubernetes.manifests.test_manifests import PRINTED
+from tests.kubernetes.manifests.test_resources import EXAMPLES, PLURALS, schema_of
 from tools.controlled import alone
 from tools.testcluster import attached
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kubernetes.served_controller import ServedController, served
+from tests.kubernetes.client.served_controller import ServedController, served
 from tools.fakeapi import Fault
 
 

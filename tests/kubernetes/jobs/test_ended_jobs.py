@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.binding import GANG, JOB
 from ganger.model.job import GangState
-from tests.kubernetes.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
 
 
 def test_jobs_are_listed_by_the_next_controller(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.kubernetes.api_session import APPLY, MERGE, STEPS, STRATEGIC, Answer, ApiSession, config_map
-from tests.kubernetes.worlds import case
+from tests.kubernetes.fakeapi.api_session import APPLY, MERGE, STEPS, STRATEGIC, Answer, ApiSession, config_map
+from tests.kubernetes.fakeapi.worlds import case
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.api_session import ApiSession, binding, take
+from tests.kubernetes.fakeapi.api_session import ApiSession, binding, take
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

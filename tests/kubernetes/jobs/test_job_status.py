@@ -9,9 +9,9 @@ import pytest
 from bench.binding import GANG, JOB
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
-from tests.kubernetes.test_policy_objects import scene
-from tests.kubernetes.test_queue_status import leading, use
+from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
+from tests.kubernetes.policy.test_policy_objects import scene
+from tests.kubernetes.policy.test_queue_status import leading, use
 from tools.fakeapi import FakeApi
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.kubernetes.api_session import MERGE, ApiSession, binding, config_map, pod, take
-from tests.kubernetes.worlds import case
+from tests.kubernetes.fakeapi.api_session import MERGE, ApiSession, binding, config_map, pod, take
+from tests.kubernetes.fakeapi.worlds import case
 
 
 @case

@@ -28,7 +28,7 @@ from ganger.engine.launch import launch_plans
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
-from tests.kubernetes.test_manifests import roles
+from tests.kubernetes.manifests.test_manifests import roles
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 

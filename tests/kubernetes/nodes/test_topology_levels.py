@@ -16,8 +16,8 @@ from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.test_foreign_pods import bound, group, node, pending_message, pod, scene, until
-from tests.kubernetes.test_policy_objects import accepted, definition, policy, queue
+from tests.kubernetes.foreign.test_foreign_pods import bound, group, node, pending_message, pod, scene, until
+from tests.kubernetes.policy.test_policy_objects import accepted, definition, policy, queue
 from tools.fakeapi import FakeApi
 
 SWITCH, HALL = "example.com/switch", "example.com/hall"

@@ -22,7 +22,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import PODS
-from tests.kubernetes.api_session import MERGE, ApiSession, binding, config_map, pod, take
+from tests.kubernetes.fakeapi.api_session import MERGE, ApiSession, binding, config_map, pod, take
 from tests.kubernetes.scripted import run
 from tools.fakeapi import FakeApi, Fault
 

@@ -1,7 +1,7 @@
 """A cluster with a controller for queries: the fake API server, and the real loop, service and REST interface.
 
 Queries go through the API server's proxy, as on a real cluster; the API server's part in tokens and reviews is played
-here: a token names its user. `tests/kubernetes/test_query_permissions.py` uses real ones.
+here: a token names its user. `tests/kubernetes/client/test_query_permissions.py` uses real ones.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
 from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from ganger.settings import Home
-from tests.kubernetes.test_policy_objects import definition
+from tests.kubernetes.policy.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of
 from tools.controlled import GANGER
 from tools.fakeapi import FakeApi
