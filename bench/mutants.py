@@ -49,15 +49,27 @@ FIRST: Final = {
 }
 """Pictures of each file that detect most of its faults: most mutants end there."""
 LAWS: Final = {
-    "place": ("placement", "parts", "domain_shares"),
-    "fair_share": ("fair_share", "fair_division", "policy"),
-    "earliest_start": ("backfill",),
-    "reservations": ("backfill", "availability_profile", "reservations"),
-    "reservation_table": ("reservations", "backfill", "availability_profile"),
-    "availability_profile": ("availability_profile", "backfill", "reservations"),
+    "place": ("placement/test_placement", "placement/test_parts", "placement/test_domain_shares"),
+    "fair_share": ("queues/test_fair_share", "queues/test_fair_division", "queues/test_policy"),
+    "earliest_start": ("reservations/test_backfill",),
+    "reservations": (
+        "reservations/test_backfill",
+        "reservations/test_availability_profile",
+        "reservations/test_reservations",
+    ),
+    "reservation_table": (
+        "reservations/test_reservations",
+        "reservations/test_backfill",
+        "reservations/test_availability_profile",
+    ),
+    "availability_profile": (
+        "reservations/test_availability_profile",
+        "reservations/test_backfill",
+        "reservations/test_reservations",
+    ),
 }
 """Laws of each file, tried before the other tests."""
-LAST: Final = "every_cycle"
+LAST: Final = "cycle/test_every_cycle"
 LAST_LINES: Final = 40
 """Lines printed of tests that fail without any change."""
 TRIED: Final = ROOT / "bench/mutants.json"
@@ -133,7 +145,7 @@ def _tested(copy: Path, files: Collection[str]) -> "subprocess.CompletedProcess[
     """Run the tests of these files in a copy; the exit code is 0 where all of them pass and end."""
     names = [Path(file).stem for file in files]
     first = dict.fromkeys(f"tests/pictures/test_{name}.py" for stem in names for name in FIRST[stem])
-    laws = dict.fromkeys(f"tests/laws/test_{name}.py" for stem in names for name in (*LAWS[stem], LAST))
+    laws = dict.fromkeys(f"tests/laws/{name}.py" for stem in names for name in (*LAWS[stem], LAST))
     options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", f"--basetemp={copy / 'tmp'}")
     options = (*options, "--timeout=0")  # that limit is wall time
     environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -40,7 +40,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 def occurs(name: str, *folders: str) -> bool:
     """Return whether a test in these folders names a plug-in: as text, or as a module that it imports."""
     pattern = re.compile(rf'"{name}"|^from ganger\.policies import .*\b{name}\b', re.MULTILINE)
-    paths = [path for folder in folders for path in (ROOT / "tests" / folder).glob("test_*.py")]
+    paths = [path for folder in folders for path in (ROOT / "tests" / folder).rglob("test_*.py")]
     return any(pattern.search(path.read_text()) for path in paths)
 
 
@@ -65,7 +65,7 @@ def test_a_policy_has_the_parameters_of_the_interface(policy: ModuleType) -> Non
 
 @every_policy
 def test_what_a_policy_guarantees_is_a_law(policy: ModuleType) -> None:
-    text = "".join(path.read_text() for path in (ROOT / "tests" / "laws").glob("test_*.py"))
+    text = "".join(path.read_text() for path in (ROOT / "tests" / "laws").rglob("test_*.py"))
     laws = set(re.findall(r'^@guaranteeing\("(\w+)"\)', text, re.MULTILINE))
     assert laws
     assert set(policy.LIVENESS_GUARANTEES) <= laws

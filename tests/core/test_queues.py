@@ -12,7 +12,7 @@ from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from ganger.model.shape import Shape
 from tests.laws import draws
-from tests.laws.raw_facts import figure
+from tests.laws.oracles.raw_facts import figure
 
 CAPACITY = (16_000, 64_000, 256)
 CHARGES = st.lists(st.tuples(st.sampled_from((*draws.QUEUES, DEFAULT, ROOT)), st.integers(0, 6)), max_size=8)

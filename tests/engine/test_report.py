@@ -21,7 +21,7 @@ from ganger.model.units import MINUTE_MS
 from ganger.model.views.service_views import PARTS, Totals
 from tests.engine.days import Day, days
 from tests.engine.scenes import job, serve
-from tests.laws.accounting import ledger_of
+from tests.laws.oracles.accounting import ledger_of
 
 
 def element_ids(job: Job) -> list[str]:

@@ -11,8 +11,8 @@ from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.pending_reason import PendingReason, ReasonCode
-from tests.laws.job_parts import RESOURCES, parts, total
-from tests.laws.placement_oracle import tallies
+from tests.laws.oracles.job_parts import RESOURCES, parts, total
+from tests.laws.oracles.placement_oracle import tallies
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.world import LEAVING, World
 

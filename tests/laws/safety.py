@@ -8,10 +8,10 @@ from ganger.model.decision import Cause, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
 from ganger.model.views.service_views import PARTS
-from tests.laws.job_parts import parts
-from tests.laws.over_allocation import over_allocated
-from tests.laws.placement_oracle import lies_well
-from tests.laws.raw_facts import RawFacts
+from tests.laws.oracles.job_parts import parts
+from tests.laws.oracles.over_allocation import over_allocated
+from tests.laws.oracles.placement_oracle import lies_well
+from tests.laws.oracles.raw_facts import RawFacts
 
 FOR_EVER_MS = 1 << 62
 

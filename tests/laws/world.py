@@ -23,7 +23,7 @@ from ganger.model.policy import document_of
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws, safety
-from tests.laws.raw_facts import RawFacts
+from tests.laws.oracles.raw_facts import RawFacts
 
 PAUSES_MS = (0, 0, 0, 1, 1_000, MINUTE_MS, 11 * MINUTE_MS, 31 * MINUTE_MS, 2 * HOUR_MS)
 LEAVING = (

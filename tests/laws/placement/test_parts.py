@@ -25,8 +25,8 @@ from ganger.model.pending_reason import ReasonCode
 from ganger.model.placement_spec import Placement
 from ganger.policies import fifo
 from tests.laws import draws
-from tests.laws.job_parts import Part, parts
-from tests.laws.placement_oracle import lies_well
+from tests.laws.oracles.job_parts import Part, parts
+from tests.laws.oracles.placement_oracle import lies_well
 
 ANYWHERE, ONE_RACK = Placement(), Placement(topology="rack", mode="required")
 Taken = tuple[tuple[Part, Node], ...]

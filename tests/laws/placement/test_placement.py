@@ -22,9 +22,9 @@ from ganger.model.placement_spec import Placement
 from ganger.model.policy import RESERVED, Pool, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws
-from tests.laws.device_oracle import Held, on_device, times_on
-from tests.laws.job_parts import Part, parts
-from tests.laws.placement_oracle import could_lie, lies_well, may_be_had, places, points
+from tests.laws.oracles.device_oracle import Held, on_device, times_on
+from tests.laws.oracles.job_parts import Part, parts
+from tests.laws.oracles.placement_oracle import could_lie, lies_well, may_be_had, places, points
 
 LEVELS = len(draws.LEVELS)
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from ganger.model import event as e
 from ganger.model.policy import Rules
-from tests.laws.job_parts import RESOURCES, total
-from tests.laws.raw_facts import RawFacts
+from tests.laws.oracles.job_parts import RESOURCES, total
+from tests.laws.oracles.raw_facts import RawFacts
 from tests.laws.world import World
 
 HALF_LIFE_MS = Rules().half_life_ms

@@ -13,9 +13,9 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, split_element_id
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
-from tests.laws.device_oracle import times_on
-from tests.laws.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
-from tests.laws.placement_oracle import could_lie, may_be_had
+from tests.laws.oracles.device_oracle import times_on
+from tests.laws.oracles.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
+from tests.laws.oracles.placement_oracle import could_lie, may_be_had
 
 NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
 Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged

@@ -1,6 +1,6 @@
 """Invariant 18, shares: usage decays exactly, however it is cut up and read; the account with less goes first.
 
-The oracle is in `tests.laws.usage_oracle`.
+The oracle is in `tests.laws.oracles.usage_oracle`.
 """
 
 from fractions import Fraction
@@ -25,8 +25,8 @@ from ganger.model.policy import Weights
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
+from tests.laws.oracles.usage_oracle import HALF_LIFE_MS, average
 from tests.laws.policies import every_policy
-from tests.laws.usage_oracle import HALF_LIFE_MS, average
 
 CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS

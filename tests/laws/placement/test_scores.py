@@ -20,9 +20,9 @@ from ganger.model.placement_spec import Placement
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws
-from tests.laws.device_oracle import on_device
-from tests.laws.job_parts import Part, parts
-from tests.laws.test_placement import SPECS, HalfFull, half_full
+from tests.laws.oracles.device_oracle import on_device
+from tests.laws.oracles.job_parts import Part, parts
+from tests.laws.placement.test_placement import SPECS, HalfFull, half_full
 
 CUTS = st.sampled_from((0, 7, 100))
 NEARLY = Fraction(1, 1 << 18)

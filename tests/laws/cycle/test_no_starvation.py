@@ -17,8 +17,8 @@ from ganger.model.job import GangState, Job, JobSpec, Limits, Resources
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
+from tests.laws.oracles.raw_facts import RawFacts
 from tests.laws.policies import guaranteeing
-from tests.laws.raw_facts import RawFacts
 
 TICK_MS = 10 * MINUTE_MS
 LONGEST_TICKS = 5

@@ -30,7 +30,7 @@ from ganger.model.shape import Shape
 from ganger.model.terms import Selector
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
-from tests.laws.job_parts import parts
+from tests.laws.oracles.job_parts import parts
 from tests.laws.policies import POLICIES
 from tests.laws.world import LEAVING
 

@@ -1,8 +1,8 @@
 """Oracle of over-allocation by the raw facts."""
 
-from tests.laws.device_oracle import on_device
-from tests.laws.job_parts import OF_NODE, parts
-from tests.laws.raw_facts import RawFacts
+from tests.laws.oracles.device_oracle import on_device
+from tests.laws.oracles.job_parts import OF_NODE, parts
+from tests.laws.oracles.raw_facts import RawFacts
 
 
 def over_allocated(raw: RawFacts) -> list[str]:

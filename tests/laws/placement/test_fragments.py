@@ -11,7 +11,7 @@ from ganger.model.decision import NodeShare
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
 from ganger.simulation.metrics.gpu_fragmentation import IdleResources, fragmented_milli
-from tests.laws.test_placement import HalfFull, half_full
+from tests.laws.placement.test_placement import HalfFull, half_full
 
 GPUS = st.builds(
     Shape,

@@ -1,7 +1,7 @@
 """Oracle of GPU shares, without arrays: what is on a device by the raw facts, and what fits on the rest of it."""
 
 from ganger.model.cluster import Node
-from tests.laws.job_parts import Part
+from tests.laws.oracles.job_parts import Part
 
 Held = list[tuple[Part, tuple[int, ...]]]
 """Parts on a node, and the devices of each."""

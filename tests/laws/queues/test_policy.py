@@ -29,9 +29,9 @@ from ganger.model.policy import Large, PolicyDocument, Pool, Reservations, Starv
 from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.laws import draws
+from tests.laws.oracles.usage_oracle import average, usage_agrees_with_the_log
 from tests.laws.policies import POLICIES, every_policy
-from tests.laws.test_fair_share import CAPACITY, HOLDINGS, QUEUES, TODAY, Held, standings, value
-from tests.laws.usage_oracle import average, usage_agrees_with_the_log
+from tests.laws.queues.test_fair_share import CAPACITY, HOLDINGS, QUEUES, TODAY, Held, standings, value
 from tests.laws.world import World
 
 FIGURES = st.none() | st.integers(0, MAX_FIGURE)

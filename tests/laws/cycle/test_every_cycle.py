@@ -19,9 +19,9 @@ from tests.laws.liveness import (
     preemption_serves_preemptors,
     suggestions_hold,
 )
+from tests.laws.oracles.usage_oracle import usage_agrees_with_the_log
 from tests.laws.policies import FEWER_EXAMPLES, every_policy
 from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
-from tests.laws.usage_oracle import usage_agrees_with_the_log
 from tests.laws.world import World
 
 

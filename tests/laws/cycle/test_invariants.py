@@ -15,9 +15,9 @@ from ganger.core.cycle.plan import plan
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model.decision import Start
 from tests.laws import draws
-from tests.laws.job_parts import parts
 from tests.laws.liveness import impossible_jobs_change_nothing
-from tests.laws.over_allocation import over_allocated
+from tests.laws.oracles.job_parts import parts
+from tests.laws.oracles.over_allocation import over_allocated
 from tests.laws.policies import every_policy, guaranteeing
 from tests.laws.reason_laws import work_is_conserved
 from tests.laws.safety import copy_of, derived_figures_are_exact

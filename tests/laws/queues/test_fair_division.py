@@ -20,7 +20,7 @@ from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from tests.laws import draws
-from tests.laws.raw_facts import RawFacts
+from tests.laws.oracles.raw_facts import RawFacts
 
 CLAIMS = st.lists(
     st.builds(QueueDemand, weight=st.integers(1, 7), guarantee=st.integers(0, 9), most=st.integers(0, 20)), max_size=6

@@ -22,8 +22,8 @@ from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import POLICIES
+from tests.laws.reservations.test_reservations import PunctualCluster
 from tests.laws.safety import copy_of
-from tests.laws.test_reservations import PunctualCluster
 
 CYCLES = 30
 TIMES = (10 * MINUTE_MS, 10 * MINUTE_MS + 1, 30 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS)

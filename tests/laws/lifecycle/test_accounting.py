@@ -18,7 +18,7 @@ from ganger.model.views.service_views import PARTS
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import played
-from tests.laws.accounting import ledger_of
+from tests.laws.oracles.accounting import ledger_of
 from tests.laws.safety import account_adds_up
 
 
