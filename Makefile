@@ -65,7 +65,7 @@ FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_
 	tests/cli/test_lines.py tests/cli/test_story.py tests/cli/test_times.py tests/engine/test_codec.py \
 	tests/engine/test_pattern.py tests/kubernetes/kubeapi/test_quantity.py \
 	tests/kubernetes/nodes/test_topology_levels.py tests/kubernetes/pods/test_pod_template.py \
-	tests/launcher/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
+	tests/launcher/logs/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
 	tests/service/test_sentences.py
 
 check: lint
@@ -80,8 +80,9 @@ test-cluster: $(SETUP) $(TORCH_SETUP)
 
 test-long: $(SETUP)
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py
-	GANGER_TEST_LONG=1 $(BIN)/python -m pytest -k "any_ or forged" tests/launcher/test_message_schema.py \
-		tests/launcher/test_forged_input.py tests/local/test_facts.py tests/engine/test_damaged_rows.py
+	GANGER_TEST_LONG=1 $(BIN)/python -m pytest -k "any_ or forged" \
+		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
+		tests/local/test_facts.py tests/engine/test_damaged_rows.py
 
 demo: $(TORCH_SETUP)
 	$(TORCH_BIN)/python examples/demo.py

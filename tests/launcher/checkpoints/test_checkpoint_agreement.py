@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ganger.launcher_server import message_schema
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Counts
-from tests.launcher.gang_model import AWAY_S, Gang
+from tests.launcher.checkpoints.gang_model import AWAY_S, Gang
 
 ACTIONS = 1_500
 PERIOD_S = 0.5

@@ -14,7 +14,7 @@ from ganger.launcher.protocol import messages
 from ganger.launcher.protocol.link import Link
 from ganger.launcher.protocol.server_address import Server
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "launcher-protocol.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "launcher-protocol.md").read_text()
 
 
 def _table(title: str) -> dict[str, tuple[str, ...]]:
