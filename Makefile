@@ -61,8 +61,8 @@ lint: $(SETUP)
 # The fast tests of everything: pure code, pages against the code, and the command line without a server.
 FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_generated.py tests/docs/test_site.py \
 	tests/frameworks/test_golden.py tests/frameworks/test_environment.py tests/cli/test_help.py \
-	tests/cli/test_explain_spec.py tests/cli/test_json.py::test_every_command_is_in_one_of_the_tables \
-	tests/cli/test_lines.py tests/cli/test_story.py tests/cli/test_times.py tests/engine/test_codec.py \
+	tests/cli/jobs/test_explain_spec.py tests/cli/test_json.py::test_every_command_is_in_one_of_the_tables \
+	tests/cli/output/test_lines.py tests/cli/output/test_story.py tests/cli/test_times.py tests/engine/test_codec.py \
 	tests/engine/test_pattern.py tests/kubernetes/kubeapi/test_quantity.py \
 	tests/kubernetes/nodes/test_topology_levels.py tests/kubernetes/pods/test_pod_template.py \
 	tests/launcher/logs/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
