@@ -40,12 +40,34 @@ COPIES: Final = 2
 LIMIT_CPU_S: Final = 1_200
 """CPU time after which a mutant counts as endless, and so as detected; wall time would depend on other load."""
 FIRST: Final = {
-    "place": ("topology", "placement", "sizes", "labels", "gpu_shares"),
-    "fair_share": ("order", "shares", "quota"),
-    "earliest_start": ("reserved", "backfill"),
-    "reservations": ("reserved", "backfill", "maintenance", "large", "predicted"),
-    "reservation_table": ("reserved", "backfill", "maintenance", "gpu_shares", "quota"),
-    "availability_profile": ("reserved", "backfill", "maintenance"),
+    "place": (
+        "placement/test_topology",
+        "placement/test_placement",
+        "explain/test_sizes",
+        "placement/test_labels",
+        "placement/test_gpu_shares",
+    ),
+    "fair_share": ("queues/test_order", "queues/test_shares", "queues/test_quota"),
+    "earliest_start": ("reservations/test_reserved", "reservations/test_backfill"),
+    "reservations": (
+        "reservations/test_reserved",
+        "reservations/test_backfill",
+        "reservations/test_maintenance",
+        "reservations/test_large",
+        "reservations/test_predicted",
+    ),
+    "reservation_table": (
+        "reservations/test_reserved",
+        "reservations/test_backfill",
+        "reservations/test_maintenance",
+        "placement/test_gpu_shares",
+        "queues/test_quota",
+    ),
+    "availability_profile": (
+        "reservations/test_reserved",
+        "reservations/test_backfill",
+        "reservations/test_maintenance",
+    ),
 }
 """Pictures of each file that detect most of its faults: most mutants end there."""
 LAWS: Final = {
@@ -144,7 +166,7 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
 def _tested(copy: Path, files: Collection[str]) -> "subprocess.CompletedProcess[str]":
     """Run the tests of these files in a copy; the exit code is 0 where all of them pass and end."""
     names = [Path(file).stem for file in files]
-    first = dict.fromkeys(f"tests/pictures/test_{name}.py" for stem in names for name in FIRST[stem])
+    first = dict.fromkeys(f"tests/pictures/{name}.py" for stem in names for name in FIRST[stem])
     laws = dict.fromkeys(f"tests/laws/{name}.py" for stem in names for name in (*LAWS[stem], LAST))
     options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", f"--basetemp={copy / 'tmp'}")
     options = (*options, "--timeout=0")  # that limit is wall time

@@ -71,7 +71,7 @@ POLICY: Final = (
     spoiled(_POLICY, "def factors(gang: Gang, state: State, now_ms: int)", "def factors(gang: Gang, now_ms: int)"),
     spoiled(_POLICY, '("work_conservation",)', '("work_conservaton",)'),
     after("src/ganger/model/policy.py", '"queue order: ', "newest, "),
-    made("tests/pictures/test_order.py", "", _POLICY_TEST),
+    made("tests/pictures/queues/test_order.py", "", _POLICY_TEST),
     Step(generated="src/ganger/manifests/schedulingpolicies.yaml"),
 )
 

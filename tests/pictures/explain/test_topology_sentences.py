@@ -4,8 +4,8 @@ import pytest
 
 from ganger.core.explain.explain import current_reason
 from tests.laws.policies import POLICIES
+from tests.pictures.explain.test_sentences import explained
 from tests.pictures.film import Film
-from tests.pictures.test_sentences import explained
 
 SENTENCES = {
     "one rack": (
