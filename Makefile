@@ -66,7 +66,7 @@ FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_
 	tests/engine/test_pattern.py tests/kubernetes/kubeapi/test_quantity.py \
 	tests/kubernetes/nodes/test_topology_levels.py tests/kubernetes/pods/test_pod_template.py \
 	tests/launcher/logs/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
-	tests/service/test_sentences.py
+	tests/service/query/test_sentences.py
 
 check: lint
 	$(BIN)/python -m pytest -q -n 2 $(FAST)

@@ -191,7 +191,7 @@ EVENT: Final = (
         )
     ),
     after(
-        "tests/service/test_sentences.py",
+        "tests/service/query/test_sentences.py",
         "TABLE: list[tuple[e.Event, str | None, str]] = [\n",
         '    (e.NodeMarked(node="n1"), None, "node n1 was marked"),\n',
     ),
