@@ -26,7 +26,7 @@ from ganger.model.event import Slow, StepWork
 from tests.local import world
 from tests.local.world import Server, make_job, make_start, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Serve = Callable[..., Server]
 STEPS = """
 import os, sys, time
