@@ -13,7 +13,7 @@ from ganger.simulation.traces.read_trace import JOB_FORMATS, read_faults, read_j
 from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, SpotChange, Trace, UnreadableTrace
 from tests.simulator.trace_samples import GOOD, write
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trace-format.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "trace-format.md"
 MEANT = {
     "ganger": (
         RecordedJob(name="a", submitted_ms=0, duration_ms=1000, gpus=8, nodes=2, gpu_types=("h100", "a100"),

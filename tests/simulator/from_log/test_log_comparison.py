@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Shell, shell
-from tests.simulator.test_log_input import written
+from tests.simulator.from_log.test_log_input import written
 
 __all__ = ["shell"]
 
