@@ -62,8 +62,8 @@ lint: $(SETUP)
 FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_generated.py tests/docs/test_site.py \
 	tests/frameworks/test_golden.py tests/frameworks/test_environment.py tests/cli/test_help.py \
 	tests/cli/jobs/test_explain_spec.py tests/cli/test_json.py::test_every_command_is_in_one_of_the_tables \
-	tests/cli/output/test_lines.py tests/cli/output/test_story.py tests/cli/test_times.py tests/engine/test_codec.py \
-	tests/engine/test_pattern.py tests/kubernetes/kubeapi/test_quantity.py \
+	tests/cli/output/test_lines.py tests/cli/output/test_story.py tests/cli/test_times.py \
+	tests/engine/eventlog/test_codec.py tests/engine/test_pattern.py tests/kubernetes/kubeapi/test_quantity.py \
 	tests/kubernetes/nodes/test_topology_levels.py tests/kubernetes/pods/test_pod_template.py \
 	tests/launcher/logs/test_python_error.py tests/rest/test_openapi.py tests/sdk/test_names.py \
 	tests/service/query/test_sentences.py
@@ -82,7 +82,7 @@ test-long: $(SETUP)
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
-		tests/local/test_facts.py tests/engine/test_damaged_rows.py
+		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py
 
 demo: $(TORCH_SETUP)
 	$(TORCH_BIN)/python examples/demo.py

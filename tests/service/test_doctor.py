@@ -8,7 +8,7 @@ import pytest
 
 from ganger.server.doctor import Check, examine, restore_to
 from ganger.settings import Home
-from tests.engine.test_damaged_rows import write_day
+from tests.engine.eventlog.test_damaged_rows import write_day
 
 
 @pytest.fixture
