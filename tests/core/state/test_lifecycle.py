@@ -30,7 +30,7 @@ from ganger.model.cluster import NodeState
 from ganger.model.decision import Cause
 from ganger.model.job import ENDED, GangState
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "lifecycle.md"
 
 
 def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
