@@ -13,8 +13,8 @@ import pytest
 from ganger.client.local.start_server import running
 from ganger.launcher_server.acceptor import MAX_SILENT_OF_ADDRESS
 from ganger.server.server_log import LINES_PER_MINUTE
+from tests.rest.server.test_tcp import ask, bearer, url_of
 from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
-from tests.rest.test_tcp import ask, bearer, url_of
 
 OPEN_FILES = 256
 MANY_CONNECTIONS = 350
