@@ -1,14 +1,18 @@
-"""The map of the package: folders small enough to read at a glance, and names that are found."""
+"""The map of the package and its tests: folders small enough to read at a glance, and names that are found."""
 
 import configparser
 from collections import defaultdict
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ganger"
 
 MAX_MODULES = 15
 """Modules of one folder, `__init__` included."""
+SMALL_FOLDERS = ("src/ganger", "tests")
+"""Trees in which every folder has few modules."""
 PLUG_INS = ("policies", "frameworks")
 """Folders whose modules are named by what a user writes, whatever else has that name."""
 MAX_SHARED_NAMES = 10
@@ -37,9 +41,10 @@ def shared_names(source: Path) -> dict[str, list[str]]:
     return {name: places for name, places in folders.items() if len(places) > 1}
 
 
-def test_a_folder_has_few_modules() -> None:
+@pytest.mark.parametrize("tree", SMALL_FOLDERS)
+def test_a_folder_has_few_modules(tree: str) -> None:
     remedy = "group them in a folder named by one noun, or merge modules of fewer than 60 lines into their only caller"
-    assert crowded(SOURCE) == [], remedy
+    assert crowded(ROOT / tree) == [], remedy
 
 
 def test_few_modules_share_a_name() -> None:
