@@ -1,6 +1,6 @@
 """The labels of the broken scripts are true: each script that needs no framework is run by hand and compared.
 
-`python -m bench.broken_scripts` does the same for all of them, those that need torch included.
+`python -m bench.attribution.broken_scripts` does the same for all of them, those that need torch included.
 """
 
 import dataclasses
@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.broken_scripts import COUNTER_EXAMPLES, USER_ERRORS, Case, Ended, cases, label_errors, run_by_hand
+from bench.attribution.broken_scripts import (
+    COUNTER_EXAMPLES,
+    USER_ERRORS,
+    Case,
+    Ended,
+    cases,
+    label_errors,
+    run_by_hand,
+)
 
 CORPUS = {case.name: case for folder in (USER_ERRORS, COUNTER_EXAMPLES) for case in cases(folder)}
 WITHOUT_FRAMEWORK = [name for name, case in CORPUS.items() if case.framework == "plain"]

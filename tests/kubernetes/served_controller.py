@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.binding import CRD, OFFER, Controlled, controller
+from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
 from ganger.backends.kubernetes.controller_tokens import (
     ALL_JOBS_AUDIENCE,
     CALLER_HEADER,

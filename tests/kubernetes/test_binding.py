@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
-from bench.disrupting import SETTLES_S
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
+from bench.kubernetes.disrupting import SETTLES_S
 from ganger.backends.kubernetes import object_names
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.kubeapi.credentials import Credentials

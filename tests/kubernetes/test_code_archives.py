@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD
+from bench.kubernetes.binding import CRD
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.binding import GANG, Controlled, controller
+from bench.kubernetes.binding import GANG, Controlled, controller
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import LeaseLostError
 from tests.kubernetes.test_controller_faults import MEMBERS, bound, leading, ruled, scene, status, submit, until

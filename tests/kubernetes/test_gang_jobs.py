@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
