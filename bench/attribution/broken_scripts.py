@@ -21,8 +21,10 @@ from shutil import copy
 
 from bench.measure import ROOT
 
-USER_ERRORS = ROOT / "bench" / "attribution" / "user_errors"
-COUNTER_EXAMPLES = USER_ERRORS / "counter_examples"
+CORPUS = ROOT / "bench" / "attribution" / "user_errors"
+COUNTER_EXAMPLES = CORPUS / "counter_examples"
+USER_ERRORS = tuple(sorted({path.parent for path in CORPUS.glob("*/labels.json")} - {COUNTER_EXAMPLES}))
+"""One folder for each kind of fault."""
 TORCH_PYTHON = ROOT / ".venv-torch" / "bin" / "python"
 DEADLINE_S = 120.0
 
@@ -92,10 +94,10 @@ class Ended:
         return name
 
 
-def cases(folder: Path = USER_ERRORS) -> tuple[Case, ...]:
-    """Return the labelled scripts of `folder`, in the order of its labels.json."""
-    labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-    return tuple(_case(name, folder, label) for name, label in labels.items())
+def cases(*folders: Path) -> tuple[Case, ...]:
+    """Return the labelled scripts of these folders, in the order of each labels.json."""
+    labels = {folder: json.loads((folder / "labels.json").read_text(encoding="utf-8")) for folder in folders}
+    return tuple(_case(name, folder, label) for folder in folders for name, label in labels[folder].items())
 
 
 def _case(name: str, folder: Path, label: dict[str, object]) -> Case:
@@ -211,7 +213,7 @@ def _free_port() -> int:
 
 
 def main() -> int:
-    every = {case.name: case for folder in (USER_ERRORS, COUNTER_EXAMPLES) for case in cases(folder)}
+    every = {case.name: case for case in cases(*USER_ERRORS, COUNTER_EXAMPLES)}
     parser = argparse.ArgumentParser(
         prog="python -m bench.attribution.broken_scripts", description="Checks the labels."
     )

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 def run() -> list[Figure]:
     wall_s(["make", "setup-torch"])
-    broken, others = cases(USER_ERRORS), cases(COUNTER_EXAMPLES)
+    broken, others = cases(*USER_ERRORS), cases(COUNTER_EXAMPLES)
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, state_directory() as environment:
         environment["PATH"] = f"{TORCH_BIN}:{environment['PATH']}"
         ganger(environment, "server", "start")
