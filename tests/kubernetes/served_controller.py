@@ -36,7 +36,7 @@ from tests.rest.asgi import request as asked_of
 from tools.controlled import GANGER
 from tools.fakeapi import FakeApi
 from tools.fakeapi.refusals import Refusal
-from tools.fakeapi.wire import Request
+from tools.fakeapi.server.wire import Request
 from tools.testcluster.waiting import until
 
 T = TypeVar("T")

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tools.fakeapi import certificates
 from tools.fakeapi.collector import Collector
 from tools.fakeapi.faults import Fault
 from tools.fakeapi.kubelet import Kubelet
-from tools.fakeapi.resources import BUILT_IN, NAMESPACES
-from tools.fakeapi.server import Authorizer, Server
-from tools.fakeapi.store import Object, Store, Table
-from tools.fakeapi.writes import SERVER_FIELDS, Deletion, Writes, intent
+from tools.fakeapi.server import certificates
+from tools.fakeapi.server.server import Authorizer, Server
+from tools.fakeapi.store.resources import BUILT_IN, NAMESPACES
+from tools.fakeapi.store.store import Object, Store, Table
+from tools.fakeapi.writes.writes import SERVER_FIELDS, Deletion, Writes, intent
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-node-lease", "kube-public")
 

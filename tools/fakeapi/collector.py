@@ -5,9 +5,9 @@ time."""
 
 import asyncio
 
-from tools.fakeapi.resources import NAMESPACES
-from tools.fakeapi.store import Change, Key, Table
-from tools.fakeapi.writes import Deletion, Writes
+from tools.fakeapi.store.resources import NAMESPACES
+from tools.fakeapi.store.store import Change, Key, Table
+from tools.fakeapi.writes.writes import Deletion, Writes
 
 Place = tuple[Table, Key]
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"

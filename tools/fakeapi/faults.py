@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tools.fakeapi.wire import Connection
+from tools.fakeapi.server.wire import Connection
 
 
 class Call(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.fakeapi.api import FakeApi
-from tools.fakeapi.resources import NODES, PODS, Resource
-from tools.fakeapi.store import Change, Object, Stored, Table, encode
+from tools.fakeapi.store.resources import NODES, PODS, Resource
+from tools.fakeapi.store.store import Change, Object, Stored, Table, encode
 
 GPUS_PER_NODE = 8
 TICK_S = 0.01

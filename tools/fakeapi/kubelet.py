@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tools.fakeapi import pods
-from tools.fakeapi.resources import NODES, PODS
-from tools.fakeapi.store import Change, Key, Object, Stored, Table
-from tools.fakeapi.writes import Deletion, Writes
+from tools.fakeapi.store.resources import NODES, PODS
+from tools.fakeapi.store.store import Change, Key, Object, Stored, Table
+from tools.fakeapi.writes import pods
+from tools.fakeapi.writes.writes import Deletion, Writes
 
 BATCH = 100
 SIGTERM_CODE = 143

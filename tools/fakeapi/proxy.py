@@ -19,8 +19,8 @@ from yarl import URL
 
 from tools.fakeapi.faults import Call, Fault
 from tools.fakeapi.refusals import Refusal
-from tools.fakeapi.server import NoSuchPath, refused, struck, taken_apart, verb_of
-from tools.fakeapi.wire import Connection, Request
+from tools.fakeapi.server.server import NoSuchPath, refused, struck, taken_apart, verb_of
+from tools.fakeapi.server.wire import Connection, Request
 
 PASSED_ON: Final = ("accept", "authorization", "content-type", "user-agent")
 """Request headers that are forwarded."""

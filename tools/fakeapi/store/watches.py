@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from tools.fakeapi.lists import bad_options, too_large, version_asked
 from tools.fakeapi.refusals import Refusal
-from tools.fakeapi.selectors import Selection
-from tools.fakeapi.store import Change, Store, Stored, Table, encode
+from tools.fakeapi.store.lists import bad_options, too_large, version_asked
+from tools.fakeapi.store.selectors import Selection
+from tools.fakeapi.store.store import Change, Store, Stored, Table, encode
 
 BOOKMARK_S = 60.0
 UNASKED_TIMEOUT_S = (1800.0, 3600.0)

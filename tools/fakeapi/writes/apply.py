@@ -11,11 +11,11 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from tools.fakeapi.fields import Path, joined, paths, shown, tree, values, without
 from tools.fakeapi.refusals import Refusal, bad_request, modified, not_found
-from tools.fakeapi.resources import Resource
-from tools.fakeapi.store import Object, Stored, Table
-from tools.fakeapi.writes import Writes
+from tools.fakeapi.store.resources import Resource
+from tools.fakeapi.store.store import Object, Stored, Table
+from tools.fakeapi.writes.fields import Path, joined, paths, shown, tree, values, without
+from tools.fakeapi.writes.writes import Writes
 
 UNTRACKED = {"pods", "nodes", "events", "leases"}
 

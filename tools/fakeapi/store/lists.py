@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from tools.fakeapi.refusals import Refusal, bad_request, expired
-from tools.fakeapi.selectors import Selection
-from tools.fakeapi.store import Store, Stored, Table, encode
+from tools.fakeapi.store.selectors import Selection
+from tools.fakeapi.store.store import Store, Stored, Table, encode
 
 GONE_PAGE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "

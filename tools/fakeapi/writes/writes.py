@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tools.fakeapi import pods
 from tools.fakeapi.refusals import (
     already_exists,
     bad_request,
@@ -23,8 +22,9 @@ from tools.fakeapi.refusals import (
     modified,
     not_found,
 )
-from tools.fakeapi.resources import CRDS, NAMESPACES, PODS, SECRETS, Resource, established
-from tools.fakeapi.store import Object, Store, Stored, Table
+from tools.fakeapi.store.resources import CRDS, NAMESPACES, PODS, SECRETS, Resource, established
+from tools.fakeapi.store.store import Object, Store, Stored, Table
+from tools.fakeapi.writes import pods
 
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 

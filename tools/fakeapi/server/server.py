@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tools.fakeapi import apply, discovery, pods, refusals
+from tools.fakeapi import refusals
 from tools.fakeapi.faults import Call, Fault
-from tools.fakeapi.lists import listed
-from tools.fakeapi.patches import merged, operated, strategic
 from tools.fakeapi.refusals import Refusal, bad_request
-from tools.fakeapi.resources import CRDS, PODS, Resource, defined_by
-from tools.fakeapi.selectors import Selection
-from tools.fakeapi.store import Change, Object, Stored, Table, encode
-from tools.fakeapi.watches import Watch
-from tools.fakeapi.wire import Connection, Request
-from tools.fakeapi.writes import Deletion, Writes
+from tools.fakeapi.server import discovery
+from tools.fakeapi.server.wire import Connection, Request
+from tools.fakeapi.store.lists import listed
+from tools.fakeapi.store.resources import CRDS, PODS, Resource, defined_by
+from tools.fakeapi.store.selectors import Selection
+from tools.fakeapi.store.store import Change, Object, Stored, Table, encode
+from tools.fakeapi.store.watches import Watch
+from tools.fakeapi.writes import apply, pods
+from tools.fakeapi.writes.patches import merged, operated, strategic
+from tools.fakeapi.writes.writes import Deletion, Writes
 
 HEALTH = ("/healthz", "/livez", "/readyz")
 Answer = tuple[int, bytes]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tools.fakeapi.refusals import bad_request
-from tools.fakeapi.resources import Resource
-from tools.fakeapi.store import Stored
+from tools.fakeapi.store.resources import Resource
+from tools.fakeapi.store.store import Stored
 
 Match = Callable[[Mapping[str, str]], bool]
 FIELDS = {

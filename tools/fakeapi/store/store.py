@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tools.fakeapi.resources import Resource
+from tools.fakeapi.store.resources import Resource
 
 Object = dict[str, Any]
 Key = tuple[str, str]

@@ -7,12 +7,12 @@ already or is held by a scheduling gate.
 from typing import TYPE_CHECKING, Any
 
 from tools.fakeapi.refusals import Refusal, bad_request, conflict, internal, invalid
-from tools.fakeapi.resources import BUDGETS, PODS
-from tools.fakeapi.selectors import chosen
-from tools.fakeapi.store import Object, Stored
+from tools.fakeapi.store.resources import BUDGETS, PODS
+from tools.fakeapi.store.selectors import chosen
+from tools.fakeapi.store.store import Object, Stored
 
 if TYPE_CHECKING:
-    from tools.fakeapi.writes import Writes
+    from tools.fakeapi.writes.writes import Writes
 
 SPEC_DEFAULTS = {
     "restartPolicy": "Always",

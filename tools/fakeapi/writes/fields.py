@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tools.fakeapi.patches import MERGE_KEYS
-from tools.fakeapi.resources import Resource
-from tools.fakeapi.store import Object
+from tools.fakeapi.store.resources import Resource
+from tools.fakeapi.store.store import Object
+from tools.fakeapi.writes.patches import MERGE_KEYS
 
 Path = tuple[str, ...]
 UNMANAGED = {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tools.fakeapi.resources import Resource
+from tools.fakeapi.store.resources import Resource
 
 VERSION = {
     "major": "1",
