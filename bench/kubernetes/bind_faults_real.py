@@ -28,8 +28,9 @@ from bench.kubernetes.kwok import NAMESPACE, clear, controller, job, kwok, until
 from bench.measure import Figure
 from ganger.backends.kubernetes import object_names
 from tools.fakeapi import Call, Fault, FaultProxy
-from tools.testcluster import Cluster, fake_nodes
-from tools.testcluster.api import tls
+from tools.testcluster import Cluster
+from tools.testcluster.control_plane.api import tls
+from tools.testcluster.nodes import fake_nodes
 
 LIVES = int(os.environ.get("GANGER_BENCH_LIVES", "50"))
 MEMBERS = int(os.environ.get("GANGER_BENCH_PODS", "512"))

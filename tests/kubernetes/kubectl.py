@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tools.testcluster import running
-from tools.testcluster.binaries import program
+from tools.testcluster.programs.binaries import program
 
 KUBECONFIG = running()
 KUBECTL = program("kubectl") if Path(program("kubectl")).exists() else shutil.which("kubectl")

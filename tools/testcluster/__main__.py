@@ -10,9 +10,9 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from tools.testcluster import binaries, images
 from tools.testcluster.cluster import DEFAULT, NAME_VARIABLE, attached, cluster, names, require_built, start, stop
-from tools.testcluster.needs import Unavailable, install_packages, require_nodes
+from tools.testcluster.programs import binaries, images
+from tools.testcluster.programs.needs import Unavailable, install_packages, require_nodes
 from tools.testcluster.shape import find
 
 UNAVAILABLE = 3

@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.testcluster import api, binaries, control_plane, etcd, fake_nodes, images, nodes, processes
-from tools.testcluster.certificates import Authority
-from tools.testcluster.needs import Unavailable, require_nodes
+from tools.testcluster import processes
+from tools.testcluster.control_plane import api, control_plane, etcd
+from tools.testcluster.control_plane.certificates import Authority
+from tools.testcluster.nodes import fake_nodes, nodes
+from tools.testcluster.programs import binaries, images
+from tools.testcluster.programs.needs import Unavailable, require_nodes
 from tools.testcluster.removal import remove
 from tools.testcluster.shape import MAX_NODES, Shape, find, free_slot, home, lock
 from tools.testcluster.waiting import until

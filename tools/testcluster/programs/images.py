@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.testcluster.binaries import cache, making, system_program
+from tools.testcluster.programs.binaries import cache, making, system_program
 
 BASE_IMAGE = "localhost/ganger-testcluster/base:1"
 PAUSE_IMAGE = "localhost/ganger-testcluster/pause:1"

@@ -2,8 +2,8 @@
 
 import json
 
-from tools.testcluster.binaries import program
-from tools.testcluster.certificates import Authority
+from tools.testcluster.control_plane.certificates import Authority
+from tools.testcluster.programs.binaries import program
 from tools.testcluster.shape import Shape
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

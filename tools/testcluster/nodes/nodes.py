@@ -11,10 +11,10 @@ import subprocess
 from pathlib import Path
 
 from tools.testcluster import processes
-from tools.testcluster.binaries import program, system_program
-from tools.testcluster.certificates import Authority
-from tools.testcluster.images import PAUSE_IMAGE, images
-from tools.testcluster.needs import CNI_PLUGINS
+from tools.testcluster.control_plane.certificates import Authority
+from tools.testcluster.programs.binaries import program, system_program
+from tools.testcluster.programs.images import PAUSE_IMAGE, images
+from tools.testcluster.programs.needs import CNI_PLUGINS
 from tools.testcluster.shape import Shape
 from tools.testcluster.waiting import until
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.testcluster.needs import require_go
+from tools.testcluster.programs.needs import require_go
 
 MODULES = Path(__file__).parent / "go"
 STAGES = ("node/fast/node-initialize.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")

@@ -1,7 +1,7 @@
 """Nodes that are only objects: KWOK reports that they are Ready and that their pods run."""
 
-from tools.testcluster.api import admin
-from tools.testcluster.binaries import folder, program
+from tools.testcluster.control_plane.api import admin
+from tools.testcluster.programs.binaries import folder, program
 from tools.testcluster.shape import Shape
 
 ANNOTATION = "kwok.x-k8s.io/node"
