@@ -71,7 +71,7 @@ def _pending(api: FakeApi) -> int:
 
 def _writes(api: FakeApi) -> int:
     """Count the write requests, those of the lease excepted."""
-    written = (count for call, count in api.server.used.items() if call.verb in WRITES and call.resource != "leases")
+    written = (count for call, count in api.server.calls.items() if call.verb in WRITES and call.resource != "leases")
     return sum(written)
 
 

@@ -175,7 +175,7 @@ def test_a_job_that_was_stopped_before_the_controller_saw_it_never_has_a_pod(tmp
             put(api, stop=True)
             async with reconciling_controller(access, tmp_path):
                 await until(lambda: status(api).get("phase") == "Stopped")
-            assert ("create", "", "pods") not in api.used()
+            assert ("create", "", "pods") not in api.used_permissions()
 
     asyncio.run(play())
 

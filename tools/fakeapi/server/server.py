@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tools.fakeapi import refusals
+from tools.fakeapi import errors
+from tools.fakeapi.errors import StatusError, bad_request_error
 from tools.fakeapi.faults import Call, Fault
-from tools.fakeapi.refusals import Refusal, bad_request
 from tools.fakeapi.server import discovery
-from tools.fakeapi.server.wire import Connection, Request
-from tools.fakeapi.store.lists import listed
-from tools.fakeapi.store.resources import CRDS, PODS, Resource, defined_by
+from tools.fakeapi.server.http import Connection, Request
+from tools.fakeapi.store.lists import list_page
+from tools.fakeapi.store.resources import CRDS, PODS, Resource, resources_of
 from tools.fakeapi.store.selectors import Selection
-from tools.fakeapi.store.store import Change, Object, Stored, Table, encode
+from tools.fakeapi.store.store import Change, Object, StoredObject, Table, encode
 from tools.fakeapi.store.watches import Watch
 from tools.fakeapi.writes import apply, pods
-from tools.fakeapi.writes.patches import merged, operated, strategic
-from tools.fakeapi.writes.writes import Deletion, Writes
+from tools.fakeapi.writes.patches import apply_json_patch, apply_merge_patch, apply_strategic_patch
+from tools.fakeapi.writes.writes import DeleteOptions, Writes
 
 HEALTH = ("/healthz", "/livez", "/readyz")
-Answer = tuple[int, bytes]
+Response = tuple[int, bytes]
 Authorizer = Callable[[Call], bool]
-Beside = Callable[[Request, str], Awaitable[Answer]]
-"""Return the response to a user's request. Raises Refusal."""
+Handler = Callable[[Request, str], Awaitable[Response]]
+"""Function from a request and its user to the response. Raises StatusError."""
 
 
 class NoSuchPath(Exception):
@@ -44,79 +44,79 @@ class Target(NamedTuple):
 
 
 class Server:
-    """The server. tokens: token -> user. allowed: the authorizer of every call; None allows everything."""
+    """The server. tokens: token -> user. authorizer: asked of every call; None allows everything."""
 
     def __init__(self, writes: Writes, tokens: dict[str, str], rng: random.Random) -> None:
         self.writes, self.tokens, self.rng = writes, tokens, rng
-        self.allowed: Authorizer | None = None
+        self.authorizer: Authorizer | None = None
         self.faults: list[Fault] = []
-        self.used: Counter[Call] = Counter()
+        self.calls: Counter[Call] = Counter()
         self.connections: set[Connection] = set()
-        self.deserted = asyncio.Event()
-        self.away = True
+        self.no_connections = asyncio.Event()
+        self.is_down = True
         self.watches: dict[Connection, Watch] = {}
-        self.beside: dict[tuple[str, str], Beside] = {}
+        self.handlers: dict[tuple[str, str], Handler] = {}
         """Handlers outside of objects by (method, path pattern), as the API server's proxy has."""
-        self._asked: set[asyncio.Task[None]] = set()
+        self._handler_tasks: set[asyncio.Task[None]] = set()
         self._by_table: dict[Table, list[Watch]] = {table: [] for table in writes.store.tables.values()}
 
-    # -- called by the store and the wire ------------------------------------------------------------------------------
+    # -- called by the store and by connections ------------------------------------------------------------------------
 
     def on_change(self, table: Table, change: Change) -> None:
         """Handle a change; called by the store."""
         if table.resource == CRDS:
             self._define(change)
         for watch in self._by_table[table]:
-            watch.tell(change)
+            watch.add_event(change)
 
-    def connected(self) -> Connection:
-        """Handle a connection; over TLS this happens after the handshake, and perhaps never."""
-        return Connection(self.handle, self.come, self.gone)
+    def make_connection(self) -> Connection:
+        """Return the protocol of a new connection; over TLS this happens after the handshake, and perhaps never."""
+        return Connection(self.handle, self.add_connection, self.remove_connection)
 
-    def come(self, connection: Connection) -> None:
+    def add_connection(self, connection: Connection) -> None:
         self.connections.add(connection)
-        self.deserted.clear()
-        if self.away:
+        self.no_connections.clear()
+        if self.is_down:
             connection.abort()  # it was accepted before the server went down
 
-    def gone(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         self.connections.discard(connection)
         if not self.connections:
-            self.deserted.set()
-        self._forget(connection)
+            self.no_connections.set()
+        self._stop_watch(connection)
 
     def handle(self, request: Request) -> None:
         """Handle one request: answer now, or later for a watch or a fault."""
         try:
             user = self._authenticate(request)
-            if self._plain(request) or self._beside(request, user):
+            if self._answer_discovery(request) or self._answer_by_handler(request, user):
                 return
             target = self._target(request.path)
             call = self._call(user, request, target)
         except NoSuchPath:
             request.connection.answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
             return
-        except Refusal as refusal:
-            request.connection.answer(*refused(refusal))
+        except StatusError as error:
+            request.connection.answer(*error_response(error))
             return
-        self.used[call] += 1
+        self.calls[call] += 1
         fault = next((fault for fault in self.faults if fault.strikes(call, self.rng)), None)
         if fault is None:
-            self._do(request, target, call)
+            self._execute(request, target, call)
         else:
-            fault.before(request.connection, lambda: self._do(request, target, call, fault))
+            fault.run_before_call(request.connection, lambda: self._execute(request, target, call, fault))
 
-    # -- who, and what -------------------------------------------------------------------------------------------------
+    # -- authentication and routing ------------------------------------------------------------------------------------
 
     def _authenticate(self, request: Request) -> str:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         user = self.tokens.get(token) if scheme.lower() == "bearer" else None
         if user is None:
-            raise Refusal(401, "Unauthorized")
+            raise StatusError(401, "Unauthorized")
         return request.headers.get("impersonate-user", user)
 
-    def _plain(self, request: Request) -> bool:
-        """Answer paths without objects: health and discovery."""
+    def _answer_discovery(self, request: Request) -> bool:
+        """Answer the paths without objects: health and discovery."""
         path = request.path.rstrip("/")
         if path in HEALTH:
             request.connection.answer(200, b"ok", content_type="text/plain")
@@ -127,12 +127,12 @@ class Server:
             request.connection.answer(200, encode(document))
         return document is not None
 
-    def _beside(self, request: Request, user: str) -> bool:
-        """Let another handler answer."""
+    def _answer_by_handler(self, request: Request, user: str) -> bool:
+        """Let a handler of `handlers` answer; return whether there is one."""
         handler = next(
             (
                 candidate
-                for (method, path), candidate in self.beside.items()
+                for (method, path), candidate in self.handlers.items()
                 if method == request.method and re.fullmatch(path, request.path)
             ),
             None,
@@ -143,26 +143,26 @@ class Server:
         async def answer() -> None:
             try:
                 request.connection.answer(*await handler(request, user))
-            except Refusal as refusal:
-                request.connection.answer(*refused(refusal))
+            except StatusError as error:
+                request.connection.answer(*error_response(error))
 
         task = asyncio.get_running_loop().create_task(answer())
-        self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        self._handler_tasks.add(task)
+        task.add_done_callback(self._handler_tasks.discard)
         return True
 
     def _target(self, path: str) -> Target:
-        group, version, namespace, rest = taken_apart(path)
+        group, version, namespace, rest = parse_path(path)
         if not any(group == table_group for table_group, _, _ in self.writes.store.tables):
             raise NoSuchPath
         table = self.writes.store.tables.get((group, version, rest[0]))
         if table is None or len(rest) > 3 or bool(namespace) > table.resource.namespaced:
-            raise refusals.no_such_resource()
+            raise errors.no_such_resource_error()
         plural, name, sub = [*rest, "", ""][:3]
         if sub == "status" and not table.resource.status:
-            raise refusals.no_such_resource()
+            raise errors.no_such_resource_error()
         if sub not in ("", "status") and not (plural == "pods" and sub in ("binding", "eviction")):
-            raise refusals.no_such_resource()
+            raise errors.no_such_resource_error()
         return Target(table, namespace, name, sub)
 
     def _call(self, user: str, request: Request, target: Target) -> Call:
@@ -172,43 +172,43 @@ class Server:
             user, verb_of(request, target.name, target.sub), resource.group, named, target.namespace, target.name
         )
 
-    # -- doing it ------------------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------------
 
-    def _do(self, request: Request, target: Target, call: Call, fault: Fault | None = None) -> None:
+    def _execute(self, request: Request, target: Target, call: Call, fault: Fault | None = None) -> None:
         connection = request.connection
         try:
             if fault and fault.status:
-                raise struck(fault)
+                raise fault_error(fault)
             self._authorize(call)
             if call.verb == "watch" and not (fault and fault.lost):
                 self._watch(request, target)
                 return
             code, body = (200, b"") if call.verb == "watch" else self._answer(request, target, call)
             headers = ""
-        except Refusal as refusal:
-            code, body, headers = refused(refusal)
+        except StatusError as error:
+            code, body, headers = error_response(error)
         if fault:
-            fault.after(connection, lambda: connection.answer(code, body, headers))
+            fault.run_before_response(connection, lambda: connection.answer(code, body, headers))
         else:
             connection.answer(code, body, headers)
 
     def _authorize(self, call: Call) -> None:
-        if self.allowed is None or self.allowed(call):
+        if self.authorizer is None or self.authorizer(call):
             return
-        place = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
+        scope = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
         plural = call.resource.partition("/")[0]
         name = f' "{call.name}"' if call.name else ""
         message = (
-            f'{refusals.qualified(plural, call.group)}{name} is forbidden: User "{call.user}" cannot {call.verb} '
-            f'resource "{call.resource}" in API group "{call.group}" {place}'
+            f'{errors.qualified_name(plural, call.group)}{name} is forbidden: User "{call.user}" cannot {call.verb} '
+            f'resource "{call.resource}" in API group "{call.group}" {scope}'
         )
-        raise Refusal(403, message, details=refusals.about(plural, call.group, call.name))
+        raise StatusError(403, message, details=errors.object_details(plural, call.group, call.name))
 
     def _watch(self, request: Request, target: Target) -> None:
         query, connection = request.query, request.connection
         fields = ",".join(filter(None, (query.get("fieldSelector"), target.name and f"metadata.name={target.name}")))
         selection = Selection(target.table.resource, target.namespace, query.get("labelSelector", ""), fields)
-        watch = Watch(self.writes.store, target.table, selection, connection, lambda: self._forget(connection))
+        watch = Watch(self.writes.store, target.table, selection, connection, lambda: self._stop_watch(connection))
         watch.check(query)
         connection.start_stream()
         connection.resume = watch.flush
@@ -216,91 +216,91 @@ class Server:
         self._by_table[target.table].append(watch)
         watch.start(query, self.rng)
 
-    def _forget(self, connection: Connection) -> None:
+    def _stop_watch(self, connection: Connection) -> None:
         """Stop the watch of this connection, if it has one."""
         if watch := self.watches.pop(connection, None):
             watch.stop()
             if watch in self._by_table.get(watch.table, ()):
                 self._by_table[watch.table].remove(watch)
 
-    def _answer(self, request: Request, target: Target, call: Call) -> Answer:
+    def _answer(self, request: Request, target: Target, call: Call) -> Response:
         table, namespace, name, _ = target
         dry = request.query.get("dryRun") == "All"
         match call.verb:
             case "list":
-                return 200, listed(self.writes.store, table, namespace, request.query)
+                return 200, list_page(self.writes.store, table, namespace, request.query)
             case "get":
                 return 200, self.writes.find(table, namespace, name).raw
             case "create":
                 return self._create(request, target, dry=dry)
             case "update":
                 old = self.writes.find(table, namespace, name)
-                return self._replace(request, target, old, _read(request))
+                return self._replace(request, target, old, _parse_body(request))
             case "patch":
                 return self._patch(request, target, dry=dry)
             case "delete":
                 old = self.writes.find(table, namespace, name)
-                return 200, self._delete(table, old, _deletion(request), dry=dry)
-        asked = _deletion(request)
-        body = listed(self.writes.store, table, namespace, request.query)
+                return 200, self._delete(table, old, _parse_delete_options(request), dry=dry)
+        options = _parse_delete_options(request)
+        body = list_page(self.writes.store, table, namespace, request.query)
         selection = Selection(
             table.resource, namespace, *(request.query.get(f"{kind}Selector", "") for kind in ("label", "field"))
         )
-        for stored in [stored for stored in table.objects.values() if selection.has(stored)]:
-            self.writes.delete(table, stored, asked, dry=dry)
+        for stored in [stored for stored in table.objects.values() if selection.selects(stored)]:
+            self.writes.delete(table, stored, options, dry=dry)
         return 200, body
 
-    def _create(self, request: Request, target: Target, *, dry: bool) -> Answer:
+    def _create(self, request: Request, target: Target, *, dry: bool) -> Response:
         table, namespace, name, sub = target
-        obj = _read(request)
+        obj = _parse_body(request)
         if sub == "binding":
             pods.bind(self.writes, namespace, name, obj, dry=dry)
             return 201, _success(code=201)
         if sub == "eviction":
             pod = pods.evict(self.writes, namespace, name, dry=dry)
-            self._delete(table, pod, _deletion_of(obj.get("deleteOptions") or {}), dry=dry)
+            self._delete(table, pod, _delete_options(obj.get("deleteOptions") or {}), dry=dry)
             return 201, _success(code=201)
-        apply.noted(None, obj, table.resource, _manager(request), self.writes.now())
+        apply.record_owner(None, obj, table.resource, _manager(request), self.writes.now())
         return 201, self.writes.create(table, namespace, obj, dry=dry).raw
 
-    def _replace(self, request: Request, target: Target, old: Stored, obj: Object) -> Answer:
+    def _replace(self, request: Request, target: Target, old: StoredObject, obj: Object) -> Response:
         table, manager = target.table, _manager(request, target.sub)
-        apply.noted(old, obj, table.resource, manager, self.writes.now())
+        apply.record_owner(old, obj, table.resource, manager, self.writes.now())
         dry = request.query.get("dryRun") == "All"
         return 200, self.writes.replace(table, old, obj, status=target.sub == "status", dry=dry).raw
 
-    def _patch(self, request: Request, target: Target, *, dry: bool) -> Answer:
+    def _patch(self, request: Request, target: Target, *, dry: bool) -> Response:
         table, namespace, name, _ = target
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind in ("application/apply-patch+yaml", "application/apply-patch"):
-            return apply.applied(self.writes, target, request.body, request.query, dry=dry)
-        patch, old = _read(request, of=Any), self.writes.find(table, namespace, name)
+            return apply.apply_patch(self.writes, target, request.body, request.query, dry=dry)
+        patch, old = _parse_body(request, of=Any), self.writes.find(table, namespace, name)
         match kind:
             case "application/merge-patch+json":
-                obj = merged(old.read(), patch)
+                obj = apply_merge_patch(old.read(), patch)
             case "application/json-patch+json":
-                obj = operated(old.read(), patch)
+                obj = apply_json_patch(old.read(), patch)
             case "application/strategic-merge-patch+json" if not table.resource.custom:
-                obj = strategic(old.read(), patch)
+                obj = apply_strategic_patch(old.read(), patch)
             case _:
                 message = f"the body of the request was in an unknown format - unknown media type: {kind}"
-                raise Refusal(415, message)
+                raise StatusError(415, message)
         return self._replace(request, target, old, obj)
 
-    def _delete(self, table: Table, old: Stored, asked: Deletion, *, dry: bool) -> bytes:
-        left = self.writes.delete(table, old, asked, dry=dry)
+    def _delete(self, table: Table, old: StoredObject, options: DeleteOptions, *, dry: bool) -> bytes:
+        left = self.writes.delete(table, old, options, dry=dry)
         if left is not None or table.resource == PODS:
             return (left or old).raw
         resource = table.resource
-        return _success({**refusals.about(resource.plural, resource.group, old.key[1]), "uid": old.meta.uid})
+        return _success({**errors.object_details(resource.plural, resource.group, old.key[1]), "uid": old.meta.uid})
 
     # -- custom resources ----------------------------------------------------------------------------------------------
 
     def _define(self, change: Change) -> None:
         """Handle a changed CustomResourceDefinition: its resources change with it."""
         store = self.writes.store
-        defined = {} if change.type == "DELETED" else _made_by(change.new)
-        for key in (_made_by(change.old) if change.old else {}).keys() - defined.keys():
+        defined = {} if change.type == "DELETED" else _resources_by_key(change.new)
+        for key in (_resources_by_key(change.old) if change.old else {}).keys() - defined.keys():
             for watch in self._by_table.pop(store.tables.pop(key)):
                 watch.end()
         for key, resource in defined.items():
@@ -310,7 +310,7 @@ class Server:
                 self._by_table[store.add(resource)] = []
 
 
-def taken_apart(path: str) -> tuple[str, str, str, list[str]]:
+def parse_path(path: str) -> tuple[str, str, str, list[str]]:
     """Return group, version, namespace and the rest of a path. Raises NoSuchPath."""
     first, *steps = path.strip("/").split("/")
     if first == "api":
@@ -337,21 +337,21 @@ def verb_of(request: Request, name: str, sub: str) -> str:
     if sub in ("binding", "eviction"):
         verbs = {"POST": "create"}
     if request.method not in verbs:
-        raise Refusal(405, "the server does not allow this method on the requested resource", details={})
+        raise StatusError(405, "the server does not allow this method on the requested resource", details={})
     return verbs[request.method]
 
 
-def _made_by(crd: Stored) -> dict[tuple[str, str, str], Resource]:
-    return {(resource.group, resource.version, resource.plural): resource for resource in defined_by(crd.read())}
+def _resources_by_key(crd: StoredObject) -> dict[tuple[str, str, str], Resource]:
+    return {(resource.group, resource.version, resource.plural): resource for resource in resources_of(crd.read())}
 
 
-def _read(request: Request, of: Any = Object) -> Any:
+def _parse_body(request: Request, of: Any = Object) -> Any:
     if "protobuf" in (kind := request.headers.get("content-type", "")):
-        raise Refusal(415, f"the body of the request was in an unknown format - unknown media type: {kind}")
+        raise StatusError(415, f"the body of the request was in an unknown format - unknown media type: {kind}")
     try:
         return msgspec.json.decode(request.body, type=of)
     except msgspec.MsgspecError as error:
-        raise bad_request(f"the object provided is unrecognized: {error}") from None
+        raise bad_request_error(f"the object provided is unrecognized: {error}") from None
 
 
 def _manager(request: Request, sub: str = "") -> apply.Manager:
@@ -360,19 +360,19 @@ def _manager(request: Request, sub: str = "") -> apply.Manager:
     return apply.Manager(request.query.get("fieldManager") or agent, "Update", sub)
 
 
-def _deletion(request: Request) -> Deletion:
-    options = _read(request) if request.body else {}
+def _parse_delete_options(request: Request) -> DeleteOptions:
+    options = _parse_body(request) if request.body else {}
     query = request.query
     if "gracePeriodSeconds" in query:
         options["gracePeriodSeconds"] = int(query["gracePeriodSeconds"])
     if "propagationPolicy" in query:
         options["propagationPolicy"] = query["propagationPolicy"]
-    return _deletion_of(options)
+    return _delete_options(options)
 
 
-def _deletion_of(options: Object) -> Deletion:
+def _delete_options(options: Object) -> DeleteOptions:
     preconditions = options.get("preconditions") or {}
-    return Deletion(
+    return DeleteOptions(
         uid=preconditions.get("uid", ""),
         version=preconditions.get("resourceVersion", ""),
         grace_s=options.get("gracePeriodSeconds"),
@@ -385,12 +385,12 @@ def _success(details: dict[str, Any] | None = None, code: int | None = None) -> 
     return encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more})
 
 
-def struck(fault: Fault) -> Refusal:
+def fault_error(fault: Fault) -> StatusError:
     """Return the error of a fault with a status."""
-    return Refusal(fault.status or 0, fault.message, reason=fault.reason, retry_after_s=fault.retry_after_s)
+    return StatusError(fault.status or 0, fault.message, reason=fault.reason, retry_after_s=fault.retry_after_s)
 
 
-def refused(refusal: Refusal) -> tuple[int, bytes, str]:
+def error_response(error: StatusError) -> tuple[int, bytes, str]:
     """Return the code, body and headers of an error."""
-    headers = f"Retry-After: {refusal.retry_after_s}\r\n" if refusal.retry_after_s is not None else ""
-    return refusal.code, encode(refusal.status()), headers
+    headers = f"Retry-After: {error.retry_after_s}\r\n" if error.retry_after_s is not None else ""
+    return error.code, encode(error.status()), headers

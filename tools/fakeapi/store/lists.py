@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from tools.fakeapi.refusals import Refusal, bad_request, expired
+from tools.fakeapi.errors import StatusError, bad_request_error, expired_error
 from tools.fakeapi.store.selectors import Selection
-from tools.fakeapi.store.store import Store, Stored, Table, encode
+from tools.fakeapi.store.store import Store, StoredObject, Table, encode
 
-GONE_PAGE = (
+EXPIRED_TOKEN_MESSAGE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
     "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
@@ -21,43 +21,43 @@ GONE_PAGE = (
 )
 
 
-def listed(store: Store, table: Table, namespace: str, query: dict[str, str]) -> bytes:
+def list_page(store: Store, table: Table, namespace: str, query: dict[str, str]) -> bytes:
     """Return the body of a list. Refuses versions that are gone or do not exist yet, and contradictory options."""
     selection = Selection(table.resource, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     limit = _limit(query)
     if token := query.get("continue"):
         if query.get("resourceVersion", "0") != "0":
-            raise bad_request("specifying resource version is not allowed when using continue")
-        version, after = _resumed(store, token)
+            raise bad_request_error("specifying resource version is not allowed when using continue")
+        version, after = _decode_token(store, token)
     else:
         version, after = _version(store, query, limit), None
-    objects = table.at(version)
+    objects = table.objects_at(version)
     start = 0 if after is None else bisect_right(objects, after, key=lambda stored: stored.key)
     items, rest = _page(objects, start, selection, limit, namespace)
     return _body(table, items, _metadata(version, items, rest, selection))
 
 
 def _page(
-    objects: list[Stored], start: int, selection: Selection, limit: int, namespace: str
-) -> tuple[list[Stored], int]:
+    objects: list[StoredObject], start: int, selection: Selection, limit: int, namespace: str
+) -> tuple[list[StoredObject], int]:
     """Return the next objects, and at least how many more there are."""
     if not selection.selective and not namespace:
         end = start + limit if limit else len(objects)
         return objects[start:end], max(0, len(objects) - end)
-    matching = [stored for stored in objects[start:] if selection.has(stored)]
+    matching = [stored for stored in objects[start:] if selection.selects(stored)]
     return (matching[:limit], max(0, len(matching) - limit)) if limit else (matching, 0)
 
 
-def _metadata(version: int, items: list[Stored], rest: int, selection: Selection) -> dict[str, Any]:
+def _metadata(version: int, items: list[StoredObject], rest: int, selection: Selection) -> dict[str, Any]:
     meta: dict[str, Any] = {"resourceVersion": str(version)}
     if rest:
-        meta["continue"] = _token(version, items[-1].key)
+        meta["continue"] = _encode_token(version, items[-1].key)
         if not selection.selective:
             meta["remainingItemCount"] = rest
     return meta
 
 
-def _body(table: Table, items: list[Stored], meta: dict[str, Any]) -> bytes:
+def _body(table: Table, items: list[StoredObject], meta: dict[str, Any]) -> bytes:
     resource, cut = table.resource, table.item_start
     head = encode({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
     rows = [b"{" + stored.raw[cut:] for stored in items] if cut else [stored.raw for stored in items]
@@ -68,31 +68,31 @@ def _version(store: Store, query: dict[str, str], limit: int) -> int:
     """Return the version of a list, by the rules of resourceVersion and resourceVersionMatch."""
     text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     if match and not text:
-        raise bad_options("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        raise bad_options_error("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if match not in ("", "Exact", "NotOlderThan"):
-        raise bad_options(f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""')
+        raise bad_options_error(f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""')
     if text in ("", "0"):
         if match == "Exact" and text == "0":
-            raise bad_options('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+            raise bad_options_error('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
         return store.version
-    asked = version_asked(query)
-    if asked > store.version:
-        raise too_large(asked, store.version)
+    requested = requested_version(query)
+    if requested > store.version:
+        raise too_large_error(requested, store.version)
     if match == "Exact" or (limit and not match):
-        if asked < store.compacted:
-            raise expired("The resourceVersion for the provided list is too old.")
-        return asked
+        if requested < store.compacted:
+            raise expired_error("The resourceVersion for the provided list is too old.")
+        return requested
     return store.version
 
 
-def too_large(asked: int, current: int) -> Refusal:
+def too_large_error(requested: int, current: int) -> StatusError:
     """Return the error for a version that does not exist yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
-    return Refusal(504, message, details={"causes": [cause]}, retry_after_s=1)
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
+    return StatusError(504, message, details={"causes": [cause]}, retry_after_s=1)
 
 
-def bad_options(problem: str) -> Refusal:
+def bad_options_error(problem: str) -> StatusError:
     """Return the error for contradictory options; the real server names resourceVersionMatch for all of them."""
     reason, message = "FieldValueNotSupported", problem
     if not problem.startswith("Unsupported"):
@@ -103,22 +103,22 @@ def bad_options(problem: str) -> Refusal:
         "kind": "ListOptions",
         "causes": [{"reason": reason, "message": message, "field": field}],
     }
-    return Refusal(422, f'ListOptions.meta.k8s.io "" is invalid: {field}: {message}', details=details)
+    return StatusError(422, f'ListOptions.meta.k8s.io "" is invalid: {field}: {message}', details=details)
 
 
 def _limit(query: dict[str, str]) -> int:
     text = query.get("limit") or "0"
     if not text.isdecimal():
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise bad_request_error(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
-def version_asked(query: dict[str, str]) -> int:
+def requested_version(query: dict[str, str]) -> int:
     """Return resourceVersion as a number; 0 without one."""
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
         parse_error = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{text}": {parse_error}')
+        raise bad_request_error(f'invalid resource version: resourceVersion: Invalid value: "{text}": {parse_error}')
     return int(text)
 
 
@@ -129,17 +129,17 @@ class _Token(msgspec.Struct, rename={"version": "rv", "after": "start"}):
     after: tuple[str, str]
 
 
-def _token(version: int, key: tuple[str, str]) -> str:
+def _encode_token(version: int, key: tuple[str, str]) -> str:
     return base64.urlsafe_b64encode(encode(_Token(version, key))).decode().rstrip("=")
 
 
-def _resumed(store: Store, token: str) -> tuple[int, tuple[str, str]]:
+def _decode_token(store: Store, token: str) -> tuple[int, tuple[str, str]]:
     try:
         position = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=_Token)
     except ValueError:
-        raise bad_request("invalid continue token: continue key is not valid") from None
+        raise bad_request_error("invalid continue token: continue key is not valid") from None
     if position.version < 0:
         return store.version, position.after
     if position.version < store.compacted:
-        raise expired(GONE_PAGE, rest=_token(-1, position.after))
+        raise expired_error(EXPIRED_TOKEN_MESSAGE, rest=_encode_token(-1, position.after))
     return position.version, position.after

@@ -32,7 +32,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def _several(group_version: str, *rows: str) -> list[Resource]:
+def _parse_resources(group_version: str, *rows: str) -> list[Resource]:
     """Return resources of rows `plural Kind flags`: c for cluster-scoped, s for a status subresource."""
     group, _, version = group_version.rpartition("/")
     resources = []
@@ -57,7 +57,7 @@ BUILT_IN = (
     SECRETS,
     CRDS,
     BUDGETS,
-    *_several(
+    *_parse_resources(
         "v1",
         "configmaps ConfigMap",
         "events Event",
@@ -70,25 +70,25 @@ BUILT_IN = (
         "endpoints Endpoints",
         "podtemplates PodTemplate",
     ),
-    *_several("apps/v1", "deployments Deployment s", "statefulsets StatefulSet s", "daemonsets DaemonSet s"),
-    *_several("batch/v1", "jobs Job s", "cronjobs CronJob s"),
-    *_several("coordination.k8s.io/v1", "leases Lease"),
-    *_several("events.k8s.io/v1", "events Event"),
-    *_several(
+    *_parse_resources("apps/v1", "deployments Deployment s", "statefulsets StatefulSet s", "daemonsets DaemonSet s"),
+    *_parse_resources("batch/v1", "jobs Job s", "cronjobs CronJob s"),
+    *_parse_resources("coordination.k8s.io/v1", "leases Lease"),
+    *_parse_resources("events.k8s.io/v1", "events Event"),
+    *_parse_resources(
         "rbac.authorization.k8s.io/v1",
         "roles Role",
         "rolebindings RoleBinding",
         "clusterroles ClusterRole c",
         "clusterrolebindings ClusterRoleBinding c",
     ),
-    *_several(
+    *_parse_resources(
         "admissionregistration.k8s.io/v1",
         "validatingadmissionpolicies ValidatingAdmissionPolicy cs",
         "validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding c",
     ),
-    *_several("scheduling.k8s.io/v1", "priorityclasses PriorityClass c"),
-    *_several("scheduling.k8s.io/v1alpha2", "podgroups PodGroup s", "workloads Workload"),
-    *_several(
+    *_parse_resources("scheduling.k8s.io/v1", "priorityclasses PriorityClass c"),
+    *_parse_resources("scheduling.k8s.io/v1alpha2", "podgroups PodGroup s", "workloads Workload"),
+    *_parse_resources(
         "resource.k8s.io/v1",
         "resourceclaims ResourceClaim s",
         "resourceclaimtemplates ResourceClaimTemplate",
@@ -98,7 +98,7 @@ BUILT_IN = (
 )
 
 
-def defined_by(crd: dict[str, Any]) -> list[Resource]:
+def resources_of(crd: dict[str, Any]) -> list[Resource]:
     """Return the resources of a CustomResourceDefinition: one for each served version."""
     spec = crd["spec"]
     names = spec["names"]
@@ -119,7 +119,7 @@ def defined_by(crd: dict[str, Any]) -> list[Resource]:
     ]
 
 
-def established(crd: dict[str, Any], now: str) -> dict[str, Any]:
+def established_status(crd: dict[str, Any], now: str) -> dict[str, Any]:
     """Return the status of a CustomResourceDefinition whose resources are served."""
     rows = (
         ("NamesAccepted", "NoConflicts", "no conflicts found"),

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tools.fakeapi.refusals import bad_request
+from tools.fakeapi.errors import bad_request_error
 from tools.fakeapi.store.resources import Resource
-from tools.fakeapi.store.store import Stored
+from tools.fakeapi.store.store import StoredObject
 
 Match = Callable[[Mapping[str, str]], bool]
 FIELDS = {
@@ -29,40 +29,40 @@ _EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*$")
 _EXISTS = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
 
 
-def labels(text: str) -> Match | None:
+def parse_label_selector(text: str) -> Match | None:
     """Parse `labelSelector`; None if it selects everything. Refuses invalid text."""
     terms = [_label_term(term) for term in re.split(r",(?![^(]*\))", text) if term.strip()]
     if not terms:
         return None
-    return lambda given: all(term(given) for term in terms)
+    return lambda labels: all(term(labels) for term in terms)
 
 
 def _label_term(text: str) -> Match:
     if match := _SET.match(text):
-        key, operator, listed = match.groups()
-        values = {value.strip() for value in listed.split(",")}
+        key, operator, value_list = match.groups()
+        values = {value.strip() for value in value_list.split(",")}
         if operator == "in":
-            return lambda given: given.get(key) in values
-        return lambda given: given.get(key) not in values
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
     if match := _EQUAL.match(text):
         key, operator, value = match.groups()
         if operator == "!=":
-            return lambda given: given.get(key) != value
-        return lambda given: given.get(key) == value
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
     if match := _EXISTS.match(text):
         absent, key = match.groups()
-        return lambda given: (key in given) != bool(absent)
-    raise bad_request(f"unable to parse requirement: {text.strip()!r}")
+        return lambda labels: (key in labels) != bool(absent)
+    raise bad_request_error(f"unable to parse requirement: {text.strip()!r}")
 
 
-def chosen(selector: Mapping[str, Any]) -> Match:
+def parse_selector_object(selector: Mapping[str, Any]) -> Match:
     """Parse a LabelSelector object (matchLabels, matchExpressions)."""
     terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for row in selector.get("matchExpressions", ()):
         key, values = row["key"], ",".join(row.get("values", ()))
         shapes = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key}
         terms.append(shapes.get(row["operator"], f"!{key}"))
-    return labels(",".join(terms)) or (lambda _: True)
+    return parse_label_selector(",".join(terms)) or (lambda _: True)
 
 
 class Selection:
@@ -70,11 +70,11 @@ class Selection:
 
     def __init__(self, resource: Resource, namespace: str, label_text: str = "", field_text: str = "") -> None:
         self._namespace = namespace
-        self._labels = labels(label_text)
-        self._fields = fields(field_text, resource.plural)
+        self._labels = parse_label_selector(label_text)
+        self._fields = parse_field_selector(field_text, resource.plural)
         self.selective = bool(self._labels or self._fields)
 
-    def has(self, stored: Stored) -> bool:
+    def selects(self, stored: StoredObject) -> bool:
         if self._namespace and stored.key[0] != self._namespace:
             return False
         if any((stored.field(path) == value) != equal for path, value, equal in self._fields):
@@ -82,17 +82,17 @@ class Selection:
         return self._labels is None or self._labels(stored.labels)
 
 
-def fields(text: str, plural: str) -> list[tuple[str, str, bool]]:
+def parse_field_selector(text: str, plural: str) -> list[tuple[str, str, bool]]:
     """Parse `fieldSelector` into (path, value, equal) terms. Refuses fields that the resource does not index."""
     terms = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         match = _EQUAL.match(term)
         if match is None:
-            raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
+            raise bad_request_error(f"invalid selector: '{term}'; can't understand '{term}'")
         path, operator, value = match.groups()
         if path not in {"metadata.name", "metadata.namespace"} | FIELDS.get(plural, set()):
             only = 'only "metadata.name", "metadata.namespace"'
             known = f"field label not supported: {path}"
-            raise bad_request(known if plural in FIELDS else f'"{path}" is not a known field selector: {only}')
+            raise bad_request_error(known if plural in FIELDS else f'"{path}" is not a known field selector: {only}')
         terms.append((path, value, operator != "!="))
     return terms

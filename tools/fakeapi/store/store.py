@@ -66,7 +66,7 @@ _object = msgspec.json.Decoder()
 encode = msgspec.json.Encoder().encode
 
 
-class Stored:
+class StoredObject:
     """One object at a version."""
 
     __slots__ = ("_meta", "_selectable", "key", "raw", "version")
@@ -102,11 +102,11 @@ class Stored:
             value = getattr(value, re.sub(r"IP$|[A-Z]", lambda upper: "_" + upper[0].lower(), name))
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    def at(self, version: int) -> "Stored":
+    def copy_at(self, version: int) -> "StoredObject":
         """Return the same object with another version, as a deletion reports it."""
         obj = self.read()
         obj["metadata"]["resourceVersion"] = str(version)
-        return Stored(self.key, encode(obj), version)
+        return StoredObject(self.key, encode(obj), version)
 
 
 class Change:
@@ -114,7 +114,7 @@ class Change:
 
     __slots__ = ("chunk", "new", "old", "type", "version")
 
-    def __init__(self, type_: str, old: Stored | None, new: Stored) -> None:
+    def __init__(self, type_: str, old: StoredObject | None, new: StoredObject) -> None:
         self.type, self.old, self.new, self.version = type_, old, new, new.version
         self.chunk: bytes | None = None
 
@@ -124,25 +124,25 @@ class Table:
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
-        self.objects: dict[Key, Stored] = {}
+        self.objects: dict[Key, StoredObject] = {}
         self.history: list[Change] = []
-        self._ordered: tuple[int, list[Stored]] = (-1, [])
+        self._ordered: tuple[int, list[StoredObject]] = (-1, [])
         head = {"kind": resource.kind, "apiVersion": resource.api_version}
         self.head = encode(head)[:-1] + b","
         # In lists, built-in objects have no kind; custom ones do.
         self.item_start = 0 if resource.custom else len(self.head)
 
-    def since(self, version: int) -> list[Change]:
+    def changes_since(self, version: int) -> list[Change]:
         """Return the changes after a version, oldest first."""
         return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
 
-    def at(self, version: int) -> list[Stored]:
+    def objects_at(self, version: int) -> list[StoredObject]:
         """Return the objects at a version, in the order of their keys."""
         newest = self.history[-1].version if self.history else 0
         known_version = min(version, newest) if self.history else 0
         if self._ordered[0] != known_version:
             objects = self.objects
-            if later := self.since(version):
+            if later := self.changes_since(version):
                 objects = dict(objects)
                 for change in reversed(later):
                     if change.old is None:
@@ -152,7 +152,7 @@ class Table:
             self._ordered = (known_version, [objects[key] for key in sorted(objects)])
         return self._ordered[1]
 
-    def forget_order(self) -> None:
+    def drop_order(self) -> None:
         """Drop cached orders, which are wrong once history was compacted."""
         self._ordered = (-1, [])
 
@@ -175,7 +175,7 @@ class Store:
     def table(self, resource: Resource) -> Table:
         return self.tables[resource.group, resource.version, resource.plural]
 
-    def write(self, table: Table, obj: Object, old: Stored | None) -> Stored:
+    def write(self, table: Table, obj: Object, old: StoredObject | None) -> StoredObject:
         """Create an object, or replace `old`; its version is set in place."""
         meta = obj["metadata"]
         self.version += 1
@@ -183,26 +183,26 @@ class Store:
         key = (meta.get("namespace", ""), meta["name"])
         # kind and apiVersion come first, whatever their order was: lists cut them off by position.
         body = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
-        new = Stored(key, table.head + encode(body)[1:], self.version)
+        new = StoredObject(key, table.head + encode(body)[1:], self.version)
         table.objects[key] = new
-        self.tell(table, Change("MODIFIED" if old else "ADDED", old, new))
+        self.publish(table, Change("MODIFIED" if old else "ADDED", old, new))
         return new
 
-    def remove(self, table: Table, old: Stored) -> Stored:
+    def remove(self, table: Table, old: StoredObject) -> StoredObject:
         """Remove an object; return its last state with the version of its deletion."""
         self.version += 1
         del table.objects[old.key]
-        gone = old.at(self.version)
-        self.tell(table, Change("DELETED", old, gone))
-        return gone
+        removed = old.copy_at(self.version)
+        self.publish(table, Change("DELETED", old, removed))
+        return removed
 
-    def tell(self, table: Table, change: Change) -> None:
+    def publish(self, table: Table, change: Change) -> None:
         """Record a change and notify all listeners."""
         table.history.append(change)
         if len(table.history) > self._history:
             self.compacted = max(self.compacted, table.history[len(table.history) // 2].version)
             del table.history[: len(table.history) // 2 + 1]
-            table.forget_order()
+            table.drop_order()
         for listener in self.listeners:
             listener(table, change)
         change.chunk = None
@@ -212,4 +212,4 @@ class Store:
         self.compacted = self.version
         for table in self.tables.values():
             table.history.clear()
-            table.forget_order()
+            table.drop_order()

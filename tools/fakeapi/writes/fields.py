@@ -31,10 +31,10 @@ Schema = dict[str, Any]
 
 def values(obj: Object, resource: Resource) -> dict[Path, Any]:
     """Return the value of each path that can have an owner."""
-    return dict(_walk((), _managed(obj), resource.schema, resource.custom))
+    return dict(_walk((), _managed_fields(obj), resource.schema, resource.custom))
 
 
-def _managed(obj: Object) -> Object:
+def _managed_fields(obj: Object) -> Object:
     managed = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
     managed["metadata"] = {name: value for name, value in managed.get("metadata", {}).items() if name not in UNMANAGED}
     return managed
@@ -43,7 +43,7 @@ def _managed(obj: Object) -> Object:
 def _walk(path: Path, value: Any, schema: Schema, custom: bool) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict) and value and schema.get("x-kubernetes-map-type") != "atomic":
         for name, inner in value.items():
-            yield from _walk((*path, f"f:{name}"), inner, below(schema, name), custom)
+            yield from _walk((*path, f"f:{name}"), inner, schema_of_field(schema, name), custom)
         return
     keys = list_keys(path, schema, custom) if isinstance(value, list) else ()
     if isinstance(value, list) and _is_set(path, schema):
@@ -53,12 +53,14 @@ def _walk(path: Path, value: Any, schema: Schema, custom: bool) -> Iterator[tupl
             item_path = (*path, item_step(item, keys))
             yield (*item_path, "."), None
             for name, inner in item.items():
-                yield from _walk((*item_path, f"f:{name}"), inner, below(schema.get("items", {}), name), custom)
+                yield from _walk(
+                    (*item_path, f"f:{name}"), inner, schema_of_field(schema.get("items", {}), name), custom
+                )
     elif path not in ((), ("f:metadata",)):
         yield path, value
 
 
-def below(schema: Schema, name: str) -> Schema:
+def schema_of_field(schema: Schema, name: str) -> Schema:
     """Return the schema of a field of an object; empty where none is known."""
     field_schema: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
     return field_schema if isinstance(field_schema, dict) else {}
@@ -82,12 +84,12 @@ def item_step(item: Object, keys: Iterable[str]) -> str:
     return "k:" + json.dumps({key: item.get(key) for key in keys}, separators=(",", ":"))
 
 
-def joined(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) -> Any:
+def merge(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) -> Any:
     """Merge the applied object into the live one: objects and lists with keys are merged, all else is replaced."""
     if isinstance(applied, dict) and isinstance(live, dict) and schema.get("x-kubernetes-map-type") != "atomic":
         result = dict(live)
         for name, value in applied.items():
-            result[name] = joined(live.get(name), value, (*path, f"f:{name}"), below(schema, name), custom)
+            result[name] = merge(live.get(name), value, (*path, f"f:{name}"), schema_of_field(schema, name), custom)
         return result
     if not isinstance(applied, list) or not isinstance(live, list):
         return applied
@@ -99,57 +101,57 @@ def joined(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) ->
     rows = {item_step(item, keys): item for item in live}
     for item in applied:
         step = item_step(item, keys)
-        rows[step] = joined(rows.get(step, {}), item, (*path, step), schema.get("items", {}), custom)
+        rows[step] = merge(rows.get(step, {}), item, (*path, step), schema.get("items", {}), custom)
     return list(rows.values())
 
 
-def without(obj: Object, paths: Iterable[Path]) -> None:
+def remove_paths(obj: Object, paths: Iterable[Path]) -> None:
     """Remove the values at the paths in place, and objects that become empty."""
     # List items first: without its key an item could not be found.
     for path in sorted(paths, key=lambda path: (path[-1] != ".", -len(path))):
-        _take(obj, path[:-1] if path[-1] == "." else path)
+        _remove(obj, path[:-1] if path[-1] == "." else path)
 
 
-def _take(value: Any, path: Path) -> None:
+def _remove(value: Any, path: Path) -> None:
     step, rest = path[0], path[1:]
     if isinstance(value, list):
-        list_item = next((item for item in value if _is_at(item, step)), None)
+        list_item = next((item for item in value if _is_item(item, step)), None)
         if list_item is not None and rest:
-            _take(list_item, rest)
+            _remove(list_item, rest)
         elif list_item is not None:
             value.remove(list_item)
     elif isinstance(value, dict) and step[2:] in value:
         if rest:
-            _take(value[step[2:]], rest)
+            _remove(value[step[2:]], rest)
         if not rest or (value[step[2:]] in ({}, []) and step != "f:metadata"):
             del value[step[2:]]
 
 
-def _is_at(item: Any, step: str) -> bool:
+def _is_item(item: Any, step: str) -> bool:
     identity = json.loads(step[2:])
     return item == identity if step[:2] == "v:" else all(item.get(key) == value for key, value in identity.items())
 
 
-def tree(paths: Iterable[Path]) -> Object:
+def encode_paths(paths: Iterable[Path]) -> Object:
     """Return paths in the form of FieldsV1."""
     root: Object = {}
     for path in sorted(paths):
-        place = root
+        node = root
         for step in path:
-            place = place.setdefault(step, {})
+            node = node.setdefault(step, {})
     return root
 
 
-def paths(fields_tree: Object, prefix: Path = ()) -> Iterator[Path]:
+def decode_paths(fields_tree: Object, prefix: Path = ()) -> Iterator[Path]:
     """Return the paths in FieldsV1."""
     for step, inner in fields_tree.items():
         if inner:
-            yield from paths(inner, (*prefix, step))
+            yield from decode_paths(inner, (*prefix, step))
         else:
             yield (*prefix, step)
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a path as conflicts name it, such as `.status.conditions[type="Ready"].status`."""
     text = ""
     for step in path:

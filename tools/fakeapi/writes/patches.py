@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from tools.fakeapi.refusals import Refusal, bad_request
+from tools.fakeapi.errors import StatusError, bad_request_error
 
 MERGE_KEYS = {
     "conditions": "type",
@@ -24,7 +24,7 @@ MERGE_KEYS = {
 """Lists that a strategic merge patch merges by a key of their items; others are replaced."""
 
 
-def merged(target: Any, patch: Any) -> Any:
+def apply_merge_patch(target: Any, patch: Any) -> Any:
     """Apply a merge patch (RFC 7396): null removes, objects are merged, all else is replaced."""
     if not isinstance(patch, dict):
         return patch
@@ -33,11 +33,11 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = apply_merge_patch(result.get(name), value)
     return result
 
 
-def strategic(target: Any, patch: Any, name: str = "") -> Any:
+def apply_strategic_patch(target: Any, patch: Any, name: str = "") -> Any:
     """Apply a strategic merge patch: lists of known items are merged by key; `$patch: delete` removes an item."""
     if isinstance(patch, dict):
         result = dict(target) if isinstance(target, dict) else {}
@@ -45,7 +45,7 @@ def strategic(target: Any, patch: Any, name: str = "") -> Any:
             if value is None:
                 result.pop(field, None)
             elif not field.startswith("$"):
-                result[field] = strategic(result.get(field), value, field)
+                result[field] = apply_strategic_patch(result.get(field), value, field)
         return result
     key = MERGE_KEYS.get(name)
     if isinstance(patch, list) and name == "finalizers":
@@ -57,25 +57,25 @@ def strategic(target: Any, patch: Any, name: str = "") -> Any:
         if row.get("$patch") == "delete":
             rows.pop(row.get(key), None)
         else:
-            rows[row.get(key)] = strategic(rows.get(row.get(key)), row)
+            rows[row.get(key)] = apply_strategic_patch(rows.get(row.get(key)), row)
     return list(rows.values())
 
 
-def operated(target: Any, operations: Any) -> Any:
+def apply_json_patch(target: Any, operations: Any) -> Any:
     """Apply a JSON patch (RFC 6902). Refused with 422 if a test fails or a path does not exist."""
     if not isinstance(operations, list):
-        raise bad_request("a JSON patch is a list of operations")
+        raise bad_request_error("a JSON patch is a list of operations")
     result = copy.deepcopy(target)
     for operation in operations:
         try:
-            result = _operate(result, operation)
+            result = _apply_operation(result, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             text = f"the server rejected our request due to an error in our request: {operation}: {error}"
-            raise Refusal(422, text) from None
+            raise StatusError(422, text) from None
     return result
 
 
-def _operate(target: Any, operation: dict[str, Any]) -> Any:
+def _apply_operation(target: Any, operation: dict[str, Any]) -> Any:
     name, path = operation["op"], list(_steps(operation["path"]))
     if name == "test":
         if _get(target, path) != operation.get("value"):
@@ -83,14 +83,14 @@ def _operate(target: Any, operation: dict[str, Any]) -> Any:
     elif name in ("add", "replace"):
         if name == "replace":
             _get(target, path)
-            target = _without(target, path) if path else target
-        target = _with(target, path, operation["value"])
+            target = _remove(target, path) if path else target
+        target = _set(target, path, operation["value"])
     elif name == "remove":
-        target = _without(target, path)
+        target = _remove(target, path)
     elif name in ("move", "copy"):
         source = list(_steps(operation["from"]))
         value = copy.deepcopy(_get(target, source))
-        target = _with(_without(target, source) if name == "move" else target, path, value)
+        target = _set(_remove(target, source) if name == "move" else target, path, value)
     else:
         raise ValueError(f"unknown operation {name}")
     return target
@@ -109,18 +109,18 @@ def _get(target: Any, path: list[str]) -> Any:
     return target
 
 
-def _with(target: Any, path: list[str], value: Any) -> Any:
+def _set(target: Any, path: list[str], value: Any) -> Any:
     if not path:
         return value
-    place = _get(target, path[:-1])
-    if isinstance(place, list):
-        place.insert(len(place) if path[-1] == "-" else int(path[-1]), value)
+    parent = _get(target, path[:-1])
+    if isinstance(parent, list):
+        parent.insert(len(parent) if path[-1] == "-" else int(path[-1]), value)
     else:
-        place[path[-1]] = value
+        parent[path[-1]] = value
     return target
 
 
-def _without(target: Any, path: list[str]) -> Any:
-    place = _get(target, path[:-1])
-    del place[int(path[-1]) if isinstance(place, list) else path[-1]]
+def _remove(target: Any, path: list[str]) -> Any:
+    parent = _get(target, path[:-1])
+    del parent[int(path[-1]) if isinstance(parent, list) else path[-1]]
     return target

@@ -33,10 +33,10 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         handle: Callable[[Request], None],
-        come: Callable[["Connection"], None],
-        gone: Callable[["Connection"], None],
+        on_open: Callable[["Connection"], None],
+        on_close: Callable[["Connection"], None],
     ) -> None:
-        self._handle, self._come, self._gone = handle, come, gone
+        self._handle, self._on_open, self._on_close = handle, on_open, on_close
         self._buffer = bytearray()
         self._busy = False
         self._closing = False
@@ -44,21 +44,21 @@ class Connection(asyncio.Protocol):
         self.paused = self.frozen = False
         self.resume: Callable[[], None] | None = None
 
-    # -- what asyncio calls --------------------------------------------------------------------------------------------
+    # -- called by asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self._come(self)
+        self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
         if self.frozen:
             return
         self._buffer += data
-        self._read_on()
+        self._handle_requests()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._gone(self)
+        self._on_close(self)
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         if self.resume:
             self.resume()
 
-    # -- what the server calls -----------------------------------------------------------------------------------------
+    # -- called by the server ------------------------------------------------------------------------------------------
 
     @property
     def open(self) -> bool:
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
             b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n%s"
             % (code, PHRASES[code].encode(), content_type.encode(), len(body), headers.encode(), body)
         )
-        self._done()
+        self._finish_response()
 
     def start_stream(self) -> None:
         """Begin a chunked response."""
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         """End the stream."""
         self.write(b"0\r\n\r\n")
         self.resume = None
-        self._done()
+        self._finish_response()
 
     def abort(self) -> None:
         """Break the connection: what was not sent is lost."""
@@ -107,22 +107,22 @@ class Connection(asyncio.Protocol):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _done(self) -> None:
+    def _finish_response(self) -> None:
         self._busy = False
         if self._closing and self._transport:
             self._transport.close()
         elif self._buffer:
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self._handle_requests)
 
-    def _read_on(self) -> None:
+    def _handle_requests(self) -> None:
         while not self._busy and self.open:
-            request = self._next()
+            request = self._next_request()
             if request is None:
                 return
             self._busy = True
             self._handle(request)
 
-    def _next(self) -> Request | None:
+    def _next_request(self) -> Request | None:
         """Return the next complete request."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:

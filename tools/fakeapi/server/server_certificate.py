@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def made() -> tuple[ssl.SSLContext, str]:
+def make_certificate() -> tuple[ssl.SSLContext, str]:
     """Return the server's TLS context, and the certificate as PEM, which clients trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fakeapi")])

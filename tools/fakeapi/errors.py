@@ -23,7 +23,7 @@ REASONS = {
 }
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """An unsuccessful response. reason: that of the code by default; retry_after_s: header and detail."""
 
     def __init__(
@@ -58,58 +58,60 @@ class Refusal(Exception):
         }
 
 
-def qualified(plural: str, group: str) -> str:
+def qualified_name(plural: str, group: str) -> str:
     """Return a resource as messages name it: `pods`, `gangjobs.ganger.dev`."""
     return f"{plural}.{group}" if group else plural
 
 
-def about(plural: str, group: str, name: str) -> dict[str, Any]:
+def object_details(plural: str, group: str, name: str) -> dict[str, Any]:
     """Return the details that name the object."""
     return {**({"name": name} if name else {}), **({"group": group} if group else {}), "kind": plural}
 
 
-def not_found(plural: str, group: str, name: str) -> Refusal:
-    return Refusal(404, f'{qualified(plural, group)} "{name}" not found', details=about(plural, group, name))
+def not_found_error(plural: str, group: str, name: str) -> StatusError:
+    return StatusError(
+        404, f'{qualified_name(plural, group)} "{name}" not found', details=object_details(plural, group, name)
+    )
 
 
-def no_such_resource() -> Refusal:
-    return Refusal(404, "the server could not find the requested resource", details={})
+def no_such_resource_error() -> StatusError:
+    return StatusError(404, "the server could not find the requested resource", details={})
 
 
-def already_exists(plural: str, group: str, name: str) -> Refusal:
-    message = f'{qualified(plural, group)} "{name}" already exists'
-    return Refusal(409, message, reason="AlreadyExists", details=about(plural, group, name))
+def already_exists_error(plural: str, group: str, name: str) -> StatusError:
+    message = f'{qualified_name(plural, group)} "{name}" already exists'
+    return StatusError(409, message, reason="AlreadyExists", details=object_details(plural, group, name))
 
 
-def conflict(plural: str, group: str, name: str, problem: str) -> Refusal:
-    message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {problem}'
-    return Refusal(409, message, details=about(plural, group, name))
+def conflict_error(plural: str, group: str, name: str, problem: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {qualified_name(plural, group)} "{name}": {problem}'
+    return StatusError(409, message, details=object_details(plural, group, name))
 
 
-def modified(plural: str, group: str, name: str) -> Refusal:
+def modified_error(plural: str, group: str, name: str) -> StatusError:
     problem = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(plural, group, name, problem)
+    return conflict_error(plural, group, name, problem)
 
 
-def invalid(kind: str, group: str, name: str, *causes: tuple[str, str, str]) -> Refusal:
+def invalid_error(kind: str, group: str, name: str, *causes: tuple[str, str, str]) -> StatusError:
     """Return a validation error. causes: (reason, field, message) of each field error."""
     lines = [f"{field}: {message}" for _, field, message in causes]
     text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details = {
-        **about(kind, group, name),
+        **object_details(kind, group, name),
         "causes": [{"reason": reason, "message": message, "field": field} for reason, field, message in causes],
     }
-    return Refusal(422, f'{qualified(kind, group)} "{name}" is invalid: {text}', details=details)
+    return StatusError(422, f'{qualified_name(kind, group)} "{name}" is invalid: {text}', details=details)
 
 
-def bad_request(message: str) -> Refusal:
-    return Refusal(400, message)
+def bad_request_error(message: str) -> StatusError:
+    return StatusError(400, message)
 
 
-def expired(message: str, rest: str | None = None) -> Refusal:
-    return Refusal(410, message, reason="Expired", rest=rest)
+def expired_error(message: str, rest: str | None = None) -> StatusError:
+    return StatusError(410, message, reason="Expired", rest=rest)
 
 
-def internal(message: str) -> Refusal:
+def internal_error(message: str) -> StatusError:
     """Return an internal error, as the real server for errors without a reason."""
-    return Refusal(500, message, reason="")
+    return StatusError(500, message, reason="")
