@@ -29,7 +29,7 @@ from bench.measure import Figure
 from ganger.backends.kubernetes import object_names
 from tools.fakeapi import Call, Fault, FaultProxy
 from tools.testcluster import Cluster
-from tools.testcluster.control_plane.api import tls
+from tools.testcluster.control_plane.admin_client import tls
 from tools.testcluster.nodes import fake_nodes
 
 LIVES = int(os.environ.get("GANGER_BENCH_LIVES", "50"))

@@ -32,7 +32,7 @@ from ganger.kubeapi.objects import Object, ObjectMeta
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import PODS, Resource
 from tools.testcluster import Cluster, cluster
-from tools.testcluster.control_plane.api import admin
+from tools.testcluster.control_plane.admin_client import admin
 
 MANIFESTS: Final = Path(ganger.__file__).parent / "manifests"
 DEFINITIONS: Final = ("gangjobs", "queues", "schedulingpolicies")

@@ -34,7 +34,7 @@ from bench.recovery.recovering import (
 )
 from bench.serving import TORCH_BIN
 from tools.controlled import Controlled, controlled
-from tools.testcluster import BASE_IMAGE, attached, cluster
+from tools.testcluster import BASE_IMAGE, cluster, running_cluster
 
 KILLS: Final = 10
 BARE_RUNS: Final = 3
@@ -45,7 +45,7 @@ def run() -> list[Figure]:
     wall_s(["make", "setup-torch"])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ganger-bench-")))
-        test_cluster = attached() or stack.enter_context(cluster("recover-pod", nodes=2))
+        test_cluster = running_cluster() or stack.enter_context(cluster("recover-pod", nodes=2))
         with controlled(test_cluster, folder) as system:
             volumes_lent = {"steps": folder, "checkout": ROOT, "python": Path(sys.base_prefix)}
             for name, path in volumes_lent.items():

@@ -33,7 +33,7 @@ class Authority:
         self.folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ganger-testcluster")])
-        builder = _dated(x509.CertificateBuilder(), name, name, key.public_key())
+        builder = _set_common_fields(x509.CertificateBuilder(), name, name, key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         write_secret(self.folder / "ca-key.pem", _pem(key))
@@ -48,7 +48,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = _dated(x509.CertificateBuilder(), subject, issuer, key.public_key())
+        builder = _set_common_fields(x509.CertificateBuilder(), subject, issuer, key.public_key())
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         if addresses:
@@ -87,7 +87,7 @@ def write_secret(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _dated(
+def _set_common_fields(
     builder: x509.CertificateBuilder, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)

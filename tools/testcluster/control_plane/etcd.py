@@ -8,14 +8,14 @@ import httpx2
 
 from tools.testcluster.shape import Shape
 
-GONE = 10
+COMPACTED = 10
 """Versions up to this one are compacted; 0 and 1 mean other things to an API server."""
 KEY = "YQ=="
 """Key of an unused value: "a", as etcd's gateway takes it."""
 
 
-def answers(shape: Shape) -> bool:
-    """Return whether it serves."""
+def is_ready(shape: Shape) -> bool:
+    """Return whether etcd serves."""
     try:
         return httpx2.get(f"{_url(shape)}/health").json()["health"] == "true"
     except (httpx2.TransportError, ValueError, KeyError):
@@ -25,9 +25,9 @@ def answers(shape: Shape) -> bool:
 def compact(shape: Shape) -> None:
     """Create versions, and compact them."""
     with httpx2.Client(base_url=f"{_url(shape)}/v3/kv") as client:
-        for _ in range(GONE):
+        for _ in range(COMPACTED):
             client.post("/put", json={"key": KEY, "value": KEY}).raise_for_status()
-        client.post("/compaction", json={"revision": str(GONE)}).raise_for_status()
+        client.post("/compaction", json={"revision": str(COMPACTED)}).raise_for_status()
 
 
 def _url(shape: Shape) -> str:

@@ -1,6 +1,6 @@
 """Nodes that are only objects: KWOK reports that they are Ready and that their pods run."""
 
-from tools.testcluster.control_plane.api import admin
+from tools.testcluster.control_plane.admin_client import admin
 from tools.testcluster.programs.binaries import folder, program
 from tools.testcluster.shape import Shape
 

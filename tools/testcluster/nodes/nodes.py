@@ -14,13 +14,13 @@ from tools.testcluster import processes
 from tools.testcluster.control_plane.certificates import Authority
 from tools.testcluster.programs.binaries import program, system_program
 from tools.testcluster.programs.images import PAUSE_IMAGE, images
-from tools.testcluster.programs.needs import CNI_PLUGINS
+from tools.testcluster.programs.requirements import CNI_PLUGINS
 from tools.testcluster.shape import Shape
 from tools.testcluster.waiting import until
 
 # The first process joins the node's control groups, leaves the machine's namespaces, and waits: a shell, because that
 # takes the exit of every orphan. cpuset groups start empty, and take no process before they have what their parent has.
-FIRST = """
+FIRST_PROCESS = """
 for groups in $1; do
   if [ -e "$groups/cpuset.cpus" ]; then
     cat "${groups%/*}/cpuset.cpus" > "$groups/cpuset.cpus"; cat "${groups%/*}/cpuset.mems" > "$groups/cpuset.mems"
@@ -32,7 +32,7 @@ exec unshare --mount --net --pid --cgroup --fork --kill-child --mount-proc --pro
 """
 
 # What is started in a node later joins its control groups, which are all that are seen there.
-JOIN = 'for group in /sys/fs/cgroup/*/; do echo $$ > "${group}cgroup.procs"; done; exec "$@"'
+JOIN_CGROUPS = 'for group in /sys/fs/cgroup/*/; do echo $$ > "${group}cgroup.procs"; done; exec "$@"'
 
 # The kubelet sets these for the whole machine; it may have files of the node's instead.
 KERNEL_SETTINGS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
@@ -70,10 +70,10 @@ def start_machine(shape: Shape, node: int) -> None:
     part = f"node-{node}"
     is_up = shape.node_folder(node) / "up"
     is_up.unlink(missing_ok=True)
-    argv = ["sh", "-euc", FIRST, part, " ".join(map(str, groups)), str(is_up)]
+    argv = ["sh", "-euc", FIRST_PROCESS, part, " ".join(map(str, groups)), str(is_up)]
     pid = processes.start(shape.record(part), shape.log(part), argv)
     until(is_up.exists, f"the first process of {part}")
-    first = processes.inside(pid)
+    first = processes.pid_in_node(pid)
     _mount_folders(shape.node_folder(node), groups, first)
     link, pods = shape.node_link(node), shape.node_pods(node)
     _run("ip", "link", "add", link, "master", shape.bridge, "type", "veth", "peer", "eth0", "netns", str(first))
@@ -88,15 +88,15 @@ def start_machine(shape: Shape, node: int) -> None:
     _run("ip", "route", "replace", pods, "via", shape.node_address(node), "dev", shape.bridge)
 
 
-def answers(shape: Shape, node: int) -> bool:
+def is_containerd_ready(shape: Shape, node: int) -> bool:
     """Return whether the node's containerd responds."""
-    first = processes.inside(_pid(shape, f"node-{node}"))
-    return subprocess.run([*_enter(first), "ctr", "version"], capture_output=True, check=False).returncode == 0
+    first = processes.pid_in_node(_pid(shape, f"node-{node}"))
+    return subprocess.run([*_enter_command(first), "ctr", "version"], capture_output=True, check=False).returncode == 0
 
 
 def load_images(shape: Shape, node: int) -> None:
     """Load the pods' images into the node's running containerd."""
-    first = processes.inside(_pid(shape, f"node-{node}"))
+    first = processes.pid_in_node(_pid(shape, f"node-{node}"))
     for image in images():
         _run_in(first, "ctr", "--namespace", "k8s.io", "images", "import", str(image))
 
@@ -105,9 +105,9 @@ def command(shape: Shape, part: str) -> list[str]:
     """Return the command line of `containerd-N` or `kubelet-N`, inside its running node."""
     name, _, number = part.rpartition("-")
     node = int(number)
-    first = processes.inside(_pid(shape, f"node-{node}"))
+    first = processes.pid_in_node(_pid(shape, f"node-{node}"))
     etc = shape.node_folder(node) / "etc"
-    enter = [*_enter(first), "sh", "-euc", JOIN, part]
+    enter = [*_enter_command(first), "sh", "-euc", JOIN_CGROUPS, part]
     if name == "containerd":
         return [*enter, system_program("containerd"), "--config", str(etc / "containerd.toml")]
     return [
@@ -131,14 +131,14 @@ def cgroups(name: str) -> list[Path]:
 
 
 def _pid(shape: Shape, part: str) -> int:
-    pid = processes.alive(shape.record(part))
+    pid = processes.live_pid(shape.record(part))
     if pid is None:
         raise RuntimeError(f"{part} of the test cluster {shape.name} has ended; see {shape.log(part)}")
     return pid
 
 
 def _mount_folders(folder: Path, groups: list[Path], first: int) -> None:
-    """Return commands that mount the node's own folders over the machine's; its control groups are all that it has."""
+    """Mount the node's own folders over the machine's; it sees no control groups but its own."""
     mounts = [(folder / own, f"/{own}") for own in OWN_FOLDERS]
     mounts += [(folder / "sys" / name.replace("/", "."), f"/proc/sys/{name}") for name in KERNEL_SETTINGS]
     mounts += [(group, str(group.parent)) for group in groups]
@@ -147,10 +147,10 @@ def _mount_folders(folder: Path, groups: list[Path], first: int) -> None:
 
 
 def _run_in(first: int, *argv: str) -> None:
-    _run(*_enter(first), *argv)
+    _run(*_enter_command(first), *argv)
 
 
-def _enter(first: int) -> list[str]:
+def _enter_command(first: int) -> list[str]:
     """Return the beginning of a command that runs in the node with that first process."""
     return ["nsenter", "--target", str(first), "--mount", "--net", "--pid", "--cgroup"]
 
@@ -185,7 +185,7 @@ def _kubelet_config(shape: Shape, node: int) -> dict[str, object]:
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "resolvConf": "",
-        # The disk is the machine's: what others do on it must not evict pods, nor remove images that nobody can pull.
+        # The disk is the machine's: what others do on it must not evict pods, nor remove images that cannot be pulled.
         "evictionHard": {"memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         # Secrets that change are there soon, without waiting a minute.
@@ -197,7 +197,7 @@ def _kubelet_config(shape: Shape, node: int) -> dict[str, object]:
 
 def _containerd_config(folder: Path) -> str:
     return f"""version = 2
-# Nobody but the kubelet asks for it, and this one needs a device.
+# Only the kubelet uses containerd, and this plug-in needs a device.
 disabled_plugins = ["io.containerd.snapshotter.v1.devmapper"]
 
 [plugins."io.containerd.grpc.v1.cri"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.testcluster.programs.needs import require_go
+from tools.testcluster.programs.requirements import require_go
 
 MODULES = Path(__file__).parent / "go"
 STAGES = ("node/fast/node-initialize.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")
@@ -47,30 +47,30 @@ def folder() -> Path:
     return cache() / digest.hexdigest()[:16]
 
 
-def built() -> bool:
+def is_built() -> bool:
     """Return whether a cluster can start without building."""
     cache = folder()
     return all((cache / name).exists() for name in (*PROGRAMS, "stages.yaml"))
 
 
-def build(say: Callable[[str], None]) -> Path:
+def build(report: Callable[[str], None]) -> Path:
     """Return the folder with every program, after building missing ones. Raises Unavailable without Go."""
     cache = folder()
-    if built():
+    if is_built():
         return cache
-    with making(cache):
+    with build_lock(cache):
         for name, (module, package) in PROGRAMS.items():
             if (cache / name).exists():
                 continue
             began = time.monotonic()
             _compile(module, package, cache / name)
-            say(f"built {name} in {time.monotonic() - began:.0f} s")
-        _keep_stages(cache / "stages.yaml")
+            report(f"built {name} in {time.monotonic() - began:.0f} s")
+        _write_stages(cache / "stages.yaml")
     return cache
 
 
 @contextmanager
-def making(path: Path) -> Iterator[None]:
+def build_lock(path: Path) -> Iterator[None]:
     """Hold the lock to make what belongs at `path`; other processes wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f"{path.name}.lock").open("w") as lock:
@@ -91,20 +91,20 @@ def _compile(module: str, package: str, target: Path) -> None:
 
 def _version_flags() -> str:
     """Return the flags with the version of the Kubernetes programs; built from a module they have none."""
-    version = _module("kubernetes", "k8s.io/kubernetes")["Version"]
+    version = _module_info("kubernetes", "k8s.io/kubernetes")["Version"]
     major, minor, _ = version.removeprefix("v").split(".")
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
 
 
-def _keep_stages(target: Path) -> None:
-    stages = Path(_module("kwok", "sigs.k8s.io/kwok")["Dir"]) / "kustomize" / "stage"
+def _write_stages(target: Path) -> None:
+    stages = Path(_module_info("kwok", "sigs.k8s.io/kwok")["Dir"]) / "kustomize" / "stage"
     unfinished = target.with_name(f"{target.name}.unfinished")
     unfinished.write_text("---\n".join((stages / name).read_text() for name in STAGES))
     unfinished.rename(target)
 
 
-def _module(module: str, path: str) -> dict[str, str]:
+def _module_info(module: str, path: str) -> dict[str, str]:
     command = [require_go(), "list", "-m", "-json", path]
     answer = subprocess.run(command, cwd=MODULES / module, check=True, capture_output=True, text=True)
     versions: dict[str, str] = json.loads(answer.stdout)
@@ -117,5 +117,5 @@ def program(name: str) -> str:
 
 
 def system_program(name: str) -> str:
-    """Return the path of a program of the machine's own, checked by `needs`."""
+    """Return the path of a program of the machine's own, checked by `requirements`."""
     return shutil.which(name) or name

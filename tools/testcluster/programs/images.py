@@ -12,15 +12,15 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.testcluster.programs.binaries import cache, making, system_program
+from tools.testcluster.programs.binaries import build_lock, cache, system_program
 
 BASE_IMAGE = "localhost/ganger-testcluster/base:1"
 PAUSE_IMAGE = "localhost/ganger-testcluster/pause:1"
-NOT_READ = ("doc", "locale", "man", "zoneinfo")
+EXCLUDED_FOLDERS = ("doc", "locale", "man", "zoneinfo")
 BASE = (
     "--variant=essential",
     "--include=python3,libgomp1,libstdc++6",
-    *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in NOT_READ),
+    *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in EXCLUDED_FOLDERS),
     "bookworm",
 )
 """Packages of the image: Python, and the libraries that numerical wheels expect. Each node unpacks it."""
@@ -36,14 +36,14 @@ def is_built() -> bool:
     return all(image.exists() for image in images())
 
 
-def make(say: Callable[[str], None]) -> None:
+def make(report: Callable[[str], None]) -> None:
     """Make the missing images."""
     pause, base = images()
-    with making(base):
+    with build_lock(base):
         if not pause.exists():
             _archive(pause, PAUSE_IMAGE, _pause_layer(), ["/busybox", "sleep", "2147483647"])
         if not base.exists():
-            say("making the base image of pods with mmdebstrap")
+            report("making the base image of pods with mmdebstrap")
             _archive(base, BASE_IMAGE, _base_layer(base), ["/bin/sh"])
 
 
