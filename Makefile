@@ -10,7 +10,7 @@
 #   make test-long  the crash tests at every moment there is, many more requests to the REST interface, and 100,000
 #                forged messages, exit records, frames and rows of the log each
 #   make demo    a training job that loses a worker and comes back, told as it happens
-#   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
+#   make bench   the figures, one file of a folder of bench/ each (NAMES="cli_help install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
 #   make cluster-down  nothing of it is left
 #   make dist    wheel and sdist in dist/, checked, and a job run from the wheel in a fresh environment

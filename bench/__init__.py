@@ -1,1 +1,4 @@
-"""Benches: the figures ganger is held to, one file each; `python -m bench --list` names them."""
+"""Benches: the figures ganger is held to, one file each, in a folder for each part of ganger that they measure.
+
+`python -m bench --list` names them.
+"""

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 READ_BY_PEOPLE = ("src", "tests", "bench", "examples", "tools")
-BROKEN_ON_PURPOSE = ROOT / "bench" / "user_errors"
+BROKEN_ON_PURPOSE = ROOT / "bench" / "attribution" / "user_errors"
 DOCUMENTED_ROOMS = ("model", "framework_api", "spec", "core", "engine")
 
 MAX_FILE_LINES = 500

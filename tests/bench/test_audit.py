@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.audit import AcceptedJob, Findings, check_logs, check_witnesses
+from bench.faults.audit import AcceptedJob, Findings, check_logs, check_witnesses
 
 SOUND = "begin 17\nsaid 0\nsaid 1\nsaid 2\n"
 LOG = "1 e line 0\n2 O li\n3 o ne 1\n4 o line 2\n"

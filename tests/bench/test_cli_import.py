@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli_import import HEAVY, imported
+from bench.cli.cli_import import HEAVY, imported
 from tests.rest.serving import ServerHome
 
 

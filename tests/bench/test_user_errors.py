@@ -1,6 +1,6 @@
 """The labels of the broken scripts are true: each script that needs no framework is run by hand and compared.
 
-`python -m bench.broken_scripts` does the same for all of them, those that need torch included.
+`python -m bench.attribution.broken_scripts` does the same for all of them, those that need torch included.
 """
 
 import dataclasses
@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.broken_scripts import COUNTER_EXAMPLES, USER_ERRORS, Case, Ended, cases, label_errors, run_by_hand
+from bench.attribution.broken_scripts import (
+    COUNTER_EXAMPLES,
+    USER_ERRORS,
+    Case,
+    Ended,
+    cases,
+    label_errors,
+    run_by_hand,
+)
 
-CORPUS = {case.name: case for folder in (USER_ERRORS, COUNTER_EXAMPLES) for case in cases(folder)}
+CORPUS = {case.name: case for case in cases(*USER_ERRORS, COUNTER_EXAMPLES)}
 WITHOUT_FRAMEWORK = [name for name, case in CORPUS.items() if case.framework == "plain"]
 
 
@@ -21,12 +29,12 @@ def test_label_is_true(name: str, tmp_path: Path) -> None:
 
 
 def test_users_and_others_are_distinguished() -> None:
-    assert len(cases(USER_ERRORS)) >= 40
-    assert {case.origin for case in cases(USER_ERRORS)} == {"user"}
+    assert len(cases(*USER_ERRORS)) >= 40
+    assert {case.origin for case in cases(*USER_ERRORS)} == {"user"}
     assert {case.origin for case in cases(COUNTER_EXAMPLES)} == {"infrastructure", "unknown"}
 
 
-@pytest.mark.parametrize("folder", [USER_ERRORS, COUNTER_EXAMPLES])
+@pytest.mark.parametrize("folder", [*USER_ERRORS, COUNTER_EXAMPLES])
 def test_every_script_and_file_has_a_label(folder: Path) -> None:
     labelled = {case.script for case in cases(folder)} | {
         f"files/{name}" for case in cases(folder) for name in case.files

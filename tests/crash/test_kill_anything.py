@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.oracle import Oracle
-from bench.virtual_faults import Day, run_day
+from bench.faults.oracle import Oracle
+from bench.faults.virtual_faults import Day, run_day
 from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog

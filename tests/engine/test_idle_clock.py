@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.binding import BEGIN_MS, CRD, OFFER, controller
+from bench.kubernetes.binding import BEGIN_MS, CRD, OFFER, controller
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tools.testcluster import Cluster, attached
+from tools.testcluster import Cluster, running_cluster
 
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Cluster:
     """Return a cluster of two real nodes. Tests use namespaces of their own."""
-    cluster = attached()
+    cluster = running_cluster()
     if cluster is None:
         pytest.skip("no test cluster runs: `make cluster` starts one")
     return cluster

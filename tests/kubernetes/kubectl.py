@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tools.testcluster import running
-from tools.testcluster.binaries import program
+from tools.testcluster import running_kubeconfig
+from tools.testcluster.programs.binaries import program
 
-KUBECONFIG = running()
+KUBECONFIG = running_kubeconfig()
 KUBECTL = program("kubectl") if Path(program("kubectl")).exists() else shutil.which("kubectl")
 APPLY = ("apply", "--server-side", "--force-conflicts")
 """Server-side: two tests may install the same at the same time."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tools.fakeapi.api import FakeApi
-from tools.fakeapi.fill import churned, filled
+from tools.fakeapi.fill import churn, fill
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
 
 async def _serve(arguments: argparse.Namespace) -> None:
     async with FakeApi(tls=not arguments.plain, kubelet=arguments.kubelet) as api:
-        filled(api, nodes=arguments.nodes, pods=arguments.pods, pending=arguments.pending)
+        fill(api, nodes=arguments.nodes, pods=arguments.pods, pending=arguments.pending)
         gc.freeze()
         if arguments.kubeconfig:
             api.kubeconfig(arguments.kubeconfig)
@@ -42,7 +42,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         if arguments.churn:
-            await churned(api, arguments.churn)
+            await churn(api, arguments.churn)
         await asyncio.Event().wait()
 
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tools.fakeapi import certificates
-from tools.fakeapi.collector import Collector
 from tools.fakeapi.faults import Fault
+from tools.fakeapi.garbage_collector import GarbageCollector
 from tools.fakeapi.kubelet import Kubelet
-from tools.fakeapi.resources import BUILT_IN, NAMESPACES
-from tools.fakeapi.server import Authorizer, Server
-from tools.fakeapi.store import Object, Store, Table
-from tools.fakeapi.writes import SERVER_FIELDS, Deletion, Writes, intent
+from tools.fakeapi.server import server_certificate
+from tools.fakeapi.server.server import Authorizer, Server
+from tools.fakeapi.store.resources import BUILT_IN, NAMESPACES
+from tools.fakeapi.store.store import Object, Store, Table
+from tools.fakeapi.writes.writes import SERVER_FIELDS, DeleteOptions, Writes, desired_state
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-node-lease", "kube-public")
 
@@ -51,39 +51,39 @@ class FakeApi:
         self.kubelet = Kubelet(self.writes)
         self._tls: ssl.SSLContext | None = None
         if tls:
-            self._tls, self.ca = certificates.made()
-        self.store.listeners += [self.server.on_change, Collector(self.writes).on_change]
+            self._tls, self.ca = server_certificate.make_certificate()
+        self.store.listeners += [self.server.on_change, GarbageCollector(self.writes).on_change]
         if kubelet:
             self.store.listeners.append(self.kubelet.on_change)
         self._listening: asyncio.Server | None = None
         self._port = 0
         self._started_s = 0.0
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._started_s = time.time() - asyncio.get_running_loop().time()
         if not self.store.table(NAMESPACES).objects:
             for name in FIRST_NAMESPACES:
                 self.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
-        await self.up()
+        await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.down()
+        await self.stop()
 
-    async def up(self) -> None:
+    async def start(self) -> None:
         """Listen, on the previous port if there was one."""
-        self.server.away = False
+        self.server.is_down = False
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(self.server.connected, "127.0.0.1", self._port, ssl=self._tls)
+        self._listening = await loop.create_server(self.server.make_connection, "127.0.0.1", self._port, ssl=self._tls)
         self._port = self._listening.sockets[0].getsockname()[1]
 
-    async def down(self) -> None:
+    async def stop(self) -> None:
         """Break every connection and stop listening; the state stays. Connections in progress are refused."""
-        self.server.away = True
+        self.server.is_down = True
         if self._listening:
             loop = asyncio.get_running_loop()
             for listening_socket in self._listening.sockets:
@@ -95,13 +95,13 @@ class FakeApi:
         for connection in list(self.server.connections):
             connection.abort()
         if self.server.connections:
-            await self.server.deserted.wait()
+            await self.server.no_connections.wait()
 
     async def restart(self, down_s: float = 0.0) -> None:
         """Stop for `down_s`, then continue on the same port with the same state."""
-        await self.down()
+        await self.stop()
         await asyncio.sleep(down_s)
-        await self.up()
+        await self.start()
 
     @property
     def url(self) -> str:
@@ -109,7 +109,7 @@ class FakeApi:
 
     def kubeconfig(self, path: Path, user: str = "admin") -> Path:
         """Write a kubeconfig of that user; return its path."""
-        token = next(token for token, named in self.server.tokens.items() if named == user)
+        token = next(token for token, user_name in self.server.tokens.items() if user_name == user)
         cluster = {"server": self.url}
         if self.ca:
             authority = path.with_suffix(".ca.pem")
@@ -142,15 +142,20 @@ class FakeApi:
             meta.setdefault("namespace", "default")
         old = table.objects.get((meta.get("namespace", ""), meta["name"]))
         if old is None:
-            was = copy.deepcopy(obj)
-            self.writes.complete(table, meta.get("namespace", ""), was)
+            previous = copy.deepcopy(obj)
+            self.writes.complete(table, meta.get("namespace", ""), previous)
         else:
-            was = old.read()
-        kept = {name: was["metadata"][name] for name in SERVER_FIELDS if name in was["metadata"]}
-        status = {**was.get("status", {}), **obj.get("status", {})}
-        whole = {**was, **(obj if old else {}), "metadata": {**kept, **meta}, **({"status": status} if status else {})}
-        if old and "generation" in kept and intent(whole) != intent(was):
-            whole["metadata"]["generation"] = kept["generation"] + 1
+            previous = old.read()
+        server_fields = {name: previous["metadata"][name] for name in SERVER_FIELDS if name in previous["metadata"]}
+        status = {**previous.get("status", {}), **obj.get("status", {})}
+        whole = {
+            **previous,
+            **(obj if old else {}),
+            "metadata": {**server_fields, **meta},
+            **({"status": status} if status else {}),
+        }
+        if old and "generation" in server_fields and desired_state(whole) != desired_state(previous):
+            whole["metadata"]["generation"] = server_fields["generation"] + 1
         return self.store.write(table, whole, old).read()
 
     def _table_of(self, obj: Object) -> Table:
@@ -176,15 +181,15 @@ class FakeApi:
         """Delete at once an object without finalizers."""
         table = self.table(plural)
         stored = self.writes.find(table, namespace if table.resource.namespaced else "", name)
-        self.writes.delete(table, stored, Deletion(grace_s=0))
+        self.writes.delete(table, stored, DeleteOptions(grace_s=0))
 
     def table(self, plural: str) -> Table:
         """Return a table by `pods`, or by `events.events.k8s.io` where the plural alone is ambiguous."""
         name, _, group = plural.partition(".")
         tables = [
             table
-            for (table_group, _, named), table in self.store.tables.items()
-            if named == name and group in ("", table_group)
+            for (table_group, _, table_plural), table in self.store.tables.items()
+            if table_plural == name and group in ("", table_group)
         ]
         if not tables:
             raise KeyError(f"the server has no resource {plural}: put its CustomResourceDefinition first")
@@ -192,15 +197,15 @@ class FakeApi:
 
     # -- users ---------------------------------------------------------------------------------------------------------
 
-    def user(self, name: str) -> str:
+    def add_user(self, name: str) -> str:
         """Add a user; return the token."""
         token = f"{name}-token"
         self.server.tokens[token] = name
         return token
 
-    def used(self, user: str = "admin") -> set[tuple[str, str, str]]:
+    def used_permissions(self, user: str = "admin") -> set[tuple[str, str, str]]:
         """Return what a user has requested so far, as roles name it: (verb, API group, resource with subresource)."""
-        return {(call.verb, call.group, call.resource) for call in self.server.used if call.user == user}
+        return {(call.verb, call.group, call.resource) for call in self.server.calls if call.user == user}
 
     def expire(self, token: str) -> None:
         """Reject that token from now on, and end its watches."""
@@ -209,7 +214,7 @@ class FakeApi:
 
     def allow(self, authorizer: Authorizer | None) -> None:
         """Set the authorizer that is asked for every call, as RBAC is; None allows everything."""
-        self.server.allowed = authorizer
+        self.server.authorizer = authorizer
 
     # -- faults --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tools.fakeapi.wire import Connection
+from tools.fakeapi.server.http import Connection
 
 
 class Call(NamedTuple):
@@ -74,22 +74,22 @@ class Fault:
         self.struck += 1
         return True
 
-    def before(self, connection: Connection, do: Callable[[], object]) -> None:
-        """Act before the call is carried out by `do`: now, later, or never."""
+    def run_before_call(self, connection: Connection, execute: Callable[[], object]) -> None:
+        """Act before the call is carried out by `execute`: now, later, or never."""
         if self.hung:
             connection.frozen = True
         elif self.dropped:
             connection.abort()
         elif self.delay_s:
-            asyncio.get_running_loop().call_later(self.delay_s, do)
+            asyncio.get_running_loop().call_later(self.delay_s, execute)
         else:
-            do()
+            execute()
 
-    def after(self, connection: Connection, answer: Callable[[], object]) -> None:
-        """Act before the response is sent by `answer`: now, later, or never."""
+    def run_before_response(self, connection: Connection, respond: Callable[[], object]) -> None:
+        """Act before the response is sent by `respond`: now, later, or never."""
         if self.lost:
             connection.abort()
         elif self.answer_delay_s:
-            asyncio.get_running_loop().call_later(self.answer_delay_s, answer)
+            asyncio.get_running_loop().call_later(self.answer_delay_s, respond)
         else:
-            answer()
+            respond()

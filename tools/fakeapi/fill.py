@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.fakeapi.api import FakeApi
-from tools.fakeapi.resources import NODES, PODS, Resource
-from tools.fakeapi.store import Change, Object, Stored, Table, encode
+from tools.fakeapi.store.resources import NODES, PODS, Resource
+from tools.fakeapi.store.store import Change, Object, StoredObject, Table, encode
 
 GPUS_PER_NODE = 8
 TICK_S = 0.01
 BURST = 500
-_NAME, _UID, _VERSION, _NODE = "NAME-STANDS-HERE", "UID-STANDS-HERE", "VERSION-STANDS-HERE", "NODE-STANDS-HERE"
+_NAME, _UID, _VERSION, _NODE = "NAME-PLACEHOLDER", "UID-PLACEHOLDER", "VERSION-PLACEHOLDER", "NODE-PLACEHOLDER"
 SINCE = "2026-01-01T00:00:00Z"
 
 
-def filled(api: FakeApi, *, nodes: int, pods: int, pending: int = 0) -> None:
+def fill(api: FakeApi, *, nodes: int, pods: int, pending: int = 0) -> None:
     """Add Ready nodes `node-0` ..., running pods `pod-0` ... spread over them, and unbound pods `pending-0` ...
 
     No change is reported: they exist from the beginning, as after a compaction.
@@ -37,10 +37,10 @@ def _load(api: FakeApi, resource: Resource, template: Object, rows: Iterator[tup
         uid = f"{store.version:08x}-0000-4000-8000-{number:012x}"
         text = raw.replace(_NAME, name).replace(_UID, uid).replace(_VERSION, str(store.version)).replace(_NODE, node)
         key = (namespace, name)
-        table.objects[key] = Stored(key, text.encode(), store.version)
+        table.objects[key] = StoredObject(key, text.encode(), store.version)
 
 
-async def churned(api: FakeApi, events_per_s: float) -> None:
+async def churn(api: FakeApi, events_per_s: float) -> None:
     """Rewrite pods one after the other, at most at that rate, until cancelled; only their version changes.
 
     What a slow machine could not do in time is skipped, so that requests are answered all the same.
@@ -51,19 +51,19 @@ async def churned(api: FakeApi, events_per_s: float) -> None:
     while True:
         due = int((loop.time() - started_s) * events_per_s)
         for number in range(max(reported, due - BURST), due):
-            touched(api, table, table.objects[keys[number % len(keys)]])
+            rewrite(api, table, table.objects[keys[number % len(keys)]])
         reported = due
         await asyncio.sleep(TICK_S)
 
 
-def touched(api: FakeApi, table: Table, old: Stored) -> None:
+def rewrite(api: FakeApi, table: Table, old: StoredObject) -> None:
     """Rewrite an object with a new version: a change that costs little more than its event."""
     store = api.store
     store.version += 1
     before, after = (b'"resourceVersion":"%d"' % version for version in (old.version, store.version))
-    new = Stored(old.key, old.raw.replace(before, after, 1), store.version)
+    new = StoredObject(old.key, old.raw.replace(before, after, 1), store.version)
     table.objects[new.key] = new
-    store.tell(table, Change("MODIFIED", old, new))
+    store.publish(table, Change("MODIFIED", old, new))
 
 
 def _meta(**more: Any) -> Object:

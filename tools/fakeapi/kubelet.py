@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tools.fakeapi import pods
-from tools.fakeapi.resources import NODES, PODS
-from tools.fakeapi.store import Change, Key, Object, Stored, Table
-from tools.fakeapi.writes import Deletion, Writes
+from tools.fakeapi.store.resources import NODES, PODS
+from tools.fakeapi.store.store import Change, Key, Object, StoredObject, Table
+from tools.fakeapi.writes import pods
+from tools.fakeapi.writes.writes import DeleteOptions, Writes
 
 BATCH = 100
 SIGTERM_CODE = 143
-Act = Callable[[Table, Stored, Object], None]
+Action = Callable[[Table, StoredObject, Object], None]
 
 
 class Kubelet:
@@ -25,27 +25,27 @@ class Kubelet:
         self.start_s, self.stop_s = start_s, stop_s
         self.down: set[str] = set()
         self._writes = writes
-        self._todo: deque[tuple[Act, Table, Key]] = deque()
+        self._queue: deque[tuple[Action, Table, Key]] = deque()
         self._addresses = 0
 
     def on_change(self, table: Table, change: Change) -> None:
         """Handle a change; called by the store."""
         if change.type == "DELETED" or table.resource not in (PODS, NODES):
             return
-        act: Act = self._greet
+        action: Action = self._initialize_node
         wait_s = 0.0
         if table.resource == PODS:
             if b'"nodeName"' not in change.new.raw:
                 return
-            leaves = b'"deletionTimestamp"' in change.new.raw
-            act, wait_s = (self._stop, self.stop_s) if leaves else (self._start, self.start_s)
+            is_deleted = b'"deletionTimestamp"' in change.new.raw
+            action, wait_s = (self._stop_pod, self.stop_s) if is_deleted else (self._start_pod, self.start_s)
         loop = asyncio.get_running_loop()
         if wait_s:
-            loop.call_later(wait_s, self._act, act, table, change.new.key)
+            loop.call_later(wait_s, self._run_action, action, table, change.new.key)
             return
-        if not self._todo:
+        if not self._queue:
             loop.call_soon(self._drain)
-        self._todo.append((act, table, change.new.key))
+        self._queue.append((action, table, change.new.key))
 
     def finish(self, namespace: str, name: str, exit_code: int = 0, reason: str = "") -> None:
         """End a pod's containers with that exit code."""
@@ -57,44 +57,44 @@ class Kubelet:
         pod["status"]["phase"] = "Failed" if exit_code else "Succeeded"
         for type_ in ("Ready", "ContainersReady"):
             pods.set_condition(pod, type_, "False", now, reason="PodFailed" if exit_code else "PodCompleted")
-        pod["status"]["containerStatuses"] = _containers(pod, {"terminated": ended}, ready=False)
+        pod["status"]["containerStatuses"] = _container_statuses(pod, {"terminated": ended}, ready=False)
         self._writes.replace(table, stored, pod, status=True)
 
     def _drain(self) -> None:
-        for _ in range(min(BATCH, len(self._todo))):
-            self._act(*self._todo.popleft())
-        if self._todo:
+        for _ in range(min(BATCH, len(self._queue))):
+            self._run_action(*self._queue.popleft())
+        if self._queue:
             asyncio.get_running_loop().call_soon(self._drain)
 
-    def _act(self, act: Act, table: Table, key: Key) -> None:
+    def _run_action(self, action: Action, table: Table, key: Key) -> None:
         if (stored := table.objects.get(key)) is not None:
-            act(table, stored, stored.read())
+            action(table, stored, stored.read())
 
-    def _greet(self, table: Table, stored: Stored, node: Object) -> None:
+    def _initialize_node(self, table: Table, stored: StoredObject, node: Object) -> None:
         if not any(row["type"] == "Ready" for row in node.get("status", {}).get("conditions", [])):
-            self._writes.replace(table, stored, self._ready(node), status=True)
+            self._writes.replace(table, stored, self._ready_node(node), status=True)
 
-    def _start(self, table: Table, stored: Stored, pod: Object) -> None:
-        waits = pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]
-        if waits and pod["spec"]["nodeName"] not in self.down:
-            self._writes.replace(table, stored, self._running(pod), status=True)
+    def _start_pod(self, table: Table, stored: StoredObject, pod: Object) -> None:
+        is_pending = pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]
+        if is_pending and pod["spec"]["nodeName"] not in self.down:
+            self._writes.replace(table, stored, self._running_pod(pod), status=True)
 
-    def _stop(self, table: Table, stored: Stored, pod: Object) -> None:
+    def _stop_pod(self, table: Table, stored: StoredObject, pod: Object) -> None:
         if "deletionTimestamp" not in pod["metadata"] or pod["spec"]["nodeName"] in self.down:
             return
         if "finalizers" in pod["metadata"] and pod["status"].get("phase") not in ("Succeeded", "Failed"):
             # A pod that a finalizer keeps has ended all the same; the write comes back here.
             self.finish(*stored.key, exit_code=SIGTERM_CODE)
         else:
-            self._writes.delete(table, stored, Deletion(grace_s=0))
+            self._writes.delete(table, stored, DeleteOptions(grace_s=0))
 
-    def _ready(self, node: Object) -> Object:
+    def _ready_node(self, node: Object) -> Object:
         pods.set_condition(node, "Ready", "True", self._writes.now(), reason="KubeletReady", message="it is")
         status = node["status"]
         status.setdefault("allocatable", dict(status.get("capacity", {})))
         return node
 
-    def _running(self, pod: Object) -> Object:
+    def _running_pod(self, pod: Object) -> Object:
         now = self._writes.now()
         self._addresses += 1
         high, low = divmod(self._addresses, 250)
@@ -106,12 +106,12 @@ class Kubelet:
             "startTime": now,
             "podIP": address,
             "podIPs": [{"ip": address}],
-            "containerStatuses": _containers(pod, {"running": {"startedAt": now}}, ready=True),
+            "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, ready=True),
         }
         return pod
 
 
-def _containers(pod: Object, state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
+def _container_statuses(pod: Object, state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
     return [
         {
             "name": container["name"],

@@ -17,12 +17,12 @@ from typing import Any, Final, Self
 import aiohttp
 from yarl import URL
 
+from tools.fakeapi.errors import StatusError
 from tools.fakeapi.faults import Call, Fault
-from tools.fakeapi.refusals import Refusal
-from tools.fakeapi.server import NoSuchPath, refused, struck, taken_apart, verb_of
-from tools.fakeapi.wire import Connection, Request
+from tools.fakeapi.server.http import Connection, Request
+from tools.fakeapi.server.server import NoSuchPath, error_response, fault_error, parse_path, verb_of
 
-PASSED_ON: Final = ("accept", "authorization", "content-type", "user-agent")
+FORWARDED_HEADERS: Final = ("accept", "authorization", "content-type", "user-agent")
 """Request headers that are forwarded."""
 
 
@@ -45,7 +45,7 @@ class FaultProxy:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept-Encoding": "identity"},
         )
-        self._listening = await asyncio.get_running_loop().create_server(self._connected, "127.0.0.1", 0)
+        self._listening = await asyncio.get_running_loop().create_server(self._make_connection, "127.0.0.1", 0)
         return self
 
     async def __aexit__(
@@ -82,15 +82,15 @@ class FaultProxy:
         self._faults.append(fault)
         return fault
 
-    # -- called by the wire --------------------------------------------------------------------------------------------
+    # -- called by connections -----------------------------------------------------------------------------------------
 
-    def _connected(self) -> Connection:
-        return Connection(self._handle, self._come, self._gone)
+    def _make_connection(self) -> Connection:
+        return Connection(self._handle, self._add_connection, self._remove_connection)
 
-    def _come(self, connection: Connection) -> None:
+    def _add_connection(self, connection: Connection) -> None:
         self._connections[connection] = None
 
-    def _gone(self, connection: Connection) -> None:
+    def _remove_connection(self, connection: Connection) -> None:
         if (watch := self._connections.pop(connection, None)) is not None:
             watch.cancel()
 
@@ -99,51 +99,51 @@ class FaultProxy:
         call = _call(request)
         fault = next((fault for fault in self._faults if fault.strikes(call, self._rng)), None)
         if fault is None:
-            self._do(request, call, None)
+            self._execute(request, call, None)
         else:
-            fault.before(request.connection, lambda: self._do(request, call, fault))
+            fault.run_before_call(request.connection, lambda: self._execute(request, call, fault))
 
-    # -- doing it ------------------------------------------------------------------------------------------------------
+    # -- forwarding ----------------------------------------------------------------------------------------------------
 
-    def _do(self, request: Request, call: Call, fault: Fault | None) -> None:
+    def _execute(self, request: Request, call: Call, fault: Fault | None) -> None:
         connection = request.connection
         if fault and fault.status:
-            code, body, headers = refused(struck(fault))
-            fault.after(connection, lambda: connection.answer(code, body, headers))
+            code, body, headers = error_response(fault_error(fault))
+            fault.run_before_response(connection, lambda: connection.answer(code, body, headers))
         elif call.verb != "watch":
-            self._begin(self._pass_on(request, fault))
+            self._start_task(self._forward(request, fault))
         elif fault and fault.lost:
             connection.abort()
         elif connection in self._connections:
-            self._connections[connection] = self._begin(self._stream(request))
+            self._connections[connection] = self._start_task(self._forward_watch(request))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return task
 
-    async def _pass_on(self, request: Request, fault: Fault | None) -> None:
+    async def _forward(self, request: Request, fault: Fault | None) -> None:
         """Forward a request. A broken or absent server is the same to the client."""
         connection = request.connection
         try:
-            async with self._asked(request) as answer:
+            async with self._request(request) as answer:
                 code, body, kind = answer.status, await answer.read(), answer.content_type
-                later = answer.headers.get("Retry-After")
+                retry_after = answer.headers.get("Retry-After")
         except (aiohttp.ClientError, OSError):
             connection.abort()
             return
-        headers = f"Retry-After: {later}\r\n" if later else ""
+        headers = f"Retry-After: {retry_after}\r\n" if retry_after else ""
         if fault:
-            fault.after(connection, lambda: connection.answer(code, body, headers, kind))
+            fault.run_before_response(connection, lambda: connection.answer(code, body, headers, kind))
         else:
             connection.answer(code, body, headers, kind)
 
-    async def _stream(self, request: Request) -> None:
+    async def _forward_watch(self, request: Request) -> None:
         """Forward a watch, piece by piece."""
         connection = request.connection
         try:
-            async with self._asked(request) as answer:
+            async with self._request(request) as answer:
                 if answer.status != 200:
                     connection.answer(answer.status, await answer.read())
                     return
@@ -156,12 +156,12 @@ class FaultProxy:
             self._connections[connection] = None
             connection.end()
 
-    def _asked(self, request: Request) -> "aiohttp.client._RequestContextManager":
+    def _request(self, request: Request) -> "aiohttp.client._RequestContextManager":
         return self._session.request(
             request.method,
             self._base.with_path(request.path).with_query(request.query),
             data=request.body or None,
-            headers={name: request.headers[name] for name in PASSED_ON if name in request.headers},
+            headers={name: request.headers[name] for name in FORWARDED_HEADERS if name in request.headers},
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(),
         )
@@ -170,9 +170,9 @@ class FaultProxy:
 def _call(request: Request) -> Call:
     """Return the call for faults; a path without an object is its own resource."""
     try:
-        group, _, namespace, rest = taken_apart(request.path)
+        group, _, namespace, rest = parse_path(request.path)
         plural, name, sub = [*rest, "", ""][:3]
         verb = verb_of(request, name, sub)
-    except (NoSuchPath, Refusal):
+    except (NoSuchPath, StatusError):
         return Call("", request.method.lower(), "", request.path, "", "")
     return Call("", verb, group, f"{plural}/{sub}" if sub else plural, namespace, name)

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ganger.core.state import lifecycle
-from tools.generate import cli_page, custom_resources, job_schema
+from tools.generate import cli_page, custom_resources, job_schema, lifecycle_page
 from tools.generate.blocks import block
 from tools.way_of_a_job import page as way_of_a_job
 
@@ -30,7 +29,7 @@ def generated_files() -> dict[Path, str]:
         | {
             cli_page.PAGE: cli_page.page(),
             job_schema.FILE: job_schema.text(),
-            DOCS / "reference" / "lifecycle.md": lifecycle.page(),
+            lifecycle_page.PAGE: lifecycle_page.page(),
             way_of_a_job.PAGE: way_of_a_job.write(way_of_a_job.read(way_of_a_job.PAGE.read_text())),
         }
     )

@@ -10,9 +10,18 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from tools.testcluster import binaries, images
-from tools.testcluster.cluster import DEFAULT, NAME_VARIABLE, attached, cluster, names, require_built, start, stop
-from tools.testcluster.needs import Unavailable, install_packages, require_nodes
+from tools.testcluster.cluster import (
+    DEFAULT,
+    NAME_VARIABLE,
+    cluster,
+    names,
+    require_built,
+    running_cluster,
+    start,
+    stop,
+)
+from tools.testcluster.programs import binaries, images
+from tools.testcluster.programs.requirements import Unavailable, install_packages, require_nodes
 from tools.testcluster.shape import find
 
 UNAVAILABLE = 3
@@ -55,14 +64,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(arguments: argparse.Namespace) -> int:
     requested = (arguments.nodes, arguments.fake_nodes, arguments.gpus)
-    cluster = attached(arguments.name)
+    cluster = running_cluster(arguments.name)
     if cluster is None:
         # Remains of a crash are in the way of a new cluster.
         stop(arguments.name)
-        cluster = start(arguments.name, requested, _say)
+        cluster = start(arguments.name, requested, _report)
     elif (cluster.shape.nodes, cluster.shape.fake_nodes, cluster.shape.gpus) != requested:
         existing = f"{cluster.shape.nodes} real nodes and {cluster.shape.fake_nodes} fake ones"
-        _say(f"a cluster with {existing} runs already: take it down first with `make cluster-down`")
+        _report(f"a cluster with {existing} runs already: take it down first with `make cluster-down`")
         return 1
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
@@ -70,7 +79,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
 def _down(arguments: argparse.Namespace) -> int:
     if not stop(arguments.name):
-        _say(f"there is no cluster called {arguments.name}")
+        _report(f"there is no cluster called {arguments.name}")
     return 0
 
 
@@ -79,21 +88,21 @@ def _run(arguments: argparse.Namespace) -> int:
     environment = dict(os.environ)
     with ExitStack() as stack:
         try:
-            if attached() is None:
+            if running_cluster() is None:
                 require_built()
                 started = stack.enter_context(cluster(f"run-{os.getpid()}", nodes=2))
                 environment[NAME_VARIABLE] = started.shape.name
         except (Unavailable, RuntimeError, TimeoutError) as error:
-            _say(f"tests that need a test cluster are skipped: {error}")
+            _report(f"tests that need a test cluster are skipped: {error}")
         return subprocess.run(arguments.argv, env=environment, check=False).returncode
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    binaries.build(_say)
+    binaries.build(_report)
     if arguments.install:
         install_packages()
     require_nodes()
-    images.make(_say)
+    images.make(_report)
     return 0
 
 
@@ -101,12 +110,12 @@ def _list(_: argparse.Namespace) -> int:
     for name in names():
         shape = find(name)
         if shape is not None:
-            state = "ready" if attached(name) else "not ready"
+            state = "ready" if running_cluster(name) else "not ready"
             print(f"{name}: {shape.nodes} real nodes, {shape.fake_nodes} fake ones, {state}: {shape.kubeconfig}")
     return 0
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.testcluster import api, binaries, control_plane, etcd, fake_nodes, images, nodes, processes
-from tools.testcluster.certificates import Authority
-from tools.testcluster.needs import Unavailable, require_nodes
+from tools.testcluster import processes
+from tools.testcluster.control_plane import admin_client, control_plane, etcd
+from tools.testcluster.control_plane.certificates import Authority
+from tools.testcluster.nodes import fake_nodes, nodes
+from tools.testcluster.programs import binaries, images
+from tools.testcluster.programs.requirements import Unavailable, require_nodes
 from tools.testcluster.removal import remove
 from tools.testcluster.shape import MAX_NODES, Shape, find, free_slot, home, lock
 from tools.testcluster.waiting import until
@@ -61,8 +64,8 @@ class Cluster:
 
     def pid(self, part: str) -> int | None:
         """Return the pid of that part on this machine; None if it does not run."""
-        pid = processes.alive(self.shape.record(part))
-        return pid if pid is None or part in (*control_plane.PARTS, "kwok") else processes.inside(pid)
+        pid = processes.live_pid(self.shape.record(part))
+        return pid if pid is None or part in (*control_plane.PARTS, "kwok") else processes.pid_in_node(pid)
 
     def kill(self, part: str, with_signal: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to one part. `node-N` is the first process of a node: all of the node dies with it."""
@@ -71,11 +74,11 @@ class Cluster:
             raise ValueError(f"{part} does not run; parts of this cluster: {', '.join(self.parts)}")
         os.kill(pid, with_signal)
         if with_signal == signal.SIGKILL:
-            until(lambda: processes.alive(self.shape.record(part)) is None, f"the end of {part}")
+            until(lambda: processes.live_pid(self.shape.record(part)) is None, f"the end of {part}")
 
     def start(self, part: str) -> None:
         """Start one part that does not run, as it was before `kill`. `node-N` starts its containerd and kubelet too."""
-        if processes.alive(self.shape.record(part)) is not None:
+        if processes.live_pid(self.shape.record(part)) is not None:
             raise ValueError(f"{part} runs already")
         name, _, number = part.rpartition("-")
         if name == "node":
@@ -98,7 +101,7 @@ class Cluster:
 
     def wait_api(self) -> None:
         """Wait until the API server is ready to serve. Raises TimeoutError."""
-        self._wait_for(lambda: api.is_ready(self.shape), "the API server to be ready", "kube-apiserver")
+        self._wait_for(lambda: admin_client.is_ready(self.shape), "the API server to be ready", "kube-apiserver")
 
     def wait_nodes(self) -> None:
         """Wait until every node is Ready, real or fake."""
@@ -109,7 +112,7 @@ class Cluster:
 
     def ready_nodes(self) -> set[str]:
         """Return the names of nodes that report Ready."""
-        return api.ready_nodes(self.shape)
+        return admin_client.ready_nodes(self.shape)
 
     def start_all(self) -> None:
         """Start everything in order, until all nodes are Ready and pods can be created."""
@@ -118,7 +121,7 @@ class Cluster:
         if shape.nodes:
             nodes.make_bridge(shape)
         self.start("etcd")
-        self._wait_for(lambda: etcd.answers(shape), "etcd to answer", "etcd")
+        self._wait_for(lambda: etcd.is_ready(shape), "etcd to answer", "etcd")
         etcd.compact(shape)
         self.start("kube-apiserver")
         self.wait_api()
@@ -134,30 +137,34 @@ class Cluster:
             self.start("kwok")
         self.wait_nodes()
         self._wait_for(
-            lambda: api.has_account(shape), "the service account that pods run as", "kube-controller-manager"
+            lambda: admin_client.has_account(shape), "the service account that pods run as", "kube-controller-manager"
         )
 
     def _start_containerd(self, node: int) -> None:
         self._launch(f"containerd-{node}", nodes.command(self.shape, f"containerd-{node}"))
-        self._wait_for(lambda: nodes.answers(self.shape, node), "containerd to answer", f"containerd-{node}")
+        self._wait_for(
+            lambda: nodes.is_containerd_ready(self.shape, node), "containerd to answer", f"containerd-{node}"
+        )
 
     def _launch(self, part: str, argv: list[str]) -> None:
         processes.start(self.shape.record(part), self.shape.log(part), argv)
 
-    def _wait_for(self, condition: Callable[[], bool], what: str, part: str) -> None:
+    def _wait_for(self, condition: Callable[[], bool], description: str, part: str) -> None:
         """Wait for a condition; a part that ends meanwhile is reported at once with its last output."""
         record, log = self.shape.record(part), self.shape.log(part)
 
-        def or_ended() -> bool:
-            if processes.alive(record) is None:
+        def holds() -> bool:
+            if processes.live_pid(record) is None:
                 last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
-                raise RuntimeError(f"{part} ended while the cluster waited for {what}; {log} ends so:\n{last_lines}")
+                raise RuntimeError(
+                    f"{part} ended while the cluster waited for {description}; {log} ends so:\n{last_lines}"
+                )
             return condition()
 
-        until(or_ended, what)
+        until(holds, description)
 
 
-def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) -> Cluster:
+def start(name: str, shape: tuple[int, int, int], report: Callable[[str], None]) -> Cluster:
     """Start a cluster of (real nodes, fake nodes, GPUs of a fake node), after building what is missing.
 
     Raises Unavailable if this machine cannot have it, and ValueError if one of that name exists, or there are too many
@@ -168,15 +175,15 @@ def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) ->
         raise ValueError(f"a cluster has 0 to {MAX_NODES} real nodes, and 0 or more fake ones; got {real} and {fake}")
     if real:
         require_nodes()
-    binaries.build(say)
+    binaries.build(report)
     if real:
-        images.make(say)
+        images.make(report)
     with lock():
         if find(name) is not None:
             down = f"python -m tools.testcluster down --name {name}"
             raise ValueError(f"a test cluster called {name} is there already: take it down with `{down}`")
         ports = _free_ports(3)
-        described = Shape(
+        new_shape = Shape(
             name=name,
             slot=free_slot(),
             nodes=real,
@@ -186,12 +193,12 @@ def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) ->
             etcd_peer_port=ports[1],
             api_port=API_PORT if real else ports[2],
         )
-        described.write()
-    started = Cluster(described)
+        new_shape.write()
+    started = Cluster(new_shape)
     try:
         started.start_all()
     except BaseException:
-        remove(described)
+        remove(new_shape)
         raise
     return started
 
@@ -199,7 +206,7 @@ def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) ->
 def require_built() -> None:
     """Raise Unavailable if a cluster with real nodes could not start at once."""
     require_nodes()
-    if not (binaries.built() and images.is_built()):
+    if not (binaries.is_built() and images.is_built()):
         raise Unavailable("its programs are not built yet: `make cluster` builds them")
 
 
@@ -214,28 +221,28 @@ def stop(name: str = DEFAULT) -> bool:
 
 @contextmanager
 def cluster(
-    name: str, *, nodes: int = 0, fake_nodes: int = 0, gpus: int = 8, say: Callable[[str], None] = lambda _: None
+    name: str, *, nodes: int = 0, fake_nodes: int = 0, gpus: int = 8, report: Callable[[str], None] = lambda _: None
 ) -> Iterator[Cluster]:
     """Run a cluster for the duration of the context; remains of an earlier one of that name are removed first."""
     stop(name)
-    started = start(name, (nodes, fake_nodes, gpus), say)
+    started = start(name, (nodes, fake_nodes, gpus), report)
     try:
         yield started
     finally:
         stop(name)
 
 
-def attached(name: str | None = None) -> Cluster | None:
+def running_cluster(name: str | None = None) -> Cluster | None:
     """Return the cluster of that name if its API server responds; without a name, the one for tests."""
     shape = find(name or os.environ.get(NAME_VARIABLE, DEFAULT))
-    return Cluster(shape) if shape is not None and api.is_ready(shape) else None
+    return Cluster(shape) if shape is not None and admin_client.is_ready(shape) else None
 
 
-def running() -> Path | None:
+def running_kubeconfig() -> Path | None:
     """Return the kubeconfig of the cluster for tests: GANGER_TEST_KUBECONFIG's, or `make cluster`'s, or None."""
     if given := os.environ.get(KUBECONFIG_VARIABLE):
         return Path(given)
-    existing = attached()
+    existing = running_cluster()
     return existing.kubeconfig if existing else None
 
 

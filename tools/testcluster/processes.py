@@ -16,7 +16,7 @@ import psutil
 from tools.testcluster.waiting import until
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-WRITE_DOWN = 'read -r line < /proc/self/stat && echo "$line" > "$0.new" && mv "$0.new" "$0" && exec "$@"'
+RECORD_AND_EXEC = 'read -r line < /proc/self/stat && echo "$line" > "$0.new" && mv "$0.new" "$0" && exec "$@"'
 """Shell code before the exec: it writes its own line of /proc, with pid and start, into a file.
 
 If that cannot be written, because the cluster was taken down meanwhile, it starts nothing.
@@ -28,7 +28,7 @@ def start(record: Path, log: Path, argv: Sequence[str]) -> int:
     record.unlink(missing_ok=True)
     with log.open("ab") as output:
         subprocess.run(
-            ["setsid", "--fork", "sh", "-c", WRITE_DOWN, str(record), *argv],
+            ["setsid", "--fork", "sh", "-c", RECORD_AND_EXEC, str(record), *argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -36,22 +36,22 @@ def start(record: Path, log: Path, argv: Sequence[str]) -> int:
             check=True,
         )
     until(record.exists, f"the start of {argv[0]}; see {log}")
-    return _fields(record.read_text())[0]
+    return _parse_stat(record.read_text())[0]
 
 
-def alive(record: Path) -> int | None:
+def live_pid(record: Path) -> int | None:
     """Return the pid of the recorded process, or None if it has ended."""
     try:
-        pid, started = _fields(record.read_text())
+        pid, start_tick = _parse_stat(record.read_text())
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     has_ended = stat.rpartition(")")[2].split()[0] in "ZX"
-    return None if has_ended or _fields(stat) != (pid, started) else pid
+    return None if has_ended or _parse_stat(stat) != (pid, start_tick) else pid
 
 
-def inside(pid: int) -> int:
-    """Return the process that `nsenter` or `unshare` with this pid started in a node, which is the relevant one."""
+def pid_in_node(pid: int) -> int:
+    """Return the process that `nsenter` or `unshare` with this pid started in a node."""
     pids: list[int] = []
 
     def has_child() -> bool:
@@ -67,10 +67,10 @@ def inside(pid: int) -> int:
 
 def end(record: Path) -> None:
     """Kill the recorded process, and wait until it is gone."""
-    if (pid := alive(record)) is not None:
+    if (pid := live_pid(record)) is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    until(lambda: alive(record) is None, f"the end of process {pid}")
+    until(lambda: live_pid(record) is None, f"the end of process {pid}")
     record.unlink(missing_ok=True)
 
 
@@ -78,6 +78,6 @@ def _namespace(pid: int) -> str:
     return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - it is no path that could be followed
 
 
-def _fields(stat: str) -> tuple[int, int]:
+def _parse_stat(stat: str) -> tuple[int, int]:
     """Parse pid and start tick of a line of /proc/PID/stat; the name in it may have blanks and brackets."""
     return int(stat.partition(" ")[0]), int(stat.rpartition(")")[2].split()[19])

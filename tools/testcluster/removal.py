@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tools.testcluster import processes
-from tools.testcluster.nodes import cgroups
+from tools.testcluster.nodes.nodes import cgroups
 from tools.testcluster.shape import Shape
 from tools.testcluster.waiting import until
 

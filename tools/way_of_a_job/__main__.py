@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from tools.testcluster import attached
+from tools.testcluster import running_cluster
 from tools.way_of_a_job import kubernetes, one_machine
 from tools.way_of_a_job.page import PAGE, World, read, write
 from tools.way_of_a_job.way import Way
@@ -21,7 +21,7 @@ def main() -> int:
     traces = parser.parse_args().traces
     ways = read(PAGE.read_text()) if PAGE.exists() else {}
     ways[World.MACHINE] = _together(one_machine.trace, traces)
-    cluster = attached()
+    cluster = running_cluster()
     if cluster is None:
         print("no test cluster runs: the part about Kubernetes is not traced", file=sys.stderr)
     else:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from ganger.core.failure.reactions import Action
 from ganger.core.failure.retry import RetryDecision, decide_retry, matching_rule
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import Action
 from ganger.core.state.time_accounting import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch

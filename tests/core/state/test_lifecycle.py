@@ -2,35 +2,28 @@
 
 from collections.abc import Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ganger.core.failure.reactions import REACTIONS, Action, Ending, Member, reaction
 from ganger.core.failure.retry import ENDINGS
 from ganger.core.state.gang import LEAVING
 from ganger.core.state.lifecycle import (
     DURABLE,
     GANG,
     NODE,
-    REACTIONS,
-    Action,
-    Ending,
     GangStep,
     IllegalStep,
-    Member,
     NodeStep,
     Phase,
     gang_next,
     node_next,
-    page,
-    reaction,
 )
 from ganger.model.cluster import NodeState
 from ganger.model.decision import Cause
 from ganger.model.job import ENDED, GangState
-
-DOCS = Path(__file__).parents[3] / "docs" / "reference" / "lifecycle.md"
+from tools.generate.lifecycle_page import PAGE, page
 
 
 def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
@@ -117,5 +110,5 @@ def test_reactions_are_consistent(member: Member, ending: Ending) -> None:
 
 
 def test_the_page_in_the_docs_is_current_and_whole() -> None:
-    assert DOCS.read_text() == page(), "make docs"
+    assert PAGE.read_text() == page(), "make docs"
     assert page().count("| nothing | retry, needs retry.max | retry, counts | retry, counts | nothing | nothing |") == 3

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.binding import CRD, OFFER, Controlled, controller
+from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
 from ganger.backends.kubernetes.controller_tokens import (
     ALL_JOBS_AUDIENCE,
     CALLER_HEADER,
@@ -35,8 +35,8 @@ from tests.kubernetes.policy.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of
 from tools.controlled import GANGER
 from tools.fakeapi import FakeApi
-from tools.fakeapi.refusals import Refusal
-from tools.fakeapi.wire import Request
+from tools.fakeapi.errors import StatusError
+from tools.fakeapi.server.http import Request
 from tools.testcluster.waiting import until
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class ServedController:
         """Write a kubeconfig of a user."""
 
         def give() -> None:
-            self.api.user(name)
+            self.api.add_user(name)
             self.api.kubeconfig(self.folder / name, name)
 
         self.does(give)
@@ -183,13 +183,13 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
 
     async def token(request: Request, user: str) -> Answer:
         if user not in served_system.users:
-            raise Refusal(403, f'serviceaccounts "ganger-caller" is forbidden: User "{user}" cannot create')
+            raise StatusError(403, f'serviceaccounts "ganger-caller" is forbidden: User "{user}" cannot create')
         audiences = json.loads(request.body)["spec"]["audiences"]
         return 201, json.dumps({"status": {"token": json.dumps(audiences)}}).encode()
 
     async def through(request: Request, _: str) -> Answer:
         if served_system.controller_is_away:
-            raise Refusal(503, "no endpoints available for service")
+            raise StatusError(503, "no endpoints available for service")
         query = "&".join(f"{name}={value}" for name, value in request.query.items())
         target = request.path.removeprefix(proxy) + (f"?{query}" if query else "")
         headers = {CALLER_HEADER: request.headers[CALLER_HEADER]}
@@ -200,7 +200,7 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
         return 200, served_system.logs.get(request.path.split("/")[-2], "").encode()
 
     account = f"/api/v1/namespaces/{served_system.space}/serviceaccounts/ganger-caller/token"
-    served_system.api.server.beside |= {
+    served_system.api.server.handlers |= {
         ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"): caller,
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"): may,
         ("POST", account): token,

@@ -14,7 +14,7 @@ from tests.kubernetes.kubectl import RefusedByServerError, kubectl
 from tests.kubernetes.manifests.test_admission import binding
 from tools.controlled import GANGER, Controlled, controlled
 from tools.testcluster import Cluster
-from tools.testcluster.binaries import program
+from tools.testcluster.programs.binaries import program
 from tools.testcluster.waiting import until
 
 Ran = subprocess.CompletedProcess[str]

@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ganger.client import ClientError
 from tools.controlled import OVER, OWN, Controlled, controlled, printed
-from tools.testcluster import BASE_IMAGE, Cluster, binaries
+from tools.testcluster import BASE_IMAGE, Cluster
+from tools.testcluster.programs import binaries
 from tools.testcluster.waiting import until
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
@@ -264,17 +264,17 @@ def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
             submit(system)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
             before = {pod["metadata"]["uid"] for pod in api.objects("pods")}
-            await api.down()
-            api.server.used.clear()
+            await api.stop()
+            api.server.calls.clear()
             await asyncio.sleep(600)
             assert isinstance(leads.exception(), LeaseLostError)
             assert system.state_of(GANG) == "starting", "nothing is known, so nothing is decided"
-        await api.up()
+        await api.start()
         async with leading(access) as (election, _), ruled(access, tmp_path, election) as system:
             await asyncio.sleep(120)
             assert (system.state_of(GANG), system.loop.copy().gangs[GANG].generation) == ("starting", 1)
             assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before
-            calls = {(call.verb, call.resource) for call in api.server.used}
+            calls = {(call.verb, call.resource) for call in api.server.calls}
             assert not calls & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
 
     scene(tmp_path, play)
@@ -286,11 +286,11 @@ def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_cod
         async with controller(access, tmp_path) as system:
             submit(system, retries=0)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
-            await api.down()
+            await api.stop()
         await asyncio.sleep(600)
         for pod in api.objects("pods"):
             api.kubelet.finish("default", pod["metadata"]["name"], exit_code)
-        await api.up()
+        await api.start()
         async with controller(access, tmp_path) as system:
             if exit_code:  # its launcher reported no reason: that is retried, as for any lost launcher
                 await until(lambda: {name.rsplit("-", 2)[1] for name in bound(api)} == {"2"})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.binding import GANG, Controlled, controller
+from bench.kubernetes.binding import GANG, Controlled, controller
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import LeaseLostError
 from tests.kubernetes.controller.test_controller_faults import (
@@ -42,7 +42,7 @@ class Renewed:
 
     def renew(self) -> None:
         self.token_value = f"renewed-at-{asyncio.get_running_loop().time()}"
-        self._file.write_text(self._api.user(self.token_value))
+        self._file.write_text(self._api.add_user(self.token_value))
 
     def expire(self) -> None:
         self._api.expire(f"{self.token_value}-token")
@@ -116,11 +116,11 @@ def test_a_token_that_is_not_renewed_is_reported_and_running_gangs_go_on_until_i
             token.renew()
             await until(lambda: silent_s(system) < 60)
             assert (system.state_of(GANG), uids(api)) == ("starting", before)
-        api.server.used.clear()
+        api.server.calls.clear()
         async with leading(token.access) as (election, _leads), ruled(token.access, tmp_path, election) as system:
             await asyncio.sleep(FOR_S)
             assert (system.state_of(GANG), system.loop.copy().gangs[GANG].generation) == ("starting", 1)
-            calls = {(call.verb, call.resource) for call in api.server.used}
+            calls = {(call.verb, call.resource) for call in api.server.calls}
             assert not calls & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
             assert uids(api) == before
 

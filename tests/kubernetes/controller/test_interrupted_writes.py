@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import GANG, JOB, OFFER, controller, job_of
+from bench.kubernetes.binding import GANG, JOB, OFFER, controller, job_of
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.controller.test_controller_faults import MEMBERS, bound, scene, status, submit, until

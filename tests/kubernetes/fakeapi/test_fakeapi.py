@@ -284,19 +284,19 @@ def test_what_was_used_is_recorded_and_may_be_refused(tmp_path: Path) -> None:
             await client.get(client.path("pods"))
             await client.ask("POST", client.path("pods", "a", "binding"), binding("a"))
             await client.ask("PATCH", client.path("pods", "a", "status"), {"status": {"phase": "Running"}}, MERGE)
-            assert api.used() == {
+            assert api.used_permissions() == {
                 ("list", "", "pods"),
                 ("create", "", "pods/binding"),
                 ("patch", "", "pods/status"),
             }
-            api.user("reader")
+            api.add_user("reader")
             api.allow(lambda call: call.verb in ("get", "list") or call.user == "admin")
             reader = ApiSession(
                 Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "reader", "reader")]), client._session, "default"
             )
             assert (await reader.get(client.path("pods"))).code == 200
             assert (await reader.ask("DELETE", client.path("pods", "a"))).code == 403
-            assert api.used("reader") == {("list", "", "pods"), ("delete", "", "pods")}
+            assert api.used_permissions("reader") == {("list", "", "pods"), ("delete", "", "pods")}
             api.server.tokens.clear()
             refused = await reader.get(client.path("pods"))
             assert (refused.code, refused.reason, refused.body["message"]) == (401, "Unauthorized", "Unauthorized")
@@ -334,7 +334,7 @@ def test_it_leaves_no_connection_behind_that_is_only_being_made(turns: int, tls:
             connecting = asyncio.create_task(asyncio.open_connection("127.0.0.1", port, ssl=trusting))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await api.down()
+            await api.stop()
             with suppress(OSError):
                 reader, writer = await connecting
                 with closing(writer):

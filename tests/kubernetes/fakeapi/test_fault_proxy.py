@@ -83,7 +83,7 @@ def test_a_broken_connection_is_reported_and_the_call_was_done_or_not(fault: Fau
     async def ask(api: ApiClient, behind: FakeApi, proxy: FaultProxy) -> None:
         proxy.inject(fault)
         await api.create(CONFIG_MAPS, MAP)  # reads the outcome, and retries if there is none
-        calls = [call.verb for call in behind.server.used.elements()]
+        calls = [call.verb for call in behind.server.calls.elements()]
         assert calls == (["create", "get"] if fault.lost else ["get", "create"])
         assert fault.struck == 1
 

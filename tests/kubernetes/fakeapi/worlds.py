@@ -17,7 +17,7 @@ import pytest
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.fakeapi.api_session import ApiSession
 from tools.fakeapi import FakeApi
-from tools.testcluster import running
+from tools.testcluster import running_kubeconfig
 from tools.testcluster.cluster import KUBECONFIG_VARIABLE
 
 Case = Callable[[ApiSession], Awaitable[None]]
@@ -32,7 +32,7 @@ FORBIDDEN_USER = "nobody-in-particular"
 @cache
 def real() -> Path | None:
     """Return the kubeconfig of the real API server, if there is one."""
-    return running()
+    return running_kubeconfig()
 
 
 def case(written: Case) -> Callable[[str, Path], None]:

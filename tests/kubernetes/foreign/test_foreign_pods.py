@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.binding import CRD, OFFER, controller
+from bench.kubernetes.binding import CRD, OFFER, controller
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet

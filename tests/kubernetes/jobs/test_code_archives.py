@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD
+from bench.kubernetes.binding import CRD
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
@@ -173,7 +173,7 @@ def test_the_next_controller_finds_unused_code_though_its_job_is_gone_and_lists_
             for resource in rule["resources"]
             for verb in rule["verbs"]
         }
-        used = {item for item in api.used() if item[2] == "configmaps"}
+        used = {item for item in api.used_permissions() if item[2] == "configmaps"}
         assert used == {("patch", "", "configmaps"), ("delete", "", "configmaps")} <= granted
 
     scene(tmp_path, play)
@@ -210,7 +210,7 @@ def test_code_that_goes_before_its_job_is_made_is_brought_again_when_it_is(tmp_p
         async with person(access) as ada:
             await upload(ada, CODE)
             await upload(ada, CODE)
-            assert [call.verb for call in api.server.used if call.resource == "configmaps"] == ["get", "create"]
+            assert [call.verb for call in api.server.calls if call.resource == "configmaps"] == ["get", "create"]
             api.delete("configmaps", NAME)
             put_job(api)
             await upload(ada, CODE)
@@ -255,7 +255,7 @@ def test_code_that_was_fetched_is_put_once_and_again_when_it_was_removed(tmp_pat
             for job in backend.jobs:
                 await archives.put(job.metadata.key, DIGEST, BYTES)
             assert content(api) == BYTES
-            assert [count for call, count in api.server.used.items() if call.name == NAME] == [1]
+            assert [count for call, count in api.server.calls.items() if call.name == NAME] == [1]
             await asyncio.sleep(2 * HOUR_S)
             assert content(api) == BYTES
             api.delete("gangjobs", "one")

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from bench.binding import GANG, JOB
+from bench.kubernetes.binding import GANG, JOB
 from ganger.model.job import GangState
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
 

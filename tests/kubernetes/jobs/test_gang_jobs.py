@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
@@ -175,7 +175,7 @@ def test_a_job_that_was_stopped_before_the_controller_saw_it_never_has_a_pod(tmp
             put(api, stop=True)
             async with reconciling_controller(access, tmp_path):
                 await until(lambda: status(api).get("phase") == "Stopped")
-            assert ("create", "", "pods") not in api.used()
+            assert ("create", "", "pods") not in api.used_permissions()
 
     asyncio.run(play())
 

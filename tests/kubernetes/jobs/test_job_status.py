@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import GANG, JOB
+from bench.kubernetes.binding import GANG, JOB
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until

@@ -1,11 +1,11 @@
 """An informer under an hour of random faults and changes: in the end its cache equals the server, without duplicates.
 
-The schedules are those of `bench/watch_chaos`, with other seeds.
+The schedules are those of `bench/kubeapi/watch_chaos`, with other seeds.
 """
 
 import pytest
 
-from bench.watch_chaos import BAR_S, schedule
+from bench.kubeapi.watch_chaos import BAR_S, schedule
 from tests.kubernetes.scripted import run
 
 

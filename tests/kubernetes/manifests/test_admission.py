@@ -14,7 +14,7 @@ from tests.kubernetes.manifests.structural import rules
 from tests.kubernetes.manifests.test_manifests import PRINTED
 from tests.kubernetes.manifests.test_resources import EXAMPLES, PLURALS, schema_of
 from tools.controlled import alone
-from tools.testcluster import attached
+from tools.testcluster import running_cluster
 
 pytestmark = needs_cluster
 
@@ -29,7 +29,7 @@ def installed() -> Iterator[None]:
 
     ada and bob are users, eve is an administrator.
     """
-    cluster = attached()
+    cluster = running_cluster()
     with nullcontext() if cluster is None else alone(cluster):
         quiet = [new_object for new_object in PRINTED if new_object["kind"] not in ("Deployment", "Service")]
         kubectl(*APPLY, "-f", "-", stdin=objects(*quiet))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import Controlled, controller
+from bench.kubernetes.binding import Controlled, controller
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.kubeapi.api_client import ApiClient

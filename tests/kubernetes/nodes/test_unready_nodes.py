@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
@@ -102,9 +102,9 @@ def test_all_nodes_are_not_ready_after_the_api_server_was_away_and_nothing_is_en
     async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as system:
             before = await placed(api, system)
-            await api.down()
+            await api.stop()
             await asyncio.sleep(45)
-            await api.up()
+            await api.start()
             for name in NAMES:
                 tell(api, name, "Unknown")
             await until(lambda: set(states(system).values()) == {"unready"})

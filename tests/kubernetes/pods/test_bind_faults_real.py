@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.bind_faults import outcomes
-from bench.bind_faults_real import run_lives
-from bench.disrupting import End
+from bench.kubernetes.bind_faults import outcomes
+from bench.kubernetes.bind_faults_real import run_lives
+from bench.kubernetes.disrupting import End
 from tools.testcluster import Unavailable
 from tools.testcluster.cluster import require_built
 

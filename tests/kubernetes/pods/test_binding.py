@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
-from bench.disrupting import SETTLES_S
+from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
+from bench.kubernetes.disrupting import SETTLES_S
 from ganger.backends.kubernetes import object_names
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.kubeapi.credentials import Credentials
@@ -170,10 +170,10 @@ def test_a_successor_asks_for_no_pod_that_is_there(tmp_path: Path) -> None:
             submit(system)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
         api.delete("pods", pods(api, 1)[2]["metadata"]["name"])
-        api.server.used.clear()
+        api.server.calls.clear()
         async with controller(access, tmp_path):
             await until(lambda: len(bound(api, 1)) == MEMBERS, SETTLES_S)
-        calls = Counter((call.verb, call.resource) for call in api.server.used.elements())
+        calls = Counter((call.verb, call.resource) for call in api.server.calls.elements())
         assert calls["create", "pods"] == 1
         assert not calls["get", "pods"]
 
@@ -307,6 +307,6 @@ def test_a_gang_of_one_pod_is_bound_by_the_request_that_makes_it(tmp_path: Path)
             assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][object_names.NODE]
             assert pod["metadata"]["annotations"][object_names.DEVICES] == "0,1,2,3,4,5,6,7"
             assert system.state_of(GANG) == "starting"
-        assert ("create", "", "pods/binding") not in api.used()
+        assert ("create", "", "pods/binding") not in api.used_permissions()
 
     scene(tmp_path, play)

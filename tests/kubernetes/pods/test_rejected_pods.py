@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import GANG, controller
+from bench.kubernetes.binding import GANG, controller
 from ganger.backends.kubernetes.pod_refusal import admission_failure
 from ganger.engine.query.job_history import JobHistories
 from ganger.kubeapi.api_error import error_from_status

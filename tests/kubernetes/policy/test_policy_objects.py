@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import CRD, OFFER, controller, job_of
+from bench.kubernetes.binding import CRD, OFFER, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.engine.loop import Loop

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.binding import Controlled, controller, job_of
+from bench.kubernetes.binding import Controlled, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import REPORT_INTERVAL_S, USAGE_INTERVAL_S

@@ -28,7 +28,7 @@ from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
-from tests.laws.policies import POLICIES
+from tests.laws.policies import FEWER_EXAMPLES, POLICIES
 
 CYCLES = 24
 CHECK_EVERY = 20
@@ -222,12 +222,14 @@ def run_life(policy: Policy, data: st.DataObject, *, maintained: bool) -> None:
 
 
 @pytest.mark.parametrize("policy", RESERVING, ids=[policy.NAME for policy in RESERVING])
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_invariant_9_a_reserved_start_is_kept(policy: Policy, data: st.DataObject) -> None:
     run_life(policy, data, maintained=False)
 
 
 @pytest.mark.parametrize("policy", RESERVING, ids=[policy.NAME for policy in RESERVING])
+@FEWER_EXAMPLES
 @given(data=st.data())
 def test_invariant_9_where_nodes_are_maintained(policy: Policy, data: st.DataObject) -> None:
     run_life(policy, data, maintained=True)

@@ -21,7 +21,7 @@ echo $! > {folder}/pid
 read line < {folder}/never
 """
 """As Open MPI's mpirun does occasionally: it does not notice that all its processes are gone."""
-FREEZES = Path(__file__).parents[3] / "bench" / "freezing.py"
+FREEZES = Path(__file__).parents[3] / "bench" / "hangs" / "freezing.py"
 QUIET = """
 import os, sys, time
 from ganger import train

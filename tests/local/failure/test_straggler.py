@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 Serve = Callable[..., Server]
 STEPS = """
 import os, sys, time
-from bench.freezing import Peers
+from bench.hangs.freezing import Peers
 from ganger import train
 
 rank = int(os.environ["GANGER_RANK"])

@@ -1,4 +1,4 @@
-"""Reactions to an end by how and when it came: the table of `core.state.lifecycle`, played."""
+"""Reactions to an end by how and when it came: the table of `core.failure.reactions`, played."""
 
 from tests.pictures.play import scenarios
 

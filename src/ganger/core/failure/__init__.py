@@ -1,1 +1,1 @@
-"""Judgement of failures: signature, attribution and retry decision."""
+"""Judgement of failures: signature, attribution, reaction and retry decision."""

@@ -1,6 +1,6 @@
 """The retry decision: what a failure leads to, another attempt after some pause, or the end.
 
-The reaction is a row of the table in `core.state.lifecycle`; here are the numbers: retry limit, pause, progress, and
+The reaction is a row of the table in `reactions`; here are the numbers: retry limit, pause, progress, and
 attribution. The job's own `retry.rules` go before the table (docs/explanation/decisions/frameworks.md, "Rules for
 failures")."""
 
@@ -9,8 +9,8 @@ from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.failure.checkpoint_fallback import falls_back
+from ganger.core.failure.reactions import Action, Ending, Member, reaction
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import Action, Ending, Member, reaction
 from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import GangState

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from ganger.core.failure import retry
+from ganger.core.failure.reactions import Action, Member, reaction
 from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_policy
 from ganger.core.state.gang import HEAD, STRIDE, Gang
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
-from ganger.core.state.lifecycle import GANG, Action, GangStep, Member, reaction
+from ganger.core.state.lifecycle import GANG, GangStep
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import Account
 from ganger.model import event as e

@@ -6,8 +6,9 @@ Events about an older generation and repeated ones are stale: the log never cont
 from dataclasses import replace
 
 from ganger.core.failure import checkpoint_fallback, retry
+from ganger.core.failure.reactions import Action
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import Action, GangStep
+from ganger.core.state.lifecycle import GangStep
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import UNADMITTED, Cause

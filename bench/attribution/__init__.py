@@ -1,0 +1,1 @@
+"""Bench of failure attribution, and its corpus of broken scripts."""

@@ -1,0 +1,1 @@
+"""Benches of random faults and kills, and the audits of what they leave."""

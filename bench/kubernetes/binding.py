@@ -1,0 +1,224 @@
+"""One gang bound under faults, on the fake API server and on virtual time.
+
+`disrupting` defines the faults. The controller is complete: loop, log and backend, run on the event loop. Kubelets that
+run nothing stand for the nodes, so no launcher ever connects. Used by `bench.kubernetes.bind_faults` with a large gang,
+and by tests in tests/kubernetes with small ones.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from bench.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
+from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
+from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
+from ganger.controller.assembly import restore_image
+from ganger.controller.jobs.ended_jobs import load_ended
+from ganger.controller.object_log import ObjectLog
+from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.controller.policy.queue_status import QueueStatusReporter
+from ganger.engine.launch import launch_plans
+from ganger.engine.loop import Loop
+from ganger.engine.policy_doc.policy_validation import policy_from_dict
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.credentials import Credentials
+from ganger.model.event import Submitted
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
+from ganger.ports import Clock
+from ganger.registry import order
+from tools.fakeapi import FakeApi
+from tools.skipping import SkippingLoop
+
+GANG: Final = "big.default"
+JOB: Final = {
+    "apiVersion": "ganger.dev/v1alpha1",
+    "kind": "GangJob",
+    "metadata": {"name": "big", "namespace": "default"},
+    "spec": {},
+}
+CRD: Final = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "gangjobs.ganger.dev"},
+    "spec": {
+        "group": "ganger.dev",
+        "names": {"plural": "gangjobs", "kind": "GangJob"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}}}],
+    },
+}
+OFFER: Final = {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}}
+BEGIN_MS: Final = 1_767_225_600_000
+POLL_S: Final = 0.02
+"""Interval between two checks for new events."""
+
+
+def bind_under_faults(seed: int, members: int) -> End:
+    """Bind one gang under the faults drawn from a seed."""
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
+        return runner.run(_life(random.Random(seed), members, Path(folder)))
+
+
+async def _life(rng: random.Random, members: int, folder: Path) -> End:
+    async with FakeApi(kubelet=True, seed=rng.getrandbits(32)) as api:
+        for number in range(nodes_for(members)):
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}"}, "status": OFFER})
+        api.put(CRD)
+        api.put(JOB)
+        return await run_life(draw_schedule(rng, members), members, _Faked(api, folder, members))
+
+
+class _Faked:
+    """The fake API server, and the controller in this process.
+
+    Attributes:
+        folder: folder for their files.
+    """
+
+    slowness = 1.0
+
+    def __init__(self, api: FakeApi, folder: Path, members: int) -> None:
+        self._api, self._folder, self._members = api, folder, members
+        self._access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+        self.inject = api.inject
+
+    @property
+    def version(self) -> int:
+        """Version of the server's store."""
+        return self._api.store.version
+
+    @asynccontextmanager
+    async def led(self) -> AsyncIterator[float]:
+        """Run a controller that leads for the duration of the context."""
+        led_s = asyncio.get_running_loop().time()
+        async with controller(self._access, self._folder) as controlled:
+            if not controlled.state_of(GANG):
+                controlled.loop.post(Submitted(job=job_of(self._members)))
+            yield led_s
+
+    def bound(self) -> list[str]:
+        """Return the names of pods that have a node and are not being deleted."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self._api.objects("pods")
+            if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    async def take_away(self, node: int, *, with_pods_alone: bool) -> None:
+        """Delete the pods meant for a node, and the node too unless `with_pods_alone`."""
+        name = f"n{node}"
+        pods = [pod for pod in self._api.objects("pods") if pod["metadata"]["annotations"][object_names.NODE] == name]
+        for pod in pods:
+            self._api.delete("pods", pod["metadata"]["name"])
+        if not with_pods_alone and self._api.get("nodes", name, "") is not None:
+            self._api.delete("nodes", name, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Controlled:
+    """A running controller."""
+
+    backend: KubernetesBackend
+    loop: Loop
+    log: ObjectLog
+
+    def state_of(self, gang: str) -> str:
+        """Return the state of a gang; empty for an unknown one."""
+        with self.loop.view() as state:
+            return state.gangs[gang].state if gang in state.gangs else ""
+
+
+@asynccontextmanager
+async def controller(
+    access: Credentials,
+    folder: Path,
+    policies: PolicyReconciler | None = None,
+    may_act: Callable[[], bool] = lambda: True,
+    clock: Clock | None = None,
+) -> AsyncIterator[Controlled]:
+    """Run a controller that leads for the duration of the context and then vanishes as if killed.
+
+    `policies` is the reconciler of queue and policy objects; None selects the built-in ones. `may_act` returns whether
+    the controller leads. `clock` is the loop's clock; None selects the event loop's time.
+    """
+    event_loop = asyncio.get_running_loop()
+    clock = clock or _Clock()
+    launcher = folder / "launcher.pyz"
+    launcher.write_bytes(b"never run here")
+    async with ApiClient(access, PROGRAM) as api:
+        entry = LauncherEndpoint(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
+        backend = KubernetesBackend(api, PodBootstrap(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
+        following = event_loop.create_task(backend.run())
+        await backend.wait_synced()
+        policy = policy_from_dict({}, "nothing").document if policies is None else await policies.policy_in_force()
+        usage = {} if policies is None else policies.usage()
+        backend.set_topology(policy.topology)
+        adopted = backend.adopt_bound_pods()
+        image, unreadable = restore_image(backend.jobs, backend.cluster, policy, usage, adopted)
+        backend.ignore_jobs(unreadable)
+
+        def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
+            event_loop.call_soon(partial(backend.write_status, name, status, soon=soon))
+
+        log = ObjectLog(folder / "ganger.db", image, write_status, load_ended(backend.jobs))
+        loop = Loop(log, backend, order, clock, "0")
+        loop.open()
+        tasks = [following, event_loop.create_task(_run_cycles(loop, clock))]
+        if policies is not None:
+            figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
+            log.on_written, policies.on_regrouped = figures.on_written, figures.notify
+            tasks.append(event_loop.create_task(figures.run()))
+        try:
+            yield Controlled(backend, loop, log)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            backend.close()
+            await asyncio.sleep(0)  # the backend cancels its work here
+            log.close()
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
+
+
+async def _run_cycles(loop: Loop, clock: Clock) -> None:
+    """Run the core's loop on the event loop."""
+    while True:
+        batch = loop.drain()
+        if batch or (loop.next_wake_ms is not None and loop.next_wake_ms <= clock.now_ms()):
+            loop.run_cycle(batch)
+        await asyncio.sleep(POLL_S)
+
+
+class _Clock:
+    """Virtual time of the event loop it is created on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def now_ms(self) -> int:
+        """Return the current time."""
+        return BEGIN_MS + int(self._loop.time() * 1000)
+
+    def behind_ms(self) -> int:
+        """Return 0: there is no other clock."""
+        return 0
+
+    def catch_up(self) -> None:
+        """Do nothing: there is no other clock."""
+
+
+def job_of(members: int) -> Job:
+    """Return a gang that takes whole nodes and is retried after any failure."""
+    resources = Resources(gpu=GpuRequest(count=8))
+    spec = JobSpec(name="big", nodes=members, nproc_per_node=1, resources=resources, run="true", retry=Retry(max=100))
+    return Job(id=GANG, user="ada", spec=spec, origin=Origin(directory="/"))

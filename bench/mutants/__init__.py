@@ -1,0 +1,1 @@
+"""Bench of the tests: the number of small faults that they miss."""

@@ -1,0 +1,80 @@
+"""Waits of gangs of 16 GPUs or more with reserved starts, against best effort: elasticflow cluster 04 on 576 GPUs.
+
+Best effort is the same queue order without reservations and without a starvation threshold: every gang that fits
+starts. Utilisation is the part of the cluster that jobs used until the last of them ended. The waits of smaller gangs
+are printed as well, and both for two other clusters of that family: a policy that helps one trace alone is not an
+improvement.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from bench.measure import Figure, median
+from bench.scheduler.queueing import GPUS, Queueing, Recorded, recorded
+from ganger.model.policy import Reservations, Rules, Starvation
+from ganger.policies import dynamic
+
+JOBS: Final = int(os.environ.get("GANGER_BENCH_JOBS", "1000000"))
+"""Maximum number of jobs; the default means all."""
+CLUSTER, NODES = "04", 72
+OTHERS: Final = (("02", 16), ("03", 20))
+LARGE: Final = 16
+NEVER_MS: Final = 1 << 40
+POINT: Final = 0.01
+NOTHING: Final = Rules(reservations=Reservations(total=0, per_queue=0), starvation=Starvation(after_ms=NEVER_MS))
+
+
+class Outcome(NamedTuple):
+    """Sorted waits of large and other gangs in hours, and the used part of the cluster."""
+
+    large: list[float]
+    others: list[float]
+    used: float
+
+
+def run() -> list[Figure]:
+    reserved, best_effort = (_outcome(rules, CLUSTER, NODES, JOBS) for rules in (Rules(), NOTHING))
+    p99, bar = _part(reserved.large, 99), _part(best_effort.large, 99) / 2
+    figures = [
+        Figure(name="big_gangs.p99", unit="h", samples=tuple(reserved.large), value=p99, op="<=", bar=bar),
+        Figure(
+            name="big_gangs.utilisation",
+            unit="part",
+            samples=(reserved.used,),
+            value=reserved.used,
+            op=">=",
+            bar=best_effort.used - POINT,
+        ),
+        *_beside("big_gangs", reserved, best_effort),
+    ]
+    for cluster, nodes in OTHERS if len(recorded("03", JOBS)) < JOBS else ():
+        outcomes = (_outcome(rules, cluster, nodes, JOBS) for rules in (Rules(), NOTHING))
+        figures += _beside(f"big_gangs.{cluster}", *outcomes)
+    return figures
+
+
+def _beside(name: str, reserved: Outcome, best_effort: Outcome) -> list[Figure]:
+    """Return the waits of both classes of gangs with reservations and with best effort."""
+    figures = []
+    for order, outcome in (("", reserved), ("_best_effort", best_effort)):
+        for gangs, waits in (("large", outcome.large), ("others", outcome.others)):
+            figures += [median(f"{name}.{gangs}_p{part}{order}", "h", [_part(waits, part)]) for part in (50, 95, 99)]
+        figures.append(median(f"{name}.used{order}", "part", [outcome.used]))
+    return figures
+
+
+def _outcome(rules: Rules, cluster: str, nodes: int, max_jobs: int) -> Outcome:
+    queueing, jobs = Queueing(dynamic, nodes), recorded(cluster, max_jobs)
+    queueing.replay(rules, jobs)
+    available_ms = nodes * GPUS * (queueing.now_ms - jobs[0].at_ms)
+
+    def waits(matches: Callable[[Recorded], bool]) -> list[float]:
+        return sorted((queueing.started_ms[job.name] - job.at_ms) / 3_600_000 for job in jobs if matches(job))
+
+    large, others = waits(lambda job: job.gpus >= LARGE), waits(lambda job: job.gpus < LARGE)
+    return Outcome(large, others, queueing.gpu_ms / available_ms)
+
+
+def _part(waits: list[float], percent: int) -> float:
+    return waits[len(waits) * percent // 100]

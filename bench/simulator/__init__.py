@@ -1,0 +1,1 @@
+"""Benches of simulations: their speed, their memory and their fidelity."""

@@ -1,0 +1,1 @@
+"""From a connection to a response: HTTP, TLS, discovery, and the operations on objects."""

@@ -1,0 +1,1 @@
+"""Control plane of a test cluster: its command lines, its certificates, and requests to it."""
