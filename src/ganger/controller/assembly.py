@@ -50,7 +50,8 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
-from ganger.engine.submit.build import check_text, new_id, read_spec
+from ganger.engine.submit.build import check_text, read_spec
+from ganger.engine.submit.job_id import new_id
 from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials, CredentialsError

@@ -18,7 +18,7 @@ from ganger.backends.kubernetes import pod_logs
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS, GROUP, PROGRAM, VERSION
 from ganger.backends.kubernetes.object_names import JOB
 from ganger.backends.kubernetes.pod_template import CONTAINER
-from ganger.client.kubernetes import apply_policy, change_job, controller_requests, create_jobs, job_detail
+from ganger.client.kubernetes import change_job, controller_requests, create_jobs, job_detail
 from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Caller, CannotError
 from ganger.client.kubernetes.exec_in_pod import exec_command
 from ganger.client.kubernetes.find_job import ENDED, FoundJob, find_job, find_job_with_pods, find_whole_job
@@ -119,6 +119,8 @@ class _Command:
             case "ask":
                 return await controller_requests.query_controller(self._caller, await self._user(), request)
             case "apply_policy":
+                from ganger.client.kubernetes import apply_policy  # checks policies with the core, which takes long
+
                 return await apply_policy.write(self._caller, request["proposal"])
             case _:
                 return await self._logs(request["name"], request["query"], follow=request["follow"])

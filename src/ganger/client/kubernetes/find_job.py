@@ -11,7 +11,6 @@ from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotError
 from ganger.client.kubernetes.job_row import OVER, in_full, row, status_of
-from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.job import split_element_id
 
@@ -87,6 +86,8 @@ def state_of(array: CustomObject, index: int) -> str:
     record = status_of(array).get("record")
     if array_state in OVER or not record:
         return ENDED if array_state in OVER else array_state
+    from ganger.engine.eventlog import job_checkpoint  # the core's: only this needs it
+
     try:
         checkpoint = job_checkpoint.decode(record, id_of(array.metadata.key))
     except ValueError:

@@ -4,13 +4,12 @@ Everything that can be checked is checked here, before the job has an id that a 
 """
 
 import hashlib
-import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import ConfigDict
@@ -29,9 +28,6 @@ from ganger.model.job import GitCode, Job, JobSpec, Origin, Resources
 from ganger.model.units import DEVICE_MILLI
 from ganger.settings import Home
 from ganger.spec import parse_spec, parse_specs, spec_from_dict
-
-_SUFFIX_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
-_SUFFIX_LENGTH: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +141,6 @@ def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> 
     check_commands(spec, directory, submission.environment)
     if spec.checkpoint and spec.code is None:
         check_checkpoints(spec.checkpoint.dir, directory)
-
-
-def new_id(name: str, taken: Callable[[str], object]) -> str:
-    """Return the name with a suffix that is not taken."""
-    while True:
-        suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
-        if not taken(f"{name}-{suffix}"):
-            return f"{name}-{suffix}"
 
 
 def keep(job: Job, submission: Submission, home: Home) -> Job:

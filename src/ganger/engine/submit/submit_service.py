@@ -27,11 +27,11 @@ from ganger.engine.submit.build import (
     check_text,
     keep,
     limited,
-    new_id,
     origin_of,
     read_spec,
     read_specs,
 )
+from ganger.engine.submit.job_id import new_id
 from ganger.engine.submit.quota_check import nearest
 from ganger.engine.submit.submit_order import pending_dependencies, submission_order
 from ganger.errors import RequestError
