@@ -23,7 +23,8 @@ from tests.laws.reason_laws import work_is_conserved
 from tests.laws.safety import copy_of, derived_figures_are_exact
 from tests.laws.world import World
 
-few = settings(max_examples=15)
+few = settings(max_examples=max(8, settings().max_examples // 6))
+"""Settings of these laws, since `World` checks all of them in each life."""
 
 
 def cycles(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[Start]]]:

@@ -26,7 +26,7 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.oracles.usage_oracle import HALF_LIFE_MS, average
-from tests.laws.policies import every_policy
+from tests.laws.policies import FEWER_EXAMPLES, every_policy
 
 CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS
@@ -216,6 +216,7 @@ def test_all_users_of_one_queue_go_before_all_of_another(queues: tuple[Queue, ..
 
 
 @every_policy
+@FEWER_EXAMPLES
 @given(queues=draws.queues(), data=st.data())
 def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
     state = State()
@@ -238,6 +239,7 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
 
 
 @every_policy
+@FEWER_EXAMPLES
 @given(queues=draws.queues(), jobs=st.integers(1, 6), data=st.data())
 def test_no_key_is_below_its_lower_bound(
     policy: Policy, queues: tuple[Queue, ...], jobs: int, data: st.DataObject
@@ -278,6 +280,7 @@ def test_no_key_is_below_its_lower_bound(
 
 
 @every_policy
+@FEWER_EXAMPLES
 @given(ages_ms=st.lists(st.integers(0, 3 * 24 * 60 * MINUTE_MS), min_size=2, max_size=4), priority=st.integers(-9, 9))
 def test_of_one_account_and_class_the_older_is_first(policy: Policy, ages_ms: list[int], priority: int) -> None:
     gangs, states = [], []
@@ -303,6 +306,7 @@ def test_points_rise_with_age_without_end(ages_ms: tuple[int, int], priority: in
 
 
 @every_policy
+@FEWER_EXAMPLES
 @given(queues=draws.queues(), data=st.data())
 def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
     """Check that `explain` shows what the order is made of."""
