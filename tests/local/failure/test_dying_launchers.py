@@ -1,6 +1,6 @@
 """A launcher is killed at each moment of its start: before and after its lock, before and after its ranks.
 
-Moments are lines of its own code, of which it executes some thousands until all its ranks run. Whatever it had done
+Moments are lines of its own code, of which it executes nearly two thousand until all its ranks run. Whatever it had done
 by then, the server reports once that it is lost, no process is left, and the next attempt runs, once.
 """
 
@@ -42,7 +42,8 @@ runpy.run_path(real, run_name="__main__")
 """
 """A replacement of the launcher: the same, killed after a number of lines, at its first start for a gang."""
 
-MOMENTS = range(1, 2_000, 100)
+MOMENTS = range(1, 3_000, 150)
+"""From before the lock until its ranks have run for a while, also where the machine is busy."""
 RANK = "echo $GANGER_ATTEMPT $GANGER_RANK >> {0}; until [ -e {0}.go ]; do sleep 0.02; done"
 
 
