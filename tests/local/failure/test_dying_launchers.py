@@ -1,7 +1,7 @@
 """A launcher is killed at each moment of its start: before and after its lock, before and after its ranks.
 
-Moments are lines of its own code, of which it executes nearly two thousand until all its ranks run. Whatever it had done
-by then, the server reports once that it is lost, no process is left, and the next attempt runs, once.
+Moments are lines of its own code, of which it executes nearly two thousand until all its ranks run. Whatever it had
+done by then, the server reports once that it is lost, no process is left, and the next attempt runs, once.
 """
 
 from collections.abc import Callable
