@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,6 +49,8 @@ class CheckoutCopy:
         self.root = root
         for name in FOLDERS:
             shutil.copytree(ROOT / name, root / name, symlinks=True)
+        with suppress(FileNotFoundError):  # what mypy knows of the unchanged files, if it has ever run
+            shutil.copytree(ROOT / ".mypy_cache", root / ".mypy_cache")
         for path in ROOT.iterdir():
             if path.is_file():
                 shutil.copy2(path, root)
