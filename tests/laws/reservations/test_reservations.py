@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan, simulated_cycle
@@ -259,6 +259,7 @@ def test_invariant_9_among_those_content_with_less_time(data: st.DataObject) -> 
         world.run_cycle()
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_invariant_9_on_a_grid_too(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
