@@ -223,15 +223,15 @@ class Candidates:
             if not (is_open == is_open_anywhere).all():
                 viable &= self._open_pairs[queues, kinds]
             if self._reserved or self._max_stays:
-                can_reserved_start = np.zeros(len(groups.rows), dtype=bool)
-                can_reserved_start[reserved_rows] = self._can_reserved_start()
+                reserved_may_start = np.zeros(len(groups.rows), dtype=bool)
+                reserved_may_start[reserved_rows] = self._can_reserved_start()
                 max_stay_ms = np.full(self._open_pairs.shape[1], NEVER_MS, dtype=np.int64)
                 for open_kind in self._kinds:
                     max_stay_ms[open_kind.slot] = self._max_stay_ms(open_kind)
                 is_short = stays_ms <= max_stay_ms[kinds]
                 if any(open_kind.passes_reservations for open_kind in self._kinds):
                     is_short |= passing > 0
-                viable &= can_reserved_start[rows] | (is_short & has_unreserved[rows])
+                viable &= reserved_may_start[rows] | (is_short & has_unreserved[rows])
         urgent = self._are_urgent(queues, kinds, since_ms)
         if urgent is None:
             return viable

@@ -50,8 +50,8 @@ def find_changes(cycle: Cycle, gang: Gang) -> WhatIfResult:
     The cycle is one in which the gang does not start and nothing is reserved for it.
     """
     trial = _Trial(cycle, gang)
-    find_changes = tuple(trial.single()) or tuple(trial.double())
-    return WhatIfResult(find_changes, "" if find_changes else trial.smallest_tried())
+    changes = tuple(trial.single()) or tuple(trial.double())
+    return WhatIfResult(changes, "" if changes else trial.smallest_tried())
 
 
 def priority_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:

@@ -243,7 +243,7 @@ def _scarce_resource(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) 
         eligible = eligible & nodes.empty()
     if int(eligible.sum()) < part.nodes and (terms := ", ".join(_describe_terms(part.selector, nodes, free=free))):
         return terms
-    shell_quoted_id = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])
+    has_type = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])
     amounts: tuple[Amounts, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
     if free:
         amounts = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
@@ -251,7 +251,7 @@ def _scarce_resource(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) 
     if picks_devices(part):
         amounts = (nodes.devices.counts(part, ALL) if free else nodes.devices.capacity_when_idle(part), *amounts[1:])
         needs = (1, *needs[1:])
-    masks = (eligible & shell_quoted_id, eligible, eligible)
+    masks = (eligible & has_type, eligible, eligible)
     short = [r for r in range(len(needs)) if needs[r] and (masks[r] & (amounts[r] >= needs[r])).sum() < part.nodes]
     if not short:
         return describe_node_need(part)

@@ -90,14 +90,12 @@ class CapacityForecast:
         subset = np.unique(np.concatenate([stay.indices for reservation in reserved for stay in reservation.stays]))
         held, is_reserved = self._held_capacity(LATE_AT_ONCE_MS), np.zeros(len(state.nodes.nodes), dtype=bool)
         is_reserved[subset] = True
-        split_by_part = np.flatnonzero(is_reserved[held.indices])
+        rows = np.flatnonzero(is_reserved[held.indices])
         names = {state.nodes.names[index]: None for index in subset.tolist()} if state.allocations.sharers else {}
         sharers = {gang: None for name in names for gang in state.allocations.gangs_on_node.get(name, ())}
         stays = [restrict_stay(stay, is_reserved) for stay in self._shared_devices(sharers, LATE_AT_ONCE_MS)]
         stays += (stay for reservation in reserved for stay in reservation.stays)
-        held_there = HeldCapacity(
-            held.indices[split_by_part], held.ends_ms[split_by_part], held.taken[:, split_by_part]
-        )
+        held_there = HeldCapacity(held.indices[rows], held.ends_ms[rows], held.taken[:, rows])
         return AvailabilityProfile(state.nodes, slots, held_there, stays, subset)
 
     def has_all_ends(self, profile: AvailabilityProfile, times_ms: list[int]) -> bool:
@@ -175,8 +173,8 @@ class CapacityForecast:
         ends_ms: Ints = ledger.cells[END_MS].copy()
         for window in state.maintenance.values():
             if window.from_ms > self.now_ms:
-                split_by_part = ledger.row_indices(gang.id for gang in state.on_nodes(window.nodes))
-                ends_ms[split_by_part] = np.minimum(ends_ms[split_by_part], window.from_ms)
+                rows = ledger.row_indices(gang.id for gang in state.on_nodes(window.nodes))
+                ends_ms[rows] = np.minimum(ends_ms[rows], window.from_ms)
         leaving = (gang.id for gang in state.timers.in_transition.values() if gang.state in LEAVING)
         ends_ms[(ends_ms > 0) & (ends_ms <= self.now_ms)] = late_ms
         ends_ms[ledger.row_indices((*leaving, *self._ending))] = late_ms

@@ -242,8 +242,8 @@ def _plan_text(event: e.PolicySet | e.MaintenanceSet | e.MaintenanceCleared) -> 
 def _decision_text(decision: Decision) -> str:
     match decision:
         case Start(gang=gang, generation=generation, skipped=skipped):
-            failed_on = f"; it skips checkpoints that attempts failed on: {_step_list(skipped)}" if skipped else ""
-            return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{failed_on}"
+            skips = f"; it skips checkpoints that attempts failed on: {_step_list(skipped)}" if skipped else ""
+            return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{skips}"
         case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
