@@ -114,6 +114,17 @@ def test_exclusive_parts_leave_the_nodes_of_which_others_have_reserved_some(shar
     assert {node for _, node, *_ in on(shares)} == {"n2" if sharing == "shared" else "n1"}
 
 
+def test_no_share_starts_where_more_devices_are_reserved_than_free() -> None:
+    """Check that a gang is refused that fit nowhere: it counted as fitting -1 times, which was not zero."""
+    nodes, share = table(2), Shape(nodes=1, gpu_milli=1)
+    nodes.take(1, share, [NodeShare("n1", (0,), (0,))])
+    ones, none = np.ones(1, dtype=np.int64), np.zeros(1, dtype=bool)
+    reserved = ReservedCapacity(np.array([0]), 2 * ones, 0 * ones, 0 * ones, guests=~none, alone=none)
+    with nodes.reserving(reserved):
+        assert nodes.counts(share).tolist() == [0]
+        assert place(nodes, share) is None
+
+
 @pytest.mark.parametrize("sharing", ["shared", "exclusive"])
 def test_exclusive_parts_leave_the_nodes_on_which_others_are(sharing: str) -> None:
     nodes = table(4, 2)

@@ -151,7 +151,8 @@ class NodeTable(NodeArrays):
         if part.selector.sharing != SHARED:
             fits &= ~reserved.guests
         counts = self.counts_among(part, fits, free)
-        return np.minimum(counts, free[0]) if part.has_share else counts
+        # Shares on a device that is reserved whole leave fewer free devices than are reserved.
+        return np.minimum(counts, np.maximum(0, free[0])) if part.has_share else counts
 
     def choose(self, part: Shape, nodes: Ints, counts: Ints, order: DeviceOrder | None) -> Iterator[tuple[int, ...]]:
         """Iterate over the device indices for each of the part's nodes, `counts` times on each of these nodes.
