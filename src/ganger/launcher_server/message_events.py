@@ -67,7 +67,7 @@ def rank_end(record: dict[str, Any], node: str) -> RankEnd:
     """Convert a `rank_failed` message or an exit record to the end of a rank."""
     names = ("rank", "at_ms", "exit_code", "signal", "step", "out_of_memory")
     error = None if record["error"] is None else PythonError(**record["error"])
-    return RankEnd(node=node, error=error, words=record["error_line"], **{name: record[name] for name in names})
+    return RankEnd(node=node, error=error, error_line=record["error_line"], **{name: record[name] for name in names})
 
 
 def ending(task: TaskRecords, gang: str, generation: int, node: str) -> Failed | Finished | None:

@@ -31,7 +31,7 @@ class RankEnd:
         at_ms: When, in Unix ms by its node's clock.
         step: The newest step that it reported in this generation, None for none.
         out_of_memory: The kernel's OOM killer ended it or one of its processes.
-        words: Without an exception, the last line it wrote that mentions an error.
+        error_line: Without an exception, the last line it wrote that mentions an error.
     """
 
     rank: int
@@ -42,7 +42,7 @@ class RankEnd:
     step: int | None = None
     out_of_memory: bool = False
     error: PythonError | None = None
-    words: str = ""
+    error_line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def end(line: str, at_ms: int) -> RankEnd:
         step=int(step) if step else None,
         out_of_memory=bool(oom),
         error=PythonError(type=error_type, message=message or "", **place) if error_type else None,
-        words=words or "",
+        error_line=words or "",
     )
 
 

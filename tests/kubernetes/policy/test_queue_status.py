@@ -99,7 +99,7 @@ def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
             await use(api, system, "greedy", "ada", 7200.0)
             await use(api, system, "modest", "bob", 60.0)
             before = known(system.loop.copy())
-            await until(lambda: usage(api) and {item["user"] for item in usage(api)["spent"]} == {"ada", "bob"})
+            await until(lambda: usage(api) and {item["user"] for item in usage(api)["decayed"]} == {"ada", "bob"})
         async with leading(access, tmp_path) as system:
             assert known(system.loop.copy()) == before
             blocks = submit(api, system, "blocks", "eve")
@@ -115,7 +115,7 @@ def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
 
 def held(actual: Any, user: str = "ada") -> int:
     """Return the thousandths of GPUs times milliseconds that a user has held, in all queues."""
-    return sum(amounts[0] for item in actual["spent"] if item["user"] == user for _, amounts in item["periods"])
+    return sum(amounts[0] for item in actual["decayed"] if item["user"] == user for _, amounts in item["periods"])
 
 
 SPELL_S = 300.0
@@ -216,7 +216,7 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
             assert known(system.loop.copy())[0] == before[0]
             system.loop.post(StopRequested(gang=late))
             await until(lambda: "lab" not in system.loop.copy().queues)
-            await until(lambda: {item["queue"] for item in usage(api, "root")["spent"]} == {"root"})
+            await until(lambda: {item["queue"] for item in usage(api, "root")["decayed"]} == {"root"})
             assert SPELL <= held(usage(api, "root")) < 1.5 * SPELL
         async with leading(access, tmp_path) as system:
             assert {item.queue for item in system.loop.copy().fair_shares.decayed_usage()} == {"root"}
@@ -289,11 +289,11 @@ def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoi
         text = actual["status"]["usage"]
         recorded = json.loads(text)
         if spoilt == "ahead":
-            recorded["spent"][0]["periods"][0][0] += 1 << 40
+            recorded["decayed"][0]["periods"][0][0] += 1 << 40
         elif spoilt == "other queue":
-            recorded["spent"][0]["queue"] = "nowhere"
+            recorded["decayed"][0]["queue"] = "nowhere"
         elif spoilt == "negative":
-            recorded["spent"][0]["periods"][0][1] = [-1, 0, 0]
+            recorded["decayed"][0]["periods"][0][1] = [-1, 0, 0]
         text = spoilt if spoilt[0] in "{[" else json.dumps(recorded)
         api.put(actual | {"status": actual["status"] | {"usage": text}})
         async with leading(access, tmp_path) as system:

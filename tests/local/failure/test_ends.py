@@ -80,7 +80,7 @@ sys.exit('lost a peer')
     server.wait("started", 2)
     (tmp_path / "go").touch()
     failure = wait_failure(server, job, lambda: server.backend.stop(make_stop(start, Cause.RANK_FAILED), job))
-    assert {end.rank: (end.error.type if end.error else end.words, end.step) for end in failure.ends} == {
+    assert {end.rank: (end.error.type if end.error else end.error_line, end.step) for end in failure.ends} == {
         0: ("lost a peer", 7),
         1: ("lost a peer", 7),
         2: ("lost a peer", 7),

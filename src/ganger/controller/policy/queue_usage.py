@@ -28,17 +28,17 @@ CLOCK_SKEW_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Usage of one queue at a time, with the half-life that `spent` is counted in."""
+    """Usage of one queue at a time, with the half-life that `decayed` is counted in."""
 
     at_ms: int
     half_life_ms: int
-    spent: tuple[DecayedUsage, ...] = ()
+    decayed: tuple[DecayedUsage, ...] = ()
     runs: tuple[RunTimes, ...] = ()
 
     @property
     def figures(self) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...]]:
         """Everything but the time."""
-        return self.spent, self.runs
+        return self.decayed, self.runs
 
 
 @cache
@@ -53,16 +53,16 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
     force.
     """
     recorded_with = {name: name if name in queues else ROOT for name in state.tree.index}
-    spent, runs = dict[str, list[DecayedUsage]](), dict[str, list[RunTimes]]()
+    decayed, runs = dict[str, list[DecayedUsage]](), dict[str, list[RunTimes]]()
     for usage in state.fair_shares.decayed_usage():
-        spent.setdefault(recorded_with.get(usage.queue, ROOT), []).append(usage)
+        decayed.setdefault(recorded_with.get(usage.queue, ROOT), []).append(usage)
     for run_times in state.history.runs():
         runs.setdefault(recorded_with.get(run_times.queue, run_times.queue), []).append(run_times)
     empty = Usage(at_ms=state.at_ms, half_life_ms=state.fair_shares.half_life_ms)
     return {
-        name: replace(empty, spent=tuple(spent.get(name, ())), runs=tuple(runs.get(name, ())))
+        name: replace(empty, decayed=tuple(decayed.get(name, ())), runs=tuple(runs.get(name, ())))
         for name in state.tree.index
-        if name in spent or name in runs
+        if name in decayed or name in runs
     }
 
 
@@ -70,9 +70,9 @@ def encode(usage: Usage) -> str:
     """Return the usage as text, of very many users without what counts least."""
     text = ""
     for times, periods in _LIMITS:
-        spent = tuple(replace(item, periods=item.periods[-periods:]) for item in usage.spent)
+        decayed = tuple(replace(item, periods=item.periods[-periods:]) for item in usage.decayed)
         runs = tuple(replace(item, times_ms=item.times_ms[-times:]) for item in usage.runs) if times else ()
-        text = _adapter().dump_json(replace(usage, spent=spent, runs=runs)).decode()
+        text = _adapter().dump_json(replace(usage, decayed=decayed, runs=runs)).decode()
         if len(text) <= MAX_BYTES:
             break
     return text
@@ -83,36 +83,36 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     usage = _adapter().validate_json(text)
     if not 0 <= usage.at_ms <= now_ms + CLOCK_SKEW_MS or usage.half_life_ms < 1:
         raise ValueError(f"at_ms {usage.at_ms}, half_life_ms {usage.half_life_ms}: not a past time")
-    if queue != ROOT and {*(item.queue for item in usage.spent), *(item.queue for item in usage.runs)} - {queue}:
+    if queue != ROOT and {*(item.queue for item in usage.decayed), *(item.queue for item in usage.runs)} - {queue}:
         raise ValueError(f"the usage belongs to another queue than {queue}")
-    for spent in usage.spent:
-        for period, amounts in spent.periods:
+    for item in usage.decayed:
+        for period, amounts in item.periods:
             if (
                 not 0 <= period * usage.half_life_ms < usage.at_ms
                 or len(amounts) != len(ZERO_VECTOR)
                 or min(amounts) < 0
             ):
-                raise ValueError(f"spent of {spent.user}: {amounts} in half-life {period} is impossible")
+                raise ValueError(f"decayed usage of {item.user}: {amounts} in half-life {period} is impossible")
     for runs in usage.runs:
         if not 0 < len(runs.times_ms) <= MAX_SAMPLES or min(runs.gpu_milli, *runs.times_ms) < 0:
             raise ValueError(f"runs of {runs.user}: invalid run times {runs.times_ms}")
-    if len({(item.queue, item.user) for item in usage.spent}) != len(usage.spent):
-        raise ValueError("spent: a user occurs twice")
+    if len({(item.queue, item.user) for item in usage.decayed}) != len(usage.decayed):
+        raise ValueError("decayed usage: a user occurs twice")
     return usage
 
 
 def current_usage(usages: Iterable[Usage], half_life_ms: int, queues: Container[str]) -> list[DecayedUsage]:
     """Return the sum of all usage, converted to the current half-life; that of deleted queues is root's."""
-    all_spent = list[DecayedUsage]()
+    all_usage = list[DecayedUsage]()
     for usage in usages:
         if usage.half_life_ms == half_life_ms:
-            all_spent += usage.spent
+            all_usage += usage.decayed
         else:
-            all_spent += recut_usage(usage.spent, usage.half_life_ms, half_life_ms, usage.at_ms)
+            all_usage += recut_usage(usage.decayed, usage.half_life_ms, half_life_ms, usage.at_ms)
     sums = dict[tuple[str, str], dict[int, Vector]]()
-    for spent in all_spent:
-        periods = sums.setdefault((spent.queue if spent.queue in queues else ROOT, spent.user), {})
-        for period, (gpus, cpus, memory) in spent.periods:
+    for item in all_usage:
+        periods = sums.setdefault((item.queue if item.queue in queues else ROOT, item.user), {})
+        for period, (gpus, cpus, memory) in item.periods:
             total = periods.get(period, ZERO_VECTOR)
             periods[period] = (total[0] + gpus, total[1] + cpus, total[2] + memory)
     return [

@@ -110,7 +110,10 @@ def _blame(signature: Signature, first: RankEnd, ends: tuple[RankEnd, ...], fail
         return Blame.UNKNOWN  # it has no peer: the connection was to something else
     if _left_early(first, failed) is not None:
         return Blame.USER
-    if TIMEOUT_WORDS.search(first.error.message if first.error else first.words) and len(failed.ends) < failed.ranks:
+    if (
+        TIMEOUT_WORDS.search(first.error.message if first.error else first.error_line)
+        and len(failed.ends) < failed.ranks
+    ):
         return (
             Blame.UNKNOWN
         )  # the ranks that it waited for have not ended: they hang, or work for longer than its timeout
@@ -135,8 +138,8 @@ def _sentence(first: RankEnd, signature: Signature, blame: Blame, ends: tuple[Ra
     """Return error, ranks and advice as one sentence."""
     ranks = _describe_ranks(first, ends, failed)
     text = f"{_describe_error(first.error)}; {ranks}" if first.error else ranks
-    if first.words and first.error is None and first.signal in (None, *CRASHES):
-        text += f" after it wrote {first.words!r}"
+    if first.error_line and first.error is None and first.signal in (None, *CRASHES):
+        text += f" after it wrote {first.error_line!r}"
     leaver = _left_early(first, failed) if signature is Signature.PEER_LOST else None
     if leaver is not None:
         return f"{text}; rank {leaver.rank} on {leaver.node} had ended before, with code 0: an error of the program"
@@ -169,9 +172,9 @@ def _exit_status(end: RankEnd) -> tuple[int | None, int | None]:
 def _describe_error(error: PythonError) -> str:
     """Describe the error: `train.py:31: KeyError: 'lr'`, and what it led to."""
     location = f"{error.file}:{error.line}: " if error.line else ""
-    words = error.message or error.source
+    description = error.message or error.source
     led_to = f" (then {error.led_to})" if error.led_to else ""
-    return f"{location}{error.type}{f': {words}' if words else ''}{led_to}"
+    return f"{location}{error.type}{f': {description}' if description else ''}{led_to}"
 
 
 def _advice(signature: Signature, blame: Blame, first: RankEnd) -> str:

@@ -128,10 +128,10 @@ def classify(end: RankEnd) -> Signature:
     if end.error is not None:
         return _by_error(end.error, number)
     if number is None:
-        return _by_text(end.words) or Signature.PROGRAM
+        return _by_text(end.error_line) or Signature.PROGRAM
     if number not in CRASHES:
         return Signature.KILLED
-    signature = _by_text(end.words)
+    signature = _by_text(end.error_line)
     return signature if signature in (Signature.PEER_LOST, Signature.MACHINE) else Signature.CRASH
 
 
