@@ -51,7 +51,7 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.submit.build import check_text, read_spec
-from ganger.engine.submit.job_id import new_id
+from ganger.engine.submit.submit_order import new_id
 from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials, CredentialsError

@@ -18,8 +18,7 @@ from ganger.client.kubernetes import controller_requests
 from ganger.client.kubernetes.caller import REFUSED, USAGE, Caller, CannotError
 from ganger.client.kubernetes.job_row import row
 from ganger.client.kubernetes.upload_code import pack_code, upload
-from ganger.engine.submit.job_id import new_id
-from ganger.engine.submit.submit_order import pending_dependencies, submission_order
+from ganger.engine.submit.submit_order import new_id, pending_dependencies, submission_order
 from ganger.errors import RequestError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject

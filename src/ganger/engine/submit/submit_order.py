@@ -1,9 +1,25 @@
-"""Dependencies at submission: the order of the jobs of one file, and the jobs that a job still waits for."""
+"""Ids and dependencies at submission: the order of the jobs of one file, and the jobs that a job still waits for.
 
+The command line submits to Kubernetes with them, so nothing of the core is imported here.
+"""
+
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from ganger.errors import RequestError
 from ganger.model.job import ENDED, After, GangState, JobSpec
+
+_SUFFIX_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_SUFFIX_LENGTH: Final = 4
+
+
+def new_id(name: str, taken: Callable[[str], object]) -> str:
+    """Return the name with a suffix that is not taken."""
+    while True:
+        suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+        if not taken(f"{name}-{suffix}"):
+            return f"{name}-{suffix}"
 
 
 def submission_order(specs: Sequence[JobSpec]) -> list[int]:

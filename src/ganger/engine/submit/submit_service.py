@@ -31,9 +31,8 @@ from ganger.engine.submit.build import (
     read_spec,
     read_specs,
 )
-from ganger.engine.submit.job_id import new_id
 from ganger.engine.submit.quota_check import nearest
-from ganger.engine.submit.submit_order import pending_dependencies, submission_order
+from ganger.engine.submit.submit_order import new_id, pending_dependencies, submission_order
 from ganger.errors import RequestError
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
