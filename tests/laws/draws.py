@@ -154,9 +154,8 @@ def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
         priority=points,
         queue=points,
         user=points,
-        age=points,
-        age_cap_ms=st.sampled_from((0, HOUR_MS)),
-        starvation=st.sampled_from((1, 100)),
+        passed_over=st.sampled_from((1, 100)),
+        passed_over_after_ms=st.sampled_from((0, HOUR_MS)),
     )
     ages = st.sampled_from((MINUTE_MS, 30 * MINUTE_MS, 24 * HOUR_MS))
     starvation = st.builds(

@@ -129,7 +129,7 @@ def test_all_errors_are_listed_with_their_positions(ordered: Embedded) -> None:
     policy = """\
 order: dynamc
 half_life: 0s
-weights: {starvation: 0}
+weights: {passed_over: 0}
 queues:
   a: {parent: b, nominal: {gpus: 8}}
   b: {parent: a}
@@ -145,7 +145,7 @@ queues:
     assert places == [
         ["policy.yaml:1:8", "order"],
         ["policy.yaml:2:12", "half_life"],
-        ["policy.yaml:3:23", "weights.starvation"],
+        ["policy.yaml:3:24", "weights.passed_over"],
         ["policy.yaml:5:15", "queues.a.parent"],
         ["policy.yaml:7:32", "queues.c.weight"],
         ["policy.yaml:8:44", "queues.research.nominal.gpu_types"],

@@ -31,19 +31,26 @@ ORDER: Final = "dynamic"
 class Weights:
     """The weight of each factor of the order `dynamic`, in points."""
 
-    priority: int = described("points for each unit of a job's priority", form="points", default=1)
+    priority: int = described("points for each unit of a job's priority", form="points", default=20)
     queue: int = described(
-        "maximum points for the part of its fair share that the queue has not used", form="points", default=500
+        "maximum points for the part of its fair share that the queue has not used", form="points", default=10_000
     )
     user: int = described(
-        "maximum points for the part of the fair share that the user has not used", form="points", default=500
+        "maximum points for the part of the fair share that the user has not used; far fewer than those of the queue, "
+        "so that a queue gets its share however many users it has",
+        form="points",
+        default=100,
     )
-    age: int = described("points for each minute since submission, up to age_cap", form="points", default=1)
-    age_cap_ms: int = described("age beyond which age adds no more points", form="pause", key="age_cap", default=DAY_MS)
-    starvation: int = described(
-        "points for each minute after a job began to starve, without a limit, so that every job starts eventually",
+    passed_over: int = described(
+        "points for each minute after passed_over_after, without a limit, so that every job starts eventually",
         form="some_points",
-        default=1,
+        default=100,
+    )
+    passed_over_after_ms: int = described(
+        "time since a job was submitted, or one that was submitted before it started, from which it gets these points",
+        form="pause",
+        key="passed_over_after",
+        default=DAY_MS,
     )
 
 

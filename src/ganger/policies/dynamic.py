@@ -1,8 +1,10 @@
-"""Points for what a queue and a user have not used, for priority, for age, and for starvation; the default.
+"""Points for what a queue and a user have not used, for priority, and for being passed over; the default.
 
-The most points go first. The function is in `core.queues.fair_share`, with what each factor is worth. Shares count, but
-points for starvation have no limit, so that every job comes first eventually. The factors are those of Slurm's
-multifactor priority; `ganger explain` shows them as its sprio does.
+The most points go first; of equals the one submitted first. The shares of queues weigh most, so that under any backlog
+each queue gets its share, whatever the number of its users, and inside a queue each user. A job is passed over while
+none starts that was submitted before it: after a day it gets points for that, without a limit, so that every job starts
+eventually. The function is in `core.queues.fair_share`, with what each factor is worth; `ganger explain` shows the
+factors as Slurm's sprio does.
 """
 
 import numpy as np
@@ -31,23 +33,17 @@ def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
-    """Return minus the gang's own points, then the order of submission.
-
-    Age counts from submission, whatever happened since, so that a gang that starts again keeps its place.
-    """
-    priority = gang.job.spec.priority
-    points = gang_points(state.rules.weights, priority, now_ms - gang.submitted_ms, _starvation_age_ms(state, gang))
+    """Return minus the gang's own points, then the order of submission, which a gang that starts again keeps."""
+    points = gang_points(state.rules.weights, gang.job.spec.priority, state.passed_over_ms(gang, now_ms))
     return (-points, gang.number)
 
 
 def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
     """Return minus an upper bound of all points, computed in floats."""
     weights, shares = state.rules.weights, state.fair_shares
-    priorities, priority_index = np.unique(heads.priority, return_inverse=True)
-    starves_ms = [state.rules.starvation.age_ms(priority, STARVATION_AGE_MS) for priority in priorities.tolist()]
-    after_ms = np.array([STARVATION_AGE_MS if ms is None else ms for ms in starves_ms], dtype=np.int64)[priority_index]
+    passed_over_ms = now_ms - np.maximum(heads.submitted_ms, state.first_starts.all_since_ms(heads.number))
     account_points = max_account_points(shares, weights, heads.owners, now_ms)[heads.owner]
-    return -(account_points + max_gang_points(weights, heads.priority, now_ms - heads.submitted_ms, after_ms))
+    return -(account_points + max_gang_points(weights, heads.priority, passed_over_ms))
 
 
 def fifo_class(gang: Gang) -> int:
@@ -67,16 +63,12 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
         priority_factors.priority(gang, weights.priority),
         priority_factors.queue_share(state, gang, now_ms, weights.queue),
         priority_factors.user_share(state, gang, now_ms, weights.user),
-        priority_factors.age(gang, now_ms, weights.age_cap_ms, weights.age),
-        priority_factors.starvation(gang, now_ms, _starvation_age_ms(state, gang), weights.starvation),
+        priority_factors.passed_over(
+            state.passed_over_ms(gang, now_ms), weights.passed_over_after_ms, weights.passed_over
+        ),
     )
 
 
 def next_key_change_ms(gang: Gang, now_ms: int) -> int | None:
     """Return None: running gangs are not ordered."""
     return None
-
-
-def _starvation_age_ms(state: State, gang: Gang) -> int:
-    after_ms = state.rules.starvation.age_ms(gang.job.spec.priority, STARVATION_AGE_MS)
-    return STARVATION_AGE_MS if after_ms is None else after_ms

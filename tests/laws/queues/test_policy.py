@@ -67,7 +67,7 @@ def documents(draw: st.DrawFn) -> PolicyDocument:
     pool = st.builds(Pool, name=NAMES, kind=st.sampled_from(("spot", "cpu")), nodes=st.just({"pool": "a"}))
     points = st.integers(0, 1_000_000)
     ages = st.dictionaries(st.sampled_from((-100, -7, 0, 100, 1000)), LASTING, max_size=3)
-    weights = st.builds(Weights, priority=points, queue=points, user=points, age=points, age_cap_ms=LASTING)
+    weights = st.builds(Weights, priority=points, queue=points, user=points, passed_over_after_ms=LASTING)
     jobs = st.none() | st.integers(0, 1_000_000)
     large = st.builds(Large, nodes=st.integers(1, 65_536), after_ms=st.none() | LASTING, per_queue=jobs)
     return PolicyDocument(

@@ -95,7 +95,7 @@ def test_stopped_blocked_and_dead_ranks_are_found_after_a_restart(serve: Serve, 
     for fault, gang in gangs.items():
         gang.server = server
         failed = gang.fails()
-        assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2"), fault
+        assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2"), (fault, failed)
         assert failed.detail.startswith(f"rank 2 on n2 {expected[fault]}")
         assert failed.since_ms is not None
         places = gang.main_threads()

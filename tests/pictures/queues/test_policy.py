@@ -37,14 +37,13 @@ test_the_order_changes = scenarios(
             """+10h; C:1x4,prio=1 D:1x4,user=bob     -> AAAA | C no_capacity, D no_capacity
                policy weights.priority=1000; done A  -> CCCC | D no_capacity, A succeeded""",
         ),
-        "who starves sooner by priority passes those before": (
+        "who was passed over for longer passes those before": (
             FOUR,
             "",
-            """C:1x4 D:1x4,prio=low                  -> AAAA | C no_capacity, D no_capacity
-               +10m                                  -> AAAA | C no_capacity, D no_capacity
-               policy starvation.by_priority.low=1m  -> AAAA | C no_capacity, D no_capacity
-               policy starvation.by_priority.normal=1h,weights.starvation=100 -> AAAA | C no_capacity, D no_capacity
-               done A                                -> DDDD | C no_capacity, A succeeded""",
+            """D:1x4,prio=low                       -> AAAA | D no_capacity
+               +2h; C:1x4,prio=high                 -> AAAA | D no_capacity, C no_capacity
+               policy weights.passed_over_after=1h  -> AAAA | D no_capacity, C no_capacity
+               done A                               -> DDDD | C no_capacity, A succeeded""",
         ),
     },
     policy="dynamic",

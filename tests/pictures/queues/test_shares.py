@@ -152,26 +152,27 @@ test_points = scenarios(
             """C:1x4,user=bob D:1x4,user=cat,prio=1 -> AAAA | C no_capacity, D no_capacity
                done A                               -> DDDD | C no_capacity, A succeeded""",
         ),
-        "a point of priority is a minute": (
+        "waiting for less than a day is worth nothing": (
             FOUR,
             "",
-            """C:1x4,user=bob                 -> AAAA | C no_capacity
-               +20m; D:1x4,user=cat,prio=21   -> AAAA | C no_capacity, D no_capacity
-               done A                         -> DDDD | C no_capacity, A succeeded""",
+            """C:1x4,user=bob                -> AAAA | C no_capacity
+               +23h; D:1x4,user=cat,prio=1   -> AAAA | C no_capacity, D no_capacity
+               done A                        -> DDDD | C no_capacity, A succeeded""",
         ),
-        "and no more": (
+        "who is passed over for longer comes before any priority": (
             FOUR,
             "",
-            """C:1x4,user=bob                 -> AAAA | C no_capacity
-               +20m; D:1x4,user=cat,prio=19   -> AAAA | C no_capacity, D no_capacity
-               done A                         -> CCCC | D no_capacity, A succeeded""",
+            """C:1x4,user=bob                  -> AAAA | C no_capacity
+               +27h; D:1x4,user=cat,prio=800   -> AAAA | C no_capacity, D no_capacity
+               done A                          -> CCCC | D no_capacity, A succeeded""",
         ),
-        "starving counts twice": (
-            "n1:AAAA A,user=dan",
+        "those of a long queue are not passed over: a newcomer starts after one of them": (
+            "n1:AAAA A,user=ann",
             "",
-            """C:1x4,user=bob                 -> AAAA | C no_capacity
-               +50m; D:1x4,user=cat,prio=69   -> AAAA | C no_capacity, D no_capacity
-               done A                         -> CCCC | D no_capacity, A succeeded""",
+            """C:1x4,user=ann E:1x4,user=ann -> AAAA | C no_capacity, E no_capacity
+               +40h; done A                  -> CCCC | E no_capacity, A succeeded
+               D:1x4,user=bob                -> CCCC | E no_capacity, D no_capacity
+               +1h; done C                   -> DDDD | E no_capacity, C succeeded""",
         ),
         "a user who has had much waits": (
             "n1:AAAA A,user=ann",
@@ -183,7 +184,7 @@ test_points = scenarios(
             "n1:AAAA A,user=ann",
             "",
             """+24h; C:1x4,user=ann                -> AAAA | C no_capacity
-               +5h; D:1x4,user=bob                 -> AAAA | C no_capacity, D no_capacity
+               +25h; D:1x4,user=bob                -> AAAA | C no_capacity, D no_capacity
                done A                              -> CCCC | D no_capacity, A succeeded""",
         ),
         "a queue that has had much waits": (
@@ -207,13 +208,6 @@ test_points = scenarios(
             "n1:....",
             "",
             "C:1x2 D:1x2 E:1x2,user=bob -> CCEE | D no_capacity",
-        ),
-        "age has a cap, starving has none": (
-            FOUR,
-            "",
-            """C:1x4,user=bob                   -> AAAA | C no_capacity
-               +30h; D:1x4,user=cat,prio=1000   -> AAAA | C no_capacity, D no_capacity
-               done A                           -> CCCC | D no_capacity, A succeeded""",
         ),
         "one that starts again keeps its place": (
             "n1:....",

@@ -168,6 +168,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
         if start.time_ms is not None:
             starting = replace(starting, start=start)  # the rest of the cycle must know that it ends sooner
         state.take(starting, result)
+        state.record_start(starting, cycle.now_ms)
         cycle.record_start(starting, entry.gang.id, result)
         cycle.started_gangs[starting.id] = starting
         starts.append(start)

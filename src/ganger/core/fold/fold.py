@@ -252,6 +252,7 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
     state.dequeue(gang)
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
     state.port_index = state.next_port_index(start)
+    state.record_start(gang, at_ms)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
     if gang.generation > 1:

@@ -27,13 +27,11 @@ def priority(gang: Gang, weight: int = 1) -> Factor:
     )
 
 
-def age(gang: Gang, now_ms: int, cap_ms: int | None = None, weight: int = 1) -> Factor:
-    """Return the factor of the time since submission, up to a cap."""
+def age(gang: Gang, now_ms: int) -> Factor:
+    """Return the factor of the time since submission."""
     age_ms = now_ms - gang.submitted_ms
-    aged = (age_ms if cap_ms is None else min(age_ms, cap_ms)) // MINUTE_MS
-    cap = "" if cap_ms is None else f"; at most {format_duration(cap_ms)} counts"
-    sentence = f"it was submitted {format_duration(age_ms)} ago{cap}"
-    return Factor(name="age", value=aged, unit="minutes", weight=weight, points=weight * aged, sentence=sentence)
+    minutes, sentence = age_ms // MINUTE_MS, f"it was submitted {format_duration(age_ms)} ago"
+    return Factor(name="age", value=minutes, unit="minutes", weight=1, points=minutes, sentence=sentence)
 
 
 def shortness(left_ms: int | None, subject: str) -> Factor:
@@ -48,18 +46,17 @@ def shortness(left_ms: int | None, subject: str) -> Factor:
     return Factor(name="shortness", value=minutes, unit="minutes", weight=0, points=None, sentence=sentence)
 
 
-def starvation(gang: Gang, now_ms: int, after_ms: int, weight: int = 1) -> Factor:
-    """Return the factor of the time beyond the age at which a job starves."""
-    late_ms = max(0, now_ms - gang.submitted_ms - after_ms)
-    late = late_ms // MINUTE_MS
-    starving = f"it has been older than {format_duration(after_ms)} for {format_duration(late_ms)}"
+def passed_over(passed_over_ms: int, after_ms: int, weight: int) -> Factor:
+    """Return the factor of the time in which no job started that was submitted before it, beyond `after_ms`."""
+    late = max(0, passed_over_ms - after_ms) // MINUTE_MS
+    waited = f"no job submitted before it has started for {format_duration(passed_over_ms)}"
     return Factor(
-        name="starvation",
+        name="passed_over",
         value=late,
         unit="minutes",
         weight=weight,
         points=weight * late,
-        sentence=starving if late_ms else f"it is not older than {format_duration(after_ms)}",
+        sentence=waited if late else f"{waited}; that counts from {format_duration(after_ms)} on",
     )
 
 

@@ -370,11 +370,10 @@ def account_points(shares: FairShares, weights: Weights, queue: str, user: str, 
     return queue_points + shares.user_usage(queue, user, now_ms).points(weights.user)
 
 
-def gang_points(weights: Weights, priority: int, age_ms: int, starvation_age_ms: int) -> int:
+def gang_points(weights: Weights, priority: int, passed_over_ms: int) -> int:
     """Return the points of a job that do not depend on usage: of two with equal priority the older never has fewer."""
-    aged = min(age_ms, weights.age_cap_ms) // MINUTE_MS
-    starved = max(0, age_ms - starvation_age_ms) // MINUTE_MS
-    return weights.priority * priority + weights.age * aged + weights.starvation * starved
+    late = max(0, passed_over_ms - weights.passed_over_after_ms) // MINUTE_MS
+    return weights.priority * priority + weights.passed_over * late
 
 
 def max_account_points(shares: FairShares, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
@@ -385,13 +384,12 @@ def max_account_points(shares: FairShares, weights: Weights, owners: list[tuple[
     return bound + np.array([queue_points[queue] for queue, _ in owners], dtype=np.float64)
 
 
-def max_gang_points(weights: Weights, priority: Ints, age_ms: Ints, starvation_age_ms: Ints) -> Floats:
+def max_gang_points(weights: Weights, priority: Ints, passed_over_ms: Ints) -> Floats:
     """Return (L,) close upper bounds of `gang_points` for each job."""
-    aged = weights.age * (np.minimum(age_ms, weights.age_cap_ms) // MINUTE_MS).astype(np.float64)
-    late_ms = np.maximum(0, age_ms - starvation_age_ms)
-    starved = weights.starvation * (late_ms // MINUTE_MS).astype(np.float64)
+    late = np.maximum(0, passed_over_ms - weights.passed_over_after_ms) // MINUTE_MS
+    by_time = weights.passed_over * late.astype(np.float64)
     by_priority = weights.priority * priority.astype(np.float64)
-    bound: Floats = by_priority + aged + starved + SLACK * (np.abs(by_priority) + aged + starved)
+    bound: Floats = by_priority + by_time + SLACK * (np.abs(by_priority) + by_time)
     return bound
 
 

@@ -15,6 +15,7 @@ from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
 from ganger.core.state.allocations import Allocations, reallocated_nodes
 from ganger.core.state.dependencies import Dependents
+from ganger.core.state.first_starts import FirstStarts
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
@@ -62,6 +63,7 @@ class Image:
     reservations: list[ReservedStart] = field(default_factory=list)
     usage: list[DecayedUsage] = field(default_factory=list)
     run_times: list[RunTimes] = field(default_factory=list)
+    first_starts: list[tuple[int, int]] = field(default_factory=list)
 
 
 class State:
@@ -85,6 +87,7 @@ class State:
     leaving: nodes that are to be taken away, with the time.
     maintenance: windows that are not over.
     history: run times of ended jobs.
+    first_starts: how long pending gangs have been passed over.
     arrays: live array jobs by id.
     active: how many elements of each array hold nodes.
     dependents: the gangs that wait for the end of a gang or array.
@@ -109,6 +112,7 @@ class State:
         self.leaving = dict(image.leaving)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
         self.history = RunTimeHistory(image.run_times)
+        self.first_starts = FirstStarts(image.first_starts or _starts_of(image.gangs), self.undo)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.timers = Timers()
         self.earliest_checked_ms: dict[str, int] = {}
@@ -146,6 +150,7 @@ class State:
             reservations=list(self.reservations.values()),
             usage=usage,
             run_times=self.history.runs(),
+            first_starts=self.first_starts.image(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -182,6 +187,15 @@ class State:
         self.undo.put(self.allocations, gang.id, shares)
         self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self.type_of))
         self._activate(gang, +1)
+
+    def record_start(self, gang: Gang, at_ms: int) -> None:
+        """Record that a gang starts, before its generation is raised: those submitted later are not passed over."""
+        if not gang.generation:
+            self.first_starts.record(gang.number, at_ms)
+
+    def passed_over_ms(self, gang: Gang, now_ms: int) -> int:
+        """Return how long ago the gang was submitted or, if that was later, a gang before it started."""
+        return now_ms - max(gang.submitted_ms, self.first_starts.since_ms(gang.number))
 
     def release(self, gang: Gang) -> None:
         """Free everything that the gang holds."""
@@ -477,3 +491,11 @@ class State:
             live = sum(gang.array == array.id for gang in self.gangs.values()) - bool(rest) + rest
             open_elements = sum(amount for state, amount in array.counts.items() if state not in ENDED)
             assert live == open_elements, f"{array.id} counts {array.counts} with {live} live elements"
+
+
+def _starts_of(gangs: list[Gang]) -> list[tuple[int, int]]:
+    """Return first starts for `FirstStarts`, as far as they follow from what runs: a controller keeps no others."""
+    starts = FirstStarts((), Undo())
+    for gang in sorted((gang for gang in gangs if gang.start is not None), key=lambda gang: gang.began_ms):
+        starts.record(gang.number, gang.began_ms)
+    return starts.image()
