@@ -1,7 +1,5 @@
 """Pools of nodes in the order in which they are filled and given back; placement with the least fragmentation."""
 
-from tests.laws.policies import POLICIES
-from tests.pictures.film import Film
 from tests.pictures.play import scenarios
 
 POOLS = "pools reserved=pay:r spot=pay:s on-demand=pay:o cpu=pay:c"
@@ -58,16 +56,6 @@ test_pools_are_filled_in_order = scenarios(
         ),
     }
 )
-
-
-def test_pools_are_given_back_in_reverse() -> None:
-    cluster = "n1:..,label=pay:o n2:..,label=pay:o n3:..,label=pay:s n4:..,label=pay:r n5:.. n6:..,label=pay:s"
-    film = Film(POLICIES["priority"], cluster, "")
-    film.play(f"{POOLS}; C:1x2,on=pay:s -> .. .. CC .. .. ..")
-    assert film.state.nodes.give_back(9) == ("n2", "n1", "n6"), (
-        "neither reserved nodes, nor such as work or are in no pool"
-    )
-    assert film.state.nodes.give_back(2) == ("n2", "n1")
 
 
 DEMAND = "X:9x2 Y:9x2 Z:9x0,milli=600"

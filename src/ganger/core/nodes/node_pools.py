@@ -2,7 +2,7 @@
 
 A gang goes into one pool, the first that holds all of it; only where none does, into as few of the first pools as hold
 it together. A gang without GPUs prefers pools of nodes without any. A node belongs to the first pool whose labels it
-has; nodes in no pool are filled last. Nodes are given back in the reverse order.
+has; nodes in no pool are filled last.
 """
 
 from collections.abc import Iterator, Sequence

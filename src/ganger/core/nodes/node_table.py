@@ -15,7 +15,7 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
-from ganger.model.policy import RESERVED, Rules
+from ganger.model.policy import Rules
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED
 
@@ -247,16 +247,6 @@ class NodeTable(NodeArrays):
             yield
         finally:
             self.reserved = before
-
-    def give_back(self, limit: int) -> tuple[str, ...]:
-        """Return up to `limit` idle nodes to be given back, the last pool first, within it the last in topology order.
-
-        Reserved nodes are paid for anyway, and those in no pool are not the policy's to give back.
-        """
-        pools = [*(pool.kind != RESERVED for pool in self.pools.pools), False]
-        idle = np.flatnonzero(self.empty() & np.array(pools)[self.pools.pool_of])
-        order = idle[np.lexsort((-idle, -self.pools.pool_of[idle]))]
-        return tuple(self.names[index] for index in order[:limit].tolist())
 
     def trim(self) -> None:
         """Clear a journal that has become longer than recounting all nodes would cost."""
