@@ -1,5 +1,7 @@
 """Reservations: what may start before one and what may not."""
 
+import pytest
+
 from ganger.model.decision import ReservationCause
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws.policies import POLICIES
@@ -85,6 +87,16 @@ test_reserved_start = scenarios(
     },
     policy="dynamic",
 )
+
+
+@pytest.mark.parametrize("change", ["reservations.total=0", "order=las"])
+def test_a_policy_without_reservations_ends_standing_ones(change: str) -> None:
+    """Check what was wrong: no gang could get a new one, but those that had one kept it."""
+    film = Film(POLICIES["dynamic"], "n1:AAAA A,time=9h", "")
+    film.play("S:1x4,time=1h -> AAAA | S no_capacity")
+    assert [*film.state.reservations] == ["S"]
+    film.play(f"policy {change} -> AAAA | S no_capacity")
+    assert not film.state.reservations
 
 
 def test_a_gang_overtaken_by_a_restart_gets_a_reserved_start() -> None:

@@ -109,8 +109,11 @@ class Cycle:
     def __post_init__(self) -> None:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
             self.state.nodes.set_demand_kinds(demand_kinds(_live_shapes(self.state)))
+        limits = reservation_limits(self.policy, self.state.rules)
         self.reservations = CycleReservations(self.state, self.now_ms, self.ending)
-        if is_large_cluster(self.state) and reservation_limits(self.policy, self.state.rules) is not None:
+        if limits is None or limits.total == 0:
+            self.reservations.end_all()
+        if is_large_cluster(self.state) and limits is not None:
             lanes = self.state.lanes(self.policy)
             self.rotation = QueueRotation(self.state, lanes, self._awaits_reservation, self._may_reserve_next)
 

@@ -304,6 +304,14 @@ class CycleReservations:
         first_ms = next((int(profile.edges[slot]) for slot in slots), NEVER_MS)
         return first_ms >= reservation.start_ms and self.table.is_profile_exact()
 
+    def end_all(self) -> None:
+        """End the standing reservations under a policy that allows none."""
+        for reservation in self.table.in_start_order():
+            self.table.remove(reservation)
+        ended = self.state.reservations.keys() - self._ending.keys()
+        cause = ReservationCause.POLICY_CHANGED
+        self.changes = {name: ReservedStart(gang=name, start_ms=None, cause=cause) for name in sorted(ended)}
+
     # -- searching -----------------------------------------------------------------------------------------------------
 
     def _find_reservation(self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS) -> Reservation | None:

@@ -44,7 +44,7 @@ RESERVATION_CAUSES: dict[ReservationCause, str] = {
     ReservationCause.OVERRUN: "other jobs hold its nodes beyond their time limits",
     ReservationCause.PREDICTED: "other jobs without a time limit run longer than predicted",
     ReservationCause.MAINTENANCE: "a node reserved for it has a maintenance window",
-    ReservationCause.POLICY_CHANGED: "the limits of its queue or its user have changed",
+    ReservationCause.POLICY_CHANGED: "the policy, or a limit of its queue or user, has changed",
     ReservationCause.RESTARTED: "a job ahead of it failed, and starts again",
 }
 
