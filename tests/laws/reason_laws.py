@@ -1,6 +1,6 @@
 """Every pending gang has one reason, and the reason is true of the raw facts."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from math import floor
 
@@ -8,9 +8,11 @@ from ganger.core.explain.explain import UNADMITTED, all_reasons, current_reason,
 from ganger.core.queue_order.policy_interface import Policy, starvation_age_ms
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
+from ganger.model.affinity import Affinity
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.pending_reason import PendingReason, ReasonCode
+from ganger.model.placement_spec import Placement
 from tests.laws.oracles.job_parts import RESOURCES, parts, total
 from tests.laws.oracles.placement_oracle import tallies
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
@@ -79,6 +81,8 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
         for options in ({"without": {**out, **away}}, {"empty": True, "without": out}, {"empty": True})
     ]
     holders = [other for other in pending_gangs(world) if may_hold_capacity(world, other)]
+    if reason.code in (ReasonCode.NO_NODE, ReasonCode.EXCLUDED, ReasonCode.NO_CAPACITY) and not holders and not away:
+        _assert_restrictions_are_named(world, job, reason)
     match reason.code:
         case ReasonCode.NO_NODE:
             assert has_figures(reason, able)
@@ -135,6 +139,29 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
             assert raw.is_full(job)
         case _:
             raise AssertionError(f"{gang.id} waits because of {reason}")
+
+
+def _assert_restrictions_are_named(world: World, job: Job, reason: PendingReason) -> None:
+    """Check that the reason names each restriction to certain nodes without which the job would have a place now."""
+    for text, without in _without_each_restriction(world, job.spec.placement):
+        if world.raw.fits(replace(job, spec=replace(job.spec, placement=without))):
+            assert text in reason.scope, f"{job.id} fits with {without}, and its reason says {reason.scope}"
+
+
+def _without_each_restriction(world: World, placement: Placement) -> Iterator[tuple[str, Placement]]:
+    if placement.nodes:
+        yield f"name {' or '.join(placement.nodes)}", replace(placement, nodes=())
+    for key, value in placement.node_selector.items():
+        labels = {other: text for other, text in placement.node_selector.items() if other != key}
+        yield f"label {key}={value}", replace(placement, node_selector=labels)
+    if required := placement.affinity.required:
+        yield f"label {' or '.join(map(str, required))}", replace(placement, affinity=Affinity())
+    if placement.network:
+        yield f"network {' or '.join(placement.network)}", replace(placement, network=())
+    if placement.devices:
+        yield f"of {', '.join(f'#{index}' for index in placement.devices)}", replace(placement, devices=())
+    for taints in dict.fromkeys(node.taints for node in world.raw.nodes.values()):
+        yield "no taint ", replace(placement, tolerations=(*placement.tolerations, *taints))
 
 
 Tallies = list[tuple[int, int]]

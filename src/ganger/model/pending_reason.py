@@ -41,7 +41,10 @@ REMEDY: dict[ReasonCode, str] = {
         "submit with a --time, or a --time-min, that ends before the maintenance begins, or wait until it is "
         "over: `ganger node maintenance`"
     ),
-    ReasonCode.NO_NODE: ("no node can ever hold it: see `ganger node`, then submit a smaller job, or uncordon a node"),
+    ReasonCode.NO_NODE: (
+        "no node that it may use can ever hold it: see `ganger node`, then submit a smaller or less restricted job, or "
+        "uncordon a node"
+    ),
     ReasonCode.EXCLUDED: (
         "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no excluded nodes: "
         "`ganger clone {gang}`"

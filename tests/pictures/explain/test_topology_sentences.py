@@ -70,30 +70,23 @@ SENTENCES = {
             "could hold it, even if idle"
         ),
     ),
-    "a label that is taken": (
-        "n1:AA,label=zone:a n2:..",
-        "C:1x2,on=zone:a",
-        "waiting for 1 node with 2 free GPUs: 0 nodes free now; held by A",
-    ),
-    "a label that is not there": (
-        "n1:..,label=zone:b",
-        "C:1x2,on=zone:a",
-        "needs 1 node with label zone=a: no node in the cluster could hold it, even if idle",
-    ),
     "too few with it": (
         "n1:..,label=zone:a n2:..",
         "C:2x2,on=zone:a",
-        "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, even if idle",
+        "needs 2 nodes with label zone=a (excludes 1 node: n2): only 1 node in the cluster could hold it, even if idle",
     ),
     "labels beyond equality": (
         "n1:..,label=zone:b n2:..",
         "C:1x2,need=zone_in_(a&c)&!old|cores>8",
-        ("needs 1 node with label zone in (a, c), !old or cores>8: no node in the cluster could hold it, even if idle"),
+        (
+            "needs 1 node with label zone in (a, c), !old or cores>8 (excludes 2 nodes: n1, n2): no node in the "
+            "cluster could hold it, even if idle"
+        ),
     ),
     "a network": (
         "n1:..,net=ib n2:..,net=tcp",
         "C:2x2,net=ib",
-        "needs 2 nodes with network ib: only 1 node in the cluster could hold it, even if idle",
+        "needs 2 nodes with network ib (excludes 1 node: n2): only 1 node in the cluster could hold it, even if idle",
     ),
     "one of two networks": (
         "n1:..,net=ib n2:..,net=roce",
@@ -102,11 +95,6 @@ SENTENCES = {
             "needs 2 nodes with 2 free GPUs, 2 free CPUs, network ib or roce: only 1 node in the cluster "
             "could hold it, even if idle"
         ),
-    ),
-    "a taint": (
-        "n1:..,taint=spot",
-        "C:1x2",
-        "needs 1 node with no taint spot: no node in the cluster could hold it, even if idle",
     ),
     "one of two types": (
         "n1:AA,h100 n2:B.,a100",

@@ -11,8 +11,10 @@ import numpy as np
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints, slice_sums
+from ganger.core.placement.blockers import Blockers, Mask
+from ganger.core.placement.restrictions import describe_node_need
 from ganger.core.placement.start_check import start_request
-from ganger.core.placement.unschedulable import Blockers, Mask, describe_node_need, fitting, large_enough, limiting_part
+from ganger.core.placement.unschedulable import fitting, large_enough, limiting_part
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.shape import Shape

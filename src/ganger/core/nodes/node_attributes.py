@@ -63,6 +63,16 @@ class NodeAttributes:
         mask: Mask = np.logical_and.reduce([self._has(expression) for expression in term.expressions])
         return mask
 
+    def untolerated(self, selector: Selector) -> list[tuple[str, ...]]:
+        """Return the sets of taints that alone keep the selector from nodes, the smallest first."""
+        examples, expand = self._examples(_taints)
+        if not any(node.taints for node in examples):
+            return []
+        otherwise_eligible = self.eligible(replace(selector, tolerations=("*",)))
+        taints = (examples[index].taints for index in np.unique(expand[otherwise_eligible]).tolist())
+        sets = {tuple(sorted(taint for taint in some if not selector.tolerates(taint))) for some in taints} - {()}
+        return sorted(sets, key=lambda some: (len(some), some))
+
     def _compute(self, selector: Selector) -> Mask:
         masks = [self._has(Expression(key, Operator.IN, (value,))) for key, value in selector.labels]
         masks.append(self._by_trait(_taints, lambda node: all(map(selector.tolerates, node.taints))))
@@ -85,6 +95,12 @@ class NodeAttributes:
 
     def _by_trait(self, trait: Trait, test: Callable[[Node], bool]) -> Mask:
         """Return (N,) the result of a test that depends on one trait alone, evaluated once for each distinct value."""
+        examples, expand = self._examples(trait)
+        mask: Mask = np.array([test(node) for node in examples], dtype=bool)[expand]
+        return mask
+
+    def _examples(self, trait: Trait) -> tuple[list[Node], Ints]:
+        """Return a node for each distinct value of a trait, and (N,) the index of the value of each node."""
         if trait not in self._distinct:
             values = [trait(node) for node in self._nodes]
             examples = dict(zip(values, self._nodes, strict=True))
@@ -93,9 +109,7 @@ class NodeAttributes:
                 list(examples.values()),
                 np.array([positions[value] for value in values], dtype=np.int32),
             )
-        nodes, expand = self._distinct[trait]
-        mask: Mask = np.array([test(node) for node in nodes], dtype=bool)[expand]
-        return mask
+        return self._distinct[trait]
 
 
 def _taints(node: Node) -> Hashable:
