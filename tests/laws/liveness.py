@@ -11,6 +11,7 @@ from ganger.model import event as e
 from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.pending_reason import ReasonCode
+from ganger.model.placement_spec import Placement
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, parse_bytes, parse_duration_ms
@@ -164,7 +165,14 @@ def _starts_now(world: World, gang: Gang, flags: str) -> None:
 
 
 def apply_flags(spec: JobSpec, flags: str) -> JobSpec:
-    """Return the spec with the flags that a user would type."""
+    """Return the spec with the flags that a user would type, or the keys of its file that they would change."""
+    if flags.startswith("remove "):
+        for key in flags.removeprefix("remove ").split(" and "):
+            spec = replace(spec, placement=without_key(spec.placement, key.removeprefix("placement.")))
+        return spec
+    if flags.startswith("placement.tolerations="):
+        tolerations = flags.removeprefix("placement.tolerations=").strip("[]").split(", ")
+        return replace(spec, placement=replace(spec.placement, tolerations=tuple(tolerations)))
     role, _, count = flags.removeprefix("roles.").partition(".count=")
     if count:
         return replace(spec, roles=spec.roles | {role: replace(spec.roles[role], count=int(count))})
@@ -172,6 +180,20 @@ def apply_flags(spec: JobSpec, flags: str) -> JobSpec:
     for name, value in zip(words, words, strict=True):
         spec = _with(spec, name, value)
     return spec
+
+
+def without_key(placement: Placement, key: str) -> Placement:
+    """Return the placement without one key of the job file: nodes, affinity.required, node_selector.LABEL."""
+    first, _, rest = key.partition(".")
+    match first:
+        case "node_selector":
+            assert rest in placement.node_selector
+            labels = {label: value for label, value in placement.node_selector.items() if label != rest}
+            return replace(placement, node_selector=labels)
+        case "affinity":
+            return replace(placement, affinity=replace(placement.affinity, **{rest: ()}))
+        case _:
+            return replace(placement, **{first: ()})
 
 
 def _with(spec: JobSpec, name: str, value: str) -> JobSpec:

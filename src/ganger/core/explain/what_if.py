@@ -1,9 +1,9 @@
 """Changes to a pending job (what-if) with which it would start now, tried on what a scheduling cycle leaves over.
 
-A change is one more option to type: fewer nodes, less on each, another type, a shorter time, another queue, a higher
-priority. Of every kind the change nearest to the request is found, amounts by bisection, since smaller requests are
-never harder to place. Where no single change helps, two are tried together; where nothing helps, the smallest form of
-the job that is refused is the proof.
+A change is one more option to type, or a key of the job file: one restriction to certain nodes less, fewer nodes, less
+on each, another type, a shorter time, another queue, a higher priority. Of every kind the change nearest to the request
+is found, amounts by bisection, since smaller requests are never harder to place. Where no single change helps, two are
+tried together; where nothing helps, the smallest form of the job that is refused is the proof.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,10 +13,11 @@ from typing import Final
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.hypothetical import hypothetical_gang
+from ganger.core.placement.restrictions import name_list, restrictions, with_selector
 from ganger.core.placement.start_check import place_request, start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
-from ganger.core.state.state import State
+from ganger.core.state.state import Shares, State
 from ganger.model.job import PRIORITIES
 from ganger.model.pending_reason import PendingReason, sentence
 from ganger.model.queue import ROOT
@@ -87,12 +88,26 @@ class _Trial:
                 yield Change(
                     description=f"beyond one {shape.layout.level} it would start now", flags="--mode preferred"
                 )
+        yield from self._without_restriction()
         if shape.more or shape.stacked:
             yield from self._fewer_role_processes()
         else:
             yield from self._fewer_nodes_or_gpus()
         yield from self._shorter()
         yield from self._other_queue()
+
+    def _without_restriction(self) -> Iterator[Change]:
+        """Iterate over changes that drop one restriction to certain nodes each, as keys of the job file."""
+        nodes, selector = self._cycle.state.nodes, self._shape.selector
+        of_parts = (restriction for part in self._shape.parts for restriction in restrictions(part, nodes))
+        for restriction in {restriction.flags: restriction for restriction in of_parts}.values():
+            without = restriction.without
+            if selector.nodes and not without.nodes:
+                without = replace(without, devices=())  # devices may be named only together with nodes
+            if shares := self._place(self._with_shape(with_selector(self._shape, without))):
+                names = name_list([*dict.fromkeys(share.node for share in shares)])
+                description = f"{restriction.condition} it would start now on {names}"
+                yield Change(description=description, flags=restriction.flags)
 
     def _fewer_nodes_or_gpus(self) -> Iterator[Change]:
         shape, slices = self._shape, self._shape.slices.nodes
@@ -238,9 +253,14 @@ class _Trial:
         return low
 
     def _starts(self, gang: Gang) -> bool:
+        return bool(self._place(gang))
+
+    def _place(self, gang: Gang) -> Shares:
+        """Return the shares that the gang would start on now, or none."""
         # The run time estimate depends on the shape.
         expected = self._cycle.state.history.estimate(gang.job, gang.shape, 0)
-        return isinstance(self._cycle.find_start(replace(gang, expected=expected)), tuple)
+        result = self._cycle.find_start(replace(gang, expected=expected))
+        return result if isinstance(result, tuple) else ()
 
     def _with_shape(self, shape: Shape) -> Gang:
         return replace(self._gang, shape=shape)

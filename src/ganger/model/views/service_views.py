@@ -183,7 +183,8 @@ class Change:
     """A changed request with which a pending job would start now, checked by the scheduler.
 
     Attributes:
-        flags: The options to type for it; for processes of a role a line of its file: roles.ps.count=2.
+        flags: The options to type for it; for what has none, the key of its file: roles.ps.count=2, remove
+            placement.node_selector.zone.
     """
 
     description: str
