@@ -97,6 +97,7 @@ class HistoryRecorder:
     """A reader of log rows.
 
     jobs: records by id; of an array those of its elements
+    unended: ids of the jobs that have neither ended nor been stopped for good
     now_ms: time of the last row
     starts, preemptions: numbers of decisions
     """
@@ -108,6 +109,7 @@ class HistoryRecorder:
             loss was known at once
         """
         self.jobs: dict[str, JobRecord] = {}
+        self.unended: set[str] = set()
         self.now_ms = self.starts = self.preemptions = 0
         self._failed_ms = failed_ms or {}
         self._gangs_on: dict[str, dict[str, None]] = {}
@@ -142,6 +144,7 @@ class HistoryRecorder:
         if array is not None:
             names = self._elements[event.job.id] = [event.job.element(index).id for index in array.indices]
         self.jobs.update((name, JobRecord(self.now_ms)) for name in names)
+        self.unended.update(names)
 
     def _decided(self, event: e.Decided) -> None:
         for decision in event.plan.decisions:
@@ -159,6 +162,7 @@ class HistoryRecorder:
         job.began_ms, job.nodes, job.finished, job.first_ms = self.now_ms, len(job.left), 0, job.kept_ms
         job.stop_cause = job.stopped_ms = job.failed_ms = job.lost_ms = None
         self.starts += 1
+        self.unended.add(start.gang)
         for node in job.left:
             self._gangs_on.setdefault(node, {})[start.gang] = None
 
@@ -179,6 +183,7 @@ class HistoryRecorder:
             job = self.jobs[name]
             if name == stop.gang or not (job.nodes or job.stop_cause):
                 job.stop_cause, job.stopped_ms = stop.cause, self.now_ms
+                self._note_end(name)
         self.preemptions += stop.cause is Cause.PREEMPTED
 
     def _finished(self, event: e.Finished) -> None:
@@ -219,6 +224,12 @@ class HistoryRecorder:
         job.began_ms = None
         if job.finished == job.nodes:
             job.ended_ms, job.node_names = self.now_ms, frozenset()
+        self._note_end(gang)
+
+    def _note_end(self, gang: str) -> None:
+        job = self.jobs[gang]
+        if job.ended_ms is not None or job.gone_ms is not None:
+            self.unended.discard(gang)
 
 
 def running_intervals(attempts: Iterable[Attempt]) -> tuple[Interval, ...]:

@@ -38,6 +38,7 @@ class Simulation:
     order: queue orders by name
     schedule: plans requests, job behaviours and outages on the virtual cluster before the run
     until_ms: end of the run, in ms after its begin; it ends earlier when nothing is due any more
+    jobs: number of jobs after whose end the run ends, whatever else is due; None: it does not end with its jobs
     history_of: makes the history of a job from its id, its record and the time of the last row
     log: the log that the loop writes to
     checkpoint_costs: costs of starts and checkpoints, for goodput and its forecast; None: neither is computed
@@ -50,6 +51,7 @@ class Simulation:
     order: Callable[[str], Policy]
     schedule: Callable[[VirtualCluster], None]
     until_ms: int
+    jobs: int | None = None
     history_of: Callable[[str, JobRecord, int], JobHistory]
     log: Callable[..., StreamLog] = StreamLog
     checkpoint_costs: CheckpointCosts | None = None
@@ -94,7 +96,12 @@ def simulate(simulation: Simulation, *readers: Reader) -> Outcome:
     loop = _opened_loop(simulation, virtual_cluster, simulation.log(recorder.fold, *readers))
     simulation.schedule(virtual_cluster)
     timed_loop = TimedLoop(loop)
-    virtual_cluster.run(timed_loop, simulation.until_ms)
+    # A record of faults may be a hundred times as long as the run: after the last job it would only add idle time.
+    virtual_cluster.run(
+        timed_loop,
+        simulation.until_ms,
+        lambda: len(recorder.jobs) == simulation.jobs and not recorder.unended,
+    )
     histories = tuple(simulation.history_of(name, job, recorder.now_ms) for name, job in recorder.jobs.items())
     events = count_events(histories)
     return Outcome(

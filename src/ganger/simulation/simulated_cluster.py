@@ -1,4 +1,4 @@
-"""The cluster that a run is observed_failures against: its nodes, when they fail, and what they cost."""
+"""The cluster that a run takes place on: its nodes, when they fail, and what they cost."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

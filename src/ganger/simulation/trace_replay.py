@@ -96,7 +96,7 @@ class TraceRun:
 
 
 def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
-    """Run a trace until nothing is due any more. `readers` receive every row of the log."""
+    """Run a trace until its last job has ended, or nothing is due any more. `readers` receive every row of the log."""
     trace = jobs_that_fit(run.trace, run.nodes[: len(run.nodes) - run.faults.spares])
     jobs = {job.name: job for job in trace.records if job.duration_ms is not None}
     cluster = SimulatedCluster(
@@ -115,6 +115,7 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
         order=run.order,
         schedule=schedule,
         until_ms=FOREVER_MS,
+        jobs=len(jobs),
         history_of=lambda name, record, now_ms: _history(jobs[name], record, now_ms),
         checkpoint_costs=run.overheads.checkpoint_costs,
         findings=trace.findings,

@@ -36,6 +36,10 @@ BEGIN_MS = 1_767_225_600_000
 """Default begin of virtual time: 2026-01-01 00:00 UTC."""
 
 
+def _never() -> bool:
+    return False
+
+
 class DrivenLoop(Protocol):
     """The part of the scheduling loop that the cluster drives."""
 
@@ -144,10 +148,11 @@ class VirtualCluster:
         """Call a function at a time, for what happens outside of the cluster."""
         self._plan(self._begin_ms + at_ms, action)
 
-    def run(self, loop: DrivenLoop | None, until_ms: int) -> None:
+    def run(self, loop: DrivenLoop | None, until_ms: int, is_over: Callable[[], bool] = _never) -> None:
         """Let time pass, running the loop whenever something has happened or it wants to wake.
 
         loop: None: there is no server, and no event is received
+        is_over: asked after each cycle; once it is true, time stands still and nothing more happens
         """
         if loop is None:
             self._report = _report_to_no_server
@@ -159,6 +164,8 @@ class VirtualCluster:
                 heapq.heappop(self._planned)[2]()
             if loop is not None:
                 loop.run_cycle(loop.drain())
+            if is_over():
+                return
         self._now_ms = max(self._now_ms, self._begin_ms + until_ms)
 
     def elapsed_ms(self) -> int:

@@ -1,7 +1,8 @@
 """The occupancy of each GPU, folded from the rows of a log: for fragmentation and the Gantt chart of nodes.
 
 A gang has its devices from its start until a node has no processes of it any more, or is lost. Nodes are sampled every
-`step_ms`; when there are more samples than a picture can show, every other one is dropped and the interval doubles.
+`step_ms` until the last row that is about a job; when there are more samples than a picture can show, every other one
+is dropped and the interval doubles.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Final
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
+from ganger.model.job import Job
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 from ganger.simulation.metrics.gpu_fragmentation import (
@@ -85,25 +87,22 @@ class Occupancy:
 
     def fold(self, row: e.Stamped) -> None:
         """Fold the next row."""
-        while self._next_sample_ms is not None and self._next_sample_ms < row.at_ms:
-            self._sample(self._next_sample_ms)
         match row.event:
             case e.Submitted(job=job):
-                self._next_sample_ms = row.at_ms if self._next_sample_ms is None else self._next_sample_ms
-                indices = [] if job.spec.array is None else job.spec.array.indices
-                for name in [job.element(index).id for index in indices] or [job.id]:
-                    self._job_number[name], self._shapes[name] = len(self._job_number), job.spec.shape
+                self._submit(job, row.at_ms)
             case e.Decided(plan=plan):
                 for decision in plan.decisions:
                     if isinstance(decision, Start):
+                        self._sample_until(row.at_ms)
                         self._allocate(decision, row.at_ms)
             case e.Cleared(gang=gang, nodes=nodes):
+                self._sample_until(row.at_ms)
                 for name in nodes:
                     self._free(gang, self._node_index[name], row.at_ms)
-            case e.NodeLost(node=name):
-                node = self._node_index[name]
-                for gang in tuple(self._allocations.get(node, ())):
-                    self._free(gang, node, row.at_ms)
+            case e.NodeLost(node=name) if gangs := tuple(self._allocations.get(self._node_index[name], ())):
+                self._sample_until(row.at_ms)
+                for gang in gangs:
+                    self._free(gang, self._node_index[name], row.at_ms)
             case _:
                 pass
 
@@ -135,6 +134,18 @@ class Occupancy:
             idle_of_no_use=_summary_of_known(share for _, share in self.idle_of_no_use(jobs)),
             largest_gang=summary(largest_gang(nodes) for _, nodes in self._samples),
         )
+
+    def _submit(self, job: Job, at_ms: int) -> None:
+        self._next_sample_ms = at_ms if self._next_sample_ms is None else self._next_sample_ms
+        self._sample_until(at_ms)
+        indices = [] if job.spec.array is None else job.spec.array.indices
+        for name in [job.element(index).id for index in indices] or [job.id]:
+            self._job_number[name], self._shapes[name] = len(self._job_number), job.spec.shape
+
+    def _sample_until(self, at_ms: int) -> None:
+        """Take the samples that are due before a row."""
+        while self._next_sample_ms is not None and self._next_sample_ms < at_ms:
+            self._sample(self._next_sample_ms)
 
     def _typical_tasks(self) -> TaskCounts:
         return typical_tasks(_largest_part(shape) for shape in self._shapes.values())

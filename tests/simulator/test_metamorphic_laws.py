@@ -1,0 +1,44 @@
+"""Laws of whole simulations: a change of the input that must change no figure, or change it in one direction only."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.model.cluster import Node
+from ganger.model.units import MINUTE_MS
+from ganger.simulation.json_output import occupancy_for, outcome_json
+from ganger.simulation.node_outages import Outage
+from ganger.simulation.trace_replay import Faults, TraceRun, simulate_trace
+from tests.simulator.test_trace_replay import recorded, run
+
+ORDERS = ("dynamic", "strict_fifo", "easy", "srtf")
+NODES = tuple(Node(name=f"n{at}", gpus=gpus, gpu_type="h100", cpu_milli=1_000) for at, gpus in enumerate((8, 4, 4)))
+JOBS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 40), st.sampled_from((1, 2, 4, 8, 12, 16))), min_size=1, max_size=8
+)
+"""(minute of submission, minutes, GPUs): 16 GPUs are two nodes of 8, and there is one, so that one waits on."""
+DAY_MINUTES = 24 * 60
+
+
+def figures(asked: TraceRun) -> dict[str, Any]:
+    """Return all figures of a run but those of the machine, and the closed form that needs faults."""
+    occupancy = occupancy_for(asked)
+    outcome = simulate_trace(asked, occupancy.fold)
+    left_out = ("self_cost", "forecast")
+    found = {name: value for name, value in outcome_json(outcome, occupancy).items() if name not in left_out}
+    return found | {"jobs": [asdict(job) for job in outcome.histories], "bars": occupancy.bars}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@given(jobs=JOBS, days=st.lists(st.integers(2, 400), max_size=4, unique=True))
+def test_faults_that_hit_nobody_change_no_figure(order: str, jobs: list[tuple[int, int, int]], days: list[int]) -> None:
+    """A run went on to the last row of a record of 348 days, and its means were those of an empty cluster."""
+    asked = run(recorded(*sorted(jobs)), NODES, order)
+    outages = tuple(
+        Outage(node="n1", from_ms=from_ms, known_ms=from_ms, until_ms=from_ms + 60 * MINUTE_MS)
+        for from_ms in (day * DAY_MINUTES * MINUTE_MS for day in sorted(days))
+    )
+    assert figures(replace(asked, faults=Faults(outages=outages))) == figures(asked)
