@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ganger.model.cluster import Node
 from ganger.model.units import MINUTE_MS
 from ganger.simulation.json_output import occupancy_for, outcome_json
+from ganger.simulation.metrics.gpu_fragmentation import largest_gang
 from ganger.simulation.node_outages import Outage
 from ganger.simulation.trace_replay import Faults, TraceRun, simulate_trace
 from tests.simulator.test_trace_replay import recorded, run
@@ -42,3 +43,26 @@ def test_faults_that_hit_nobody_change_no_figure(order: str, jobs: list[tuple[in
         for from_ms in (day * DAY_MINUTES * MINUTE_MS for day in sorted(days))
     )
     assert figures(replace(asked, faults=Faults(outages=outages))) == figures(asked)
+
+
+def gangs_with_room(jobs: list[tuple[int, int, int]], faults: Faults) -> list[int]:
+    """Return the GPUs of the largest gang that had room at each sample."""
+    asked = run(recorded(*jobs), NODES, "easy", faults=faults)
+    occupancy = occupancy_for(asked)
+    simulate_trace(asked, occupancy.fold)
+    return [largest_gang(nodes) for _, nodes in occupancy.samples]
+
+
+@given(lost=st.sampled_from(("n0", "n1", "n2")), from_minute=st.integers(1, 50), spares=st.integers(0, 2))
+def test_losing_a_node_never_enlarges_the_largest_gang(lost: str, from_minute: int, spares: int) -> None:
+    """Lost nodes and spares counted as idle room. The only jobs need no GPU that is lost: they take no time."""
+    jobs = [(minute, 0, 1) for minute in (0, 30, 60)]
+    from_ms, until_ms = from_minute * MINUTE_MS, (from_minute + 15) * MINUTE_MS
+    outage = Outage(node=lost, from_ms=from_ms, known_ms=from_ms, until_ms=until_ms)
+    whole, part = gangs_with_room(jobs, Faults()), gangs_with_room(jobs, Faults(outages=(outage,), spares=spares))
+    assert len(whole) == len(part)
+    assert all(less <= more for less, more in zip(part, whole, strict=True))
+    if not spares and lost == "n0":
+        assert (max(whole), min(part)) == (12, 8)
+    if spares == 2:
+        assert max(part) == 8

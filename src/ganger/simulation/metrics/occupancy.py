@@ -2,7 +2,8 @@
 
 A gang has its devices from its start until a node has no processes of it any more, or is lost. Nodes are sampled every
 `step_ms` until the last row that is about a job; when there are more samples than a picture can show, every other one
-is dropped and the interval doubles.
+is dropped and the interval doubles. A node that is lost or cordoned, as spares are, has no idle resources: nothing can
+start there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +70,11 @@ class _NodeAllocation:
 
 
 class Occupancy:
-    """A reader of the rows of a run. `bars`: None if the run is too large for a Gantt chart."""
+    """A reader of the rows of a run.
+
+    bars: None if the run is too large for a Gantt chart
+    samples: (ms, what each node that can be used has idle)
+    """
 
     def __init__(self, nodes: Sequence[Node], step_ms: int) -> None:
         """Begin with idle nodes."""
@@ -81,9 +86,13 @@ class Occupancy:
         self._shapes: dict[str, Shape] = {}
         self._job_number: dict[str, int] = {}
         self._allocations: dict[int, dict[str, _NodeAllocation]] = {}
+        self._lost: set[str] = set()
+        self._cordoned: set[str] = set()
+        self._node_rows: list[e.Stamped] = []
+        """Rows about nodes since the last one about a job: they count once another about a job follows."""
         self._step_ms = max(1, step_ms)
         self._next_sample_ms: int | None = None
-        self._samples: list[tuple[int, list[IdleResources]]] = []
+        self.samples: list[tuple[int, list[IdleResources]]] = []
 
     def fold(self, row: e.Stamped) -> None:
         """Fold the next row."""
@@ -103,6 +112,11 @@ class Occupancy:
                 self._sample_until(row.at_ms)
                 for gang in gangs:
                     self._free(gang, self._node_index[name], row.at_ms)
+                self._lost.add(name)
+            case e.NodeLost() | e.NodeReturned() | e.NodesListed() | e.NodeCordoned() | e.NodeDrained():
+                self._node_rows.append(row)
+            case e.NodeUncordoned():
+                self._node_rows.append(row)
             case _:
                 pass
 
@@ -116,8 +130,8 @@ class Occupancy:
         """
         shapes = list(self._shapes.values())
         typical = self._typical_tasks() if any(shape.has_share for shape in shapes) else None
-        waiting = longest_waiting(jobs, (at_ms for at_ms, _ in self._samples))
-        for (at_ms, nodes), job in zip(self._samples, waiting, strict=True):
+        waiting = longest_waiting(jobs, (at_ms for at_ms, _ in self.samples))
+        for (at_ms, nodes), job in zip(self.samples, waiting, strict=True):
             of_job = [] if job is None else [(_largest_part(shapes[job]), 1)]
             tasks = of_job if typical is None else typical
             yield at_ms, fragmentation(nodes, 0, tasks).of_idle if tasks else None
@@ -126,13 +140,13 @@ class Occupancy:
         """Return the figures over all samples. `jobs`: in order of submission."""
         typical = self._typical_tasks()
         capacity_milli = sum(node.gpus for node in self._nodes) * DEVICE_MILLI
-        samples = [fragmentation(nodes, capacity_milli, typical) for _, nodes in self._samples]
+        samples = [fragmentation(nodes, capacity_milli, typical) for _, nodes in self.samples]
         return FragmentationFigures(
             gpus=summary(sample.gpu_milli / DEVICE_MILLI for sample in samples),
             of_capacity=_summary_of_known(sample.of_capacity for sample in samples),
             of_idle=_summary_of_known(sample.of_idle for sample in samples),
             idle_of_no_use=_summary_of_known(share for _, share in self.idle_of_no_use(jobs)),
-            largest_gang=summary(largest_gang(nodes) for _, nodes in self._samples),
+            largest_gang=summary(largest_gang(nodes) for _, nodes in self.samples),
         )
 
     def _submit(self, job: Job, at_ms: int) -> None:
@@ -143,9 +157,31 @@ class Occupancy:
             self._job_number[name], self._shapes[name] = len(self._job_number), job.spec.shape
 
     def _sample_until(self, at_ms: int) -> None:
-        """Take the samples that are due before a row."""
+        """Take the samples that are due before a row about a job, with the nodes that were there at each."""
+        for row in self._node_rows:
+            self._sample_before(row.at_ms)
+            self._fold_node_row(row.event)
+        self._node_rows.clear()
+        self._sample_before(at_ms)
+
+    def _sample_before(self, at_ms: int) -> None:
         while self._next_sample_ms is not None and self._next_sample_ms < at_ms:
             self._sample(self._next_sample_ms)
+
+    def _fold_node_row(self, event: e.Event) -> None:
+        match event:
+            case e.NodeLost(node=name):
+                self._lost.add(name)
+            case e.NodeReturned(node=name):
+                self._lost.discard(name)
+            case e.NodesListed(nodes=nodes, lost=lost):
+                self._lost = {*self._node_index} - {node.name for node in nodes} | {*lost}
+            case e.NodeCordoned(node=name) | e.NodeDrained(node=name):
+                self._cordoned.add(name)
+            case e.NodeUncordoned(node=name):
+                self._cordoned.discard(name)
+            case _:
+                pass
 
     def _typical_tasks(self) -> TaskCounts:
         return typical_tasks(_largest_part(shape) for shape in self._shapes.values())
@@ -180,12 +216,13 @@ class Occupancy:
         nodes = [
             IdleResources(node.gpu_type, cpu_milli, tuple(gpu_milli))
             for node, cpu_milli, gpu_milli in zip(self._nodes, self._idle_cpu_milli, self._idle_milli, strict=True)
+            if node.name not in self._lost and node.name not in self._cordoned
         ]
-        self._samples.append((at_ms, nodes))
-        if len(self._samples) > MAX_SAMPLES:
-            del self._samples[1::2]
+        self.samples.append((at_ms, nodes))
+        if len(self.samples) > MAX_SAMPLES:
+            del self.samples[1::2]
             self._step_ms *= 2
-        self._next_sample_ms = self._samples[-1][0] + self._step_ms
+        self._next_sample_ms = self.samples[-1][0] + self._step_ms
 
 
 def _summary_of_known(values: Iterable[float | None]) -> Summary:
