@@ -66,3 +66,13 @@ def test_losing_a_node_never_enlarges_the_largest_gang(lost: str, from_minute: i
         assert (max(whole), min(part)) == (12, 8)
     if spares == 2:
         assert max(part) == 8
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_jobs_of_no_duration_are_in_every_n(order: str) -> None:
+    """Two of these four jobs were left out of the first starts and of fairness, where openb has hundreds of them."""
+    outcome = simulate_trace(run(recorded((0, 1, 8), (0, 0, 8), (1, 0, 4), (9, 5, 1)), NODES[:1], order))
+    assert outcome.goodput is not None
+    card = outcome.card
+    summaries = (card.jct_ms, card.queueing_ms, card.first_start_ms, card.starvation_ms, card.finish_time_fairness)
+    assert [each.n for each in (*summaries, *card.slowdown.values(), outcome.goodput.ettr_by_job)] == [4] * 8

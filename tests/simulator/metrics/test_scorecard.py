@@ -29,7 +29,7 @@ def histories(draw: st.DrawFn) -> JobHistory:
         tenant=draw(st.sampled_from(TENANTS)),
         gpu_milli=draw(st.sampled_from([250, 1000, 4000])),
         submitted_ms=submitted_ms,
-        duration_ms=draw(st.integers(1, 30)),
+        duration_ms=draw(st.integers(0, 30)),
         running=running,
         ended_ms=draw(st.sampled_from([None, latest_ms, latest_ms + 3])),
         gone_ms=draw(st.sampled_from([None, latest_ms, latest_ms + 2])),
@@ -87,10 +87,12 @@ def fairness(job: JobHistory, jobs: list[JobHistory], capacity: list[tuple[int, 
     stay = range(job.submitted_ms, job.ended_ms)
     beside = sum(runs(each, tick) or waits(each, tick) for tick in stay for each in jobs)
     gpus = sum(there(capacity, tick) for tick in stay)
+    if not job.duration_ms and not stay:
+        return [Fraction(1)]
     if not gpus:
         return []
-    part = Fraction(gpus, beside)
-    return [len(stay) / (job.duration_ms * max(Fraction(1), job.gpu_milli / part))]
+    part, added = Fraction(gpus, beside), Fraction(0 if job.duration_ms else 1000, TICK_MS)
+    return [(len(stay) + added) / ((job.duration_ms + added) * max(Fraction(1), job.gpu_milli / part))]
 
 
 def middle(values: list[Fraction], percent: int) -> Fraction | None:

@@ -2,9 +2,11 @@
 
 Finish-time fairness of a job is its completion time divided by its completion time alone on an equal part of the
 cluster (Mahajan et al., "Themis", NSDI 2020). The part is one N-th of the healthy GPUs, for a mean of N jobs that
-waited or ran in the lifetime of the job; a job that asks for more than its part runs longer in proportion. Quota debt
-of a tenant is the GPU time that it asked for, was entitled to and did not get: the integral of max(0, min(entitled,
-asked) - allocated).
+waited or ran in the lifetime of the job; a job that asks for more than its part runs longer in proportion. A job of no
+duration, such as one that failed at once, is treated as one of a second, since no ratio has a meaning for it.
+
+Quota debt of a tenant is the GPU time that it asked for, was entitled to and did not get: the integral of max(0,
+min(entitled, asked) - allocated).
 
 Times are ms, amounts of GPUs thousandths. Integrals are exact; only the last division yields a float.
 """
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
+from ganger.model.units import SECOND_MS
 from ganger.simulation.metrics.run_history import Interval, JobHistory, waiting_intervals
 from ganger.simulation.metrics.timeline import Step
 
@@ -24,7 +27,7 @@ UNFAIR_ABOVE: Final = 1.05
 
 
 def finish_time_fairness(jobs: Sequence[JobHistory], timeline: Sequence[Step]) -> list[float]:
-    """Return the finish-time fairness of each job that ended and has a duration."""
+    """Return the finish-time fairness of each job that ended and had a healthy GPU in its lifetime."""
     times = [step.at_ms for step in timeline]
     durations = [after - before for before, after in pairwise(times)]
     # Integrals from the beginning of the run to each step: of the capacity, and of the number of jobs.
@@ -32,13 +35,19 @@ def finish_time_fairness(jobs: Sequence[JobHistory], timeline: Sequence[Step]) -
     jobs_ms = [0, *accumulate(ms * step.jobs for ms, step in zip(durations, timeline, strict=False))]
     fairness = []
     for job in jobs:
-        if job.ended_ms is None or not job.duration_ms:
+        if job.ended_ms is None:
             continue
+        duration_ms, jct_ms = job.duration_ms, job.ended_ms - job.submitted_ms
+        if not duration_ms:
+            if not jct_ms:  # there is no time over which its part could be taken
+                fairness.append(1.0)
+                continue
+            duration_ms, jct_ms = SECOND_MS, jct_ms + SECOND_MS
         first, last = bisect_left(times, job.submitted_ms), bisect_left(times, job.ended_ms)
         capacity, competitors = capacity_ms[last] - capacity_ms[first], jobs_ms[last] - jobs_ms[first]
         if capacity:
-            alone = job.duration_ms * max(capacity, job.gpu_milli * competitors)
-            fairness.append((job.ended_ms - job.submitted_ms) * capacity / alone)
+            alone = duration_ms * max(capacity, job.gpu_milli * competitors)
+            fairness.append(jct_ms * capacity / alone)
     return fairness
 
 

@@ -126,7 +126,7 @@ def goodput(jobs: Sequence[JobHistory], costs: CheckpointCosts) -> Goodput:
         lost=lost,
         goodput=useful / allocated if allocated else None,
         ettr=sum(job.gpu_milli * job.duration_ms for job, _ in ended) / wall if wall else None,
-        ettr_by_job=summary(job.duration_ms / wall_ms for job, wall_ms in ended if wall_ms),
+        ettr_by_job=summary(job.duration_ms / wall_ms if wall_ms else 1.0 for job, wall_ms in ended),
         interruptions=interrupted,
         mtti_ms=ran_ms / interrupted if interrupted else None,
         recovery_ms=summary(ms for job in jobs for ms in _recoveries(job, costs)),

@@ -60,6 +60,15 @@ class JobHistory:
     attempts: tuple[Attempt, ...] = ()
 
     @property
+    def first_start_ms(self) -> int | None:
+        """Time of its first start; None if it never started. A job of no duration starts without running."""
+        times_ms = [
+            *(attempt.began_ms for attempt in self.attempts[:1]),
+            *(begin_ms for begin_ms, _ in self.running[:1]),
+        ]
+        return min(times_ms, default=None)
+
+    @property
     def over_ms(self) -> int | None:
         """Time of its end, good or not; None if it waits or runs."""
         return self.gone_ms if self.ended_ms is None else self.ended_ms

@@ -79,7 +79,7 @@ def score(jobs: Sequence[JobHistory], capacity: Sequence[Interval], entitled: Ma
         jobs=len(jobs),
         jct_ms=summary(jct_ms for _, jct_ms in ended),
         queueing_ms=summary(jct_ms - job.ran_ms for job, jct_ms in ended),
-        first_start_ms=summary(job.running[0][0] - job.submitted_ms for job in jobs if job.running),
+        first_start_ms=summary(job.first_start_ms - job.submitted_ms for job in jobs if job.first_start_ms is not None),
         slowdown={tau_ms: summary(_slowdown(job, jct_ms, tau_ms) for job, jct_ms in ended) for tau_ms in TAU_MS},
         makespan_ms=max(job.submitted_ms + jct_ms for job, jct_ms in ended) - first_ms(jobs) if ended else None,
         allocation=_allocation(timeline, end_ms),
