@@ -28,6 +28,10 @@ class RequestError(Exception):
         self.next = next
         self.status = status
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what makes an equal error in another process: pickle would call the class with the message alone."""
+        return type(self), (self.code, self.detail, self.next, self.status)
+
 
 def write_error(path: Path, error: OSError) -> RequestError:
     """Return the error for a path that cannot be written."""

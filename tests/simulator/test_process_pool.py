@@ -1,12 +1,18 @@
 """The process pool: progress and results, killed and crashed processes, and leaving early."""
 
 import os
+import pickle
 import signal
 from typing import Never
 
 import psutil
+import pytest
 
+from ganger.errors import RequestError
+from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.compare.process_pool import ReportProgress, RunFailure, RunProgress, RunResult, run_in_processes
+from ganger.simulation.traces.trace import Flaw, UnreadableTrace
+from ganger.simulation.traces.trace_row import BadRow
 
 
 def doubled(asked: int, tell: ReportProgress) -> int:
@@ -57,3 +63,18 @@ def test_leaving_early_ends_all_processes() -> None:
     assert len(pids) == 2
     running.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnreadableTrace("jobs.csv:1", "is empty", "fetch it again"),
+        InvalidArgument("no such order", "name one of easy"),
+        BadRow(Flaw.NEGATIVE, "gpus: -1 is less than zero"),
+        RequestError("bad_policy", "it has errors", "ganger policy", 422),
+    ],
+)
+def test_an_error_leaves_a_process_as_it_is(error: Exception) -> None:
+    """None of them could be unpickled: a pool whose process read a broken trace hung or showed a TypeError."""
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))

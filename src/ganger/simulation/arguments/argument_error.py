@@ -8,3 +8,7 @@ class InvalidArgument(Exception):
         super().__init__(reason)
         self.reason = reason
         self.next = next
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what makes an equal error in another process: pickle would call the class with the message alone."""
+        return type(self), (self.reason, self.next)

@@ -218,3 +218,7 @@ class UnreadableTrace(Exception):
         self.location = location
         self.reason = reason
         self.next = next
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what makes an equal error in another process: pickle would call the class with the message alone."""
+        return type(self), (self.location, self.reason, self.next)

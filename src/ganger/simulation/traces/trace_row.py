@@ -26,6 +26,10 @@ class BadRow(Exception):
         self.flaw = flaw
         self.text = text
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what makes an equal error in another process: pickle would call the class with the message alone."""
+        return type(self), (self.flaw, self.text)
+
 
 class Row:
     """The fields of one line, by the format's key for each column."""
