@@ -41,7 +41,7 @@ def occupancy_for(run: TraceRun) -> Occupancy:
 
 def outcome_json(outcome: Outcome, occupancy: Occupancy) -> Record:
     """Return the figures of a run; `occupancy` has read its rows."""
-    counts = {name: getattr(outcome, name) for name in ("unended", "starts", "preemptions", "events")}
+    counts = {name: getattr(outcome, name) for name in ("unended", "left_out", "starts", "preemptions", "events")}
     return {
         **counts,
         "scorecard": _scorecard_json(outcome.card),

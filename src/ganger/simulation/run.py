@@ -44,6 +44,7 @@ class Simulation:
     checkpoint_costs: costs of starts and checkpoints, for goodput and its forecast; None: neither is computed
     findings: flaws of the input
     without_duration: jobs of the input that are not submitted because their duration is unknown
+    left_out: number of jobs of the input that are not submitted because the cluster could not hold them
     """
 
     cluster: SimulatedCluster
@@ -57,6 +58,7 @@ class Simulation:
     checkpoint_costs: CheckpointCosts | None = None
     findings: tuple[Finding, ...] = ()
     without_duration: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +67,13 @@ class Outcome:
 
     card: waiting, slowdown, use of the cluster and fairness
     histories: the history of each job, in order of submission
+    names: the names of these jobs
     findings: rows of the input that were not simulated as they are, and why
     cost: None without prices
     self_cost: processor time and memory that the simulation took; None for a recorded run
     forecast: the closed form for goodput; None where no node fails
     unended: number of jobs that did not end well, by reason
+    left_out: number of jobs of the input that were not submitted because the cluster could not hold them
     events: submissions and ends, by which the speed of simulators is counted
     rows: rows of the log
     """
@@ -77,11 +81,13 @@ class Outcome:
     card: Scorecard
     histories: tuple[JobHistory, ...]
     findings: tuple[Finding, ...]
+    names: tuple[str, ...]
     goodput: Goodput | None = None
     cost: Cost | None = None
     self_cost: SelfCost | None = None
     forecast: Forecast | None = None
     unended: dict[str, int] = field(default_factory=dict)
+    left_out: int = 0
     starts: int = 0
     preemptions: int = 0
     events: int = 0
@@ -111,6 +117,8 @@ def simulate(simulation: Simulation, *readers: Reader) -> Outcome:
         self_cost=timed_loop.cost(events),
         forecast=None if costs is None else cluster.forecast(histories, costs),
         histories=histories,
+        names=tuple(recorder.jobs),
+        left_out=simulation.left_out,
         findings=simulation.findings,
         unended=unended(recorder.jobs.values(), simulation.without_duration),
         starts=recorder.starts,

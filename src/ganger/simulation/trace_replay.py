@@ -97,7 +97,7 @@ class TraceRun:
 
 def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
     """Run a trace until its last job has ended, or nothing is due any more. `readers` receive every row of the log."""
-    trace = jobs_that_fit(run.trace, run.nodes[: len(run.nodes) - run.faults.spares])
+    trace = jobs_that_fit(run.trace, run.nodes, run.faults.spares)
     jobs = {job.name: job for job in trace.records if job.duration_ms is not None}
     cluster = SimulatedCluster(
         nodes=run.nodes, levels=_levels(run.nodes), outages=run.faults.outages, prices=run.prices
@@ -120,6 +120,7 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
         checkpoint_costs=run.overheads.checkpoint_costs,
         findings=trace.findings,
         without_duration=len(trace.records) - len(jobs),
+        left_out=len(run.trace.records) - len(trace.records),
     )
     return simulate(simulation, *readers)
 
@@ -165,14 +166,21 @@ def _history(job: RecordedJob, record: JobRecord, now_ms: int) -> JobHistory:
 # -- jobs that do not fit ----------------------------------------------------------------------------------------------
 
 
-def jobs_that_fit(trace: Trace[RecordedJob], nodes: Sequence[Node]) -> Trace[RecordedJob]:
-    """Return the trace without the jobs that `nodes` could never hold; these become findings, with their lines."""
+def jobs_that_fit(trace: Trace[RecordedJob], nodes: Sequence[Node], spares: int = 0) -> Trace[RecordedJob]:
+    """Return the trace without the jobs that `nodes` could never hold; these become findings, with their lines.
+
+    spares: number of nodes that are held back, the last ones
+    """
+    in_service = nodes[: len(nodes) - spares]
     findings, fitting = Findings(trace.findings), []
     misfits: dict[tuple[object, ...], tuple[Flaw, str] | None] = {}
     for job in trace.records:
         amounts = (job.gpus, job.gpu_milli, job.nodes, job.cpu_milli, job.memory_bytes, job.gpu_types)
         if amounts not in misfits:
-            misfits[amounts] = _misfit(job, nodes)
+            misfit = _misfit(job, in_service)
+            if misfit and spares and _misfit(job, nodes) is None:
+                misfit = (Flaw.HELD_BACK, f"{misfit[1]}, and {spares} of {len(nodes)} nodes are held back")
+            misfits[amounts] = misfit
         if misfit := misfits[amounts]:
             findings.add(misfit[0], job.line, f"{job.name} {misfit[1]}")
         else:

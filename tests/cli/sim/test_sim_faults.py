@@ -98,3 +98,15 @@ def test_a_run_that_outlasts_the_record_says_so(shell: Shell, asked: tuple[str, 
     assert "the faults end after 0 days, the run on day" in shell(
         *asked, "--faults", str(tmp_path / "faults.csv")
     ).out  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_jobs_that_spares_leave_no_room_for_are_counted_beside_the_figures(
+    shell: Shell, asked: tuple[str, ...], tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "jobs.csv").write_text(f"{JOBS}wide,300000,600000,24\n")
+    words = ("sim", command, *asked[2:], "--faults", str(tmp_path / "faults.csv"), "--spares", "1")
+    said = shell(*words, *(("--policies", "easy") if command == "compare" else ()))
+    note = "figures are of 4 of 5 jobs: the cluster could not hold the others"
+    assert note in said.out.splitlines()
+    assert "1 row left out, held_back: a job that the cluster could hold only together with its spares" in said.out

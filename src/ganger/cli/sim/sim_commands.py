@@ -24,6 +24,7 @@ from ganger.cli.sim.sim_options import (
 from ganger.cli.sim.sim_source import check_options, cluster_size, document_option, source_options
 from ganger.cli.sim.simulation_process import Record, run_simulation
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
+from ganger.model.views.simulation_figures import job_set_notes
 
 _COLUMNS: Final = (
     Column("PER JOB"),
@@ -129,6 +130,8 @@ def _show_run(result: Record) -> None:
     show_faults(result)
     for reason, jobs in result["unended"].items():
         show(f"  {count(jobs, 'job')} did not finish: {reason}")
+    for note in job_set_notes({"runs": [result]}):
+        show(note)
     show()
     rows = [
         *_rows(card, _TIMES, _time),

@@ -21,7 +21,7 @@ from ganger.cli.output.print_output import Column, show, show_json, show_table, 
 from ganger.cli.sim.sim_options import process_arguments, show_findings, simulation_options
 from ganger.cli.sim.sim_source import check_options, cluster_size, documents_option, source_options
 from ganger.cli.sim.simulation_process import Record, parse_result, start_simulation
-from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables
+from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables, job_set_notes
 
 NOT_IN_CSV: Final = ("series", "bars", "name")
 """Keys of a run that are not figures but for charts and headings."""
@@ -151,6 +151,8 @@ def _show_result(result: Record) -> None:
 
 def _show_runs(result: Record) -> None:
     """Print the tables that have figures for these runs: a row for each run, or for the mean and spread over seeds."""
+    for note in job_set_notes(result):
+        show(note)
     rows = list(iter_rows(result))
     for table in iter_tables(rows):
         show()

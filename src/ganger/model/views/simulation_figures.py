@@ -81,6 +81,16 @@ def iter_tables(rows: Iterable[Row]) -> Iterator[Table]:
             yield table
 
 
+def job_set_notes(answer: JsonObject) -> Iterator[str]:
+    """Yield sentences on the jobs that figures are of: those left out of all runs, and runs that ended others."""
+    runs = answer["runs"]
+    left_out, jobs = max(((run["left_out"], run["scorecard"]["jobs"]) for run in runs), default=(0, 0))
+    if left_out:
+        yield f"figures are of {jobs:,} of {jobs + left_out:,} jobs: the cluster could not hold the others"
+    if any(run.get("common") for run in runs):
+        yield f"not the same jobs ended in every run: compare the times of the {runs[0]['common']['jobs']:,} that did"
+
+
 def _count(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
@@ -111,11 +121,16 @@ def _statistics(title: str, path: str, text: Callable[[float], str]) -> tuple[Fi
 
 
 _N: Final = Figure("n", "scorecard.jct_ms.n", _count)
+_COMMON: Final = Figure("n in all runs", "common.jobs", _count)
 _LOST: Final = Figure("lost GPU-h", "goodput.lost", _hours, min)
 _DEADLINES: Final = Figure("deadlines", "goodput.deadlines", _count)
 _COST: Final = Figure("cost", "cost.total", _number, min)
 TABLES: Final = (
     Table((_N, *_statistics("JCT", "scorecard.jct_ms", _time), *_statistics("wait", "scorecard.queueing_ms", _time))),
+    Table(
+        (_COMMON, *_statistics("JCT", "common.jct_ms", _time), *_statistics("wait", "common.queueing_ms", _time)),
+        needs=_COMMON,
+    ),
     Table(
         (
             _N,

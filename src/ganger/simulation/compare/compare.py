@@ -21,6 +21,7 @@ from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
 from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_from
+from ganger.simulation.compare.common_jobs import with_common_figures
 from ganger.simulation.compare.contender import TraceContender, run_trace_contender
 from ganger.simulation.compare.process_pool import RunFailure, RunProgress, RunResult, Work, run_in_processes
 from ganger.simulation.from_log.log_contender import LogContender, log_contenders_from, run_log_contender
@@ -124,7 +125,7 @@ def _run_all(work: Work, contenders: Sequence[TraceContender | LogContender]) ->
         done, ended = sum(fractions) / len(fractions), len(results) + len(failures)
         _print_json({"done": done, "ended": ended, "runs": len(contenders)})
     failed = [{"name": contenders[index].name, "reason": reason} for index, reason in sorted(failures.items())]
-    return [results[index] for index in sorted(results)], failed
+    return with_common_figures([results[index] for index in sorted(results)]), failed
 
 
 def _answer(

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from ganger.model import event as e
+from ganger.simulation.compare.common_jobs import JOB_TIMES, job_times
 from ganger.simulation.compare.process_pool import ReportProgress
 from ganger.simulation.json_output import Record, findings_json, occupancy_for, outcome_json
 from ganger.simulation.metrics.occupancy import Bar, Occupancy
@@ -71,6 +72,7 @@ def contender_json(names: Record, outcome: Outcome, occupancy: Occupancy) -> Rec
         **names,
         "findings": findings_json(outcome.findings),
         **outcome_json(outcome, occupancy),
+        JOB_TIMES: job_times(outcome),
         "series": {**asdict(series(outcome.histories)), "idle_of_no_use": idle},
         "bars": None if bars is None else [_bar_json(bar, outcome.histories, first_ms) for bar in bars],
     }

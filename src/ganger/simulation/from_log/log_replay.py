@@ -61,6 +61,7 @@ def as_recorded(days: RecordedDays, prices: Prices | None = None) -> Outcome:
         card=cluster.scorecard(histories),
         cost=cluster.cost(histories),
         histories=histories,
+        names=tuple(days.histories),
         findings=days.findings,
         unended=unended(failed),
         starts=days.starts,
@@ -95,6 +96,7 @@ def simulate_log(run: LogRun, *readers: Reader) -> Outcome:
         history_of=job_history,
         log=ReasonStreamLog,
         findings=findings.all(),
+        left_out=sum(finding.count for finding in findings.all() if finding.flaw is Flaw.TOO_LARGE),
     )
     return simulate(simulation, *readers)
 

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ganger import __version__
 from ganger.model.units import format_duration
-from ganger.model.views.simulation_figures import STATISTICS, Figure, Row, iter_rows, iter_tables
+from ganger.model.views.simulation_figures import STATISTICS, Figure, Row, iter_rows, iter_tables, job_set_notes
 from ganger.simulation.json_output import Record
 from ganger.simulation.report import svg_charts
 from ganger.simulation.report.stylesheet import STYLE
@@ -97,6 +97,8 @@ def _cluster_text(answer: Record) -> str:
 def _add_figures(body: Element, answer: Record) -> None:
     section = _add_section(body, "Figures", FIGURES_TEXT)
     _add_range_charts(section, answer["runs"])
+    for note in job_set_notes(answer):
+        _add_paragraph(section, note)
     rows = list(iter_rows(answer))
     for table in iter_tables(rows):
         _add_table(section, rows, table.figures)

@@ -108,6 +108,7 @@ class Flaw(StrEnum):
     PART_OF_A_JOB = "part_of_a_job"
     UNKNOWN_GPU_TYPE = "unknown_gpu_type"
     TOO_LARGE = "too_large"
+    HELD_BACK = "held_back"
     NO_DURATION = "no_duration"
     TIME_BACK = "time_back"
     OVERLAP = "overlap"
@@ -138,6 +139,7 @@ MEANING: Final[dict[Flaw, str]] = {
     Flaw.PART_OF_A_JOB: "a part of a job that another row describes as a whole",
     Flaw.UNKNOWN_GPU_TYPE: "a type of GPU that no node of the cluster has",
     Flaw.TOO_LARGE: "a job that the whole cluster could not hold",
+    Flaw.HELD_BACK: "a job that the cluster could hold only together with its spares",
     Flaw.NO_DURATION: "kept, but its duration is unknown",
     Flaw.TIME_BACK: "kept, in order of time: earlier than the row before it",
     Flaw.OVERLAP: "kept: begins before the previous fault of the node has ended",
