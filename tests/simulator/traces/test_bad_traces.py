@@ -62,7 +62,7 @@ OTHERS = {
         "p,1,1,1,0,,LS,Running,5,9,5": "contradiction",
         "p,1,1,2,500,,LS,Running,5,9,5": "contradiction",
         "p,1,1,0,500,,LS,Running,5,9,5": "contradiction",
-        "p,1,1,1,500,,LS,Running,5,9,4": "contradiction made, scheduled, deleted at 5000, 4000, 9000 ms",
+        "p,1,1,1,500,,LS,Running,5,9,4": "contradiction made and scheduled and deleted at 5000, 4000, 9000 ms",
         "p,1,1,1,500,,LS,Running,5,9,10": "contradiction",
         "p,1,1,1,500,,LS,Pending,5,4,": "contradiction made and deleted",
         "p,1,1,1,500,,LS,Running,5,,5": "missing deleted",

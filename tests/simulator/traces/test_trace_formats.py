@@ -179,6 +179,19 @@ def test_equal_traces_are_written_as_equal_bytes(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs", "one.csv.gz", "three.csv", "two.csv.gz"]
 
 
+def test_a_list_of_pods_for_placement_alone_is_read(tmp_path: Path) -> None:
+    """Lists of the openb family without types and times were refused for their missing columns."""
+    text = joined("name,cpu_milli,memory_mib,num_gpu,gpu_milli", "a,4000,1024,1,500", "b,8000,2048,8,1000")
+    trace = read_jobs(write(tmp_path / "pods", text))
+    assert (trace.format, [finding.flaw for finding in trace.findings]) == ("openb", [Flaw.NO_DURATION])
+    assert trace.records == (
+        RecordedJob(name="a", submitted_ms=0, duration_ms=None, gpu_milli=500, nodes=1, cpu_milli=4_000,
+                    memory_bytes=2**30),
+        RecordedJob(name="b", submitted_ms=0, duration_ms=None, gpus=8, nodes=1, cpu_milli=8_000,
+                    memory_bytes=2**31),
+    )  # fmt: skip
+
+
 def test_nodes_are_read_of_both_formats(tmp_path: Path) -> None:
     nodes = (
         Node(name="a", gpus=2, gpu_type="p100", cpu_milli=64_000, memory_bytes=2**38),

@@ -4,6 +4,9 @@ Pods are single: each is on one node. `num_gpu` is 0 to 8; `gpu_milli` is the sh
 it is more. A pod runs from `scheduled_time` to `deletion_time`; one that was never scheduled has no duration.
 `memory_mib` is MiB; `gpu_spec` is types joined by `|`. `qos` and `pod_phase` are kept as text: a pod that was `Running`
 when the trace ended ran longer than recorded.
+
+Lists for placement alone have only the first five columns, `name` to `gpu_milli`. Their pods may have any type of GPU,
+were all submitted at time 0, and have no duration.
 """
 
 from typing import Final
@@ -19,16 +22,14 @@ from ganger.simulation.traces.trace_row import BadRow, Row
 def pod(row: Row) -> RecordedJob:
     """Return the pod of a row."""
     started_ms = row.rounded_or_none("started", SECOND_MS)
-    submitted_ms, deleted_ms = row.rounded("submitted", SECOND_MS), row.rounded("deleted", SECOND_MS)
-    if started_ms is not None and not submitted_ms <= started_ms <= deleted_ms:
-        raise BadRow(Flaw.CONTRADICTION, f"made, scheduled, deleted at {submitted_ms}, {started_ms}, {deleted_ms} ms")
-    if deleted_ms < submitted_ms:
-        raise BadRow(Flaw.CONTRADICTION, f"made and deleted at {submitted_ms}, {deleted_ms} ms")
+    submitted_ms = row.rounded("submitted", SECOND_MS) if row.has("submitted") else 0
+    deleted_ms = row.rounded("deleted", SECOND_MS) if row.has("deleted") else None
+    _check_order(submitted_ms, started_ms, deleted_ms)
     gpus, gpu_milli = _gpus(row)
     return RecordedJob(
         name=row.required("name"),
         submitted_ms=submitted_ms,
-        duration_ms=None if started_ms is None else deleted_ms - started_ms,
+        duration_ms=None if started_ms is None or deleted_ms is None else deleted_ms - started_ms,
         gpus=gpus,
         gpu_milli=gpu_milli,
         nodes=1,
@@ -39,6 +40,14 @@ def pod(row: Row) -> RecordedJob:
         extra=row.extra(),
         line=row.line,
     )
+
+
+def _check_order(submitted_ms: int, started_ms: int | None, deleted_ms: int | None) -> None:
+    """Raise BadRow if a pod was scheduled or deleted too early."""
+    known_ms = {"made": submitted_ms, "scheduled": started_ms, "deleted": deleted_ms}
+    times_ms = {name: time_ms for name, time_ms in known_ms.items() if time_ms is not None}
+    if [*times_ms.values()] != sorted(times_ms.values()):
+        raise BadRow(Flaw.CONTRADICTION, f"{' and '.join(times_ms)} at {', '.join(map(str, times_ms.values()))} ms")
 
 
 def _gpus(row: Row) -> tuple[int, int | None]:
@@ -75,6 +84,7 @@ PODS: Final = Format(
             "started": "scheduled_time",
         },
     ),
+    optional=frozenset({"types", "submitted", "deleted", "started"}),
     record=pod,
     new_check=new_job_check,
     time_of=submitted_ms,
