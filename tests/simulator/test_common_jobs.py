@@ -29,7 +29,7 @@ def test_runs_of_the_same_jobs_have_no_other_figures() -> None:
     assert with_common_figures([ended(asked), ended(asked)]) == [{"name": "a run"}] * 2
 
 
-def test_a_job_that_only_the_spares_leave_no_room_for_is_told_apart() -> None:
+def test_a_job_too_wide_beside_the_spares_has_a_flaw_of_its_own() -> None:
     trace = recorded((0, 10, 8), (1, 20, 16), (2, 5, 17))
     outcome = simulate_trace(run(trace, cluster(2, 8), faults=Faults(spares=1)))
     assert outcome.left_out == 2

@@ -24,6 +24,7 @@ from ganger.simulation.arguments.fault_arguments import faults_json
 from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
 from ganger.simulation.arguments.run_arguments import trace_run_from
 from ganger.simulation.compare.compare import compare
+from ganger.simulation.estimate_regret import regret_json
 from ganger.simulation.from_log.run_log import run_log
 from ganger.simulation.json_output import Record, occupancy_for, outcome_json, source_json
 from ganger.simulation.trace_replay import simulate_trace
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repair-ms", type=int, help="unset: as recorded")
     parser.add_argument("--spares", type=int)
     parser.add_argument("--price", action="append", default=[], help="of a node-hour: 12.50 or h100=98.3")
+    parser.add_argument("--estimates", help="of durations: recorded, exact, factor=N, noisy=N; unset: recorded")
     parser.add_argument("--policies", help="compare: queue orders, or orders and scores, separated by commas")
     parser.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
     parser.add_argument("--report", type=Path, help="compare: the HTML page to write")
@@ -115,6 +117,7 @@ def _run(arguments: argparse.Namespace) -> Record:
         "policy": policy,
         **cluster_json(run.nodes),
         **outcome_json(outcome, occupancy),
+        "estimates": regret_json(run, outcome),
         **faults_json(run.faults, outcome),
     }
 

@@ -17,6 +17,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
+from ganger.simulation.duration_estimates import RECORDED, Estimates
 from ganger.simulation.history_recorder import JobRecord
 from ganger.simulation.metrics.goodput import CheckpointCosts
 from ganger.simulation.metrics.run_history import JobHistory
@@ -81,7 +82,8 @@ class TraceRun:
     order: queue orders by name
     document: the policy document, whose order is one of these
     faults: failures of these nodes
-    limits_known: jobs have their recorded duration as time limit, so that the core knows how long they run
+    limits_known: jobs have a time limit, so that the core knows how long they run at most
+    estimates: of the durations, which are these limits
     prices: of an hour of a node, by the type of its GPUs
     """
 
@@ -92,6 +94,7 @@ class TraceRun:
     overheads: Overheads = NO_OVERHEADS
     faults: Faults = NO_FAULTS
     limits_known: bool = True
+    estimates: Estimates = RECORDED
     prices: Mapping[str, Fraction] | None = None
 
 
@@ -133,14 +136,14 @@ def _levels(nodes: Sequence[Node]) -> tuple[str, ...]:
 def _submissions(run: TraceRun, jobs: Sequence[RecordedJob]) -> Iterator[tuple[int, e.Event]]:
     builder = job_builder_for(run.nodes)
     for job in jobs:
-        limit_ms = _limit_ms(run.overheads, job.duration_ms or 0) if run.limits_known else None
+        limit_ms = _limit_ms(run.overheads, run.estimates.of(job)) if run.limits_known else None
         yield job.submitted_ms - jobs[0].submitted_ms, e.Submitted(job=builder.job(job, limit_ms))
 
 
-def _limit_ms(overheads: Overheads, duration_ms: int) -> int:
-    """Return the time that an undisturbed job takes, plus the margin."""
-    written = (max(1, duration_ms) - 1) // overheads.checkpoint_ms if overheads.checkpoint_ms else 0
-    return max(1, duration_ms) + overheads.start_ms + written * overheads.write_ms + overheads.limit_margin_ms
+def _limit_ms(overheads: Overheads, estimate_ms: int) -> int:
+    """Return the time that an undisturbed job takes if it runs as long as estimated, plus the margin."""
+    written = (estimate_ms - 1) // overheads.checkpoint_ms if overheads.checkpoint_ms else 0
+    return estimate_ms + overheads.start_ms + written * overheads.write_ms + overheads.limit_margin_ms
 
 
 def _behaviour(run: TraceRun, job: RecordedJob) -> Behaviour:

@@ -106,3 +106,18 @@ def test_an_error_says_what_and_what_to_type_next(
     assert said.code == 2
     assert what in said.err
     assert f"next: {next}" in said.err
+
+
+def test_the_regret_of_estimates_is_beside_the_figures(shell: Shell, trace: Path) -> None:
+    trace.write_text("name,submitted_ms,duration_ms,gpus\na,0,600000,6\nb,60000,1200000,8\nc,120000,300000,2\n")
+    words = (str(trace), "--nodes", "1", "--estimates", "factor=4")
+    run = shell("sim", "run", *words, "--policy", "easy")
+    assert "mean wait, estimates factor=4       " in run.out
+    assert " with exact ones: regret " in run.out
+    assert ": regret" not in shell("sim", "run", *words[:3], "--policy", "easy").out
+    compared = shell("sim", "compare", *words, "--policies", "easy,strict_fifo").out
+    assert "WITH EXACT ESTIMATES  REGRET" in compared
+    refused = shell("sim", "run", *words[:3], "--estimates", "factor=0.5")
+    assert refused.code == 2
+    assert "below its duration it would end the job" in " ".join(refused.err.split())
+    assert "next: --estimates factor=2" in refused.err

@@ -99,7 +99,9 @@ def import_command(trace: Path, file: Path, format: str | None, output: str) -> 
 def run_command(output: str, **options: Any) -> None:
     """Run the jobs of a trace on a simulated cluster, and show waiting times, fairness and use of the cluster.
 
-    Jobs run for as long as was recorded, and the scheduler takes that as their time limit. A job for which only a
+    Jobs run for as long as was recorded. Their time limit, by which the scheduler plans, is the recorded one if there
+    is any, else as long as they run; if limits differ from durations, the mean wait is compared with that of exact
+    limits, in a second run. A job for which only a
     number of GPUs was recorded runs on one node if a node has that many, else on whole nodes and one more for the
     remainder. The same arguments give the same result, except for the time that scheduling took. Faults apply to the
     nodes of the same names if there are any, else to nodes drawn at random; after the end of the fault trace no node
@@ -147,12 +149,22 @@ def _show_run(result: Record) -> None:
     show(f"{'starts, of them after a preemption':36}{result['starts']}, {result['preemptions']}")
     show(f"{'worst finish-time fairness':36}{_or_dash(card['worst_fairness'])}")
     show(f"{'GPU-hours run before a migration':36}{card['moved'] / DEVICE_MILLI / HOUR_MS:.1f}")
+    _show_regret(result)
     show_goodput(result)
     _show_costs(result)
     if "recorded" in result:
         show()
         show("as recorded")
         show_table(_COLUMNS, [*_rows(result["recorded"]["scorecard"], _TIMES, _time)], "")
+
+
+def _show_regret(result: Record) -> None:
+    """Show how much longer jobs waited than with exact estimates, if the estimates were not exact."""
+    estimates = result.get("estimates")
+    if estimates is not None:
+        waits = [_or_dash(estimates[name], _time) for name in ("wait_ms", "exact_wait_ms")]
+        label = f"mean wait, estimates {estimates['estimates']}"
+        show(f"{label:36}{waits[0]}; {waits[1]} with exact ones: regret {_or_dash(estimates['regret'])}")
 
 
 def _show_costs(result: Record) -> None:
@@ -172,8 +184,8 @@ def _rows(card: Record, labels: dict[str, str], text: Callable[[float], str]) ->
         yield [label, str(summary["n"]), *("-" if value is None else text(value) for value in statistics)]
 
 
-def _or_dash(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _or_dash(value: float | None, text: Callable[[float], str] = "{:.2f}".format) -> str:
+    return "-" if value is None else text(value)
 
 
 def _time(ms: float) -> str:

@@ -55,6 +55,12 @@ _OPTIONS: Final = (
     click.option("--repair", type=DURATION, help="Time until a lost node returns; unset: as recorded."),
     click.option("--spares", type=click.IntRange(0), metavar="N", help="Nodes held back to replace lost ones."),
     click.option(
+        "--estimates",
+        metavar="HOW",
+        help="Time limits of jobs, by which policies plan: recorded, exact, factor=2 (twice the duration) or noisy=3"
+        " (one to three times, drawn); unset: recorded, and exact for jobs without a recorded limit.",
+    ),
+    click.option(
         "--price", multiple=True, metavar="[TYPE=]N", help="Price of a node-hour: 12.50, or by GPU type: h100=98.3."
     ),
 )

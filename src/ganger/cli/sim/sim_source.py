@@ -75,6 +75,8 @@ def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
     if log is not None and (names := [name for name in _OF_TRACES if options.get(name)]):
         flag = names[0].replace("_", "-")
         raise Problem(f"--{flag} needs a trace: a log has the node failures that occurred", f"{command} --help")
+    if log is not None and options["estimates"]:
+        raise Problem("--estimates needs a trace: jobs of a log have the limits that they had", f"{command} --help")
     if log == "":
         log = settings.home(os.environ).database
     return options | {"from_log": None if log is None else Path(log)}

@@ -122,6 +122,7 @@ def _statistics(title: str, path: str, text: Callable[[float], str]) -> tuple[Fi
 
 _N: Final = Figure("n", "scorecard.jct_ms.n", _count)
 _COMMON: Final = Figure("n in all runs", "common.jobs", _count)
+_ESTIMATED_WAIT: Final = Figure("wait mean", "estimates.wait_ms", _time, min)
 _LOST: Final = Figure("lost GPU-h", "goodput.lost", _hours, min)
 _DEADLINES: Final = Figure("deadlines", "goodput.deadlines", _count)
 _COST: Final = Figure("cost", "cost.total", _number, min)
@@ -130,6 +131,14 @@ TABLES: Final = (
     Table(
         (_COMMON, *_statistics("JCT", "common.jct_ms", _time), *_statistics("wait", "common.queueing_ms", _time)),
         needs=_COMMON,
+    ),
+    Table(
+        (
+            _ESTIMATED_WAIT,
+            Figure("with exact estimates", "estimates.exact_wait_ms", _time, min),
+            Figure("regret", "estimates.regret", _number, min),
+        ),
+        needs=_ESTIMATED_WAIT,
     ),
     Table(
         (

@@ -9,6 +9,7 @@ from ganger import registry
 from ganger.core.state.state import State
 from ganger.model.policy import ORDER, GpuShares, Rules, document_of
 from ganger.simulation.arguments.cluster_arguments import nodes_from, prices_from
+from ganger.simulation.arguments.estimate_arguments import estimates_from
 from ganger.simulation.arguments.fault_arguments import faults_from
 from ganger.simulation.arguments.policy_arguments import order_and_score
 from ganger.simulation.trace_replay import Overheads, TraceRun
@@ -39,6 +40,7 @@ def trace_run_from(
         overheads=_overheads(arguments, registry.policies()[order]),
         faults=faults_from(arguments, nodes, seed),
         prices=prices_from(arguments.price, nodes),
+        estimates=estimates_from(arguments.estimates, seed),
     )
 
 

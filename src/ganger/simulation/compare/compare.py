@@ -19,11 +19,13 @@ from ganger.model.cluster import Node
 from ganger.model.policy import ORDER
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import cluster_json
+from ganger.simulation.arguments.estimate_arguments import estimates_from
 from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
 from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_from
 from ganger.simulation.compare.common_jobs import with_common_figures
 from ganger.simulation.compare.contender import TraceContender, run_trace_contender
 from ganger.simulation.compare.process_pool import RunFailure, RunProgress, RunResult, Work, run_in_processes
+from ganger.simulation.duration_estimates import EstimateKind
 from ganger.simulation.from_log.log_contender import LogContender, log_contenders_from, run_log_contender
 from ganger.simulation.from_log.run_log import log_source_json
 from ganger.simulation.json_output import Record, source_json
@@ -48,8 +50,8 @@ def compare(arguments: argparse.Namespace) -> Record:
 
 def _compare_on_trace(arguments: argparse.Namespace) -> Record:
     policies = _split_policies(DEFAULT_POLICIES if arguments.policies is None else arguments.policies)
-    has_faults = arguments.faults is not None
-    seeds = _seeds_by_policy(policies, arguments.seeds, has_faults=has_faults)
+    is_input_drawn = arguments.faults is not None or estimates_from(arguments.estimates).kind is EstimateKind.NOISY
+    seeds = _seeds_by_policy(policies, arguments.seeds, is_input_drawn=is_input_drawn)
     trace = read_jobs(arguments.trace, arguments.format)
     contenders = [
         TraceContender(policy=policy, seed=seed, run=trace_run_from(arguments, trace, policy, seed or 0))
@@ -59,7 +61,7 @@ def _compare_on_trace(arguments: argparse.Namespace) -> Record:
     nodes = contenders[0].run.nodes
     for path in arguments.document:
         document = read_document(path, nodes)
-        for seed in range(arguments.seeds) if has_faults and arguments.seeds > 1 else (None,):
+        for seed in range(arguments.seeds) if is_input_drawn and arguments.seeds > 1 else (None,):
             run = replace(trace_run_from(arguments, trace, ORDER, seed or 0), document=document)
             contenders.append(TraceContender(policy=str(path), seed=seed, run=run))
     runs, failures = _run_all(run_trace_contender, contenders)
@@ -69,7 +71,7 @@ def _compare_on_trace(arguments: argparse.Namespace) -> Record:
 def _compare_on_log(arguments: argparse.Namespace) -> Record:
     """Compare the recorded run, the policy in force, and the policies and documents that are named."""
     policies = [] if arguments.policies is None else _split_policies(arguments.policies)
-    _seeds_by_policy(policies or [ORDER], arguments.seeds, has_faults=False)
+    _seeds_by_policy(policies or [ORDER], arguments.seeds, is_input_drawn=False)
     nodes, contenders = log_contenders_from(arguments, policies)
     days = contenders[0].days
     runs, failures = _run_all(run_log_contender, contenders)
@@ -87,9 +89,14 @@ def _split_policies(text: str) -> list[str]:
     return names
 
 
-def _seeds_by_policy(policies: Sequence[str], seeds: int, *, has_faults: bool) -> dict[str, list[int | None]]:
-    """Return the seeds of each policy; None alone where nothing is drawn. Faults are drawn for all policies alike."""
-    is_drawn = {policy: order_and_score(policy)[1] == RANDOM_SCORE or (has_faults and seeds > 1) for policy in policies}
+def _seeds_by_policy(policies: Sequence[str], seeds: int, *, is_input_drawn: bool) -> dict[str, list[int | None]]:
+    """Return the seeds of each policy; None alone where nothing is drawn.
+
+    is_input_drawn: faults or estimates are drawn, for all policies alike
+    """
+    is_drawn = {
+        policy: order_and_score(policy)[1] == RANDOM_SCORE or (is_input_drawn and seeds > 1) for policy in policies
+    }
     if seeds > 1 and not any(is_drawn.values()):
         policy = f"{policies[0].partition('+')[0]}+{RANDOM_SCORE}"
         raise InvalidArgument(

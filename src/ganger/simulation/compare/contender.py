@@ -11,6 +11,7 @@ from typing import Final
 from ganger.model import event as e
 from ganger.simulation.compare.common_jobs import JOB_TIMES, job_times
 from ganger.simulation.compare.process_pool import ReportProgress
+from ganger.simulation.estimate_regret import regret_json
 from ganger.simulation.json_output import Record, findings_json, occupancy_for, outcome_json
 from ganger.simulation.metrics.occupancy import Bar, Occupancy
 from ganger.simulation.metrics.run_history import JobHistory
@@ -60,7 +61,7 @@ def run_trace_contender(contender: TraceContender, report_progress: ReportProgre
     progress = ProgressReader(len(run.trace.records), report_progress)
     outcome = simulate_trace(run, occupancy.fold, progress.read)
     names = {"policy": contender.policy, "seed": contender.seed, "name": contender.name}
-    return contender_json(names, outcome, occupancy)
+    return contender_json(names, outcome, occupancy) | {"estimates": regret_json(run, outcome)}
 
 
 def contender_json(names: Record, outcome: Outcome, occupancy: Occupancy) -> Record:
