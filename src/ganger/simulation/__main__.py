@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster", type=Path, help="a file of nodes, instead of --nodes")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
     parser.add_argument("--gpu-type", default="")
+    parser.add_argument("--cpus", type=int, help="CPUs of each node; unset: enough for all jobs")
     parser.add_argument("--start-ms", type=int)
     parser.add_argument("--checkpoint-ms", type=int)
     parser.add_argument("--checkpoint-cost-ms", type=int, default=0, dest="write_ms")

@@ -2,19 +2,21 @@
 
 A trace of gangs often says how many GPUs a job has, but not on how many nodes. Such a gang is on one node, if one has
 as many GPUs; a larger one is on whole nodes and, with the remaining GPUs, on one more that has room for them, as tables
-of published simulators have it (Muri, Tiresias). CPUs and memory are divided in proportion to GPUs.
+of published simulators have it (Muri, Tiresias). CPUs and memory are divided in proportion to GPUs. A job of CPUs alone
+is spread in the same way by its CPUs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role
+from ganger.simulation.cpu_layout import CpuLayouts
 from ganger.simulation.traces.trace import RecordedJob
 
 REMAINDER_ROLE: Final = "rest"
-"""Role of the task with the GPUs that remain when the whole nodes are full."""
+"""Role of the task with the GPUs or CPUs that remain when the whole nodes are full."""
 ORIGIN: Final = Origin(directory="/")
 MAX_RETRIES: Final = 1_000
 """More than a job of a trace can use: it is never given up because of its nodes."""
@@ -25,9 +27,11 @@ class TraceJobBuilder:
     """A builder of jobs for one cluster, which shares the specifications of equal jobs.
 
     gpus_per_node: most GPUs of a node, by their type
+    cpu_layouts: the spread of jobs without GPUs
     """
 
     gpus_per_node: dict[str, int]
+    cpu_layouts: CpuLayouts
     _specs: dict[tuple[object, ...], JobSpec] = field(default_factory=dict)
 
     def job(self, recorded: RecordedJob, limit_ms: int | None) -> Job:
@@ -42,19 +46,19 @@ class TraceJobBuilder:
         return Job(id=recorded.name, user=tenant_of(recorded), spec=spec, origin=ORIGIN)
 
     def _spec(self, recorded: RecordedJob, limit_ms: int | None) -> JobSpec:
-        nodes, gpus, remaining_gpus = self._layout(recorded)
-        total_gpus = nodes * gpus + remaining_gpus
+        nodes, part, rest = self._layout(recorded)
+        total = nodes * part + rest
         gpu_type, *other_types = recorded.gpu_types or (None,)
 
-        def resources(gpus: int) -> Resources:
-            """Return the resources of a node with `gpus` of the job's GPUs."""
+        def resources(part: int) -> Resources:
+            """Return the resources of a node with a part of the job's GPUs, or of its CPUs."""
             request = GpuRequest(
-                count=gpus,
+                count=part if recorded.gpus else 0,
                 type=gpu_type,
                 other_types=tuple(filter(None, other_types)),
                 milli=recorded.gpu_milli,
             )
-            share, shares = (gpus, total_gpus) if total_gpus else (1, nodes)
+            share, shares = (part, total) if total else (1, nodes)
             cpu_milli, memory_bytes = (recorded.cpu_milli or 0) * share, (recorded.memory_bytes or 0) * share
             return Resources(gpu=request, cpu_milli=-(-cpu_milli // shares), memory_bytes=-(-memory_bytes // shares))
 
@@ -62,17 +66,20 @@ class TraceJobBuilder:
             run="recorded",
             nodes=nodes,
             nproc_per_node=1,
-            resources=resources(gpus),
-            roles={REMAINDER_ROLE: Role(resources=resources(remaining_gpus))} if remaining_gpus else {},
+            resources=resources(part),
+            roles={REMAINDER_ROLE: Role(resources=resources(rest))} if rest else {},
             priority=recorded.priority or 0,
             retry=Retry(max=MAX_RETRIES),
             limits=Limits(time_ms=limit_ms),
         )
 
     def _layout(self, recorded: RecordedJob) -> tuple[int, int, int]:
-        """Return the number of nodes, the GPUs on each of them, and the GPUs on one more."""
+        """Return the number of nodes, the GPUs on each of them, and the GPUs on one more; without GPUs, the CPUs."""
         if recorded.nodes is not None:
             return recorded.nodes, recorded.gpus // recorded.nodes, 0
+        if not recorded.asked_gpu_milli:
+            layout = self.cpu_layouts.layout(recorded.cpu_milli or 0, recorded.memory_bytes or 0)
+            return layout or (1, recorded.cpu_milli or 0, 0)
         sizes = [self.gpus_per_node.get(gpu_type, 0) for gpu_type in recorded.gpu_types]
         largest = max(sizes or self.gpus_per_node.values(), default=0)
         if recorded.gpus <= largest:
@@ -80,12 +87,12 @@ class TraceJobBuilder:
         return recorded.gpus // largest, largest, recorded.gpus % largest
 
 
-def job_builder_for(nodes: Iterable[Node]) -> TraceJobBuilder:
+def job_builder_for(nodes: Sequence[Node]) -> TraceJobBuilder:
     """Return a builder of jobs for these nodes."""
     gpus_per_node: dict[str, int] = {}
     for node in nodes:
         gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
-    return TraceJobBuilder(gpus_per_node)
+    return TraceJobBuilder(gpus_per_node, CpuLayouts(nodes))
 
 
 def tenant_of(recorded: RecordedJob) -> str:

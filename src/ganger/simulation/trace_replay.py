@@ -1,8 +1,8 @@
 """A trace of another cluster on a simulated one.
 
 Jobs that the cluster could never hold, even empty, are left out with the reason before they wait for ever. The check is
-necessary, not sufficient: types of GPU, total amounts and, for a job with a fixed number of nodes, that many nodes with
-its part each.
+necessary, not sufficient: types of GPU, total amounts and, for a job with a fixed number of nodes or of CPUs alone, as
+many nodes with its part each.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
+from ganger.simulation.cpu_layout import CpuLayouts
 from ganger.simulation.duration_estimates import RECORDED, Estimates
 from ganger.simulation.history_recorder import JobRecord
 from ganger.simulation.metrics.goodput import CheckpointCosts
@@ -97,6 +98,11 @@ class TraceRun:
     estimates: Estimates = RECORDED
     prices: Mapping[str, Fraction] | None = None
 
+    @property
+    def nodes_in_service(self) -> tuple[Node, ...]:
+        """The nodes that are not held back while all are up."""
+        return self.nodes[: len(self.nodes) - self.faults.spares]
+
 
 def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
     """Run a trace until its last job has ended, or nothing is due any more. `readers` receive every row of the log."""
@@ -134,7 +140,7 @@ def _levels(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _submissions(run: TraceRun, jobs: Sequence[RecordedJob]) -> Iterator[tuple[int, e.Event]]:
-    builder = job_builder_for(run.nodes)
+    builder = job_builder_for(run.nodes_in_service)
     for job in jobs:
         limit_ms = _limit_ms(run.overheads, run.estimates.of(job)) if run.limits_known else None
         yield job.submitted_ms - jobs[0].submitted_ms, e.Submitted(job=builder.job(job, limit_ms))
@@ -204,6 +210,8 @@ def _misfit(job: RecordedJob, nodes: Sequence[Node]) -> tuple[Flaw, str] | None:
 def _could_hold(job: RecordedJob, nodes: Sequence[Node]) -> bool:
     gpus, cpu_milli, memory_bytes = job.gpus + bool(job.gpu_milli), job.cpu_milli or 0, job.memory_bytes or 0
     if job.nodes is None:
+        if not gpus:
+            return CpuLayouts(nodes).layout(cpu_milli, memory_bytes) is not None
         return (
             gpus <= sum(node.gpus for node in nodes)
             and cpu_milli <= sum(node.cpu_milli for node in nodes)

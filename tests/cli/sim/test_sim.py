@@ -121,3 +121,16 @@ def test_the_regret_of_estimates_is_beside_the_figures(shell: Shell, trace: Path
     assert refused.code == 2
     assert "below its duration it would end the job" in " ".join(refused.err.split())
     assert "next: --estimates factor=2" in refused.err
+
+
+def test_a_trace_of_cpus_needs_their_number(shell: Shell, tmp_path: Path) -> None:
+    """Nodes had a million CPUs each, so that no job of an SWF trace ever waited."""
+    path = tmp_path / "jobs.swf"
+    rows = (f"{at} 0 -1 600 32 -1 -1 32 1200 -1 1 3 1 -1 1 -1 -1 -1" for at in range(1, 4))
+    path.write_text("\n".join(rows) + "\n")
+    refused = shell("sim", "run", str(path), "--nodes", "4")
+    assert refused.code == 2
+    assert "ask for CPUs alone, and the number of CPUs of a node is not given" in " ".join(refused.err.split())
+    assert "next: --nodes 16 --cpus 64" in refused.err
+    card = json.loads(shell("sim", "run", str(path), "--nodes", "4", "--cpus", "16", "-o", "json").out)["scorecard"]
+    assert card["queueing_ms"]["mean"] == (0 + 0 + 600_000) / 3

@@ -189,7 +189,7 @@ def test_a_cluster_with_a_fault_is_refused_with_its_line(
         (("--nodes", "1"), "name a TRACE, or --from-log"),
         (("TRACE",), "add --nodes N or --cluster FILE"),
         (("TRACE", "--nodes", "1", "--cluster", "TRACE"), "--nodes and --cluster cannot be combined"),
-        (("TRACE", "--cluster", "TRACE", "--gpus", "4"), "--gpus and --gpu-type need --nodes"),
+        (("TRACE", "--cluster", "TRACE", "--gpus", "4"), "--gpus, --gpu-type and --cpus need --nodes"),
         (
             ("TRACE", "--nodes", "1", "--policy", "sjf", "--document", "TRACE"),
             "--policy and --document cannot be combined",

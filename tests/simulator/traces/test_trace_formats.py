@@ -140,8 +140,8 @@ def test_jobs_that_a_cluster_cannot_hold(tmp_path: Path) -> None:
         "cpus,0,1,8,,1,a100,33000,",
         "cpus2,0,1,16,,2,,66000,",
         "cpus_only,0,1,0,,1,,97000,",
-        "memory,0,1,0,,,,,1201",
-        "memory_fits,0,1,0,,,,,1200",
+        "memory,0,1,0,,,,,1001",
+        "memory_fits,0,1,0,,,,,1000",
     )
     trace = read_jobs(write(tmp_path / "jobs", text))
     fitting = jobs_that_fit(trace, nodes)

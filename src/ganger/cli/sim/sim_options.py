@@ -26,6 +26,11 @@ _OPTIONS: Final = (
     click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes."),
     click.option("--gpus", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),
     click.option("--gpu-type", metavar="NAME", help="GPU type of the nodes, for traces whose jobs request a type."),
+    click.option(
+        "--cpus",
+        type=click.IntRange(1, 100_000),
+        help="CPUs of each node; unset: enough, so that jobs wait for GPUs alone. Needed where jobs ask for no GPUs.",
+    ),
     click.option("--start", type=DURATION, help="Startup time of each start of a job: 30s; unset: none."),
     click.option("--checkpoint", type=DURATION, help="Work between checkpoints: 30m; unset: a stop loses no work."),
     click.option(

@@ -68,8 +68,8 @@ def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
         raise Problem("--nodes and --cluster cannot be combined: each defines the nodes", f"{command} --help")
     if nodes is None and cluster is None and trace is not None:
         raise Problem("a trace does not define the nodes: add --nodes N or --cluster FILE", f"{command} --help")
-    if nodes is None and (options["gpus"] or options["gpu_type"]):
-        raise Problem("--gpus and --gpu-type need --nodes", f"{command} --help")
+    if nodes is None and (options["gpus"] or options["gpu_type"] or options["cpus"]):
+        raise Problem("--gpus, --gpu-type and --cpus need --nodes", f"{command} --help")
     if options.get("policy") and options.get("document"):
         raise Problem("--policy and --document cannot be combined", "put the order into the document: order: NAME")
     if log is not None and (names := [name for name in _OF_TRACES if options.get(name)]):

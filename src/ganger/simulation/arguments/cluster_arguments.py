@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from ganger.model.cluster import Node
 from ganger.simulation.arguments.argument_error import InvalidArgument
+from ganger.simulation.cpu_layout import CPU_MILLI
 from ganger.simulation.traces.read_trace import read_nodes
-from ganger.simulation.traces.trace import MEANING, UnreadableTrace
+from ganger.simulation.traces.trace import MEANING, RecordedJob, Trace, UnreadableTrace
 
 AMPLE_CPU_MILLI: Final = 1_000_000_000
 AMPLE_BYTES: Final = 1 << 46
@@ -47,6 +48,16 @@ def read_cluster(path: Path) -> tuple[Node, ...]:
     )
 
 
+def check_cpus(trace: Trace[RecordedJob], nodes: Sequence[Node]) -> None:
+    """Raise InvalidArgument if jobs ask for CPUs alone and each node has as good as all there are: none would wait."""
+    if any(job.asked_gpu_milli for job in trace.records) or any(node.cpu_milli < AMPLE_CPU_MILLI for node in nodes):
+        return
+    raise InvalidArgument(
+        f"jobs of {trace.path} ask for CPUs alone, and the number of CPUs of a node is not given: none would wait",
+        "--nodes 16 --cpus 64, or --cluster FILE with a column cpu_milli",
+    )
+
+
 def cluster_json(nodes: Sequence[Node]) -> dict[str, Any]:
     """Return the size of a cluster as JSON; `gpus`: of each node, None where they differ."""
     sizes = {node.gpus: None for node in nodes}
@@ -65,7 +76,7 @@ def _equal_nodes(arguments: argparse.Namespace) -> tuple[Node, ...]:
             name=f"n{index:0{width}}",
             gpus=arguments.gpus,
             gpu_type=gpu_type,
-            cpu_milli=AMPLE_CPU_MILLI,
+            cpu_milli=AMPLE_CPU_MILLI if arguments.cpus is None else arguments.cpus * CPU_MILLI,
             memory_bytes=AMPLE_BYTES,
         )
         for index in range(arguments.nodes)

@@ -8,7 +8,7 @@ from typing import Final
 from ganger import registry
 from ganger.core.state.state import State
 from ganger.model.policy import ORDER, GpuShares, Rules, document_of
-from ganger.simulation.arguments.cluster_arguments import nodes_from, prices_from
+from ganger.simulation.arguments.cluster_arguments import check_cpus, nodes_from, prices_from
 from ganger.simulation.arguments.estimate_arguments import estimates_from
 from ganger.simulation.arguments.fault_arguments import faults_from
 from ganger.simulation.arguments.policy_arguments import order_and_score
@@ -24,7 +24,7 @@ RANDOM_SCORE: Final = "random"
 def trace_run_from(
     arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str | None, seed: int = 0
 ) -> TraceRun:
-    """Return one run of the trace. InvalidArgument: the policy is unknown.
+    """Return one run of the trace. InvalidArgument: the policy is unknown, or jobs would not wait for what they ask.
 
     policy: `ORDER` or `ORDER+SCORE`; None: the default order
     seed: of all that is drawn
@@ -32,6 +32,7 @@ def trace_run_from(
     order, score = order_and_score(policy or ORDER)
     rules = replace(Rules(), order=order, gpu_shares=replace(GpuShares(), score=score, seed=seed))
     nodes = nodes_from(arguments)
+    check_cpus(trace, nodes)
     return TraceRun(
         trace=trace,
         nodes=nodes,
