@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
+from ganger.core.queues.first_starts import FirstStarts
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
 from ganger.core.state.allocations import Allocations, reallocated_nodes
 from ganger.core.state.dependencies import Dependents
-from ganger.core.state.first_starts import FirstStarts
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
@@ -112,7 +112,9 @@ class State:
         self.leaving = dict(image.leaving)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
         self.history = RunTimeHistory(image.run_times)
-        self.first_starts = FirstStarts(image.first_starts or _starts_of(image.gangs), self.undo)
+        running = ((gang.began_ms, gang.number) for gang in image.gangs if gang.start is not None)
+        known = image.first_starts
+        self.first_starts = FirstStarts(known, self.undo) if known else FirstStarts.of_running(running, self.undo)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.timers = Timers()
         self.earliest_checked_ms: dict[str, int] = {}
@@ -491,11 +493,3 @@ class State:
             live = sum(gang.array == array.id for gang in self.gangs.values()) - bool(rest) + rest
             open_elements = sum(amount for state, amount in array.counts.items() if state not in ENDED)
             assert live == open_elements, f"{array.id} counts {array.counts} with {live} live elements"
-
-
-def _starts_of(gangs: list[Gang]) -> list[tuple[int, int]]:
-    """Return first starts for `FirstStarts`, as far as they follow from what runs: a controller keeps no others."""
-    starts = FirstStarts((), Undo())
-    for gang in sorted((gang for gang in gangs if gang.start is not None), key=lambda gang: gang.began_ms):
-        starts.record(gang.number, gang.began_ms)
-    return starts.image()

@@ -1,8 +1,8 @@
 """First starts of gangs: the time since which a pending gang has been passed over.
 
 A gang is passed over while gangs start that were submitted after it, and none that was submitted before it. So a long
-queue that is served in some order passes nobody over, however long it is, and each gang waits for finitely many older
-ones: what grows with this time starves nobody, and keeps any order otherwise.
+queue that is served in some order passes no gang over, however long it is, and each gang waits for finitely many older
+ones: what grows with this time starves no gang, and keeps any order otherwise.
 """
 
 from bisect import bisect_left
@@ -28,6 +28,14 @@ class FirstStarts:
         numbers, times_ms = zip(*starts, strict=True) if (starts := tuple(starts)) else ((), ())
         self._steps: list[Steps] = [(numbers, times_ms)]
         self._undo = undo
+
+    @classmethod
+    def of_running(cls, gangs: Iterable[tuple[int, int]], undo: Undo) -> "FirstStarts":
+        """Return what follows from the (start, number) of running gangs: a controller that restarts has no more."""
+        starts = cls((), undo)
+        for began_ms, number in sorted(gangs):
+            starts.record(number, began_ms)
+        return starts
 
     def image(self) -> list[tuple[int, int]]:
         """Return what a snapshot keeps."""
