@@ -2,17 +2,26 @@
 
 A lane holds the gangs of one user in one queue and one FIFO class of the policy. Within it the older gang always goes
 first, whatever is used and whatever the time, so that a scheduling cycle compares only the heads of the lanes. The
-state keeps the lanes up to date for the policy in force.
+state keeps the lanes up to date for the policy in force. Beside them is noted how long gangs have been passed over.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Final, Protocol
 
+import numpy as np
+
+from ganger.core.nodes.topology import Ints
 from ganger.core.state.gang import ClassKey, Gang
 from ganger.core.state.pending_index import Lane, LaneEntry, LaneKey, NodeDemand, PendingIndex, QueueLanes
+from ganger.core.undo import Undo
 from ganger.model.shape import Shape
+
+MAX_STEPS: Final = 1_024
+"""Steps that are kept: a gang older than all of them has been passed over by at least as many."""
+Steps = tuple[tuple[int, ...], tuple[int, ...]]
+"""(numbers of gangs, times of their first start), both rising."""
 
 
 class NumberPool:
@@ -212,3 +221,51 @@ def _names(entries: Iterable[LaneEntry]) -> list[str]:
 
 def _number(entry: LaneEntry) -> int:
     return entry.gang.number
+
+
+class FirstStarts:
+    """By number of a gang, the time of the latest first start of an older one, since which it has been passed over.
+
+    It is passed over while gangs start that were submitted after it, and none that was submitted before it. So a long
+    queue that is served in some order passes no gang over, however long it is, and each gang waits for finitely many
+    older ones: what grows with this time starves no gang, and keeps any order otherwise.
+    """
+
+    def __init__(self, starts: Iterable[tuple[int, int]], undo: Undo) -> None:
+        """Restore the (number, time) of `image`."""
+        numbers, times_ms = zip(*starts, strict=True) if (starts := tuple(starts)) else ((), ())
+        self._steps: list[Steps] = [(numbers, times_ms)]
+        self._undo = undo
+
+    @classmethod
+    def of_running(cls, gangs: Iterable[tuple[int, int]], undo: Undo) -> "FirstStarts":
+        """Return what follows from the (start, number) of running gangs: a controller that restarts has no more."""
+        starts = cls((), undo)
+        for began_ms, number in sorted(gangs):
+            starts.record(number, began_ms)
+        return starts
+
+    def image(self) -> list[tuple[int, int]]:
+        """Return what a snapshot keeps."""
+        return list(zip(*self._steps[0], strict=True))
+
+    def record(self, number: int, at_ms: int) -> None:
+        """Record a first start now; undone with a trial."""
+        numbers, times_ms = self._steps[0]
+        # For gangs younger than this one, starts of still younger ones until now no longer matter.
+        kept = bisect_left(numbers, number)
+        steps = (*numbers[:kept], number)[-MAX_STEPS:], (*times_ms[:kept], at_ms)[-MAX_STEPS:]
+        self._undo.put(self._steps, 0, steps)
+
+    def since_ms(self, number: int) -> int:
+        """Return the time of the latest first start of a gang older than that number; 0 where none is known."""
+        numbers, times_ms = self._steps[0]
+        older = bisect_left(numbers, number)
+        return times_ms[older - 1] if older else 0
+
+    def all_since_ms(self, numbers: Ints) -> Ints:
+        """Return (L,) the same for each of these numbers."""
+        known, times_ms = self._steps[0]
+        older = np.searchsorted(np.array(known, dtype=np.int64), numbers)
+        since_ms: Ints = np.array((0, *times_ms), dtype=np.int64)[older]
+        return since_ms
