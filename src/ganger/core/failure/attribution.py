@@ -24,7 +24,7 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Whose failure it was.
+    """Blame for a failure, with the evidence in a sentence.
 
     sentence: begins with file, line and message of the exception if there is one; empty if only the cause is known.
     rank, node, step, error: those of the first failure; rank is None for a failure of no rank.
@@ -110,10 +110,8 @@ def _blame(signature: Signature, first: RankEnd, ends: tuple[RankEnd, ...], fail
         return Blame.UNKNOWN  # it has no peer: the connection was to something else
     if _left_early(first, failed) is not None:
         return Blame.USER
-    if (
-        TIMEOUT_WORDS.search(first.error.message if first.error else first.error_line)
-        and len(failed.ends) < failed.ranks
-    ):
+    error_text = first.error.message if first.error else first.error_line
+    if TIMEOUT_WORDS.search(error_text) and len(failed.ends) < failed.ranks:
         return (
             Blame.UNKNOWN
         )  # the ranks that it waited for have not ended: they hang, or work for longer than its timeout
