@@ -50,7 +50,7 @@ def test_a_daemon_ends_when_the_generation_is_stopped(task: Task, server: Server
     server.stop(1)
     server.wait("cleared")
     assert not is_alive(far)
-    assert len(_children(launcher.pid)) == 1, "the reaper is not killed"
+    eventually(lambda: len(_children(launcher.pid)) == 1, "the ended daemon is reaped and the reaper is not killed")
 
 
 def test_a_signal_never_hits_another_process_with_the_pid(task: Task, server: Server) -> None:
