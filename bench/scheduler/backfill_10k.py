@@ -10,6 +10,7 @@ import time
 
 from bench.measure import Figure, median
 from bench.scheduler.fleet import Fleet
+from ganger.core.cycle.precedence import Precedence
 from ganger.core.reservations.reservations import CycleReservations
 from ganger.model.job import GangState
 from ganger.model.units import DAY_MS
@@ -30,9 +31,10 @@ def run() -> list[Figure]:
         fleet.submit()
         waiting.append(next(reversed(fleet.state.gangs.values())))
     samples, reserved, soon = [], [], []
+    precedence = Precedence(fleet.state, fleet.now_ms, dynamic)
     for _ in range(RUNS):
         before = time.process_time()
-        reservations = CycleReservations(fleet.state, fleet.now_ms, {})
+        reservations = CycleReservations(fleet.state, fleet.now_ms, {}, precedence.cause_to_move)
         for gang in waiting[:GANGS]:
             reservations.reserve(gang)
         samples.append(time.process_time() - before)

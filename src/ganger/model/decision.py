@@ -40,6 +40,8 @@ class ReservationCause(StrEnum):
         predicted: A job without a time limit holds its nodes, or quota, for longer than predicted.
         maintenance: Maintenance of one of its nodes was announced.
         restarted: A job before it in the queue order failed and restarts.
+        higher_priority: A job before it in the queue order has a higher priority.
+        guarantee: A job of a queue that is within its guarantee, and its own queue exceeds its guarantee.
     """
 
     RESERVED = "reserved"
@@ -50,6 +52,8 @@ class ReservationCause(StrEnum):
     MAINTENANCE = "maintenance"
     POLICY_CHANGED = "policy_changed"
     RESTARTED = "restarted"
+    HIGHER_PRIORITY = "higher_priority"
+    GUARANTEE = "guarantee"
 
 
 FAILURES: Final = (

@@ -3,7 +3,8 @@
 Jobs of drawn sizes in drawn queues on drawn nodes, all with limits, some content with less time; each ends at its limit
 or earlier. A cycle follows every event. A reservation may move to an earlier start, never back, and its gang starts by
 then. Only maintenance may postpone one: one whose nodes it takes, or that is behind a gang that had to leave its nodes
-and starts again.
+and starts again. A job of a higher priority, or of a queue within its guarantee, may move or end one for its own start
+or reservation.
 """
 
 from dataclasses import replace
@@ -23,11 +24,12 @@ from ganger.core.state.state import State
 from ganger.engine.query.state_replica import copy_of
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import ReservationCause, ReservedStart, Start, Stop
+from ganger.model.decision import Plan, ReservationCause, ReservedStart, Start, Stop
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
+from tests.laws.oracles.precedence_oracle import Guarantees
 from tests.laws.policies import FEWER_EXAMPLES, POLICIES
 
 CYCLES = 24
@@ -116,9 +118,8 @@ class PunctualCluster:
                 if isinstance(decision, Start):
                     self._record_start(decision)
                 elif isinstance(decision, ReservedStart):
-                    self._record_reservation(
-                        decision, {ReservationCause.RESTARTED: restarted, ReservationCause.OVERRUN: leaving}
-                    )
+                    causes = {ReservationCause.RESTARTED: restarted, ReservationCause.OVERRUN: leaving}
+                    self._record_reservation(decision, causes | self._precedence_excuses(decision, planned))
             self.state.validate()
             self.news.clear()
             if not leaving:
@@ -169,8 +170,11 @@ class PunctualCluster:
 
     def _record_reservation(self, reserved: ReservedStart, excuses: dict[ReservationCause, list[str]]) -> None:
         """Record a reservation, postponed only for maintenance of its nodes, or for a gang that restarts after it."""
-        assert reserved.start_ms is not None, f"{reserved.gang} lost its reservation"
         before = self.reserved.get(reserved.gang)
+        if reserved.start_ms is None and excuses.get(reserved.cause):
+            self.reserved.pop(reserved.gang)
+            return
+        assert reserved.start_ms is not None, f"{reserved.gang} lost its reservation"
         if before is not None and (reserved.start_ms > _deadline_ms(before) or reserved.start_ms <= self.now_ms):
             excused = (
                 self._new_maintenance_of(before)
@@ -181,6 +185,23 @@ class PunctualCluster:
         self.reserved[reserved.gang] = (
             replace(reserved, start_ms=None) if reserved.start_ms <= self.now_ms else reserved
         )
+
+    def _precedence_excuses(self, reserved: ReservedStart, planned: Plan) -> dict[ReservationCause, list[str]]:
+        """Return the gangs that start or reserve in a plan and may have moved a reservation, by cause."""
+        job, jobs = self.state.gangs[reserved.gang].job, {name: gang.job for name, gang in self.state.gangs.items()}
+        starting = {decision.gang: None for decision in planned.decisions if isinstance(decision, Start)}
+        chosen = [d.gang for d in planned.decisions if isinstance(d, Start | ReservedStart) and d.gang != job.id]
+        before = [jobs[name] for name in self.ends if name not in starting]
+        after = [*before, *(jobs[name] for name in starting)]
+        guarantees = Guarantees(self.state.queues)
+        return {
+            ReservationCause.HIGHER_PRIORITY: [g for g in chosen if jobs[g].spec.priority > job.spec.priority],
+            ReservationCause.GUARANTEE: [
+                name
+                for name in chosen
+                if guarantees.within(jobs[name], job, before) and guarantees.exceeds(job, jobs[name], after)
+            ],
+        }
 
     def _new_maintenance_of(self, reserved: ReservedStart) -> list[str]:
         """Return nodes with maintenance announced just now, in the time of a reservation."""
@@ -201,7 +222,7 @@ def _limited(spec: JobSpec, limit_ms: int, least_ms: int | None) -> JobSpec:
     return replace(spec, limits=Limits(time_ms=limit_ms, time_min_ms=least_ms), priority=0, array=None)
 
 
-def run_life(policy: Policy, data: st.DataObject, *, maintained: bool) -> None:
+def run_life(policy: Policy, data: st.DataObject, *, maintained: bool, priorities: tuple[int, ...] = (0,)) -> None:
     queues = tuple(replace(q, user_limits=replace(q.user_limits, time_ms=None)) for q in data.draw(draws.queues()))
     chance = data.draw(st.randoms(use_true_random=False))
     world = PunctualCluster(policy, data.draw(draws.nodes()), queues, chance)
@@ -211,7 +232,7 @@ def run_life(policy: Policy, data: st.DataObject, *, maintained: bool) -> None:
     for _ in range(CYCLES):
         choice = chance.random()
         if choice < 0.5:
-            world.submit(chance.choice(drawn))
+            world.submit(replace(chance.choice(drawn), priority=chance.choice(priorities)))
         elif choice < 0.6 and maintained:
             world.plan_maintenance()
         elif choice < 0.8:
@@ -233,6 +254,13 @@ def test_invariant_9_a_reserved_start_is_kept(policy: Policy, data: st.DataObjec
 @given(data=st.data())
 def test_invariant_9_where_nodes_are_maintained(policy: Policy, data: st.DataObject) -> None:
     run_life(policy, data, maintained=True)
+
+
+@pytest.mark.parametrize("policy", RESERVING, ids=[policy.NAME for policy in RESERVING])
+@FEWER_EXAMPLES
+@given(data=st.data())
+def test_invariant_9_among_jobs_of_several_priorities(policy: Policy, data: st.DataObject) -> None:
+    run_life(policy, data, maintained=False, priorities=(0, 0, 100, 1000))
 
 
 LEASTS = (None, 5 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS)

@@ -70,7 +70,8 @@ class UnlimitedCluster(PunctualCluster):
                 if isinstance(decision, Start):
                     self._record_start(decision)
                 elif isinstance(decision, ReservedStart):
-                    self._record_reservation(decision, {ReservationCause.PREDICTED: ["a gang"] if self.is_late else []})
+                    late = {ReservationCause.PREDICTED: ["a gang"] if self.is_late else []}
+                    self._record_reservation(decision, late | self._precedence_excuses(decision, planned))
             self.state.validate()
             self.wake_ms = planned.next_wake_ms
         late = [

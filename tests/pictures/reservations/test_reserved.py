@@ -99,6 +99,34 @@ def test_a_policy_without_reservations_ends_standing_ones(change: str) -> None:
     assert not film.state.reservations
 
 
+@pytest.mark.parametrize("policy", ["dynamic", "priority", "fair_share"])
+def test_a_reservation_does_not_keep_a_job_of_higher_priority_from_starting(policy: str) -> None:
+    """Check what was wrong: a job of priority 1000 waited for the reservation of a job of priority 0."""
+    film = Film(POLICIES[policy], "n1:AA.. A,time=1h", "")
+    film.play("""S:1x4,time=20h            -> AA.. | S no_capacity
+                 P:1x2,time=2h,prio=1000   -> AAPP | S no_capacity""")
+    reserved = film.state.reservations["S"]
+    assert (reserved.start_ms, reserved.cause) == (film.now_ms + 2 * HOUR_MS, ReservationCause.HIGHER_PRIORITY)
+
+
+@pytest.mark.parametrize("policy", ["dynamic", "priority", "fair_share"])
+def test_a_job_of_higher_priority_reserves_before_one_of_lower_priority(policy: str) -> None:
+    """Check what was wrong: a job of priority 0 that was first in its queue kept its reservation."""
+    film = Film(POLICIES[policy], "n1:AAAA A,time=1h", "")
+    film.play("""S:1x4,time=20h            -> AAAA | S no_capacity
+                 P:1x4,time=2h,prio=1000   -> AAAA | S no_capacity, P no_capacity""")
+    assert [*film.state.reservations] == ["P"]
+    film.play("ends A; gone A -> PPPP | S no_capacity, A succeeded")
+
+
+def test_a_job_within_a_guarantee_moves_the_reservation_of_one_beyond_it() -> None:
+    """Check what was wrong: a queue within its guarantee waited for the reservation of one beyond its own."""
+    film = Film(POLICIES["fifo"], "n1:AA.. A,q=r,time=1h", "q=2 r=2")
+    film.play("""S:1x4,q=r,time=20h -> AA.. | S no_capacity
+                 P:1x2,q=q,time=2h  -> AAPP | S no_capacity""")
+    assert film.state.reservations["S"].cause is ReservationCause.GUARANTEE
+
+
 def test_a_gang_overtaken_by_a_restart_gets_a_reserved_start() -> None:
     film = Film(POLICIES["fifo"], "n1:....", "")
     film.play("""A:1x4,time=5m C:1x4,time=5m -> AAAA | C no_capacity

@@ -36,7 +36,7 @@ from ganger.model.pending_reason import ReasonCode
 NO_PLACE_REASONS: Final = (ReasonCode.NO_CAPACITY, ReasonCode.NO_NODE, ReasonCode.EXCLUDED)
 LANE_HEAD_COLUMNS: Final = (columns.OWNER, columns.NUMBER, columns.SUBMITTED, columns.PRIORITY, columns.STAYS)
 """Columns of the pending index that make up `LaneHeads`, in its order."""
-VIABILITY_COLUMNS: Final = (columns.DEMAND, columns.QUEUE, columns.STAYS, columns.PASSES, columns.SINCE)
+VIABILITY_COLUMNS: Final = (columns.DEMAND, columns.QUEUE, columns.STAYS, columns.SINCE)
 MAX_SKIPPED: Final = 128
 """Gangs skipped one by one before all groups are scanned again."""
 MIN_GROUPS_TO_BOUND: Final = 4
@@ -68,6 +68,11 @@ class Candidates:
         self._reserved_entries: dict[JobClass, list[LaneEntry]] = {}
         for entry in sorted(entries, key=_number):
             self._reserved_entries.setdefault(entry.job_class, []).append(entry)
+        self._moving: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        """By row of a group, whether reservations may not keep one of its gangs from starting."""
+        self._moving_kinds: dict[int, None] = {}
+        """Slots of the kinds of these groups."""
+        self._find_moving()
         self._has_room_now = {name: None for name in self._reserved if self._reservations.table.has_room_now(name)}
         self._kinds = {kind: None for kind in self._lanes.demands.values() if self._has_room(kind)}
         self._queue_numbers = [members.slot for members in self._lanes.queues.values()]
@@ -126,15 +131,13 @@ class Candidates:
         """Take the first candidate out: it has started."""
         entry = heappop(self._heap)[2]
         self._tried_gangs[entry.gang.id] = None
-        has_reserved = entry.job_class in self._reserved_entries or (
-            self._reserved and entry.job_class.passes_reservations
-        )
+        has_reserved = entry.job_class in self._reserved_entries or (self._reserved and self._may_move(entry.job_class))
         if self._policy.ORDERS_RUNNING or has_reserved:
             # Capacity that was held for it is free for gangs with a reservation, and the next gang of its queue may get
             # a reservation before others take that capacity. Where running gangs are ordered, some of this owner's may
             # be victims now.
             self._reserved_max_stays.clear()
-            self._forget_urgency(entry, others=entry.job_class.passes_reservations)
+            self._forget_urgency(entry, others=self._may_move(entry.job_class))
             self._rescan()
         self._push_next_of(entry.lane)
 
@@ -149,12 +152,14 @@ class Candidates:
             # Otherwise others of its class may get a reservation too.
             self._refused[entry.job_class.class_id] = None
         self._tried_gangs[entry.gang.id] = None
+        if entry.gang.id in decided:
+            self._find_moving()
         if self._forget_urgency(entry):  # capacity may be held for it, and for one fewer of the others
             self._rescan()
         if reason is ReasonCode.OVER_QUOTA:
             self._open_pairs[entry.lane.queue_lanes.slot, entry.demand.slot] = False
         is_longer = reason is ReasonCode.RESERVED or (reason is ReasonCode.MAINTENANCE and not self._state.tree.types)
-        if is_longer and not entry.job_class.passes_reservations and entry.gang.expected is None:
+        if is_longer and not self._may_move(entry.job_class) and entry.gang.expected is None:
             is_held = reason is ReasonCode.RESERVED
             others_ms = self._reservations.max_stay_of_others_ms if is_held else entry.job_class.stays_ms - 1
             # Computed again: other gangs have started since.
@@ -211,7 +216,7 @@ class Candidates:
         or holds a reservation that it can use.
         """
         groups = self._lanes.index
-        kinds, queues, stays_ms, passing, since_ms = (groups.cells[column, rows] for column in VIABILITY_COLUMNS)
+        kinds, queues, stays_ms, since_ms = (groups.cells[column, rows] for column in VIABILITY_COLUMNS)
         viable: NDArray[np.bool_] = np.zeros(len(kinds), dtype=bool)
         has_unreserved = np.ones(len(groups.rows), dtype=bool)
         reserved_rows = [group.row for group in self._reserved_entries]
@@ -228,9 +233,7 @@ class Candidates:
                 max_stay_ms = np.full(self._open_pairs.shape[1], NEVER_MS, dtype=np.int64)
                 for open_kind in self._kinds:
                     max_stay_ms[open_kind.slot] = self._max_stay_ms(open_kind)
-                is_short = stays_ms <= max_stay_ms[kinds]
-                if any(open_kind.passes_reservations for open_kind in self._kinds):
-                    is_short |= passing > 0
+                is_short = (stays_ms <= max_stay_ms[kinds]) | self._moving[rows]
                 viable &= reserved_may_start[rows] | (is_short & has_unreserved[rows])
         urgent = self._are_urgent(queues, kinds, since_ms)
         if urgent is None:
@@ -345,6 +348,15 @@ class Candidates:
 
     # -- which gangs are viable ----------------------------------------------------------------------------------------
 
+    def _find_moving(self) -> None:
+        """Find the groups that may move one of the reservations in force."""
+        self._moving = self._cycle.precedence.may_move_any(self._reserved.values())
+        demands = self._lanes.index.cells[columns.DEMAND]
+        self._moving_kinds = dict.fromkeys(np.unique(demands[self._moving]).tolist())
+
+    def _may_move(self, group: JobClass) -> bool:
+        return bool(self._moving[group.row])
+
     def _is_closed(self, group: JobClass) -> bool:
         """Return whether no gang of a group can be viable: it is not open, and none is urgent or has a reservation."""
         if self._is_within_quota(group) or group in self._reserved_entries:
@@ -360,7 +372,7 @@ class Candidates:
             return False
         if kind.failed_at is not None and kind.failed_at == self._growth_counters(kind):
             return False
-        if not self._reserved or kind.passes_reservations or kind.shape in self._reserved_shapes:
+        if not self._reserved or kind.slot in self._moving_kinds or kind.shape in self._reserved_shapes:
             return True
         return min(kind.stays) <= self._max_stay_ms(kind)
 
@@ -376,7 +388,7 @@ class Candidates:
 
     def _stays_too_long(self, group: JobClass) -> bool:
         """Return whether a gang of the group would delay a reservation or run into maintenance, wherever it started."""
-        if group.passes_reservations or not (self._reserved or self._max_stays):
+        if self._may_move(group) or not (self._reserved or self._max_stays):
             return False
         max_stay_ms = self._max_stays.get(group.demand)
         return group.stays_ms > (self._max_stay_ms(group.demand) if max_stay_ms is None else max_stay_ms)
@@ -389,7 +401,7 @@ class Candidates:
 
         Its own reservation counts too as long as that has no room yet, which makes no difference.
         """
-        if entry.job_class.passes_reservations or entry.gang.id in self._has_room_now:
+        if self._may_move(entry.job_class) or entry.gang.id in self._has_room_now:
             return False
         kind = entry.demand
         max_stay_ms = self._reserved_max_stays.get(kind)

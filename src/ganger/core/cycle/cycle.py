@@ -11,8 +11,9 @@ HiveD's idea (reference: scheduling, section 2). A reservation takes precedence 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
+from ganger.core.cycle.precedence import Precedence
 from ganger.core.nodes.fragmentation import demand_kinds
 from ganger.core.placement.start_check import (
     StartRequest,
@@ -32,7 +33,7 @@ from ganger.core.queues.quota import Vector, need
 from ganger.core.reservations.capacity_forecast import Reservation
 from ganger.core.reservations.earliest_start import find_earliest_start
 from ganger.core.reservations.queue_rotation import QueueRotation, is_large_cluster
-from ganger.core.reservations.reservations import CycleReservations
+from ganger.core.reservations.reservations import CycleReservations, Moved
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import ReservationCause
@@ -81,9 +82,10 @@ class Cycle:
         started_elements: By array, the number of elements that it starts.
         granted_ms: Time limits of gangs that start with less than they request, by candidate.
         capacity_holds: Capacity held, by gang.
+        precedence: The precedence among its gangs.
         reservations: The reservations.
         reservation_tries: By queue, and large gangs or others, the gangs that no reservation could be made for.
-        postponed: By a gang that has run before, the reservations of later gangs that do not keep it from starting.
+        postponed: By a gang that may start, the reservations of others that do not keep it from starting, and why.
         unreserved_starving: By queue, starving gangs that get a reservation when others of the queue have started.
         has_no_victims: No running gang comes after the last gang that was tried, or after later ones, and none is
             leaving.
@@ -100,9 +102,10 @@ class Cycle:
     granted_ms: dict[str, int] = field(default_factory=dict)
     capacity_holds: dict[str, CapacityHold] = field(default_factory=dict)
     reservation_tries: dict[tuple[str, bool], int] = field(default_factory=dict)
-    postponed: dict[str, list[Reservation]] = field(default_factory=dict)
+    postponed: dict[str, Moved] = field(default_factory=dict)
     unreserved_starving: dict[str, int] = field(default_factory=dict)
     has_no_victims: bool = False
+    precedence: Precedence = field(init=False)
     reservations: CycleReservations = field(init=False)
     rotation: QueueRotation | None = field(init=False, default=None)
 
@@ -110,7 +113,8 @@ class Cycle:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
             self.state.nodes.set_demand_kinds(demand_kinds(_live_shapes(self.state)))
         limits = reservation_limits(self.policy, self.state.rules)
-        self.reservations = CycleReservations(self.state, self.now_ms, self.ending)
+        self.precedence = Precedence(self.state, self.now_ms, self.policy)
+        self.reservations = CycleReservations(self.state, self.now_ms, self.ending, self.precedence.cause_to_move)
         if limits is None or limits.total == 0:
             self.reservations.end_all()
         if is_large_cluster(self.state) and limits is not None:
@@ -149,8 +153,9 @@ class Cycle:
                 if is_blocked_by_maintenance(self.state, request.at_least)
                 else ReasonCode.NO_CAPACITY
             )
-        weaker = self._weaker_reservations(gang)
-        shares = self.reservations.find_start(gang, request, weaker) if weaker else None
+        weaker = self.reservations.movable_by(gang)
+        others = [other for other, _ in weaker]
+        shares = self.reservations.find_start(gang, request, others) if weaker else None
         if shares:
             # Recorded now: once it has started, its usage may put it behind them in the order.
             self.postponed[gang.id] = weaker
@@ -174,16 +179,7 @@ class Cycle:
         """
         self.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones
         self.reservations.record_start(candidate, gang, shares)
-        for reservation in self.postponed.pop(candidate, ()):
-            self.reservations.postpone(reservation, ReservationCause.RESTARTED)
-
-    def _weaker_reservations(self, gang: Gang) -> list[Reservation]:
-        """Return the reservations of later gangs, which do not keep a gang that has run before from starting again."""
-        if not gang.passes_reservations:
-            return []
-        own_key = self._order_key(gang)
-        others = (other for other in self.reservations.by_gang.values() if other.gang.id != gang.id)
-        return [other for other in others if own_key < self._order_key(other.gang)]
+        self.reservations.postpone(self.postponed.pop(candidate, ()))
 
     # -- reservations and capacity holds -------------------------------------------------------------------------------
 
@@ -195,7 +191,8 @@ class Cycle:
             self._block_later_gangs(gang, reason)
             return
         may_reserve = self._may_reserve(gang)
-        if may_reserve and self.reservations.reserve(gang):
+        replaced = None if may_reserve else self._replaceable_by(gang)
+        if (may_reserve or replaced) and self.reservations.reserve(gang, replaced):
             if self.rotation is not None and gang.queue == self.rotation.current:
                 self.rotation.has_reserved = True
             return
@@ -244,14 +241,31 @@ class Cycle:
         age_ms = large_reservation_age_ms(self.policy, self.state.rules, gang)
         return age_ms is not None and self.now_ms - gang.since_ms >= age_ms
 
-    def may_reserve(self, queue: str, *, large: bool) -> bool:
-        """Return whether one more gang of the queue may get a reservation; `large` if `is_large` is true of it."""
+    def _replaceable_by(self, gang: Gang) -> Reservation | None:
+        """Return the reservation, of those that a gang may move, the end of which allows its own; the last in order."""
+        if not gang.is_forecastable:
+            return None
+        movable = [
+            other
+            for other, cause in self.reservations.movable_by(gang)
+            if cause is not ReservationCause.RESTARTED
+            and self.may_reserve(gang.queue, large=self.is_large(gang), without=other)
+        ]
+        return max(movable, key=lambda other: self.precedence.order_key(other.gang), default=None)
+
+    def may_reserve(self, queue: str, *, large: bool, without: Reservation | None = None) -> bool:
+        """Return whether one more gang of the queue may get a reservation.
+
+        `large` if `is_large` is true of it, `without` a reservation that would end for it.
+        """
         limits = reservation_limits(self.policy, self.state.rules)
-        if limits is None or not _is_below(len(self.reservations.by_gang), limits.total):
+        if limits is None or not _is_below(len(self.reservations.by_gang) - (without is not None), limits.total):
             return False
         if limits.per_queue is None or (large and limits.large.per_queue is None):
             return True
         reserved = self.reservations.table.of_queue.get(queue, {})
+        if without is not None:
+            reserved = {name: gang for name, gang in reserved.items() if name != without.gang.id}
         large_count = sum(map(self.is_large, reserved.values()))
         if large and _is_below(large_count, limits.large.per_queue):
             return True
@@ -272,7 +286,7 @@ class Cycle:
 
     def may_try_reservation(self, queue: str, *, large: bool = False) -> bool:
         """Return whether the next gang of the queue may get a reservation without starving; `large` for a large one."""
-        if self.reservation_tries.get((queue, large), 0) >= MAX_TRIES or not self.may_reserve(queue, large=large):
+        if self.reservation_tries.get((queue, large), 0) >= MAX_TRIES or not self._may_gain(queue, large=large):
             return False
         return large or self.rotation is None or self.rotation.queue == queue
 
@@ -290,7 +304,14 @@ class Cycle:
         return gang.is_forecastable and not gang.unadmitted and not is_excluded and gang.not_before_ms <= self.now_ms
 
     def _may_reserve_next(self, queue: str) -> bool:
-        return self.may_reserve(queue, large=False)
+        return self._may_gain(queue, large=False)
+
+    def _may_gain(self, queue: str, *, large: bool) -> bool:
+        """Return whether one more gang of the queue may get a reservation, perhaps in place of another one."""
+        return self.may_reserve(queue, large=large) or any(
+            self.precedence.may_queue_move(queue, other) and self.may_reserve(queue, large=large, without=other)
+            for other in self.reservations.by_gang.values()
+        )
 
     def _may_reserve(self, gang: Gang) -> bool:
         return gang.is_forecastable and self.may_reserve(gang.queue, large=self.is_large(gang))
@@ -368,12 +389,10 @@ class Cycle:
 
     def blocked_reason(self, gang: Gang, holders: tuple[Gang, ...]) -> PendingReason | None:
         """Return the pending reason of a gang blocked by capacity holds, naming the holders that precede it."""
-        own_key = self._order_key(gang)
-        before = [other for other in holders if self._order_key(other) < own_key] or holders
+        order_key = self.precedence.order_key
+        own_key = order_key(gang)
+        before = [other for other in holders if order_key(other) < own_key] or holders
         return PendingReason(code=ReasonCode.RESERVED, holders=tuple(other.id for other in before)) if before else None
-
-    def _order_key(self, gang: Gang) -> tuple[Any, ...]:
-        return self.policy.key(gang, self.state, self.now_ms)
 
     def _is_barred(self, gang: Gang) -> bool:
         return not find_placement(self.state, start_request(gang).at_least)

@@ -72,7 +72,7 @@ def _changes_nothing(cycle: Cycle, gang: Gang, now_ms: int) -> bool:
         return False
     if gang.awaits:
         return True
-    if cycle.may_reserve(gang.queue, large=cycle.is_large(gang)):
+    if cycle.may_reserve(gang.queue, large=cycle.is_large(gang)) or cycle.reservations.movable_by(gang):
         return False
     if not cycle.state.nodes.capacity_index.have_room(gang.shape.parts):
         return True

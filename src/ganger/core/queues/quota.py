@@ -115,6 +115,38 @@ class QueueTree:
         return any(figure is not None for amount in limits for _, figure in _figures(amount))
 
     @cached_property
+    def has_guarantees(self) -> bool:
+        """True if a queue below the root is guaranteed any resource."""
+        return any(any(guaranteed) for guaranteed in self.guaranteed[1:])
+
+    def branches(self, name: str, other: str) -> tuple[int, int] | None:
+        """Return the queues, of two and those above them, at which their paths part; None if one is above the other."""
+        paths = self.path_below_root[self.index[name]], self.path_below_root[self.index[other]]
+        return next((pair for pair in zip(*paths, strict=False) if pair[0] != pair[1]), None)
+
+    def is_guaranteed(self, index: int, demand: Vector) -> bool:
+        """Return whether a queue and those below it stay within what it is guaranteed if they use that much more.
+
+        Only resources count of which a quota is set there.
+        """
+        limited = [
+            r
+            for r, name in enumerate(self.resources)
+            if demand[r] and (self.guaranteed[index][r] or nominal(self.queues[index], name) is not None)
+        ]
+        used = (self.usage[r][index] + self._kept_below(index, r) for r in limited)
+        return bool(limited) and all(
+            in_use + demand[r] <= self.guaranteed[index][r] for r, in_use in zip(limited, used, strict=True)
+        )
+
+    def _kept_below(self, index: int, r: int) -> int:
+        """Return what is used in the queues below of what they keep to themselves, which is not charged to this one."""
+        return sum(
+            min(self.usage[r][child], self._local[r][child]) + self._kept_below(child, r)
+            for child in self.children[index]
+        )
+
+    @cached_property
     def is_flat(self) -> bool:
         """True if any queue, and any user, may use what no other does: then the root's quota alone binds."""
         limits = ((queue.borrowing, queue.lending, queue.user_limits) for queue in self.queues)

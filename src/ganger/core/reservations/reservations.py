@@ -10,7 +10,7 @@ reserved nodes are those on which it is sure to be possible. Source of the rule:
 many reservations as the policy says: one is EASY, all is conservative.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +31,8 @@ from ganger.core.state.state import Shares, State
 from ganger.model.decision import ReservationCause, ReservedStart
 from ganger.model.shape import Shape
 
+Moved = Sequence[tuple[Reservation, ReservationCause]]
+"""Reservations that a gang may move, and why."""
 MAX_MOVES: Final = 8
 """Reservations for which one cycle looks for an earlier start."""
 RELEASES_PER_MOVE: Final = 8
@@ -47,9 +49,22 @@ class CycleReservations:
         max_stay_of_others_ms: After a refused `find_start`, the longest stay of other gangs of the same kind.
     """
 
-    def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
-        """Restore the reservations of the state; `ending` are gangs that end with this cycle."""
-        self.state, self.now_ms, self._ending = state, now_ms, ending
+    def __init__(
+        self,
+        state: State,
+        now_ms: int,
+        ending: dict[str, None],
+        cause_to_move: Callable[[Gang, Gang], ReservationCause | None],
+    ) -> None:
+        """Restore the reservations of the state.
+
+        Args:
+            state: The state of the cycle.
+            now_ms: Its time.
+            ending: Gangs that end with this cycle.
+            cause_to_move: Returns why the first gang may move the reservation of the second, or None if it may not.
+        """
+        self.state, self.now_ms, self._ending, self._cause_to_move = state, now_ms, ending, cause_to_move
         self.table = ReservationTable(state, now_ms, ending)
         self.by_gang = self.table.by_gang
         self.changes: dict[str, ReservedStart] = {}
@@ -143,11 +158,12 @@ class CycleReservations:
         conflicting = [r for r in before_end if r.gang.id in delayed or any(node in nodes for node in r.nodes)]
         return tuple(reservation.gang for reservation in conflicting or before_end)
 
-    def postpone(self, reservation: Reservation, cause: ReservationCause) -> None:
-        """Replace a reservation that a started gang has made infeasible."""
-        if reservation.gang.id in self.by_gang and not self.table.is_feasible(reservation):
-            self.table.remove(reservation)
-            self._reserve_again(reservation.gang, reservation.decision, cause)
+    def postpone(self, moved: Moved) -> None:
+        """Replace those of some reservations that a start, or another reservation, has made infeasible."""
+        for reservation, cause in moved:
+            if self.by_gang.get(reservation.gang.id) is reservation and not self.table.is_feasible(reservation):
+                self.table.remove(reservation)
+                self._reserve_again(reservation.gang, reservation.decision, cause)
 
     def _assumed_stay_ms(self, gang: Gang) -> int:
         """Return how long a gang that starts is assumed to stay.
@@ -164,14 +180,33 @@ class CycleReservations:
 
     # -- making and moving reservations --------------------------------------------------------------------------------
 
-    def reserve(self, gang: Gang) -> bool:
-        """Reserve the earliest possible start for a gang; return False if none can be predicted."""
-        reservation = self._find_reservation(gang, ReservationCause.RESERVED)
+    def movable_by(self, gang: Gang) -> Moved:
+        """Return the reservations that a gang may move, the soonest first."""
+        causes = ((other, self._cause_to_move(gang, other.gang)) for other in self.table.in_start_order())
+        return [(other, cause) for other, cause in causes if cause is not None]
+
+    def reserve(self, gang: Gang, replaced: Reservation | None = None) -> bool:
+        """Reserve the earliest possible start for a gang, moving others for it; return False if none can be predicted.
+
+        `replaced` is a reservation of another gang that ends for it.
+        """
+        weaker = _without_restarts(self.movable_by(gang))
+        reservation = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker)
         if reservation is None:
             return False
+        if replaced is not None:
+            self.table.remove(replaced)
+            self._end(replaced.gang, next(cause for other, cause in weaker if other is replaced))
         self.table.add(reservation)
         self.changes[gang.id] = reservation.decision
+        self.postpone(weaker)
         return True
+
+    def _end(self, gang: Gang, cause: ReservationCause) -> None:
+        """Record the end of a reservation that was taken out; one made in this cycle leaves no trace."""
+        self.changes.pop(gang.id, None)
+        if gang.id in self.state.reservations:
+            self.changes[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
 
     def _restore(self) -> None:
         """Restore the state's reservations that are still feasible, and replace the others."""
@@ -266,16 +301,21 @@ class CycleReservations:
             if reservation.start_ms <= self.now_ms:
                 continue
             name = reservation.gang.id
-            if may_cache and self.state.earliest_checked_ms.get(name, NEVER_MS) <= self.now_ms:
+            if self.by_gang.get(name) is not reservation:
+                continue  # one before it has moved it
+            weaker = _without_restarts(self.movable_by(reservation.gang))
+            if not weaker and may_cache and self.state.earliest_checked_ms.get(name, NEVER_MS) <= self.now_ms:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
             self.table.remove(reservation)
-            earlier = self._find_reservation(reservation.gang, ReservationCause.EARLIER, reservation.start_ms)
+            cause, before_ms = ReservationCause.EARLIER, reservation.start_ms
+            earlier = self._find_reservation(reservation.gang, cause, before_ms, weaker=weaker)
             if may_cache and earlier is None and self._is_earliest(reservation):
                 self.state.earliest_checked_ms[name] = self.now_ms
             self.table.add(earlier or reservation)
             if earlier is not None:
                 self.changes[reservation.gang.id] = earlier.decision
+                self.postpone(weaker)
 
     def _candidates_to_move(self, order: list[Reservation]) -> list[Reservation]:
         """Return the reservations that this cycle tries to move earlier, in order.
@@ -314,7 +354,18 @@ class CycleReservations:
 
     # -- searching -----------------------------------------------------------------------------------------------------
 
-    def _find_reservation(self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS) -> Reservation | None:
+    def _find_reservation(
+        self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS, *, weaker: Moved = ()
+    ) -> Reservation | None:
+        """Return the first reservation for a gang before a time, at the cost of weaker ones only if that is earlier."""
+        beside_all = self._find_beside_others(gang, cause, before_ms)
+        if not weaker:
+            return beside_all
+        with self.table.without([other for other, _ in weaker]):
+            before_ms = before_ms if beside_all is None else beside_all.start_ms
+            return self._find_beside_others(gang, cause, before_ms) or beside_all
+
+    def _find_beside_others(self, gang: Gang, cause: ReservationCause, before_ms: int) -> Reservation | None:
         """Return the first reservation after now, and before a time, at which a gang could start and stay.
 
         A slot that was too early for fewer nodes or a shorter stay is too early for more, so the search begins after
@@ -370,3 +421,8 @@ class CycleReservations:
         for gpu_type in closed:
             is_open &= ~nodes.of_type(gpu_type)
         return is_open
+
+
+def _without_restarts(moved: Moved) -> Moved:
+    """Return those that a gang may move for its own reservation, not for its own start alone."""
+    return [(other, cause) for other, cause in moved if cause is not ReservationCause.RESTARTED]

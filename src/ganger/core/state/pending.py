@@ -124,7 +124,6 @@ class PendingLanes:
         demand.stays[stays_ms] -= 1
         if not demand.stays[stays_ms]:
             del demand.stays[stays_ms]
-        demand.passes_reservations -= entry.job_class.passes_reservations
         lane.queue_lanes.unforecastable -= not gang.is_forecastable
         if not demand.waiting:
             del self.demands[demand.shape, demand.avoids]
@@ -163,7 +162,6 @@ class PendingLanes:
             stays_ms, passes_reservations = gang.min_run_ms, gang.passes_reservations
             demand.waiting += 1
             demand.stays[stays_ms] = demand.stays.get(stays_ms, 0) + 1
-            demand.passes_reservations += passes_reservations
             lane.queue_lanes.unforecastable += not gang.is_forecastable
             lane.since_ms = min(lane.since_ms, gang.since_ms)
             index_key = demand.slot, priority, times, array, stays_ms, passes_reservations, gang.unadmitted > 0
@@ -197,10 +195,7 @@ class PendingLanes:
 def _content(lanes: PendingLanes) -> tuple[object, ...]:
     return (
         {key: _names(lane.entries) for key, lane in lanes.by_key.items()},
-        {
-            demand_key: (demand.waiting, demand.stays, demand.passes_reservations)
-            for demand_key, demand in lanes.demands.items()
-        },
+        {demand_key: (demand.waiting, demand.stays) for demand_key, demand in lanes.demands.items()},
         sorted(
             (
                 str((job_class.lane.key, job_class.demand.shape, job_class.demand.avoids, *job_class.key[1:])),

@@ -41,7 +41,6 @@ class NodeDemand:
     avoids: nodes that are excluded.
     waiting: the number of pending gangs.
     stays: the number of gangs by minimum run time.
-    passes_reservations: how many of them pass reservations.
     failed_at: the growth of its capacity columns when no placement was found although each part had room.
     """
 
@@ -51,7 +50,6 @@ class NodeDemand:
     avoids: tuple[str, ...]
     waiting: int = 0
     stays: dict[int, int] = field(default_factory=dict)
-    passes_reservations: int = 0
     failed_at: tuple[int, ...] | None = None
 
 

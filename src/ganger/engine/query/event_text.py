@@ -46,6 +46,8 @@ RESERVATION_CAUSES: dict[ReservationCause, str] = {
     ReservationCause.MAINTENANCE: "a node reserved for it has a maintenance window",
     ReservationCause.POLICY_CHANGED: "the policy, or a limit of its queue or user, has changed",
     ReservationCause.RESTARTED: "a job ahead of it failed, and starts again",
+    ReservationCause.HIGHER_PRIORITY: "a job of higher priority is ahead of it",
+    ReservationCause.GUARANTEE: "a job of a queue within its guarantee takes precedence: its own queue exceeds its own",
 }
 
 _ClusterEvent = ClusterEvent | e.ServerStarted | e.Unreadable | e.PolicySet

@@ -1,0 +1,95 @@
+"""Precedence among gangs that wait: which reservations do not keep a gang from starting, nor from reserving.
+
+A reservation protects its gang from those after it in the order. A gang moves the reservation of another one
+
+1. if its queue stays within its guarantee with it, and the other gang's queue exceeds its own (`guarantee`);
+2. if it precedes the other in the order and has a higher priority (`higher_priority`), unless 1. protects the other;
+3. if it precedes the other and has run before, but only for its own start (`restarted`).
+
+Since a gang protected by 1. is never moved for 2., no two gangs can move each other's reservation in turn.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.queue_order.policy_interface import Policy
+from ganger.core.reservations.capacity_forecast import Reservation
+from ganger.core.state.gang import Gang
+from ganger.core.state.pending_index import PASSES, PRIORITY, QUEUE
+from ganger.core.state.state import State
+from ganger.model.decision import ReservationCause
+
+
+class Precedence:
+    """The precedence of gangs in one cycle."""
+
+    def __init__(self, state: State, now_ms: int, policy: Policy) -> None:
+        """Create the precedence for a cycle."""
+        self._state, self._now_ms, self._policy = state, now_ms, policy
+        self._highest: dict[str, int] | None = None
+        """By queue, the highest priority of its pending gangs."""
+
+    def order_key(self, gang: Gang) -> tuple[Any, ...]:
+        """Return the gang's place in the order."""
+        return self._policy.key(gang, self._state, self._now_ms)
+
+    def cause_to_move(self, gang: Gang, other: Gang) -> ReservationCause | None:
+        """Return why a gang may move the reservation of another one, or None if it may not."""
+        if gang.id == other.id or gang.unadmitted:
+            return None
+        if self._is_guaranteed_before(gang, other):
+            return ReservationCause.GUARANTEE
+        has_priority = priority_of(gang) > priority_of(other) and not self._is_guaranteed_before(other, gang)
+        if not (has_priority or gang.passes_reservations) or self.order_key(other) < self.order_key(gang):
+            return None
+        return ReservationCause.HIGHER_PRIORITY if has_priority else ReservationCause.RESTARTED
+
+    def may_queue_move(self, queue: str, reservation: Reservation) -> bool:
+        """Return False if no gang of a queue may move a reservation for one of its own."""
+        if self._highest is None:
+            lanes = self._state.lanes(self._policy)
+            highest = np.full(lanes.queue_numbers.limit, np.iinfo(np.int64).min)
+            np.maximum.at(highest, lanes.index.cells[QUEUE], lanes.index.cells[PRIORITY])
+            self._highest = {name: int(highest[members.slot]) for name, members in lanes.queues.items()}
+        gang = reservation.gang
+        return self._highest.get(queue, 0) > priority_of(gang) or self._may_guarantee(queue, gang.queue)
+
+    def may_move_any(self, reserved: Collection[Reservation]) -> NDArray[np.bool_]:
+        """Return (job classes,) False where no gang of the class may move one of these reservations."""
+        lanes = self._state.lanes(self._policy)
+        cells = lanes.index.cells
+        if not reserved:
+            return np.zeros(cells.shape[1], dtype=np.bool_)
+        lowest = min(priority_of(reservation.gang) for reservation in reserved)
+        may_move: NDArray[np.bool_] = (cells[PASSES] > 0) | (cells[PRIORITY] > lowest)
+        if not self._state.tree.has_guarantees:
+            return may_move
+        others = dict.fromkeys(reservation.gang.queue for reservation in reserved)
+        is_guaranteed = np.zeros(lanes.queue_numbers.limit, dtype=np.bool_)
+        for name, members in lanes.queues.items():
+            is_guaranteed[members.slot] = any(self._may_guarantee(name, other) for other in others)
+        may_move |= is_guaranteed[cells[QUEUE]]
+        return may_move
+
+    def _may_guarantee(self, queue: str, other: str) -> bool:
+        tree = self._state.tree
+        branches = tree.branches(queue, other) if tree.has_guarantees else None
+        return branches is not None and any(tree.guaranteed[branches[0]])
+
+    def _is_guaranteed_before(self, gang: Gang, other: Gang) -> bool:
+        """Return whether a gang's queue stays within its guarantee and the other's exceeds its own, where they part."""
+        tree = self._state.tree
+        branches = tree.branches(gang.queue, other.queue) if tree.has_guarantees else None
+        if branches is None:
+            return False
+        return tree.is_guaranteed(branches[0], tree.wanted(gang.shape)) and not tree.is_guaranteed(
+            branches[1], tree.wanted(other.shape)
+        )
+
+
+def priority_of(gang: Gang) -> int:
+    """Return a gang's priority."""
+    return gang.job.spec.priority
