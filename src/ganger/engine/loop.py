@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ganger.core.cycle.cycle_skip import CycleSkip
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.plan import plan, plan_unexplained
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import LEAVING, Gang
@@ -148,7 +147,6 @@ class Loop:
         """
         self._log, self._backend, self._order, self._clock, self._version = log, backend, order, clock, version
         self._state = log.restore()
-        self._cycle_skip = None if log.PUBLISHES_REASONS else CycleSkip()
         self._inbox: queue.SimpleQueue[LoopRequest | None] = queue.SimpleQueue()
         self._unwritten: list[LoopRequest] = []
         self._write_error: RequestError | None = None
@@ -395,8 +393,6 @@ class Loop:
             result.add_row(row, fold(self._state, row))
             result.encoded[row.seq] = encoded
             result.answers.append((done, row.seq))
-            if self._cycle_skip is not None:
-                self._cycle_skip.observe(event)
         elif event.kind in REQUESTS:
             result.answers.append((done, RequestError("conflict", reason, "see `ganger ls` and `ganger events`", 409)))
         else:
@@ -405,7 +401,7 @@ class Loop:
     def _decide(self, result: _CycleResult, now_ms: int) -> None:
         """Plan, and fold what was decided."""
         policy, began_s = self.policy, time.perf_counter()
-        planned = plan(self._state, now_ms, policy, self._cycle_skip)
+        planned = (plan if self._log.PUBLISHES_REASONS else plan_unexplained)(self._state, now_ms, policy)
         self.cycle_metrics.observe(time.perf_counter() - began_s, planned.decisions)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:

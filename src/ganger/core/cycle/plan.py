@@ -14,38 +14,41 @@ The plan is a function of state, time and policy. The state is left unchanged.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 
-from ganger.core.cycle import preemption, publish_reasons
+from ganger.core.cycle import publish_reasons
+from ganger.core.cycle.attempt import Preempts, Started, attempt
 from ganger.core.cycle.candidates import Candidates
-from ganger.core.cycle.cycle import CURABLE, Cycle
-from ganger.core.cycle.cycle_skip import CycleSkip
-from ganger.core.placement.start_check import could_ever_start, over_quota, start_request
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.state import job_arrays
 from ganger.core.state.gang import ACTIVE, ClassKey, Gang
 from ganger.core.state.runtime_estimate import extend_estimate
-from ganger.core.state.state import Shares, State
+from ganger.core.state.state import State
 from ganger.core.state.timers import deadline_ms, timer_times_ms
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
-from ganger.model.pending_reason import PendingReason, ReasonCode
+from ganger.model.pending_reason import PendingReason
 
 WITHOUT_NOTICE_MS = 0
 Known = dict[ClassKey, PendingReason]
 
 
-def plan(state: State, now_ms: int, policy: Policy, skip: CycleSkip | None = None) -> Plan:
-    """Return the decisions of one cycle, and when the next is due if no event occurs.
+def plan(state: State, now_ms: int, policy: Policy) -> Plan:
+    """Return the decisions of one cycle with changed pending reasons, and when the next is due if no event occurs.
 
-    That is None for never and `now_ms` for at once. `skip` is given where pending reasons are not read: then they are
-    not published, and a cycle that would change nothing is skipped.
+    That is None for never and `now_ms` for at once.
     """
+    return _plan(state, now_ms, policy, explains=True)
+
+
+def plan_unexplained(state: State, now_ms: int, policy: Policy) -> Plan:
+    """Return the same without pending reasons, on which no decision depends."""
+    return _plan(state, now_ms, policy, explains=False)
+
+
+def _plan(state: State, now_ms: int, policy: Policy, *, explains: bool) -> Plan:
     if not state.ready:
         return Plan(as_of=state.seq)
-    if skip is not None and skip.may_skip(state, now_ms, policy):
-        return Plan(as_of=state.seq, next_wake_ms=_next_timer_ms(state, now_ms))
     predictions = tuple(_outlived_predictions(state, now_ms))
     if predictions:
         return Plan(as_of=state.seq, decisions=predictions, next_wake_ms=now_ms)
@@ -55,14 +58,11 @@ def plan(state: State, now_ms: int, policy: Policy, skip: CycleSkip | None = Non
     cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
         starts, known = _place_pending(cycle)
-        reasons = publish_reasons.changed_reasons(cycle, known) if skip is None else []
+        reasons = publish_reasons.changed_reasons(cycle, known) if explains else []
     preempted = [_preempt(victim) for victim in cycle.victims]
-    reservations = cycle.reservations.changes.values()
-    decisions: list[Decision] = [*stops, *preempted, *starts, *reservations, *reasons]
-    is_unfinished = cycle.is_unfinished
-    if skip is not None:
-        skip.record(None if stops or preempted or policy.ORDERS_RUNNING or is_unfinished else cycle)
-    next_wake_ms = now_ms if is_unfinished or _frees_others(state, stops) else _next_wake_ms(cycle, starts)
+    decisions: list[Decision] = [*stops, *preempted, *starts, *cycle.reservations.changes.values(), *reasons]
+    is_due_at_once = cycle.limits.is_unfinished or _frees_others(state, stops)
+    next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=next_wake_ms)
 
 
@@ -147,108 +147,28 @@ def _notice_left_ms(gang: Gang, now_ms: int) -> int:
 
 def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     """Try the candidates (steps 2 to 5), recording victims in the cycle; return the starts and the reasons found."""
-    state = cycle.state
     starts: list[Start] = []
     known: Known = {}
-    if not state.lanes(cycle.policy).by_key:
+    if not cycle.state.lanes(cycle.policy).by_key:
         return starts, known
-    candidates = Candidates(cycle, partial(_urgent_since_ms, cycle))
+    candidates = Candidates(cycle)
     while (entry := candidates.next()) is not None:
-        result = _attempt(cycle, entry.gang)
-        if not isinstance(result, tuple):
-            # Gangs of a class have the same reason: the class is done.
-            if isinstance(result, PendingReason):
-                known[entry.gang.class_key] = result
-            candidates.mark_refused(entry, result.code if isinstance(result, PendingReason) else result)
-            if cycle.is_cluster_blocked:
-                break
+        outcome = attempt(cycle, entry.gang, starts[-1] if starts else None)
+        if isinstance(outcome, Started):
+            starts.append(outcome.start)
+            if outcome.is_last:
+                candidates.mark_started()
             continue
-        starting, is_last = _next_to_start(cycle, entry.gang)
-        start = _start(cycle, starting, result, starts[-1] if starts else None, cycle.granted_ms.get(entry.gang.id))
-        if start.time_ms is not None:
-            starting = replace(starting, start=start)  # the rest of the cycle must know that it ends sooner
-        state.take(starting, result)
-        state.record_start(starting, cycle.now_ms)
-        cycle.record_start(starting, entry.gang.id, result)
-        cycle.started_gangs[starting.id] = starting
-        starts.append(start)
-        if is_last:
-            candidates.mark_started()
+        if isinstance(outcome, Preempts):
+            known[entry.gang.class_key] = outcome.reason
+        candidates.mark_refused(entry, outcome)
+        if cycle.is_cluster_blocked:
+            break
     return starts, known
-
-
-def _next_to_start(cycle: Cycle, gang: Gang) -> tuple[Gang, bool]:
-    """Return the gang that a candidate stands for, and whether it is the last: an array head stands for many."""
-    if not gang.is_head:
-        return gang, True
-    rest, count = cycle.state.arrays[gang.id].rest, cycle.started_elements.get(gang.id, 0)
-    cycle.started_elements[gang.id] = count + 1
-    return job_arrays.element(gang, rest[count]), count + 1 == len(rest)
 
 
 def _preempt(victim: Gang) -> Stop:
     return Stop(gang=victim.id, generation=victim.generation, cause=Cause.PREEMPTED, notice_ms=notice_ms(victim))
-
-
-def _urgent_since_ms(cycle: Cycle, queue: str, large: bool) -> int | None:  # noqa: FBT001 - a part of the question
-    """Return the latest time since which a gang must have waited to be tried though the nodes have no room for it.
-
-    Such a gang may preempt others, get a reservation or have capacity held. `large` is for gangs on many nodes; None:
-    no gang may.
-    """
-    if cycle.policy.STRICT_ORDER:
-        return None if cycle.is_blocked(queue) else cycle.now_ms
-    if (cycle.policy.ORDERS_RUNNING and not cycle.has_no_victims) or cycle.may_try_reservation(queue):
-        return cycle.now_ms
-    rules = cycle.state.rules
-    starvation_ms = rules.starvation.soonest_ms(cycle.policy.STARVATION_AGE_MS)
-    ages_ms = [starvation_ms] if cycle.may_help_starving(queue, large=large) else []
-    if large and cycle.may_try_reservation(queue, large=True):
-        after_ms = rules.reservations.large.after_ms
-        ages_ms.append(starvation_ms if after_ms is None else after_ms)
-    return max((cycle.now_ms - age_ms for age_ms in ages_ms if age_ms is not None), default=None)
-
-
-def _attempt(cycle: Cycle, gang: Gang) -> Shares | ReasonCode | PendingReason:
-    """Return where the gang starts, or why it waits.
-
-    For a starving gang or a preemptor capacity is held back from later ones. For a gang that the cluster did not admit
-    nothing is taken from others: it may never be used.
-    """
-    if cycle.state.is_full(gang):
-        return ReasonCode.ARRAY_LIMIT
-    result = cycle.find_start(gang)
-    if not isinstance(result, ReasonCode):
-        return result
-    reason = result
-    if gang.unadmitted or reason not in CURABLE or not could_ever_start(cycle.state, start_request(gang)):
-        return reason
-    if cycle.policy.ORDERS_RUNNING and _is_preemption_useful(cycle, gang, reason) and not cycle.holders_blocking(gang):
-        preempting = preemption.preempt_for(cycle, gang)
-        if preempting:
-            return preempting
-    cycle.reserve(gang, reason)
-    return reason
-
-
-def _is_preemption_useful(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:
-    """Return whether a gang waits for nodes, not for a quota that is set."""
-    if reason is ReasonCode.OVER_QUOTA:
-        return over_quota(cycle.state, start_request(gang), as_set=True) is None
-    return reason in (ReasonCode.NO_CAPACITY, ReasonCode.MAINTENANCE)
-
-
-def _start(cycle: Cycle, gang: Gang, shares: Shares, last_start: Start | None, time_ms: int | None) -> Start:
-    nodes = cycle.state.nodes
-    return Start(
-        gang=gang.id,
-        generation=gang.generation + 1,
-        shares=shares,
-        host=nodes.nodes[nodes.index[shares[0].node]].address,
-        port=cycle.state.rendezvous_port(shares, last_start),
-        time_ms=time_ms,
-        skipped=gang.fallback.skipped,
-    )
 
 
 def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:

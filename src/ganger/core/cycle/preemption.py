@@ -38,7 +38,7 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     cycle.ending |= {other.id: None for other in victims}
     for other in victims:
         state.undo.put(state.planned_changes, other.id, -1)
-    cycle.hold_capacity(gang, ReasonCode.NO_CAPACITY, placement)
+    cycle.holds.hold(gang, ReasonCode.NO_CAPACITY, placement)
     nodes = {share.node: None for share in placement}
     leaving_shares = [(other.id, held_shares) for other, held_shares in holding if _is_leaving(cycle, other)]
     holders = [name for name, held_shares in leaving_shares if any(share.node in nodes for share in held_shares)]

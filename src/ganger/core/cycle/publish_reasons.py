@@ -81,9 +81,9 @@ def _find_reasons(
     for members in by_key.values():
         first_gang = members[0][1]
         reason = cache.reason(first_gang)
-        holders = cache.holders_blocking(first_gang) if cycle.capacity_holds and reason.code in CURABLE else ()
+        holders = cache.holders_blocking(first_gang) if cycle.holds.by_gang and reason.code in CURABLE else ()
         for key, gang in members:
-            reasons[key] = (cycle.blocked_reason(gang, holders) if holders else None) or reason
+            reasons[key] = cycle.blocked_by_holds(gang, holders) if holders else reason
     return reasons | {key: reason for key, reason in known.items() if key in reasons}
 
 
@@ -108,7 +108,7 @@ class _ReasonCache:
     def reason_key(self, key: ClassKey, gang: Gang) -> ReasonKey:
         """Return what the reason of a gang follows from."""
         queue, user, _, shape, times, array, avoids = key
-        has_reserved = self._cycle.capacity_holds or self._cycle.reservations.by_gang or self._cycle.state.maintenance
+        has_reserved = self._cycle.holds.by_gang or self._cycle.reservations.by_gang or self._cycle.state.maintenance
         own = (user, times) if self._has_user_limits[queue] else ("", times) if has_reserved else ("", ())
         own = (*own, gang.expected) if has_reserved else own
         return queue, shape, avoids, *own, array, gang.id if self._has_own_capacity(gang) else ""
@@ -119,7 +119,7 @@ class _ReasonCache:
         if state.is_full(gang):
             return PendingReason(code=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
         request = start_request(gang)
-        if self._cycle.capacity_holds and self._has_own_capacity(gang):
+        if self._cycle.holds.by_gang and self._has_own_capacity(gang):
             result: Shares | PendingReason = self._cycle.fit(gang)
         else:
             result = over_limits(state, request) or check_quota(state, request, self._find_room(request))
@@ -131,14 +131,14 @@ class _ReasonCache:
     def holders_blocking(self, gang: Gang) -> tuple[Gang, ...]:
         """Return the gangs whose capacity holds keep this one from starting."""
         own = gang.class_key if self._has_user_limits[gang.queue] or self._cycle.state.maintenance else gang.avoids
-        key = gang.queue, gang.shape, own, gang.id if gang.id in self._cycle.capacity_holds else ""
+        key = gang.queue, gang.shape, own, gang.id if gang.id in self._cycle.holds.by_gang else ""
         if key not in self._holders:
-            self._holders[key] = self._cycle.holders_blocking(gang)
+            self._holders[key] = self._cycle.holds.holders_blocking(gang)
         return self._holders[key]
 
     def _has_own_capacity(self, gang: Gang) -> bool:
         """Return whether a gang has a capacity hold or a reservation."""
-        return gang.id in self._cycle.capacity_holds or gang.id in self._cycle.reservations.by_gang
+        return gang.id in self._cycle.holds.by_gang or gang.id in self._cycle.reservations.by_gang
 
     def _find_room(self, request: StartRequest) -> Shares | PendingReason:
         """Return where the nodes have room for the request, or why they have none."""

@@ -142,7 +142,7 @@ def _reason_and_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -
         reason = _cycle_reason(cycle, gang, reasons)
         is_unreserved = (
             gang.id not in cycle.started_gangs
-            and gang.id not in cycle.capacity_holds
+            and gang.id not in cycle.holds.by_gang
             and gang.id not in cycle.reservations.by_gang
         )
         what_if = (

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ganger.core.cycle.attempt import PossibleStart, find_start
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.explain import reason_view
@@ -94,9 +95,9 @@ def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str) -> Size:
     high, low, largest = len(cycle.state.nodes.nodes), 0, None
     while low < high:
         middle = (low + high + 1) // 2
-        placement = cycle.find_start(_with_shape(cycle, gang, replace(node, nodes=middle, layout=layout)))
-        if isinstance(placement, tuple):
-            low, largest = middle, placement
+        possible = find_start(cycle, _with_shape(cycle, gang, replace(node, nodes=middle, layout=layout)))
+        if isinstance(possible, PossibleStart):
+            low, largest = middle, possible.shares
         else:
             high = middle - 1
     size = Size(gpu_type=node.gpu_type or "", gpus=node.gpus, cpu_milli=node.cpu_milli, level=level, nodes=low)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ganger.core.cycle.attempt import PossibleStart, find_start
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.hypothetical import hypothetical_gang
@@ -259,8 +260,8 @@ class _Trial:
         """Return the shares that the gang would start on now, or none."""
         # The run time estimate depends on the shape.
         expected = self._cycle.state.history.estimate(gang.job, gang.shape, 0)
-        result = self._cycle.find_start(replace(gang, expected=expected))
-        return result if isinstance(result, tuple) else ()
+        result = find_start(self._cycle, replace(gang, expected=expected))
+        return result.shares if isinstance(result, PossibleStart) else ()
 
     def _with_shape(self, shape: Shape) -> Gang:
         return replace(self._gang, shape=shape)

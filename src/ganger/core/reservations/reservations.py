@@ -12,7 +12,7 @@ many reservations as the policy says: one is EASY, all is conservative.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,18 @@ from ganger.model.shape import Shape
 
 Moved = Sequence[tuple[Reservation, ReservationCause]]
 """Reservations that a gang may move, and why."""
+
 MAX_MOVES: Final = 8
 """Reservations for which one cycle looks for an earlier start."""
 RELEASES_PER_MOVE: Final = 8
 """On a large cluster, early releases of nodes per reservation that is considered for a move."""
+
+
+class FoundStart(NamedTuple):
+    """The shares that a gang may start on; None, and the longest stay with which others of its kind might start."""
+
+    shares: Shares | None
+    max_stay_of_others_ms: int = NEVER_MS
 
 
 class CycleReservations:
@@ -46,7 +54,6 @@ class CycleReservations:
         table: All reservations, on the forecast after this cycle.
         by_gang: Those in force.
         changes: Decisions of the cycle about them.
-        max_stay_of_others_ms: After a refused `find_start`, the longest stay of other gangs of the same kind.
     """
 
     def __init__(
@@ -68,7 +75,6 @@ class CycleReservations:
         self.table = ReservationTable(state, now_ms, ending)
         self.by_gang = self.table.by_gang
         self.changes: dict[str, ReservedStart] = {}
-        self.max_stay_of_others_ms = NEVER_MS
         if state.reservations:
             self._restore()
             self._move_earlier()
@@ -77,7 +83,7 @@ class CycleReservations:
 
     def find_start(
         self, gang: Gang, request: StartRequest, weaker: Iterable[Reservation] = (), *, for_ms: int | None = None
-    ) -> Shares | None:
+    ) -> FoundStart:
         """Return where a gang may start without delaying a reservation, not counting its own and the weaker ones.
 
         The gang's queue and user must allow the start. `for_ms` is its stay if it differs from the request's.
@@ -86,16 +92,16 @@ class CycleReservations:
         request = request if for_ms is None else request.lasting(for_ms)
         with self.table.without([*weaker, *([own] if own else [])]):
             if not self.by_gang:
-                return place_request(self.state, request)
+                return FoundStart(place_request(self.state, request))
             stays_ms = self._assumed_stay_ms(gang) if for_ms is None else for_ms
             kept = self.table.capacity_kept_until(self.now_ms + stays_ms, gang.shape.parts)
             with self.state.nodes.reserving(kept):
                 shares = place_request(self.state, request)
             shares = shares if shares and self._leaves_devices(kept, request.shape, shares) else None
             delayed = self.table.gangs_delayed(gang, shares, (self.now_ms, self.now_ms + stays_ms)) if shares else []
-            if for_ms is None and not weaker:
-                self.max_stay_of_others_ms = self._max_stay_of_others_ms(stays_ms, delayed)
-            return None if delayed else shares
+            if shares is None or delayed:
+                return FoundStart(None, self._max_stay_of_others_ms(stays_ms, delayed))
+            return FoundStart(shares)
 
     def _leaves_devices(self, kept: ReservedCapacity, shape: Shape, shares: Shares) -> bool:
         """Return whether the devices that are kept remain beside a placement of several parts.
@@ -128,10 +134,10 @@ class CycleReservations:
         times_ms = [window.from_ms for window in self.state.maintenance.values()]
         times_ms += self.table.near_profile().edges.tolist() if self.by_gang else []
         ends_ms = [begin_ms, *sorted({ms: None for ms in times_ms if begin_ms < ms < end_ms})]
-        shares, low, high = self.find_start(gang, request, for_ms=begin_ms - self.now_ms), 0, len(ends_ms)
+        shares, low, high = self.find_start(gang, request, for_ms=begin_ms - self.now_ms).shares, 0, len(ends_ms)
         while shares and high - low > 1:
             middle = (low + high) // 2
-            longer_shares = self.find_start(gang, request, for_ms=ends_ms[middle] - self.now_ms)
+            longer_shares = self.find_start(gang, request, for_ms=ends_ms[middle] - self.now_ms).shares
             shares, low, high = (longer_shares, middle, high) if longer_shares else (shares, low, middle)
         return (shares, ends_ms[low] - self.now_ms) if shares else None
 
@@ -190,7 +196,7 @@ class CycleReservations:
 
         `replaced` is a reservation of another gang that ends for it.
         """
-        weaker = _without_restarts(self.movable_by(gang))
+        weaker = movable_for_good(self.movable_by(gang))
         reservation = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker)
         if reservation is None:
             return False
@@ -303,7 +309,7 @@ class CycleReservations:
             name = reservation.gang.id
             if self.by_gang.get(name) is not reservation:
                 continue  # one before it has moved it
-            weaker = _without_restarts(self.movable_by(reservation.gang))
+            weaker = movable_for_good(self.movable_by(reservation.gang))
             if not weaker and may_cache and self.state.earliest_checked_ms.get(name, NEVER_MS) <= self.now_ms:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
@@ -423,6 +429,6 @@ class CycleReservations:
         return is_open
 
 
-def _without_restarts(moved: Moved) -> Moved:
+def movable_for_good(moved: Moved) -> Moved:
     """Return those that a gang may move for its own reservation, not for its own start alone."""
     return [(other, cause) for other, cause in moved if cause is not ReservationCause.RESTARTED]

@@ -1,0 +1,212 @@
+"""The attempt to start one pending gang, and its outcome: fit, then preempt, then reserve or hold capacity."""
+
+from dataclasses import dataclass, replace
+
+from ganger.core.cycle import preemption
+from ganger.core.cycle.cycle import CURABLE, Cycle
+from ganger.core.placement.start_check import (
+    StartRequest,
+    could_ever_start,
+    exceeded_limit,
+    find_placement,
+    is_blocked_by_maintenance,
+    over_quota,
+    start_request,
+)
+from ganger.core.reservations.earliest_start import find_earliest_start
+from ganger.core.reservations.reservations import Moved
+from ganger.core.state import job_arrays
+from ganger.core.state.gang import Gang
+from ganger.core.state.runtime_estimate import NEVER_MS
+from ganger.core.state.state import Shares
+from ganger.model.decision import Start
+from ganger.model.pending_reason import PendingReason, ReasonCode
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleStart:
+    """A start that a gang may make now.
+
+    Attributes:
+        shares: What it would start on.
+        time_ms: Its time limit if it may start with less time than it requests.
+        moved: The reservations of others that do not keep it from starting, and why.
+    """
+
+    shares: Shares
+    time_ms: int | None = None
+    moved: Moved = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The gang starts in this cycle.
+
+    Attributes:
+        start: The decision.
+        is_last: The candidate stands for no more gangs; the head of an array stands for all its elements.
+    """
+
+    start: Start
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preempts:
+    """Others are stopped for the gang, and capacity is held for it."""
+
+    reason: PendingReason
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The gang waits without a reservation.
+
+    Attributes:
+        reason: Why.
+        max_stay_of_others_ms: The longest stay with which other gangs of its kind might start.
+    """
+
+    reason: ReasonCode
+    max_stay_of_others_ms: int = NEVER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The gang waits with a reservation; the attributes are those of `Blocked`."""
+
+    reason: ReasonCode
+    max_stay_of_others_ms: int = NEVER_MS
+
+
+Outcome = Started | Preempts | Reserved | Blocked
+
+
+def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
+    """Try to start a pending gang, and do what may be done for it if it cannot start.
+
+    For a starving gang or a preemptor capacity is held back from later ones. For a gang that the cluster did not admit
+    nothing is taken from others: it may never be used. `last_start` is the cycle's latest start.
+    """
+    if cycle.state.is_full(candidate):
+        return Blocked(ReasonCode.ARRAY_LIMIT)
+    found = find_start(cycle, candidate)
+    if isinstance(found, PossibleStart):
+        return _start(cycle, candidate, found, last_start)
+    reason, state = found.reason, cycle.state
+    if candidate.unadmitted or reason not in CURABLE or not could_ever_start(state, start_request(candidate)):
+        return found
+    if cycle.policy.ORDERS_RUNNING and _is_preemption_useful(cycle, candidate, reason):
+        preempted = None if cycle.holds.holders_blocking(candidate) else preemption.preempt_for(cycle, candidate)
+        if preempted is not None:
+            return Preempts(preempted)
+    is_reserved = _reserve(cycle, candidate, reason)
+    return Reserved(reason, found.max_stay_of_others_ms) if is_reserved else found
+
+
+def find_start(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
+    """Return where a gang may start, or why it may not."""
+    if gang.id in cycle.reservations.by_gang:
+        with cycle.holds.released():
+            return _find_start_beside_holds(cycle, gang)
+    return _find_start_beside_holds(cycle, gang)
+
+
+def _find_start_beside_holds(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
+    request, state, reservations = start_request(gang), cycle.state, cycle.reservations
+    reason = exceeded_limit(state, request)
+    if reason is not None:
+        return Blocked(reason)
+    found = reservations.find_start(gang, request)
+    if found.shares is not None:
+        # If possible not on nodes where it has failed repeatedly.
+        cautious = replace(request, avoids=(*request.avoids, *gang.failing_nodes))
+        better = reservations.find_start(gang, cautious).shares if gang.failing_nodes else None
+        return PossibleStart(better or found.shares)
+    if not (reservations.by_gang or state.maintenance) or not find_placement(state, request.at_least):
+        is_maintained = is_blocked_by_maintenance(state, request.at_least)
+        return Blocked(ReasonCode.MAINTENANCE if is_maintained else ReasonCode.NO_CAPACITY)
+    moved = reservations.movable_by(gang)
+    shares = reservations.find_start(gang, request, [other for other, _ in moved]).shares if moved else None
+    if shares is not None:
+        # Found now: once it has started, its usage may put it behind them in the order.
+        return PossibleStart(shares, moved=moved)
+    return _find_shortened_start(cycle, gang, request) or Blocked(ReasonCode.RESERVED, found.max_stay_of_others_ms)
+
+
+def _find_shortened_start(cycle: Cycle, gang: Gang, request: StartRequest) -> PossibleStart | None:
+    """Return a start with less time than requested, or None."""
+    shortened = cycle.reservations.find_shortened_start(gang, request)
+    return None if shortened is None else PossibleStart(shortened[0], gang.ran_ms + shortened[1])
+
+
+def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: Start | None) -> Started:
+    """Start the gang that a candidate stands for, and postpone the reservations in its way."""
+    state, shares = cycle.state, possible.shares
+    gang, is_last = _next_to_start(cycle, candidate)
+    start = Start(
+        gang=gang.id,
+        generation=gang.generation + 1,
+        shares=shares,
+        host=state.nodes.nodes[state.nodes.index[shares[0].node]].address,
+        port=state.rendezvous_port(shares, last_start),
+        time_ms=possible.time_ms,
+        skipped=gang.fallback.skipped,
+    )
+    if start.time_ms is not None:
+        gang = replace(gang, start=start)  # the rest of the cycle must know that it ends sooner
+    state.take(gang, shares)
+    state.record_start(gang, cycle.now_ms)
+    cycle.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones
+    cycle.reservations.record_start(candidate.id, gang, shares)
+    cycle.reservations.postpone(possible.moved)
+    cycle.started_gangs[gang.id] = gang
+    return Started(start, is_last)
+
+
+def _next_to_start(cycle: Cycle, candidate: Gang) -> tuple[Gang, bool]:
+    """Return the gang that a candidate stands for, and whether it is the last: an array head stands for many."""
+    if not candidate.is_head:
+        return candidate, True
+    rest, count = cycle.state.arrays[candidate.id].rest, cycle.started_elements.get(candidate.id, 0)
+    cycle.started_elements[candidate.id] = count + 1
+    return job_arrays.element(candidate, rest[count]), count + 1 == len(rest)
+
+
+def _is_preemption_useful(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:
+    """Return whether a gang waits for nodes, not for a quota that is set."""
+    if reason is ReasonCode.OVER_QUOTA:
+        return over_quota(cycle.state, start_request(gang), as_set=True) is None
+    return reason in (ReasonCode.NO_CAPACITY, ReasonCode.MAINTENANCE)
+
+
+def _reserve(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:
+    """Make a reservation for a gang, or hold capacity for it, as far as the limits allow; return whether it has one."""
+    if gang.id in cycle.reservations.by_gang:
+        return True
+    if cycle.policy.STRICT_ORDER:
+        _block_later_gangs(cycle, gang, reason)
+        return False
+    may_reserve = cycle.limits.may_reserve(gang)
+    if cycle.limits.reserve(gang):
+        return True
+    if reason is ReasonCode.MAINTENANCE or not cycle.limits.starves(gang) or not cycle.holds.may_hold(gang.queue):
+        return False
+    if may_reserve or not gang.is_forecastable:
+        is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED)
+        start = find_earliest_start(cycle.state, start_request(gang), cycle.now_ms) if is_placeable else None
+        cycle.holds.hold(gang, reason, start.shares if start else ())
+    else:
+        cycle.holds.count_unreserved(gang.queue)
+    return False
+
+
+def _block_later_gangs(cycle: Cycle, gang: Gang, reason: ReasonCode) -> None:
+    """Hold all nodes or, if its quota binds, what is left of the queue's quota, so that no later gang starts.
+
+    A gang that waits for its user's allowance blocks no other.
+    """
+    if reason is ReasonCode.OVER_QUOTA and not cycle.is_queue_blocked(gang.queue):
+        cycle.holds.hold(gang, reason, ())
+    elif reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.MAINTENANCE):
+        cycle.holds.hold_all_nodes(gang)
