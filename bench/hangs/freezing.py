@@ -2,7 +2,7 @@
 
 Run as `freezing.py FOLDER [PAUSE [quiet]]` under ganger; PAUSE is the seconds of a step; `quiet` ranks report nothing,
 but work, and write a line from time to time. Every rank waits at each step for all others, at rank 0's socket. When the
-file FOLDER/do-RANK exists, the rank writes the time to FOLDER/did-RANK and hangs in the way that the file names.
+file FOLDER/do-RANK is written, the rank writes the time to FOLDER/did-RANK and hangs in the way that the file names.
 """
 
 import ctypes
@@ -114,6 +114,12 @@ def works() -> Callable[[int], None]:
 FAULTS = {"loop": loop, "wait": wait, "quiet": wait, "block": block, "stop": stop, "die": die}
 
 
+def requested_fault(command_file: Path) -> Callable[[], None] | None:
+    """Return the fault that the file names, or None before it does: its writer creates it first, and writes then."""
+    name = command_file.read_text() if command_file.exists() else ""
+    return FAULTS[name] if name else None
+
+
 def main() -> None:
     folder, pause_s = Path(sys.argv[1]), float(sys.argv[2]) if sys.argv[2:] else 0.2
     rank, ranks = int(os.environ["GANGER_RANK"]), int(os.environ["WORLD_SIZE"])
@@ -124,9 +130,9 @@ def main() -> None:
         time.sleep(pause_s)
         peers.meet()
         step_on(step)
-        if command_file.exists():
+        if fault := requested_fault(command_file):
             (folder / f"did-{rank}").write_text(str(time.time()))
-            FAULTS[command_file.read_text()]()
+            fault()
 
 
 if __name__ == "__main__":
