@@ -253,6 +253,22 @@ def test_a_stop_would_have_taken_longer_than_until_the_job_finished() -> None:
     assert stopped((1_000, stop), (3_000, finished), (3_000, cleared)).stop_durations_ms == [2_001]
 
 
+def test_a_job_that_finished_while_it_was_being_cancelled_ends_by_itself() -> None:
+    """Found by the law above: the job was not to end by itself, and its stop took a ms longer than in the log."""
+    act = Behaviour(startup_ms=0, stagger_ms=0, step_ms=100, steps=1, stop_ms=300)
+    world, log = VirtualCluster(nodes(1, gpus=1), {"job-1": act, "job-2": act}), EventLog(MEMORY)
+    world.at(0, submit("job-1", 1, 1))
+    world.at(1, e.StopRequested(gang="job-1"))
+    world.at(50, submit("job-2", 1, 1))
+    lived(world, log, "dynamic")
+    days = extract_days(log, "here")
+    assert days.behaviours["job-1"].work_ms == 100
+    outcome, rows = again(days)
+    assert [at_ms - BEGIN_MS for at_ms, *_ in begun(rows)] == [0, 100]
+    assert begun(rows) == begun(rows_of(log))
+    assert outcome.card == as_recorded(days).card
+
+
 def test_a_job_that_failed_runs_as_long_and_says_so() -> None:
     act = Behaviour(
         startup_ms=0, stagger_ms=0, failures=tuple(ScriptedFailure(generation=g, after_ms=4_000) for g in (1, 2, 3, 4))

@@ -301,14 +301,18 @@ class _LogReader:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _completed_work_ms(self, name: str) -> int | None:
-        """Return the work after which a job ended; None if something else ended it."""
+        """Return the work after which a job ended; None if something else ended it.
+
+        A job that finished on all its nodes while it was being stopped ended after its work, as in `HistoryRecorder`:
+        without an end of its own, its stop would take a replay longer than it took.
+        """
         end = self._ends.get(name)
         if end is None:
             return None
         gang, work = end[1], self._works[name]
-        if self._recorder.jobs[name].stop_cause in _LIMITS:
+        if self._recorder.jobs[name].stop_cause in _LIMITS and not work.has_finished:
             return None
-        if gang.state is GangState.SUCCEEDED:
+        if gang.state is GangState.SUCCEEDED or work.has_finished:
             if work.has_failed:
                 text = f"{name} was started {gang.generation} times"
                 self._findings.add(Flaw.FAILED, self._submission_seqs[name], text)

@@ -68,6 +68,11 @@ class RecordedWork:
             case _:
                 pass
 
+    @property
+    def has_finished(self) -> bool:
+        """True if the newest attempt finished on all its nodes."""
+        return bool(self._nodes) and {*self._finished_ms} == {*self._nodes}
+
     def behaviour(self, default_start_ms: int, default_stop_ms: int, *, ends: bool) -> Behaviour:
         """Return the behaviour in virtual time, in steps of 1 ms.
 
@@ -91,7 +96,7 @@ class RecordedWork:
 
     def _finish_offsets_ms(self) -> tuple[int, ...]:
         """Return how long after the first each node finished; empty if all did at once, or not all did."""
-        if {*self._finished_ms} != {*self._nodes}:
+        if not self.has_finished:
             return ()
         first_ms = min(self._finished_ms.values(), default=0)
         offsets_ms = tuple(self._finished_ms[node] - first_ms for node in self._nodes)
@@ -109,8 +114,7 @@ class RecordedWork:
             self._occupied.pop(node, None)
         if not self._occupied and self._stop_decided_ms is not None:
             # A stop that did not end the attempt before it finished would have taken longer.
-            has_finished = len(self._finished_ms) == len(self._nodes)
-            self.stop_durations_ms.append(at_ms - self._stop_decided_ms + has_finished)
+            self.stop_durations_ms.append(at_ms - self._stop_decided_ms + self.has_finished)
 
     def _work_ms(self, at_ms: int) -> int:
         """Return the work by a time; of an attempt that never ran on all its nodes it counts from the start."""
