@@ -269,6 +269,22 @@ def test_a_job_that_finished_while_it_was_being_cancelled_ends_by_itself() -> No
     assert outcome.card == as_recorded(days).card
 
 
+def test_a_node_that_finished_before_the_others_were_stopped_is_free_as_early() -> None:
+    """Found by the law above: all nodes of such a job were kept until its stop."""
+    act = Behaviour(startup_ms=0, stagger_ms=0, step_ms=1_000, steps=90, stop_ms=4_000, finish_offsets_ms=(10_000, 0))
+    world, log = VirtualCluster(nodes(2, gpus=1), {"job-1": act}), EventLog(MEMORY)
+    world.at(0, submit("job-1", 2, 1))
+    world.at(1_000, submit("job-2", 1, 1))
+    world.at(95_000, e.StopRequested(gang="job-1"))
+    lived(world, log, "fifo")
+    days = extract_days(log, "here")
+    assert days.behaviours["job-1"].finish_offsets_ms == (None, 0)
+    outcome, rows = again(days)
+    assert [at_ms - BEGIN_MS for at_ms, *_ in begun(rows)] == [0, 90_000]
+    assert begun(rows) == begun(rows_of(log))
+    assert outcome.card == as_recorded(days).card
+
+
 def test_a_job_that_failed_runs_as_long_and_says_so() -> None:
     act = Behaviour(
         startup_ms=0, stagger_ms=0, failures=tuple(ScriptedFailure(generation=g, after_ms=4_000) for g in (1, 2, 3, 4))

@@ -52,7 +52,8 @@ class Behaviour:
     write_ms: time that writing such a checkpoint keeps the job from its steps; the last step needs none
     save_ms: time that a checkpoint takes when the job is given notice of a stop
     stop_ms: from a stop to the end; None: the job ignores stops and only the loss of its nodes ends it
-    finish_offsets_ms: for each node, in order, how long after the first it finishes; empty: as `stagger_ms` says
+    finish_offsets_ms: for each node, in order, how long after the first it finishes, None for never; empty: as
+        `stagger_ms` says
     quiet: no step is reported, and the newest checkpoint only when the job is stopped or loses a node
     failures: at most one for each attempt
     """
@@ -65,7 +66,7 @@ class Behaviour:
     write_ms: int = 0
     save_ms: int = 1_000
     stop_ms: int | None = 200
-    finish_offsets_ms: tuple[int, ...] = ()
+    finish_offsets_ms: tuple[int | None, ...] = ()
     quiet: bool = False
     failures: tuple[ScriptedFailure, ...] = ()
 
@@ -75,8 +76,13 @@ class Behaviour:
 
     @property
     def work_ms(self) -> int | None:
-        """Time from all ranks running to the end of the last, undisturbed and without writing checkpoints."""
-        return None if self.steps is None else self.steps * self.step_ms + max(self.finish_offsets_ms, default=0)
+        """Time from all ranks running to the end of the last, undisturbed and without writing checkpoints.
+
+        None: the job never ends.
+        """
+        if self.steps is None or None in self.finish_offsets_ms:
+            return None
+        return self.steps * self.step_ms + max((ms for ms in self.finish_offsets_ms if ms is not None), default=0)
 
     def duration_ms(self, first_step: int) -> int | None:
         """Return the time that an attempt from `first_step` on runs until it ends well; None: it never ends."""
@@ -164,7 +170,7 @@ def _finishing_groups(nodes: tuple[str, ...], behaviour: Behaviour) -> Iterator[
         for position, group in enumerate(reporting_groups(nodes, behaviour)):
             yield position * behaviour.stagger_ms, group
         return
-    for offset_ms in sorted({*behaviour.finish_offsets_ms}):
+    for offset_ms in sorted({ms for ms in behaviour.finish_offsets_ms if ms is not None}):
         offsets = zip(nodes, behaviour.finish_offsets_ms, strict=True)
         yield offset_ms, tuple(node for node, ms in offsets if ms == offset_ms)
 

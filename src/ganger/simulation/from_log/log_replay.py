@@ -162,7 +162,7 @@ def _possible_requests(run: LogRun) -> tuple[list[tuple[int, e.Event]], Findings
 
 def _obstacle(days: RecordedDays, state: State, job: Job) -> str | None:
     """Return why a job could never start on an empty cluster; None if it could, or is withdrawn anyway."""
-    if all(days.behaviours[name].steps is None for name in _ids(job)):
+    if all(days.behaviours[name].work_ms is None for name in _ids(job)):
         return None
     try:
         limit_ms = job.spec.limits.time_ms

@@ -57,7 +57,7 @@ class RecordedWork:
                 self.kept_ms = self._work_at_step[step] = self._work_ms(at_ms)
                 self.checkpoints += 1
             case e.Failed():
-                self.done_ms, self.has_failed = self._work_ms(at_ms), True
+                self.done_ms, self.has_failed, self._finished_ms = self._work_ms(at_ms), True, {}
             case e.Finished(nodes=nodes):
                 self.done_ms = self._work_ms(at_ms)
                 self._finished_ms |= dict.fromkeys(nodes, at_ms)
@@ -77,10 +77,12 @@ class RecordedWork:
         """Return the behaviour in virtual time, in steps of 1 ms.
 
         default_start_ms, default_stop_ms: for a job that never started or stopped
-        ends: the job ends by itself after its work, each of its nodes when it did
+        ends: the job ends by itself after its work, each of its nodes when it did; otherwise only the nodes do that
+            finished before the rest was stopped
         """
-        offsets_ms = self._finish_offsets_ms()
-        steps = None if self.done_ms is None or not ends else self.done_ms - max(offsets_ms, default=0)
+        offsets_ms = self._finish_offsets_ms() if self.has_finished or not ends else ()
+        done_ms = self.done_ms if ends or self._finished_ms else None
+        steps = None if done_ms is None else done_ms - max((ms for ms in offsets_ms if ms is not None), default=0)
         interval_ms = max(1, max(self._work_at_step.values()) // self.checkpoints) if self.checkpoints else 0
         return Behaviour(
             startup_ms=self.start_durations_ms[0] if self.start_durations_ms else default_start_ms,
@@ -94,13 +96,13 @@ class RecordedWork:
             quiet=True,
         )
 
-    def _finish_offsets_ms(self) -> tuple[int, ...]:
-        """Return how long after the first each node finished; empty if all did at once, or not all did."""
-        if not self.has_finished:
-            return ()
+    def _finish_offsets_ms(self) -> tuple[int | None, ...]:
+        """Return how long after the first each node finished, None if it did not; empty if all did at once, or none."""
         first_ms = min(self._finished_ms.values(), default=0)
-        offsets_ms = tuple(self._finished_ms[node] - first_ms for node in self._nodes)
-        return offsets_ms if any(offsets_ms) else ()
+        offsets_ms = tuple(
+            self._finished_ms[node] - first_ms if node in self._finished_ms else None for node in self._nodes
+        )
+        return offsets_ms if self._finished_ms and any(ms != 0 for ms in offsets_ms) else ()
 
     def _started(self, nodes: tuple[str, ...], at_ms: int) -> None:
         for node in nodes:
