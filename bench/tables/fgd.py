@@ -58,6 +58,10 @@ Cell = tuple[str, int]
 PUBLISHED_SEEDS: Final = 10
 
 
+Place = tuple[str, tuple[int, ...]]
+"""Name of a node, and indices of its devices."""
+
+
 class Run(NamedTuple):
     """One run of the experiment."""
 
@@ -72,13 +76,14 @@ class Filled:
 
     Attributes:
         found: values by metric and by requested GPUs in per cent.
-        pods, placed: number of pods, and of those that were placed.
+        pods: number of pods.
+        places: the node and devices of each pod, None for a rejected one.
         cpu_s: CPU time of the placement, without that of the measurement.
     """
 
     found: dict[Cell, float]
     pods: int
-    placed: int
+    places: tuple[Place | None, ...]
     cpu_s: float
 
 
@@ -169,31 +174,34 @@ class Published:
 
 def fill(run: Run, nodes: Iterable[Node] | None = None, pods: Iterable[Shape] | None = None) -> Filled:
     """Run once, on the recorded nodes and pods or on the given ones."""
-    chance = Random(run.seed)
-    all_nodes, all_pods = (
-        list(_nodes() if nodes is None else nodes),
-        list(_pods(run.workload) if pods is None else pods),
-    )
-    capacity = 1000 * sum(node.gpus for node in all_nodes)
-    arriving = list(arrivals(all_pods, capacity, chance))
-    names = list(range(len(all_nodes)))
-    chance.shuffle(names)
-    named = [replace(node, name=f"{number:04}-{node.name}") for number, node in zip(names, all_nodes, strict=True)]
+    all_pods = list(recorded_pods(run.workload) if pods is None else pods)
+    named, arriving = draw(run.seed, list(recorded_nodes() if nodes is None else nodes), all_pods)
     score = GpuShares(score=POLICIES[run.policy], cut=GRADES, ties="order", seed=run.seed)
     table = NodeTable(named, {}, Undo(), ("rack",), Rules(gpu_shares=score))
     table.set_demand_kinds(most_frequent(Counter(replace(pod, memory_bytes=0) for pod in all_pods)))
-    meter = _Meter(table, typical_tasks(all_pods), capacity)
-    placed, cpu_s = 0, 0.0
+    meter = _Meter(table, typical_tasks(all_pods), 1000 * sum(node.gpus for node in named))
+    places: list[Place | None] = []
+    cpu_s = 0.0
     for number, pod in enumerate(arriving):
         began_s = time.process_time()
         shares = place(table, pod) if table.capacity_index.has_room(pod, 1) else None
         if shares is not None:
             table.take(number, pod, shares)
-            placed += 1
         table.trim()
         cpu_s += time.process_time() - began_s
         meter.arrived(pod, None if shares is None else table.index[shares[0].node])
-    return Filled(meter.means(), len(arriving), placed, cpu_s)
+        places.append(None if shares is None else (shares[0].node, shares[0].devices))
+    return Filled(meter.means(), len(arriving), tuple(places), cpu_s)
+
+
+def draw(seed: int, nodes: list[Node], pods: list[Shape]) -> tuple[list[Node], list[Shape]]:
+    """Return the nodes with names in a random order, and the pods as they arrive."""
+    chance = Random(seed)
+    arriving = arrivals(pods, 1000 * sum(node.gpus for node in nodes), chance)
+    numbers = list(range(len(nodes)))
+    chance.shuffle(numbers)
+    named = [replace(node, name=f"{number:04}-{node.name}") for number, node in zip(numbers, nodes, strict=True)]
+    return named, arriving
 
 
 def arrivals(pods: list[Shape], capacity_milli: int, chance: Random) -> list[Shape]:
@@ -259,12 +267,14 @@ class _Meter:
 
 
 @cache
-def _nodes() -> tuple[Node, ...]:
+def recorded_nodes() -> tuple[Node, ...]:
+    """Return the nodes with GPUs."""
     return tuple(read_nodes(TRACES / "openb" / "openb_node_list_gpu_node.csv").records)
 
 
 @cache
-def _pods(workload: str) -> tuple[Shape, ...]:
+def recorded_pods(workload: str) -> tuple[Shape, ...]:
+    """Return the pods of a workload."""
     return tuple(map(shape, read_jobs(_path(workload)).records))
 
 

@@ -151,7 +151,8 @@ class GpuShares:
         "whose free capacity is least fragmented by the job, given what jobs here request; best-fit: the node "
         "with the least CPU and GPU left; dotprod: the node whose free resources are least similar to the "
         "request; gpu-packing: shared devices before free ones, nodes in use before idle ones; gpu-clustering: "
-        "nodes with jobs of the same size; random: any",
+        "nodes with jobs of the same size; random: any. Unless it is pack, a job of one node that accepts several "
+        "GPU types gets the best node of any of them",
         form="score",
         default="pack",
     )

@@ -53,6 +53,11 @@ class Shape:
         return bool(self.gpus or self.gpu_milli or self.gpu_memory_bytes)
 
     @property
+    def gpu_types(self) -> tuple[str | None, ...]:
+        """The GPU types that it accepts, in order of preference; None alone for any."""
+        return (self.gpu_type, *self.other_types)
+
+    @property
     def devices(self) -> int:
         """The number of devices of each of its nodes."""
         return self.gpus or int(self.has_share)
@@ -87,7 +92,7 @@ class Shape:
             return (self,)
         return tuple(
             replace(self, gpu_type=gpu_type, other_types=(), selector=replace(self.selector, networks=choice))
-            for gpu_type in (self.gpu_type, *self.other_types)
+            for gpu_type in self.gpu_types
             for choice in (*((network,) for network in networks), *[()] * (not networks))
         )
 

@@ -1,10 +1,12 @@
 """The increase of fragments by a part, against the definition: counted before and after it was taken."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.nodes.fragmentation import COVERED_PERCENT, DemandKind, Fragments, most_frequent
+from ganger.core.nodes.fragmentation import COVERED_PERCENT, DemandKind, most_frequent
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import fgd
 from ganger.model.decision import NodeShare
@@ -13,11 +15,11 @@ from ganger.model.shape import Shape
 from ganger.simulation.metrics.gpu_fragmentation import IdleResources, fragmented_milli
 from tests.laws.placement.test_placement import HalfFull, half_full
 
+TYPES = st.sampled_from(((None,), (None,), ("h100",), ("a100", "h100"), ("a100",)))
 GPUS = st.builds(
-    Shape,
-    nodes=st.just(1),
+    lambda types, **size: Shape(nodes=1, gpu_type=types[0], other_types=types[1:], **size),
+    TYPES,
     gpus=st.integers(1, 4),
-    gpu_type=st.sampled_from((None, "h100")),
     cpu_milli=st.sampled_from((0, 1_000, 2_000)),
 )
 SHARES = st.builds(
@@ -44,9 +46,8 @@ def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
         left = lefts(table, index)
         for need, times in kinds:
             size = need.gpu_milli or 1000
-            fits = need.gpu_type in (None, node.gpu_type.lower()) and sum(
-                device_left >= size for device_left in left
-            ) >= max(1, need.gpus)
+            fits = need.gpu_type is None or node.gpu_type.lower() in (need.gpu_type, *need.other_types)
+            fits &= sum(device_left >= size for device_left in left) >= max(1, need.gpus)
             fits &= (
                 table.free_cpu_milli[index] >= need.cpu_milli and table.free_memory_bytes[index] >= need.memory_bytes
             )
@@ -89,12 +90,11 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
 
 @given(cluster=half_full(), kinds=KINDS)
 def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, ...]) -> None:
-    kinds = tuple(DemandKind(Shape(nodes=1, gpus=need.gpus, gpu_type=need.gpu_type, cpu_milli=need.cpu_milli,
-                             gpu_milli=need.gpu_milli), times) for need, times in kinds)  # fmt: skip
+    kinds = tuple(DemandKind(replace(need, memory_bytes=0), times) for need, times in kinds)
     table = table_for(cluster, kinds)
     all_nodes = np.arange(len(table.nodes))
     left = table.devices.left_milli(all_nodes)
-    counted = Fragments(kinds, table.of_type).expected(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
+    counted = table.fragments.expected(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
     for index, kind in enumerate(table.gpu_types):
         rest = IdleResources(kind, int(table.free_cpu_milli[index]), tuple(lefts(table, index)))
         assert fragmented_milli(rest, kinds) == counted[index]

@@ -94,13 +94,15 @@ BADNESS = {
 @given(cluster=half_full(), spec=SPECS, cut=CUTS, ties=st.sampled_from(policy.TIES))
 def test_the_best_node_takes_it(score: str, cluster: HalfFull, spec: JobSpec, cut: int, ties: str) -> None:
     (part,) = parts(spec)
-    kind, fits = next(((kind, shares) for kind in part.variants if (shares := cluster.fits(kind))), (part, []))
+    on_network = [[kind for kind in part.variants if kind.network == variant.network] for variant in part.variants]
+    fitting = ([node for kind in kinds for node in cluster.fits(kind)] for kinds in on_network)
+    fits = next(filter(None, fitting), [])
     if spec.nodes > 1 or not fits:
         return
     table = cluster.table(Rules(gpu_shares=GpuShares(score=score, cut=cut, ties=ties)))
     shares = place(table, spec.shape)
     assert shares is not None
-    badness = {node.name: BADNESS[score](NodeFacts(cluster, node, kind)) for node in fits}
+    badness = {node.name: BADNESS[score](NodeFacts(cluster, node, part)) for node in fits}
     chosen_badness, least = badness[shares[0].node], min(badness.values())
     assert chosen_badness <= least + NEARLY + (Fraction(1, cut) if cut else 0)
     if ties == "order":

@@ -13,6 +13,21 @@ test_best_fit = scenarios(
         "one with fewer CPUs": ("n1:....,cpu=64 n2:....,cpu=8", "", "score best-fit; C:1x1 -> .... C..."),
         "of one grade the first": ("n1:.... n2:A...", "", "score best-fit 1 order; C:1x1 -> C... A..."),
         "without a cut not": ("n1:.... n2:A...", "", "score best-fit 0 order; C:1x1 -> .... AC.."),
+        "of several types the node left with the least, not the first type": (
+            "n1:....,h100 n2:A...,a100 n3:BB..,v100",
+            "",
+            "score best-fit; C:1x1h100,else=a100 -> .... AC.. BB..",
+        ),
+        "several nodes are of the first type with room": (
+            "n1:....,h100 n2:A...,a100 n3:....,h100 n4:B...,a100",
+            "",
+            "score best-fit; C:2x1h100,else=a100 -> C... A... C... B...",
+        ),
+        "spread leaves out scores": (
+            "n1:....,h100 n2:A...,a100",
+            "",
+            "score best-fit; C:1x1h100,else=a100,how=spread -> C... A...",
+        ),
     }
 )
 

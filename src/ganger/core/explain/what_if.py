@@ -299,7 +299,7 @@ def _combined_change(shape: Shape) -> Change:
 
 
 def _gpu_option(shape: Shape) -> str:
-    kinds = ",".join(filter(None, (shape.gpu_type, *shape.other_types)))
+    kinds = ",".join(filter(None, shape.gpu_types))
     return f"--gpu {kinds}:{shape.gpus}" if kinds else f"--gpu {shape.gpus}"
 
 

@@ -122,16 +122,16 @@ class NodeArrays:
         self.held = np.zeros(len(self.nodes), dtype=bool)
         self.guests = np.zeros(len(self.nodes), dtype=np.int32)
         self.alone = np.zeros(len(self.nodes), dtype=np.int32)
-        self._of_type: dict[str, NDArray[np.bool_]] = {}
+        self._of_type: dict[tuple[str | None, ...], NDArray[np.bool_]] = {}
         self.journal = Journal()
         self.demand_kinds: tuple[DemandKind, ...] = ()
-        self.fragments = Fragments(self.demand_kinds, self.of_type)
+        self.fragments = Fragments(self.demand_kinds, self.gpu_types)
         self.attributes = NodeAttributes(self.nodes)
 
     def set_demand_kinds(self, demand_kinds: tuple[DemandKind, ...]) -> None:
         """Set the typical demands."""
         if demand_kinds != self.demand_kinds:
-            self.demand_kinds, self.fragments = demand_kinds, Fragments(demand_kinds, self.of_type)
+            self.demand_kinds, self.fragments = demand_kinds, Fragments(demand_kinds, self.gpu_types)
 
     def display_state(self, index: int) -> str:
         """Return the state to display: `unready` for a node that is not ready and in no more specific state."""
@@ -146,14 +146,13 @@ class NodeArrays:
         empty: NDArray[np.bool_] = self.guests == 0
         return empty if self.foreign is None else empty & (self.foreign == 0)
 
-    def of_type(self, gpu_type: str | None) -> NDArray[np.bool_]:
-        """Return (N,) nodes with that GPU type; all nodes for None."""
-        key = gpu_type or ""
-        if key not in self._of_type:
-            self._of_type[key] = np.array(
-                [not gpu_type or node_type == gpu_type for node_type in self.gpu_types], dtype=bool
+    def of_type(self, *gpu_types: str | None) -> NDArray[np.bool_]:
+        """Return (N,) nodes with one of these GPU types; all nodes if one of them is None."""
+        if gpu_types not in self._of_type:
+            self._of_type[gpu_types] = np.array(
+                [None in gpu_types or node_type in gpu_types for node_type in self.gpu_types], dtype=bool
             )
-        return self._of_type[key]
+        return self._of_type[gpu_types]
 
     def _accepts_gangs(self, index: int) -> bool:
         return self.states[index] is NodeState.READY and not self.nodes[index].unready
@@ -168,7 +167,7 @@ class NodeArrays:
         if picks_devices(part):
             enough &= self.devices.capacity_when_idle(part) > 0
         return (
-            self.of_type(part.gpu_type)
+            self.of_type(*part.gpu_types)
             & self.eligible(part.selector)
             & enough
             & (self.cpu_milli >= part.cpu_milli)
@@ -185,7 +184,7 @@ class NodeArrays:
         fits: NDArray[np.bool_] = (
             self.ready[nodes]
             & ~self.held[nodes]
-            & self.of_type(part.gpu_type)[nodes]
+            & self.of_type(*part.gpu_types)[nodes]
             & self.eligible(part.selector)[nodes]
             & (self.free_gpus[nodes] >= part.gpus)
             & (self.free_cpu_milli[nodes] >= part.cpu_milli)

@@ -3,10 +3,11 @@
 How many nodes of a part go where is decided by `core.placement.topology_packing`; here these become shares of nodes and
 devices, with ranks in topology order.
 
-A part that accepts several GPU types or networks gets the first that has room for it. A gang of several parts is placed
-part by part, those with the largest demand first, each on what the others leave; if that fails, in other orders. The
-whole gang goes into one domain if it can, of the lowest level on which that succeeds. Processes of a stacked part go to
-nodes that the gang already uses before others.
+A part that accepts several GPU types or networks gets the first that has room for it; where the policy names a score, a
+part of one node gets the best node of any of the types. A gang of several parts is placed part by part, those with the
+largest demand first, each on what the others leave; if that fails, in other orders. The whole gang goes into one domain
+if it can, of the lowest level on which that succeeds. Processes of a stacked part go to nodes that the gang already
+uses before others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from ganger.core.nodes.devices import DeviceOrder
 from ganger.core.nodes.node_pools import Usable
 from ganger.core.nodes.node_table import NodeTable
+from ganger.core.nodes.scores import pack
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.topology_packing import distribute, domain_rooms, in_named_domains, layout_bounds
 from ganger.model.decision import NodeShare
@@ -66,10 +68,23 @@ def place(nodes: NodeTable, shape: Shape) -> Shares | None:
         return next(filter(None, together), None)
     placements = (
         _place_part(nodes, _Part(choice, 0, 0), counts)
-        for choice in shape.choices
+        for choice in _choices(nodes, shape, shape.layout.strategy)
         for counts in _counts_by_pool(nodes, choice)
     )
     return next(filter(None, placements), None)
+
+
+def _choices(nodes: NodeTable, part: Shape, strategy: str) -> Sequence[Shape]:
+    """Return the choices of a part to try one after the other; a choice may accept several GPU types.
+
+    A score that the policy names decides between nodes of different types, for a part of one node. The default `pack`
+    does not compare nodes, so types are tried in the order of the request; so they are under the strategy `spread`,
+    which leaves scores out.
+    """
+    if not part.other_types or part.nodes > 1 or strategy == SPREAD or nodes.rules.gpu_shares.score == pack.NAME:
+        return part.choices
+    networks = dict.fromkeys(choice.selector for choice in part.choices)
+    return tuple(replace(part, selector=selector) for selector in networks)
 
 
 def _counts_by_pool(nodes: NodeTable, choice: Shape) -> Iterator[Ints]:
@@ -245,7 +260,7 @@ class _Together:
         nodes, needed = self._nodes, part.shape.nodes
         used = {nodes.index[share.node]: None for shares in placed.values() for share in shares}
         layout = Layout(strategy=self._layout.strategy), part.shape.slices
-        for choice in part.shape.choices:
+        for choice in _choices(nodes, part.shape, self._layout.strategy):
             room, counts = np.zeros((2, len(nodes.nodes)), dtype=np.int64)
             room[home] = self._counts_by_pool(choice)[home]
             for node in used if part.shape.stacked else ():

@@ -102,7 +102,7 @@ def node_needs(part: Shape) -> list[str]:
 
 def describe_gpus(part: Shape) -> str:
     """Describe the GPUs: `8 free h100 GPUs`, `0.5/10Gi free of one h100 GPU`, with required indices; empty for none."""
-    types = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
+    types = " or ".join(filter(None, part.gpu_types))
     type_text = f" {types}" if types else ""
     indices_text = f" of {_device_list(part.selector)}" if part.selector.devices else ""
     if part.has_share:

@@ -327,7 +327,7 @@ class AvailabilityProfile:
 
 def suitable_nodes(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     """Return (N,) True for nodes that can satisfy the part at some time, by their type, labels and size."""
-    suitable = nodes.of_type(part.gpu_type) & nodes.eligible(part.selector)
+    suitable = nodes.of_type(*part.gpu_types) & nodes.eligible(part.selector)
     if part.selector.sharing != SHARED and nodes.foreign is not None:
         suitable = suitable & (nodes.foreign == 0)
     if part.selector.sharing == WHOLE:

@@ -80,7 +80,7 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
         request = FORMATS["gpus"](part.gpus) if part.gpus else "a share of a GPU"
         raise RequestError("no_gpus", f"the job asks for {request} per node, and no node has any", _NO_GPUS)
     types = sorted({kind: None for kind in nodes.gpu_types if kind})
-    for kind in filter(None, (part.gpu_type, *part.other_types)):
+    for kind in filter(None, part.gpu_types):
         if kind not in types:
             raise _missing_error("no_such_gpu_type", f"no node has {kind} GPUs", "types", types, kind)
     for name in part.selector.nodes:
@@ -188,9 +188,7 @@ def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
     constraints += [f"label {key}={value}" for key, value in part.selector.labels]
     constraints += [f"label {' or '.join(map(str, part.selector.required))}"] * bool(part.selector.required)
     constraints += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
-    constraints += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (
-        part.gpu_type is not None
-    )
+    constraints += [f"{' or '.join(filter(None, part.gpu_types))} GPUs"] * (part.gpu_type is not None)
     tainted = [
         nodes.of_type(choice.gpu_type) & nodes.eligible(_tolerating_all(choice.selector)) for choice in part.choices
     ]
@@ -248,5 +246,5 @@ def _per_node_text(part: Shape) -> str:
     """Return what each node must have, as text."""
     parts = [f"a share of {part.share} of one GPU"] if part.has_share else []
     parts += [FORMATS[resource](amount) for resource in _NODE_RESOURCES if (amount := getattr(part, resource))]
-    kinds = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
+    kinds = " or ".join(filter(None, part.gpu_types))
     return ", ".join(parts).replace("GPU", f"{kinds} GPU" if kinds else "GPU") or "nothing"

@@ -47,7 +47,14 @@ class Fragmentation:
 def typical_tasks(shapes: Iterable[Shape]) -> TaskCounts:
     """Return the typical tasks of these, the most frequent first; of equally frequent ones the smaller."""
     counts = Counter(
-        Shape(nodes=1, gpus=shape.gpus, gpu_type=shape.gpu_type, cpu_milli=shape.cpu_milli, gpu_milli=shape.gpu_milli)
+        Shape(
+            nodes=1,
+            gpus=shape.gpus,
+            gpu_type=shape.gpu_type,
+            other_types=shape.other_types,
+            cpu_milli=shape.cpu_milli,
+            gpu_milli=shape.gpu_milli,
+        )
         for shape in shapes
     )
     typical: list[tuple[Shape, int]] = []
@@ -97,7 +104,8 @@ def largest_gang(nodes: Iterable[IdleResources]) -> int:
 
 def _useful_milli(node: IdleResources, task: Shape) -> int:
     """Return the thousandths of GPUs that are of use to a task."""
-    if not task.has_gpus or node.cpu_milli < task.cpu_milli or task.gpu_type not in (None, node.gpu_type):
+    is_of_type = task.gpu_type is None or node.gpu_type in task.gpu_types
+    if not task.has_gpus or node.cpu_milli < task.cpu_milli or not is_of_type:
         return 0
     size = task.gpu_milli or DEVICE_MILLI
     large_enough = [milli for milli in node.gpu_milli if milli >= size]
