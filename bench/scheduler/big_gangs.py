@@ -1,9 +1,9 @@
 """Waits of gangs of 16 GPUs or more with reserved starts, against best effort: elasticflow cluster 04 on 576 GPUs.
 
 Best effort is the same queue order without reservations and without a starvation threshold: every gang that fits
-starts. Utilisation is the part of the cluster that jobs used until the last of them ended. The waits of smaller gangs
-are printed as well, and both for two other clusters of that family: a policy that helps one trace alone is not an
-improvement.
+starts. Utilisation is the part of the cluster that jobs used until the last of them ended. A table shows beside the
+waits of the large gangs what the smaller ones pay for them, also for two other clusters of that family: a policy that
+helps one trace alone is not an improvement.
 """
 
 import os
@@ -25,16 +25,20 @@ POINT: Final = 0.01
 NOTHING: Final = Rules(reservations=Reservations(total=0, per_queue=0), starvation=Starvation(after_ms=NEVER_MS))
 
 
+POLICIES: Final = (("reserved", Rules()), ("best effort", NOTHING))
+
+
 class Outcome(NamedTuple):
-    """Sorted waits of large and other gangs in hours, and the used part of the cluster."""
+    """Sorted waits of large and small gangs in hours, and the used part of the cluster."""
 
     large: list[float]
-    others: list[float]
+    small: list[float]
     used: float
 
 
 def run() -> list[Figure]:
-    reserved, best_effort = (_outcome(rules, CLUSTER, NODES, JOBS) for rules in (Rules(), NOTHING))
+    print(f"{'cluster':8}{'policy':12}{'large p50':>10}{'p99':>8}{'small p50':>10}{'p99':>8} h{'used':>7}")
+    reserved, best_effort = (_outcome(*policy, CLUSTER, NODES) for policy in POLICIES)
     p99, bar = _part(reserved.large, 99), _part(best_effort.large, 99) / 2
     figures = [
         Figure(name="big_gangs.p99", unit="h", samples=tuple(reserved.large), value=p99, op="<=", bar=bar),
@@ -49,7 +53,7 @@ def run() -> list[Figure]:
         *_beside("big_gangs", reserved, best_effort),
     ]
     for cluster, nodes in OTHERS if len(recorded("03", JOBS)) < JOBS else ():
-        outcomes = (_outcome(rules, cluster, nodes, JOBS) for rules in (Rules(), NOTHING))
+        outcomes = (_outcome(*policy, cluster, nodes) for policy in POLICIES)
         figures += _beside(f"big_gangs.{cluster}", *outcomes)
     return figures
 
@@ -58,22 +62,26 @@ def _beside(name: str, reserved: Outcome, best_effort: Outcome) -> list[Figure]:
     """Return the waits of both classes of gangs with reservations and with best effort."""
     figures = []
     for order, outcome in (("", reserved), ("_best_effort", best_effort)):
-        for gangs, waits in (("large", outcome.large), ("others", outcome.others)):
+        for gangs, waits in (("large", outcome.large), ("small", outcome.small)):
             figures += [median(f"{name}.{gangs}_p{part}{order}", "h", [_part(waits, part)]) for part in (50, 95, 99)]
         figures.append(median(f"{name}.used{order}", "part", [outcome.used]))
     return figures
 
 
-def _outcome(rules: Rules, cluster: str, nodes: int, max_jobs: int) -> Outcome:
-    queueing, jobs = Queueing(dynamic, nodes), recorded(cluster, max_jobs)
+def _outcome(policy: str, rules: Rules, cluster: str, nodes: int) -> Outcome:
+    """Run the jobs of a cluster and print its line of the table."""
+    queueing, jobs = Queueing(dynamic, nodes), recorded(cluster, JOBS)
     queueing.replay(rules, jobs)
     available_ms = nodes * GPUS * (queueing.now_ms - jobs[0].at_ms)
 
     def waits(matches: Callable[[Recorded], bool]) -> list[float]:
         return sorted((queueing.started_ms[job.name] - job.at_ms) / 3_600_000 for job in jobs if matches(job))
 
-    large, others = waits(lambda job: job.gpus >= LARGE), waits(lambda job: job.gpus < LARGE)
-    return Outcome(large, others, queueing.gpu_ms / available_ms)
+    large, small = waits(lambda job: job.gpus >= LARGE), waits(lambda job: job.gpus < LARGE)
+    used = queueing.gpu_ms / available_ms
+    p50s_and_p99s = "".join(f"{_part(of, 50):10.2f}{_part(of, 99):8.2f}" for of in (large, small))
+    print(f"{cluster:8}{policy:12}{p50s_and_p99s}  {used:7.4f}", flush=True)
+    return Outcome(large, small, used)
 
 
 def _part(waits: list[float], percent: int) -> float:
