@@ -23,6 +23,7 @@ from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.fault_arguments import faults_json
 from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
 from ganger.simulation.arguments.run_arguments import trace_run_from
+from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.compare import compare
 from ganger.simulation.estimate_regret import regret_json
 from ganger.simulation.from_log.run_log import run_log
@@ -83,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--spares", type=int)
     parser.add_argument("--price", action="append", default=[], help="of a node-hour: 12.50 or h100=98.3")
     parser.add_argument("--estimates", help="of durations: recorded, exact, factor=N, noisy=N; unset: recorded")
+    parser.add_argument("--load-scale", help="multiple of the recorded load; unset: 1")
+    parser.add_argument("--throughputs", type=Path, help="steps per second by model and type of GPU")
+    parser.add_argument("--recorded-on", help="type of GPU that the durations of the trace were recorded on")
     parser.add_argument("--policies", help="compare: queue orders, or orders and scores, separated by commas")
     parser.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
     parser.add_argument("--report", type=Path, help="compare: the HTML page to write")
@@ -105,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> Record:
             readers.append(_row_writer(open_files.enter_context(arguments.log.open("wb"))))
         if arguments.from_log is not None:
             return run_log(arguments, *readers)
-        trace = read_jobs(arguments.trace, arguments.format)
+        trace = read_workload(arguments)
         run = trace_run_from(arguments, trace, policy)
         if arguments.document:
             (path,) = arguments.document

@@ -31,7 +31,7 @@ class JobRecord:
     kept_ms: work in the newest checkpoint
     first_ms: work in the checkpoint that the current attempt began from
     stop_cause: cause of the last stop
-    failed_ms, lost_ms, moved, switches: as in `Attempt`
+    failed_ms, lost_ms, moved, switches, gpu_types: as in `Attempt`
     """
 
     submitted_ms: int
@@ -50,6 +50,7 @@ class JobRecord:
     lost_ms: int | None = None
     moved: bool = False
     switches: int = 0
+    gpu_types: tuple[str, ...] = ()
 
     @property
     def gone_ms(self) -> int | None:
@@ -90,6 +91,7 @@ class JobRecord:
             preempted=self.stop_cause is Cause.PREEMPTED,
             moved=self.moved,
             switches=self.switches,
+            gpu_types=self.gpu_types,
         )
 
 
@@ -114,6 +116,7 @@ class HistoryRecorder:
         self._failed_ms = failed_ms or {}
         self._gangs_on: dict[str, dict[str, None]] = {}
         self._switches: dict[str, str] = {}
+        self._gpu_types: dict[str, str] = {}
         self._elements: dict[str, list[str]] = {}
         self._folds: dict[type[Any], Callable[[Any], None]] = {
             e.Submitted: self._submitted,
@@ -126,8 +129,9 @@ class HistoryRecorder:
         }
 
     def set_topology(self, nodes: Iterable[Node], levels: tuple[str, ...]) -> None:
-        """Record the switch of each node."""
+        """Record the switch and the type of GPU of each node."""
         for node in nodes:
+            self._gpu_types[node.name] = node.gpu_type
             is_known = len(node.domains) == len(levels) and node.domains[-1]
             self._switches[node.name] = "/".join(node.domains) if is_known else ""
 
@@ -158,6 +162,7 @@ class HistoryRecorder:
         node_names = frozenset(start.nodes)
         job.moved = bool(job.attempts) and node_names != job.node_names
         job.node_names, job.switches = node_names, self._count_switches(node_names)
+        job.gpu_types = tuple(sorted({self._gpu_types.get(node, "") for node in node_names}))
         job.left = dict.fromkeys(start.nodes)
         job.began_ms, job.nodes, job.finished, job.first_ms = self.now_ms, len(job.left), 0, job.kept_ms
         job.stop_cause = job.stopped_ms = job.failed_ms = job.lost_ms = None

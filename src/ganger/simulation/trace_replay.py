@@ -5,9 +5,10 @@ necessary, not sufficient: types of GPU, total amounts and, for a job with a fix
 many nodes with its part each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 from typing import Final
 
 from ganger.backends.simulator.job_behaviour import Behaviour
@@ -28,7 +29,8 @@ from ganger.simulation.simulated_cluster import SimulatedCluster
 from ganger.simulation.spare_nodes import spare_requests
 from ganger.simulation.trace_job_spec import job_builder_for, tenant_of
 from ganger.simulation.traces.ganger_format import LEVELS
-from ganger.simulation.traces.trace import Findings, Flaw, NodeFault, RecordedJob, Trace
+from ganger.simulation.traces.trace import Finding, Findings, Flaw, NodeFault, RecordedJob, Trace
+from ganger.simulation.workload.gpu_speeds import GpuSpeeds, JobSpeeds, TimeRatios, gpu_types_for, job_speeds
 
 FOREVER_MS: Final = 1 << 53
 """Later than the end of every trace."""
@@ -86,6 +88,7 @@ class TraceRun:
     limits_known: jobs have a time limit, so that the core knows how long they run at most
     estimates: of the durations, which are these limits
     prices: of an hour of a node, by the type of its GPUs
+    speeds: of the types of GPU; None: jobs run equally long on all
     """
 
     trace: Trace[RecordedJob]
@@ -97,6 +100,7 @@ class TraceRun:
     limits_known: bool = True
     estimates: Estimates = RECORDED
     prices: Mapping[str, Fraction] | None = None
+    speeds: GpuSpeeds | None = None
 
     @property
     def nodes_in_service(self) -> tuple[Node, ...]:
@@ -108,12 +112,14 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
     """Run a trace until its last job has ended, or nothing is due any more. `readers` receive every row of the log."""
     trace = jobs_that_fit(run.trace, run.nodes, run.faults.spares)
     jobs = {job.name: job for job in trace.records if job.duration_ms is not None}
+    speeds = job_speeds(run.speeds, jobs.values(), run.nodes)
     cluster = SimulatedCluster(
         nodes=run.nodes, levels=_levels(run.nodes), outages=run.faults.outages, prices=run.prices
     )
 
     def schedule(virtual_cluster: VirtualCluster) -> None:
-        virtual_cluster.feed(_submissions(run, list(jobs.values())), lambda name: _behaviour(run, jobs[name]))
+        submissions = _submissions(run, list(jobs.values()), speeds)
+        virtual_cluster.feed(submissions, lambda name: _behaviour(run, jobs[name], speeds))
         cluster.schedule_outages(virtual_cluster)
         for at_ms, event in spare_requests([node.name for node in run.nodes], run.faults.outages, run.faults.spares):
             virtual_cluster.at(at_ms, event)
@@ -125,9 +131,9 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
         schedule=schedule,
         until_ms=FOREVER_MS,
         jobs=len(jobs),
-        history_of=lambda name, record, now_ms: _history(jobs[name], record, now_ms),
+        history_of=lambda name, record, now_ms: _history(run, jobs[name], record, now_ms, speeds),
         checkpoint_costs=run.overheads.checkpoint_costs,
-        findings=trace.findings,
+        findings=_with_lacking(trace.findings, speeds),
         without_duration=len(trace.records) - len(jobs),
         left_out=len(run.trace.records) - len(trace.records),
     )
@@ -139,10 +145,11 @@ def _levels(nodes: Sequence[Node]) -> tuple[str, ...]:
     return LEVELS[-max(1, *(len(node.domains) for node in nodes)) :]
 
 
-def _submissions(run: TraceRun, jobs: Sequence[RecordedJob]) -> Iterator[tuple[int, e.Event]]:
+def _submissions(run: TraceRun, jobs: Sequence[RecordedJob], speeds: JobSpeeds) -> Iterator[tuple[int, e.Event]]:
     builder = job_builder_for(run.nodes_in_service)
     for job in jobs:
-        limit_ms = _limit_ms(run.overheads, run.estimates.of(job)) if run.limits_known else None
+        estimate_ms = run.estimates.of(speeds.longest(job, run.nodes))
+        limit_ms = _limit_ms(run.overheads, estimate_ms) if run.limits_known else None
         yield job.submitted_ms - jobs[0].submitted_ms, e.Submitted(job=builder.job(job, limit_ms))
 
 
@@ -152,12 +159,13 @@ def _limit_ms(overheads: Overheads, estimate_ms: int) -> int:
     return estimate_ms + overheads.start_ms + written * overheads.write_ms + overheads.limit_margin_ms
 
 
-def _behaviour(run: TraceRun, job: RecordedJob) -> Behaviour:
-    """Return the behaviour of a job, in steps of 1 ms of work."""
+def _behaviour(run: TraceRun, job: RecordedJob, speeds: JobSpeeds) -> Behaviour:
+    """Return the behaviour of a job, in steps of 1 ms of work on the type of GPU of its recorded duration."""
     return Behaviour(
         startup_ms=run.overheads.start_ms,
         stagger_ms=0,
         step_ms=1,
+        step_ms_by_gpu_type=speeds.of(job),
         steps=job.duration_ms or 0,
         checkpoint_every=run.overheads.checkpoint_ms or 1,
         write_ms=run.overheads.write_ms,
@@ -166,10 +174,33 @@ def _behaviour(run: TraceRun, job: RecordedJob) -> Behaviour:
     )
 
 
-def _history(job: RecordedJob, record: JobRecord, now_ms: int) -> JobHistory:
+def _history(run: TraceRun, job: RecordedJob, record: JobRecord, now_ms: int, speeds: JobSpeeds) -> JobHistory:
     deadline_ms = None if job.deadline_ms is None else record.submitted_ms + job.deadline_ms - job.submitted_ms
     history = record.history(tenant_of(job), job.asked_gpu_milli, job.duration_ms or 0, now_ms)
+    if ratios := speeds.of(job):
+        history = _with_time_ratios(history, ratios, gpu_types_for(job, run.nodes))
     return history if deadline_ms is None else replace(history, deadline_ms=deadline_ms)
+
+
+def _with_time_ratios(history: JobHistory, ratios: TimeRatios, gpu_types: Iterable[str]) -> JobHistory:
+    """Return the history with the time that work took by type of GPU; of a job that never ran, on the fastest."""
+    attempts = tuple(
+        replace(attempt, time_ratio=max(ratios.get(gpu_type, 1) for gpu_type in attempt.gpu_types))
+        for attempt in history.attempts
+    )
+    ratio = attempts[-1].time_ratio if attempts else min(ratios.get(gpu_type, 1) for gpu_type in gpu_types)
+    work_ms = history.duration_ms
+    return replace(history, attempts=attempts, duration_ms=ceil(work_ms * ratio), work_ms=work_ms)
+
+
+def _with_lacking(findings: tuple[Finding, ...], speeds: JobSpeeds) -> tuple[Finding, ...]:
+    """Return the findings, and the jobs that the throughputs lack."""
+    found = Findings(findings)
+    for job in speeds.lacking:
+        batch = "" if job.batch_size is None else f", batch size {job.batch_size}"
+        model = f"model {job.model_name}{batch}" if job.model_name else "a job without a model"
+        found.add(Flaw.NO_THROUGHPUT, job.line, f"{job.name}: {model} on {max(1, job.gpus)} GPUs")
+    return found.all()
 
 
 # -- jobs that do not fit ----------------------------------------------------------------------------------------------

@@ -134,3 +134,28 @@ def test_a_trace_of_cpus_needs_their_number(shell: Shell, tmp_path: Path) -> Non
     assert "next: --nodes 16 --cpus 64" in refused.err
     card = json.loads(shell("sim", "run", str(path), "--nodes", "4", "--cpus", "16", "-o", "json").out)["scorecard"]
     assert card["queueing_ms"]["mean"] == (0 + 0 + 600_000) / 3
+
+
+def test_speeds_by_type_of_gpu_and_the_load_change_a_run(shell: Shell, trace: Path, tmp_path: Path) -> None:
+    """On K80 the first job takes three times as long; the others have no throughput, and are counted."""
+    trace.write_text(
+        "name,submitted_ms,duration_ms,gpus,model_name\na,0,60000,8,bert\nb,120000,60000,4,\nc,240000,1000,8,x\n"
+    )
+    throughputs = tmp_path / "throughputs.csv"
+    throughputs.write_text("model,gpu_type,steps_per_s\nbert,v100,3\nbert,k80,1\n")
+    asked = ("sim", "run", str(trace), "--nodes", "1", "--gpus-per-node", "8", "--throughputs", str(throughputs))
+    words = (*asked, "--gpu-type", "K80", "--recorded-on", "V100")
+    said = shell(*words).out
+    assert "2 rows kept, no_throughput: kept, with the recorded duration on the types of GPU" in said
+    assert "line 3: b: a job without a model on 4 GPUs" in said
+    card = json.loads(shell(*words, "--load-scale", "2", "-o", "json").out)["scorecard"]
+    assert card["jct_ms"]["mean"] == (180_000 + 180_000 + 121_000) / 3
+    for more, what in (
+        (("--gpu-type", "k80"), "--throughputs and --recorded-on need each other"),
+        (("--gpu-type", "k80", "--recorded-on", "a100"), "has no throughputs on a100"),
+        (("--recorded-on", "v100"), "--throughputs needs the type of the nodes' GPUs"),
+        (("--gpu-type", "k80", "--recorded-on", "v100", "--load-scale", "0"), "load '0' is not a number from"),
+    ):
+        refused = shell(*asked, *more)
+        assert refused.code == 2
+        assert what in " ".join(refused.err.split())

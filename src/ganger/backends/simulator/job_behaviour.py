@@ -1,9 +1,11 @@
 """The behaviour of jobs in virtual time, as a test or a trace scripts it, and the events that follow from it."""
 
 import heapq
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import count
+from math import ceil
 
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start
@@ -47,6 +49,7 @@ class Behaviour:
 
     startup_ms: from the decision until the first node runs
     stagger_ms: delay from each node to the next, whatever they report; 0: all nodes report at once
+    step_ms_by_gpu_type: `step_ms` on nodes with GPUs of a type, where it is another
     steps: number of steps; None: the job never ends
     checkpoint_every: steps between checkpoints, from the newest of which the next attempt resumes; 0: no checkpoints
     write_ms: time that writing such a checkpoint keeps the job from its steps; the last step needs none
@@ -60,7 +63,8 @@ class Behaviour:
 
     startup_ms: int = 500
     stagger_ms: int = 10
-    step_ms: int = 1_000
+    step_ms: int | Fraction = 1_000
+    step_ms_by_gpu_type: Mapping[str, Fraction] = field(default_factory=dict)
     steps: int | None = 10
     checkpoint_every: int = 0
     write_ms: int = 0
@@ -69,6 +73,13 @@ class Behaviour:
     finish_offsets_ms: tuple[int | None, ...] = ()
     quiet: bool = False
     failures: tuple[ScriptedFailure, ...] = ()
+
+    def on(self, gpu_types: Iterable[str]) -> "Behaviour":
+        """Return the behaviour of an attempt on nodes of these types, whose ranks all wait for the slowest."""
+        if not self.step_ms_by_gpu_type:
+            return self
+        step_ms = max(self.step_ms_by_gpu_type.get(gpu_type, self.step_ms) for gpu_type in gpu_types)
+        return replace(self, step_ms=step_ms)
 
     def ranks_up_ms(self, start: Start) -> int:
         """Return the time from a start until all ranks run."""
@@ -82,7 +93,7 @@ class Behaviour:
         """
         if self.steps is None or None in self.finish_offsets_ms:
             return None
-        return self.steps * self.step_ms + max((ms for ms in self.finish_offsets_ms if ms is not None), default=0)
+        return ceil(self.steps * self.step_ms) + max((ms for ms in self.finish_offsets_ms if ms is not None), default=0)
 
     def duration_ms(self, first_step: int) -> int | None:
         """Return the time that an attempt from `first_step` on runs until it ends well; None: it never ends."""
@@ -95,7 +106,7 @@ class Behaviour:
         written = 0
         if self.checkpoint_every:
             written = (step - 1) // self.checkpoint_every - first_step // self.checkpoint_every
-        return (step - first_step) * self.step_ms + written * self.write_ms
+        return ceil((step - first_step) * self.step_ms) + written * self.write_ms
 
     def step_after(self, ran_ms: int, first_step: int) -> int:
         """Return the step that an attempt from `first_step` on has reached after running for `ran_ms`."""
@@ -115,7 +126,7 @@ class Behaviour:
             newest = (first_step // every + self._complete_intervals(ran_ms, first_step)[0]) * every
         return max(first_step, newest if self.steps is None else min(newest, self.steps))
 
-    def _complete_intervals(self, ran_ms: int, first_step: int) -> tuple[int, int]:
+    def _complete_intervals(self, ran_ms: int, first_step: int) -> tuple[int, int | Fraction]:
         """Return the number of complete checkpoint intervals, and the ms since the last.
 
         Counted as if the attempt had begun at the checkpoint before `first_step`. Without checkpoints all the time is
@@ -176,7 +187,8 @@ def _finishing_groups(nodes: tuple[str, ...], behaviour: Behaviour) -> Iterator[
 
 
 def _steps(start: Start, behaviour: Behaviour, first_step: int) -> Iterator[tuple[int, AttemptEvent]]:
-    for ran_ms in count(behaviour.step_ms, max(MILESTONE_MS, behaviour.step_ms)):
+    step_ms = ceil(behaviour.step_ms)
+    for ran_ms in count(step_ms, max(MILESTONE_MS, step_ms)):
         step = behaviour.step_after(ran_ms, first_step)
         yield ran_ms, e.Progressed(gang=start.gang, generation=start.generation, step=step)
 

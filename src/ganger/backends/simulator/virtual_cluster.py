@@ -216,6 +216,7 @@ class VirtualCluster:
                 f"generation {before.start.generation} of {job.id} is on {before.left}: too early for {start}"
             )
         behaviour = self._behaviours.get(job.id) or self._behaviour_of(job.id)
+        behaviour = behaviour.on(self._nodes[node].gpu_type for node in start.nodes)
         first_step = self._checkpoints.get(job.id, 0)
         left = [node for node in start.nodes if node not in self._down]
         self._attempts[job.id] = attempt = _Attempt(

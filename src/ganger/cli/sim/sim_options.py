@@ -24,7 +24,7 @@ format_option = click.option(
 )
 _OPTIONS: Final = (
     click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes."),
-    click.option("--gpus", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),
+    click.option("--gpus", "--gpus-per-node", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),
     click.option("--gpu-type", metavar="NAME", help="GPU type of the nodes, for traces whose jobs request a type."),
     click.option(
         "--cpus",
@@ -64,6 +64,22 @@ _OPTIONS: Final = (
         metavar="HOW",
         help="Time limits of jobs, by which policies plan: recorded, exact, factor=2 (twice the duration) or noisy=3"
         " (one to three times, drawn); unset: recorded, and exact for jobs without a recorded limit.",
+    ),
+    click.option(
+        "--load-scale",
+        type=CheckedText("number", _check_factor),
+        help="Multiple of the recorded load: with 2, jobs are submitted within half the time; unset: 1.",
+    ),
+    click.option(
+        "--throughputs",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Steps per second by model and type of GPU, CSV or Gavel's JSON; unset: all types are equally fast.",
+    ),
+    click.option(
+        "--recorded-on",
+        metavar="TYPE",
+        help="GPU type that the durations of the trace were recorded on, with --throughputs.",
     ),
     click.option(
         "--price", multiple=True, metavar="[TYPE=]N", help="Price of a node-hour: 12.50, or by GPU type: h100=98.3."

@@ -24,6 +24,8 @@ _OF_TRACES: Final = (
     "checkpoint_cost",
 )
 """Options that need a trace: in a log nodes failed when they did."""
+_OF_WORKLOADS: Final = ("estimates", "load_scale", "throughputs", "recorded_on")
+"""Options that need a trace: jobs of a log are replayed as they were."""
 _OPTIONS: Final = (
     click.argument("trace", metavar="[TRACE]", required=False, type=_FILE),
     click.option(
@@ -75,8 +77,9 @@ def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
     if log is not None and (names := [name for name in _OF_TRACES if options.get(name)]):
         flag = names[0].replace("_", "-")
         raise Problem(f"--{flag} needs a trace: a log has the node failures that occurred", f"{command} --help")
-    if log is not None and options["estimates"]:
-        raise Problem("--estimates needs a trace: jobs of a log have the limits that they had", f"{command} --help")
+    if log is not None and (names := [name for name in _OF_WORKLOADS if options[name]]):
+        flag = names[0].replace("_", "-")
+        raise Problem(f"--{flag} needs a trace: jobs of a log are replayed as they were", f"{command} --help")
     if log == "":
         log = settings.home(os.environ).database
     return options | {"from_log": None if log is None else Path(log)}

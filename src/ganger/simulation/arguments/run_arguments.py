@@ -12,6 +12,7 @@ from ganger.simulation.arguments.cluster_arguments import check_cpus, nodes_from
 from ganger.simulation.arguments.estimate_arguments import estimates_from
 from ganger.simulation.arguments.fault_arguments import faults_from
 from ganger.simulation.arguments.policy_arguments import order_and_score
+from ganger.simulation.arguments.workload_arguments import speeds_for
 from ganger.simulation.trace_replay import Overheads, TraceRun
 from ganger.simulation.traces.trace import RecordedJob, Trace
 
@@ -42,6 +43,7 @@ def trace_run_from(
         faults=faults_from(arguments, nodes, seed),
         prices=prices_from(arguments.price, nodes),
         estimates=estimates_from(arguments.estimates, seed),
+        speeds=speeds_for(arguments, nodes),
     )
 
 

@@ -22,6 +22,7 @@ from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.estimate_arguments import estimates_from
 from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
 from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_from
+from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.common_jobs import with_common_figures
 from ganger.simulation.compare.contender import TraceContender, run_trace_contender
 from ganger.simulation.compare.process_pool import RunFailure, RunProgress, RunResult, Work, run_in_processes
@@ -30,7 +31,6 @@ from ganger.simulation.from_log.log_contender import LogContender, log_contender
 from ganger.simulation.from_log.run_log import log_source_json
 from ganger.simulation.json_output import Record, source_json
 from ganger.simulation.report.html_report import comparison_report
-from ganger.simulation.traces.read_trace import read_jobs
 
 DEFAULT_POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
 """The default order, and those that published comparisons begin with."""
@@ -52,7 +52,7 @@ def _compare_on_trace(arguments: argparse.Namespace) -> Record:
     policies = _split_policies(DEFAULT_POLICIES if arguments.policies is None else arguments.policies)
     is_input_drawn = arguments.faults is not None or estimates_from(arguments.estimates).kind is EstimateKind.NOISY
     seeds = _seeds_by_policy(policies, arguments.seeds, is_input_drawn=is_input_drawn)
-    trace = read_jobs(arguments.trace, arguments.format)
+    trace = read_workload(arguments)
     contenders = [
         TraceContender(policy=policy, seed=seed, run=trace_run_from(arguments, trace, policy, seed or 0))
         for policy in policies

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from math import ceil
 
 from ganger.simulation.metrics.run_history import Attempt, JobHistory, Summary, summary
 
@@ -91,13 +92,12 @@ class Goodput:
 
 
 def split_attempt(
-    attempt: Attempt, duration_ms: int, costs: CheckpointCosts, *, is_first: bool
+    attempt: Attempt, work_ms: int, costs: CheckpointCosts, *, is_first: bool
 ) -> tuple[int, dict[Loss, int]]:
     """Return the useful ms of an attempt, and the ms lost by cause, which add up to its length."""
     halted_ms, works_from_ms = _halted_ms(attempt), attempt.began_ms + costs.start_ms
-    kept_ms = duration_ms if attempt.kept_ms is None else attempt.kept_ms
-    useful_ms, ran_ms = kept_ms - attempt.first_ms, max(0, halted_ms - works_from_ms)
-    written_ms = _written_checkpoints(attempt, duration_ms, costs) * costs.write_ms
+    useful_ms, ran_ms = _kept_work_ms(attempt, work_ms), max(0, halted_ms - works_from_ms)
+    written_ms = _written_checkpoints(attempt, work_ms, costs) * costs.write_ms
     known_ms = halted_ms
     if attempt.failed_ms == halted_ms and attempt.lost_ms is not None:
         known_ms = attempt.lost_ms
@@ -144,7 +144,8 @@ def _gpu_time(jobs: Sequence[JobHistory], costs: CheckpointCosts) -> tuple[int, 
     lost, useful, allocated = Counter[Loss](dict.fromkeys(Loss, 0)), 0, 0
     for job in jobs:
         for index, attempt in enumerate(job.attempts):
-            useful_ms, lost_ms = split_attempt(attempt, job.duration_ms, costs, is_first=index == 0)
+            work_ms = job.duration_ms if job.work_ms is None else job.work_ms
+            useful_ms, lost_ms = split_attempt(attempt, work_ms, costs, is_first=index == 0)
             useful += job.gpu_milli * useful_ms
             allocated += job.gpu_milli * (attempt.ended_ms - attempt.began_ms)
             for cause, ms in lost_ms.items():
@@ -160,11 +161,18 @@ def _halted_ms(attempt: Attempt) -> int:
     return min(time_ms for time_ms in times_ms if time_ms is not None)
 
 
-def _written_checkpoints(attempt: Attempt, duration_ms: int, costs: CheckpointCosts) -> int:
+def _kept_work_ms(attempt: Attempt, work_ms: int) -> int:
+    """Return the time that the kept work took; rounded so that an undisturbed attempt has rolled nothing back."""
+    kept_ms = work_ms if attempt.kept_ms is None else attempt.kept_ms
+    left_before_ms, left_after_ms = work_ms - attempt.first_ms, work_ms - kept_ms
+    return ceil(left_before_ms * attempt.time_ratio) - ceil(left_after_ms * attempt.time_ratio)
+
+
+def _written_checkpoints(attempt: Attempt, work_ms: int, costs: CheckpointCosts) -> int:
     """Return the number of complete checkpoints; one that would coincide with the end of the work is not written."""
     if not costs.checkpoint_ms:
         return 0
-    last_ms = duration_ms - 1 if attempt.kept_ms is None else attempt.kept_ms
+    last_ms = work_ms - 1 if attempt.kept_ms is None else attempt.kept_ms
     return max(0, last_ms // costs.checkpoint_ms - attempt.first_ms // costs.checkpoint_ms)
 
 

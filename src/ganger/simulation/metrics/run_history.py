@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 NEVER_MS: Final = 1 << 62
@@ -23,6 +24,8 @@ class Attempt:
     preempted: the stop was a preemption
     moved: the attempt before was on other nodes
     switches: number of domains of the innermost level that its nodes are in; 0 if unknown
+    gpu_types: types of GPU of its nodes
+    time_ratio: ms that a ms of work takes on its nodes
     """
 
     began_ms: int
@@ -36,13 +39,16 @@ class Attempt:
     preempted: bool = False
     moved: bool = False
     switches: int = 0
+    gpu_types: tuple[str, ...] = ()
+    time_ratio: int | Fraction = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHistory:
     """The history of one job.
 
-    duration_ms: how long it runs undisturbed
+    duration_ms: how long it runs undisturbed, on the type of GPU that it last ran on
+    work_ms: the same on the type that work is measured on; None: as long
     running: intervals in which it ran, in order and apart
     ended_ms: time of its good end; None if it has none
     gone_ms: time at which it was stopped for good; None if it ended well, waits or runs
@@ -58,6 +64,7 @@ class JobHistory:
     gone_ms: int | None = None
     deadline_ms: int | None = None
     attempts: tuple[Attempt, ...] = ()
+    work_ms: int | None = None
 
     @property
     def first_start_ms(self) -> int | None:

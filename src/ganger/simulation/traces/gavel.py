@@ -29,19 +29,24 @@ _POSITIONS: Final = (
 
 def job(row: Row) -> RecordedJob:
     """Return the job of a row."""
-    job_type = row.required("model")
-    match = _MODEL.fullmatch(job_type)
+    model_name, batch_size = model_and_batch(row.required("model"))
     return RecordedJob(
         name=str(row.line - 1),
         submitted_ms=row.rounded("submitted", SECOND_MS),
         duration_ms=row.rounded("duration", SECOND_MS) if row.has("duration") else None,
         gpus=row.integer("gpus"),
         iterations=row.integer("iterations"),
-        model_name=match["model"] if match else job_type,
-        batch_size=int(match["batch"]) if match else None,
+        model_name=model_name,
+        batch_size=batch_size,
         extra=row.extra(),
         line=row.line,
     )
+
+
+def model_and_batch(job_type: str) -> tuple[str, int | None]:
+    """Return model and batch size of `ResNet-18 (batch size 32)`; no batch size if it has none."""
+    match = _MODEL.fullmatch(job_type)
+    return (match["model"], int(match["batch"])) if match else (job_type, None)
 
 
 FORMAT: Final = Format(

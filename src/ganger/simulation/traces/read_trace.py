@@ -56,6 +56,11 @@ def read_faults(path: Path) -> Trace[NodeFault]:
     return _read(path, (fault_trace.FORMAT,), fault_trace.FORMAT.name)
 
 
+def read_rows(path: Path, format: Format[T]) -> Trace[T]:
+    """Return the records of a file of a known format."""
+    return _read(path, (format,), format.name)
+
+
 def read_spot_changes(path: Path) -> Trace[SpotChange]:
     """Return the spot nodes that come and go."""
     return _read(path, (spot_trace.CHANGES,), spot_trace.CHANGES.name)

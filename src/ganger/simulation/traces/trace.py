@@ -110,6 +110,7 @@ class Flaw(StrEnum):
     TOO_LARGE = "too_large"
     HELD_BACK = "held_back"
     NO_DURATION = "no_duration"
+    NO_THROUGHPUT = "no_throughput"
     TIME_BACK = "time_back"
     OVERLAP = "overlap"
     BEFORE_THE_LOG = "before_the_log"
@@ -119,7 +120,15 @@ class Flaw(StrEnum):
 
 
 KEPT_FLAWS: Final = frozenset(
-    {Flaw.NO_DURATION, Flaw.TIME_BACK, Flaw.OVERLAP, Flaw.FAILED, Flaw.NOT_ENDED, Flaw.POLICY_CHANGED}
+    {
+        Flaw.NO_DURATION,
+        Flaw.NO_THROUGHPUT,
+        Flaw.TIME_BACK,
+        Flaw.OVERLAP,
+        Flaw.FAILED,
+        Flaw.NOT_ENDED,
+        Flaw.POLICY_CHANGED,
+    }
 )
 """Flaws of rows that are kept."""
 
@@ -141,6 +150,7 @@ MEANING: Final[dict[Flaw, str]] = {
     Flaw.TOO_LARGE: "a job that the whole cluster could not hold",
     Flaw.HELD_BACK: "a job that the cluster could hold only together with its spares",
     Flaw.NO_DURATION: "kept, but its duration is unknown",
+    Flaw.NO_THROUGHPUT: "kept, with the recorded duration on the types of GPU that it has no throughput for",
     Flaw.TIME_BACK: "kept, in order of time: earlier than the row before it",
     Flaw.OVERLAP: "kept: begins before the previous fault of the node has ended",
     Flaw.BEFORE_THE_LOG: "a job that was submitted before the first event that the log still has",

@@ -74,6 +74,14 @@ class Row:
             raise BadRow(Flaw.NOT_A_NUMBER, f"{key}: {text!r} is not a whole number")
         return _in_bounds(key, text, int(number) * unit, least * unit)
 
+    def exact(self, key: str) -> Fraction:
+        """Return a number of at least 0, as it is written."""
+        text = self.required(key)
+        number = _exact(key, text)
+        if number < 0:
+            raise BadRow(Flaw.NEGATIVE, f"{key}: {text[:40]} is less than zero")
+        return Fraction(number)
+
     def rounded(self, key: str, unit: int) -> int:
         """Return a number of at least 0, times `unit`, as the nearest integer: 1.5 s are 1500 ms."""
         text = self.required(key)

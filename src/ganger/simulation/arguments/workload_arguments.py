@@ -1,0 +1,69 @@
+"""The jobs of a simulation under `--load-scale`, and their speed by type of GPU: `--throughputs`, `--recorded-on`."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from ganger.model.cluster import Node
+from ganger.simulation.arguments.argument_error import InvalidArgument
+from ganger.simulation.traces.read_trace import read_jobs
+from ganger.simulation.traces.trace import RecordedJob, Trace
+from ganger.simulation.workload.gpu_speeds import GpuSpeeds
+from ganger.simulation.workload.load_scaling import scale_load
+from ganger.simulation.workload.throughputs import read_throughputs
+
+LARGEST_LOAD: Final = 1_000
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+
+def read_workload(arguments: argparse.Namespace) -> Trace[RecordedJob]:
+    """Return the jobs of the trace under the load that was asked for.
+
+    InvalidArgument, UnreadableTrace: an argument or a file cannot be used.
+    """
+    factor = load_from(arguments.load_scale or "1")
+    speeds = _speeds_from(arguments)
+    trace = read_jobs(arguments.trace, arguments.format)
+    return scale_load(trace if speeds is None else speeds.with_durations(trace), factor)
+
+
+def load_from(text: str) -> Fraction:
+    """Return a factor of the load. InvalidArgument: it is not a number above 0."""
+    factor = Fraction(text) if _NUMBER.fullmatch(text) else Fraction(0)
+    if not Fraction(1, LARGEST_LOAD) <= factor <= LARGEST_LOAD:
+        raise InvalidArgument(
+            f"load {text!r} is not a number from {1 / LARGEST_LOAD:g} to {LARGEST_LOAD}",
+            "for twice the load: --load-scale 2",
+        )
+    return factor
+
+
+def speeds_for(arguments: argparse.Namespace, nodes: Sequence[Node]) -> GpuSpeeds | None:
+    """Return the speeds of the types of GPU; None without `--throughputs`.
+
+    InvalidArgument, UnreadableTrace: an argument or the file cannot be used, or the nodes have no type of GPU.
+    """
+    speeds = _speeds_from(arguments)
+    if speeds is not None and any(node.gpus and not node.gpu_type for node in nodes):
+        raise InvalidArgument("--throughputs needs the type of the nodes' GPUs", f"--gpu-type {speeds.reference}")
+    return speeds
+
+
+def _speeds_from(arguments: argparse.Namespace) -> GpuSpeeds | None:
+    if (arguments.throughputs is None) != (arguments.recorded_on is None):
+        raise InvalidArgument(
+            "--throughputs and --recorded-on need each other: the file, and the type of GPU that durations were "
+            "recorded on",
+            "--throughputs throughputs.csv --recorded-on v100",
+        )
+    if arguments.throughputs is None:
+        return None
+    throughputs, reference = read_throughputs(arguments.throughputs), arguments.recorded_on.lower()
+    known = sorted({gpu_type for by_gpu_type in throughputs.values() for gpu_type in by_gpu_type})
+    if reference not in known:
+        raise InvalidArgument(
+            f"{arguments.throughputs} has no throughputs on {reference}", f"name one of {', '.join(known)}"
+        )
+    return GpuSpeeds(throughputs=throughputs, reference=reference)
