@@ -75,6 +75,7 @@ ARGUMENTS = {
     "sim import": "trace.csv jobs.csv",
     "sim run": "trace.csv --nodes 1",
     "sim compare": "trace.csv --nodes 1 --policies fifo",
+    "sim size": "trace.csv --wait-p99 1h",
     "server start": "",
     "server status": "",
     "server logs": "",

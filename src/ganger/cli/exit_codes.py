@@ -20,7 +20,10 @@ EXIT_CODES: Final[dict[int, tuple[str, str]]] = {
     OK: ("ok", "success; a report such as `diff` or `explain` exits with 0 whatever it shows"),
     FAILED: (
         "the job failed",
-        "the job failed or was stopped (`--exit-code`: its own code); `doctor` found a fault, `replay` a difference",
+        (
+            "the job failed or was stopped (`--exit-code`: its own code); `doctor` found a fault, `replay` a "
+            "difference, `sim size` no size"
+        ),
     ),
     USAGE: ("usage or bad spec", "the command line or the job spec is invalid"),
     NOT_FOUND: ("not found", "there is no such job, attempt, rank, role, queue, node, secret or token"),

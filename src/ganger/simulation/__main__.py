@@ -1,4 +1,4 @@
-"""The program behind `ganger sim`: `python -m ganger.simulation import|run|compare`.
+"""The program behind `ganger sim`: `python -m ganger.simulation import|run|compare|size|sweep`.
 
 Reads another cluster's trace, and writes it in ganger's own format or runs it in virtual time. Prints one JSON object
 on the last line: the answer, or `error` and `next` and exit code 2.
@@ -28,6 +28,7 @@ from ganger.simulation.compare.compare import compare
 from ganger.simulation.estimate_regret import regret_json
 from ganger.simulation.from_log.run_log import run_log
 from ganger.simulation.json_output import Record, occupancy_for, outcome_json, source_json
+from ganger.simulation.sweep.size import size
 from ganger.simulation.trace_replay import simulate_trace
 from ganger.simulation.traces.ganger_format import write_jobs
 from ganger.simulation.traces.read_trace import read_jobs
@@ -59,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ganger.simulation", description=__doc__)
-    parser.add_argument("subcommand", choices=["import", "run", "compare"])
+    parser.add_argument("subcommand", choices=[*SUBCOMMANDS])
     parser.add_argument("trace", type=Path, nargs="?", help="unset with --from-log")
     parser.add_argument("--from-log", type=Path, help="the log of a ganger server instead of a trace")
     parser.add_argument("--since-ms", type=int, help="of the log only the last days, so long before its newest event")
@@ -88,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--throughputs", type=Path, help="steps per second by model and type of GPU")
     parser.add_argument("--recorded-on", help="type of GPU that the durations of the trace were recorded on")
     parser.add_argument("--policies", help="compare: queue orders, or orders and scores, separated by commas")
+    parser.add_argument("--wait-p99-ms", type=int, help="size: the longest p99 of waiting")
+    parser.add_argument("--max-nodes", type=int, help="size: the most nodes; unset: on which all jobs run at once")
     parser.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
     parser.add_argument("--report", type=Path, help="compare: the HTML page to write")
     parser.add_argument("--log", type=Path, help="run: the file to write every event to")
@@ -138,6 +141,7 @@ SUBCOMMANDS: Final[dict[str, Callable[[argparse.Namespace], Record]]] = {
     "import": _import,
     "run": _run,
     "compare": compare,
+    "size": size,
 }
 
 

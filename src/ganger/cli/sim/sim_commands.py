@@ -21,6 +21,7 @@ from ganger.cli.sim.sim_options import (
     simulation_options,
     trace_argument,
 )
+from ganger.cli.sim.sim_size import size_command
 from ganger.cli.sim.sim_source import check_options, cluster_size, document_option, source_options
 from ganger.cli.sim.simulation_process import Record, run_simulation
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
@@ -65,6 +66,7 @@ def sim_command() -> None:
 
 
 sim_command.add_command(compare_command)
+sim_command.add_command(size_command)
 
 
 @sim_command.command("import")

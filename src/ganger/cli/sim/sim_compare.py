@@ -4,11 +4,8 @@ The simulation process starts one process for each run, and reports its progress
 """
 
 import csv
-import json
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +14,15 @@ import click
 from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.print_output import Column, show, show_json, show_table, supports_colour
+from ganger.cli.output.print_output import Column, show, show_json, show_table
+from ganger.cli.sim.progress import run_with_progress
 from ganger.cli.sim.sim_options import process_arguments, show_findings, simulation_options
 from ganger.cli.sim.sim_source import check_options, cluster_size, documents_option, source_options
-from ganger.cli.sim.simulation_process import Record, parse_result, start_simulation
+from ganger.cli.sim.simulation_process import Record
 from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables, job_set_notes
 
 NOT_IN_CSV: Final = ("series", "bars", "name")
 """Keys of a run that are not figures but for charts and headings."""
-ShowProgress = Callable[[Record], None]
-"""Shows a progress message: `done`, from 0 to 1, and how many of the `runs` have `ended`."""
 
 
 @click.command("compare")
@@ -70,7 +66,7 @@ def compare_command(output: str, **options: Any) -> None:
     """  # noqa: D301 - click needs the character itself before lines that it must not wrap
     options = check_options(options, "ganger sim compare")
     trace = options.pop("trace")
-    result = _compare("compare", *([] if trace is None else [str(trace)]), *process_arguments(options))
+    result = run_with_progress("compare", *([] if trace is None else [str(trace)]), *process_arguments(options))
     runs, failed_runs = result["runs"], result["failed"]
     if output == "json":
         show_json(result)
@@ -82,42 +78,6 @@ def compare_command(output: str, **options: Any) -> None:
         reasons = "\n".join(f"{run['name']}: {run['reason']}" for run in failed_runs)
         summary = f"{len(failed_runs)} of {count(len(failed_runs) + len(runs), 'run')} failed"
         raise Problem(f"{summary}:\n{reasons}", "", UNREACHABLE)
-
-
-def _compare(*arguments: str) -> Record:
-    """Run the comparison, show its progress on a terminal, and return the result."""
-    with _progress_bar() as show_progress, start_simulation(*arguments) as process:
-        return _read_result(process, show_progress)
-
-
-def _read_result(process: "subprocess.Popen[bytes]", show_progress: ShowProgress) -> Record:
-    """Return the result in the last line; show the progress messages in the lines before it."""
-    last_line = b""
-    for line in process.stdout or ():
-        if last_line.startswith(b'{"done"'):
-            show_progress(json.loads(last_line))
-        last_line = line
-    return parse_result(last_line)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[ShowProgress]:
-    """Show a bar with the time that is left if stderr is a terminal."""
-    if not supports_colour(sys.stderr):
-        yield lambda _progress: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=1.0)
-
-        def show_progress(progress: Record) -> None:
-            description = f"{progress['ended']} of {progress['runs']} runs"
-            bar.update(task, completed=progress["done"], description=description)
-
-        yield show_progress
 
 
 def _write_csv(runs: list[Record]) -> None:

@@ -22,8 +22,8 @@ trace_argument = click.argument("trace", metavar="TRACE", type=click.Path(exists
 format_option = click.option(
     "--format", metavar="NAME", help="Format of the trace; unset: detected from its first line."
 )
+_NODES: Final = click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes.")
 _OPTIONS: Final = (
-    click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes."),
     click.option("--gpus", "--gpus-per-node", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),
     click.option("--gpu-type", metavar="NAME", help="GPU type of the nodes, for traces whose jobs request a type."),
     click.option(
@@ -85,12 +85,17 @@ _OPTIONS: Final = (
         "--price", multiple=True, metavar="[TYPE=]N", help="Price of a node-hour: 12.50, or by GPU type: h100=98.3."
     ),
 )
-_DURATIONS: Final = {"since", "start", "checkpoint", "checkpoint_cost", "detect", "repair"}
+_DURATIONS: Final = {"since", "wait_p99", "start", "checkpoint", "checkpoint_cost", "detect", "repair"}
 """Options that the simulation process takes in ms, under their name and `-ms`."""
 
 
 def simulation_options(command: Decorated) -> Decorated:
     """Add the options of cluster, costs and faults to a command."""
+    return _NODES(node_options(command))
+
+
+def node_options(command: Decorated) -> Decorated:
+    """Add the same options without the number of nodes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return format_option(command)

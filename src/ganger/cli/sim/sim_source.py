@@ -72,8 +72,7 @@ def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
         raise Problem("a trace does not define the nodes: add --nodes N or --cluster FILE", f"{command} --help")
     if nodes is None and (options["gpus"] or options["gpu_type"] or options["cpus"]):
         raise Problem("--gpus, --gpu-type and --cpus need --nodes", f"{command} --help")
-    if options.get("policy") and options.get("document"):
-        raise Problem("--policy and --document cannot be combined", "put the order into the document: order: NAME")
+    check_document(options)
     if log is not None and (names := [name for name in _OF_TRACES if options.get(name)]):
         flag = names[0].replace("_", "-")
         raise Problem(f"--{flag} needs a trace: a log has the node failures that occurred", f"{command} --help")
@@ -83,6 +82,12 @@ def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
     if log == "":
         log = settings.home(os.environ).database
     return options | {"from_log": None if log is None else Path(log)}
+
+
+def check_document(options: dict[str, Any]) -> None:
+    """Raise Problem if there is both a queue order and a document, which has one."""
+    if options.get("policy") and options.get("document"):
+        raise Problem("--policy and --document cannot be combined", "put the order into the document: order: NAME")
 
 
 def cluster_size(result: Record) -> str:

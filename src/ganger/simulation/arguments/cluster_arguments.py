@@ -24,7 +24,9 @@ _AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 def nodes_from(arguments: argparse.Namespace) -> tuple[Node, ...]:
     """Return the nodes of `--cluster FILE`, or `--nodes` equal ones. UnreadableTrace: the file has a flaw."""
-    return read_cluster(arguments.cluster) if arguments.cluster is not None else _equal_nodes(arguments)
+    if arguments.cluster is not None:
+        return read_cluster(arguments.cluster)
+    return equal_nodes(arguments, arguments.nodes)
 
 
 def read_cluster(path: Path) -> tuple[Node, ...]:
@@ -68,8 +70,9 @@ def cluster_json(nodes: Sequence[Node]) -> dict[str, Any]:
     }
 
 
-def _equal_nodes(arguments: argparse.Namespace) -> tuple[Node, ...]:
-    width = len(str(arguments.nodes - 1))
+def equal_nodes(arguments: argparse.Namespace, count: int) -> tuple[Node, ...]:
+    """Return nodes with `--gpus`, `--gpu-type` and `--cpus`."""
+    width = len(str(count - 1))
     gpu_type = arguments.gpu_type.lower()
     return tuple(
         Node(
@@ -79,7 +82,7 @@ def _equal_nodes(arguments: argparse.Namespace) -> tuple[Node, ...]:
             cpu_milli=AMPLE_CPU_MILLI if arguments.cpus is None else arguments.cpus * CPU_MILLI,
             memory_bytes=AMPLE_BYTES,
         )
-        for index in range(arguments.nodes)
+        for index in range(count)
     )
 
 

@@ -5,15 +5,12 @@ While runs last, a JSON object is printed on a line of its own whenever one of t
 """
 
 import argparse
-import json
 import os
-import signal
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from ganger.model.cluster import Node
 from ganger.model.policy import ORDER
@@ -25,7 +22,8 @@ from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_fr
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.common_jobs import with_common_figures
 from ganger.simulation.compare.contender import TraceContender, run_trace_contender
-from ganger.simulation.compare.process_pool import RunFailure, RunProgress, RunResult, Work, run_in_processes
+from ganger.simulation.compare.process_pool import Work
+from ganger.simulation.compare.progress import run_with_progress
 from ganger.simulation.duration_estimates import EstimateKind
 from ganger.simulation.from_log.log_contender import LogContender, log_contenders_from, run_log_contender
 from ganger.simulation.from_log.run_log import log_source_json
@@ -119,19 +117,9 @@ def _check_report_path(file: Path) -> None:
 
 def _run_all(work: Work, contenders: Sequence[TraceContender | LogContender]) -> tuple[list[Record], list[Record]]:
     """Return the runs that ended, in the order of the contenders, and the reasons of those that did not."""
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)
-    fractions, results, failures = [0.0] * len(contenders), dict[int, Record](), dict[int, str]()
-    for message in run_in_processes(work, contenders):
-        match message:
-            case RunProgress(index, fraction):
-                fractions[index] = fraction
-            case RunResult(index, result):
-                fractions[index], results[index] = 1, result
-            case RunFailure(index, reason):
-                fractions[index], failures[index] = 1, reason
-        done, ended = sum(fractions) / len(fractions), len(results) + len(failures)
-        _print_json({"done": done, "ended": ended, "runs": len(contenders)})
-    failed = [{"name": contenders[index].name, "reason": reason} for index, reason in sorted(failures.items())]
+    results: dict[int, Record] = {}
+    failures = run_with_progress(work, contenders, results.__setitem__)
+    failed = [{"name": contenders[index].name, "reason": reason} for index, reason in failures.items()]
     return with_common_figures([results[index] for index in sorted(results)]), failed
 
 
@@ -162,16 +150,6 @@ def _write_atomically(file: Path, text: str) -> None:
     part = file.with_name(f"{file.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(file)
-
-
-def _print_json(record: Record) -> None:
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
-
-
-def _exit_on_sigterm(_signal: int, _frame: object) -> NoReturn:
-    """Leave the loop over the messages, which ends all processes."""
-    raise SystemExit(128 + signal.SIGTERM)
 
 
 # -- spread over seeds -------------------------------------------------------------------------------------------------
