@@ -76,6 +76,7 @@ ARGUMENTS = {
     "sim run": "trace.csv --nodes 1",
     "sim compare": "trace.csv --nodes 1 --policies fifo",
     "sim size": "trace.csv --wait-p99 1h",
+    "sim sweep": "trace.csv --grid nodes=1,2 --to swept",
     "server start": "",
     "server status": "",
     "server logs": "",

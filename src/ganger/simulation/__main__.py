@@ -29,6 +29,7 @@ from ganger.simulation.estimate_regret import regret_json
 from ganger.simulation.from_log.run_log import run_log
 from ganger.simulation.json_output import Record, occupancy_for, outcome_json, source_json
 from ganger.simulation.sweep.size import size
+from ganger.simulation.sweep.sweep import sweep
 from ganger.simulation.trace_replay import simulate_trace
 from ganger.simulation.traces.ganger_format import write_jobs
 from ganger.simulation.traces.read_trace import read_jobs
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("trace", type=Path, nargs="?", help="unset with --from-log")
     parser.add_argument("--from-log", type=Path, help="the log of a ganger server instead of a trace")
     parser.add_argument("--since-ms", type=int, help="of the log only the last days, so long before its newest event")
-    parser.add_argument("--to", type=Path, help="import: the file to write")
+    parser.add_argument("--to", type=Path, help="import: the file to write; sweep: the folder")
     parser.add_argument("--format", default="", help="format of the trace; unset: detected by its first line")
     parser.add_argument("--policy", help="run: the queue order; unset: the default")
     parser.add_argument("--document", type=Path, action="append", default=[], help="a policy document, not --policy")
@@ -89,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--throughputs", type=Path, help="steps per second by model and type of GPU")
     parser.add_argument("--recorded-on", help="type of GPU that the durations of the trace were recorded on")
     parser.add_argument("--policies", help="compare: queue orders, or orders and scores, separated by commas")
+    parser.add_argument("--grid", action="append", default=[], help="sweep: policy=easy,sjf,nodes=8,16")
+    parser.add_argument("--measures", help="sweep: the two of the Pareto front, by their names in CSV")
     parser.add_argument("--wait-p99-ms", type=int, help="size: the longest p99 of waiting")
     parser.add_argument("--max-nodes", type=int, help="size: the most nodes; unset: on which all jobs run at once")
     parser.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
@@ -142,6 +145,7 @@ SUBCOMMANDS: Final[dict[str, Callable[[argparse.Namespace], Record]]] = {
     "run": _run,
     "compare": compare,
     "size": size,
+    "sweep": sweep,
 }
 
 

@@ -23,6 +23,7 @@ from ganger.cli.sim.sim_options import (
 )
 from ganger.cli.sim.sim_size import size_command
 from ganger.cli.sim.sim_source import check_options, cluster_size, document_option, source_options
+from ganger.cli.sim.sim_sweep import sweep_command
 from ganger.cli.sim.simulation_process import Record, run_simulation
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 from ganger.model.views.simulation_figures import job_set_notes
@@ -67,6 +68,7 @@ def sim_command() -> None:
 
 sim_command.add_command(compare_command)
 sim_command.add_command(size_command)
+sim_command.add_command(sweep_command)
 
 
 @sim_command.command("import")

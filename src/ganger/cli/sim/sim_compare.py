@@ -19,6 +19,7 @@ from ganger.cli.sim.progress import run_with_progress
 from ganger.cli.sim.sim_options import process_arguments, show_findings, simulation_options
 from ganger.cli.sim.sim_source import check_options, cluster_size, documents_option, source_options
 from ganger.cli.sim.simulation_process import Record
+from ganger.model.views.figure_names import flat_figures
 from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables, job_set_notes
 
 NOT_IN_CSV: Final = ("series", "bars", "name")
@@ -82,21 +83,11 @@ def compare_command(output: str, **options: Any) -> None:
 
 def _write_csv(runs: list[Record]) -> None:
     """Write a row for each run; the name of a nested figure is its path in JSON."""
-    rows = [dict(_flatten({key: value for key, value in run.items() if key not in NOT_IN_CSV})) for run in runs]
+    rows = [dict(flat_figures({key: value for key, value in run.items() if key not in NOT_IN_CSV})) for run in runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(sys.stdout, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-
-
-def _flatten(record: Record, path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if name == "unended":
-            yield name, sum(value.values())
-        elif isinstance(value, dict):
-            yield from _flatten(value, path if name == "scorecard" else f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def _show_result(result: Record) -> None:

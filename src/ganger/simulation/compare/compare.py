@@ -42,7 +42,7 @@ def compare(arguments: argparse.Namespace) -> Record:
         _check_report_path(arguments.report)
     answer = _compare_on_trace(arguments) if arguments.from_log is None else _compare_on_log(arguments)
     if arguments.report is not None and answer["runs"]:
-        _write_atomically(arguments.report, comparison_report(answer))
+        write_atomically(arguments.report, comparison_report(answer))
     return answer
 
 
@@ -146,7 +146,8 @@ def _answer(
     }
 
 
-def _write_atomically(file: Path, text: str) -> None:
+def write_atomically(file: Path, text: str) -> None:
+    """Write a file that replaces an existing one only when it is complete."""
     part = file.with_name(f"{file.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(file)
