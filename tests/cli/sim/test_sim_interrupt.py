@@ -87,8 +87,10 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         (("compare", "jobs.csv", "--nodes", "4", "--policies", "conservative,srtf"), 1),
         (("compare", "jobs.csv", "--nodes", "4", "--policies", "conservative,srtf"), 3),
         (("run", "jobs.csv", "--nodes", "4", "--policy", "conservative"), 1),
+        (("sweep", "jobs.csv", "--grid", "nodes=4,5", "--policy", "conservative", "--to", "swept"), 3),
+        (("size", "jobs.csv", "--wait-p99", "1m", "--policy", "conservative"), 1),
     ],
-    ids=["while-the-simulation-loads", "while-runs-last", "one-run"],
+    ids=["while-the-simulation-loads", "while-runs-last", "one-run", "sweep", "size"],
 )
 def test_it_ends_with_all_that_it_started(
     terminal: Callable[..., Terminal], words: tuple[str, ...], processes: int
