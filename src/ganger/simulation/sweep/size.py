@@ -17,7 +17,7 @@ from ganger.simulation.arguments.run_arguments import trace_run_from
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.progress import print_json
 from ganger.simulation.json_output import Record, findings_json, source_json
-from ganger.simulation.sweep.size_search import Probe, fewest_nodes, least_that
+from ganger.simulation.sweep.size_search import Probe, SizeSearch, fewest_nodes, least_that
 from ganger.simulation.trace_replay import TraceRun, jobs_that_fit, simulate_trace
 from ganger.simulation.traces.trace import Finding, Flaw, RecordedJob, Trace
 
@@ -39,20 +39,15 @@ def size(arguments: argparse.Namespace) -> Record:
     }
     if least > most:
         reason = f"the largest job needs {least} nodes, and at most {most} are allowed"
-        return {
-            **answer,
-            "nodes": None,
-            "reason": reason,
-            "next": f"--max-nodes {least}",
-            "probes": [],
-            "contradictions": [],
-        }
-    search = fewest_nodes(sizes.probe, least, most, sizes.mean_demand)
+        search, no_size = SizeSearch(nodes=None, probes=()), {"reason": reason, "next": f"--max-nodes {least}"}
+    else:
+        search = fewest_nodes(sizes.probe, least, most, sizes.mean_demand)
+        no_size = {} if search.nodes is not None else _unreachable(most, sizes.enough_for_all)
     return {
         **answer,
         "findings": findings_json(sizes.findings),
         "nodes": search.nodes,
-        **({} if search.nodes is not None else _unreachable(most, sizes.enough_for_all)),
+        **no_size,
         "probes": [_probe_json(probe) for probe in search.probes],
         "contradictions": [[fewer.nodes, more.nodes] for fewer, more in search.contradictions],
     }

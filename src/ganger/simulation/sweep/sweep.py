@@ -50,34 +50,43 @@ class SweepRun:
 def sweep(arguments: argparse.Namespace) -> Record:
     """Run the points that are not finished, and return all. InvalidArgument, UnreadableTrace: an argument is wrong."""
     measures = _measures(arguments.measures)
-    points = grid_points(arguments)
+    points, trace = grid_points(arguments), read_workload(arguments)
     finished = FinishedPoints(arguments.to)
     results = {index: result for index, point in enumerate(points) if (result := finished.load(point.arguments))}
-    waiting = [index for index in range(len(points)) if index not in results]
-    traces: dict[str | None, Trace[RecordedJob]] = {arguments.load_scale: read_workload(arguments)}
-    runs = [_sweep_run(points[index], traces) for index in waiting]
-    reused = len(results)
-
-    def keep(at: int, result: Record) -> None:
-        results[waiting[at]] = result
-        finished.save(points[waiting[at]].arguments, result)
-
-    failures = run_with_progress(run_point, runs, keep) if runs else {}
+    reused, failures = len(results), _run_unfinished(points, trace, results, finished)
     listed = _listed_points([(points[index], results[index]) for index in sorted(results)], tuple(measures.values()))
     findings = [point["run"].pop("findings") for point in listed]
-    complete = [findings[index] for index, point in enumerate(listed) if point["is_complete"]]
     _write_files(arguments, listed, measures)
     return {
-        **source_json(traces[arguments.load_scale], ()),
-        "findings": complete[0] if complete else [],
+        **source_json(trace, ()),
+        "findings": next((of for of, point in zip(findings, listed, strict=True) if point["is_complete"]), []),
         "parameters": [*points[0].values],
         "measures": [*measures],
         "points": listed,
         "reused": reused,
-        "failed": [{"name": points[waiting[at]].name, "reason": reason} for at, reason in failures.items()],
+        "failed": [{"name": points[index].name, "reason": reason} for index, reason in failures.items()],
         "table": str(arguments.to / TABLE),
         "picture": str(arguments.to / PICTURE),
     }
+
+
+def _run_unfinished(
+    points: Sequence[GridPoint], trace: Trace[RecordedJob], results: dict[int, Record], finished: FinishedPoints
+) -> dict[int, str]:
+    """Run the points without a result and add their results; return the reasons of those that failed, by index.
+
+    trace: under the load of all points, unless the grid has loads
+    """
+    unfinished = [index for index in range(len(points)) if index not in results]
+    traces = {points[0].arguments.load_scale: trace} if "load" not in points[0].values else {}
+    runs = [_sweep_run(points[index], traces) for index in unfinished]
+
+    def keep(at: int, result: Record) -> None:
+        results[unfinished[at]] = result
+        finished.save(points[unfinished[at]].arguments, result)
+
+    failures = run_with_progress(run_point, runs, keep) if runs else {}
+    return {unfinished[at]: reason for at, reason in failures.items()}
 
 
 def run_point(sweep_run: SweepRun, report_progress: ReportProgress) -> Record:
