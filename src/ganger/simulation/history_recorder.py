@@ -117,6 +117,8 @@ class HistoryRecorder:
         self._gangs_on: dict[str, dict[str, None]] = {}
         self._switches: dict[str, str] = {}
         self._gpu_types: dict[str, str] = {}
+        self._shared_types: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Equal tuples as one, since there is one for each attempt."""
         self._elements: dict[str, list[str]] = {}
         self._folds: dict[type[Any], Callable[[Any], None]] = {
             e.Submitted: self._submitted,
@@ -162,7 +164,8 @@ class HistoryRecorder:
         node_names = frozenset(start.nodes)
         job.moved = bool(job.attempts) and node_names != job.node_names
         job.node_names, job.switches = node_names, self._count_switches(node_names)
-        job.gpu_types = tuple(sorted({self._gpu_types.get(node, "") for node in node_names}))
+        gpu_types = tuple(sorted({self._gpu_types.get(node, "") for node in node_names}))
+        job.gpu_types = self._shared_types.setdefault(gpu_types, gpu_types)
         job.left = dict.fromkeys(start.nodes)
         job.began_ms, job.nodes, job.finished, job.first_ms = self.now_ms, len(job.left), 0, job.kept_ms
         job.stop_cause = job.stopped_ms = job.failed_ms = job.lost_ms = None

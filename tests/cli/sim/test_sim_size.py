@@ -77,3 +77,15 @@ def test_what_cannot_be_sized_is_refused(shell: Shell, trace: Path) -> None:
     refused = shell("sim", "size", str(trace), "--wait-p99", "1h")
     assert refused.code == 2
     assert "can be run on such nodes, however many" in " ".join(refused.err.split())
+
+
+def test_runs_that_contradict_the_search_are_reported(shell: Shell, trace: Path) -> None:
+    """On four nodes the widest job starts at once, and all others wait for the fourth node for an hour."""
+    jobs = ((0, 5, 8), (0, 60, 24), (2, 10, 8), (3, 2, 8), (3, 5, 4), (4, 10, 8))
+    rows = (f"j{at},{begin * 60_000},{lasts * 60_000},{gpus}\n" for at, (begin, lasts, gpus) in enumerate(jobs))
+    trace.write_text("name,submitted_ms,duration_ms,gpus\n" + "".join(rows))
+    asked = ("sim", "size", str(trace), "--policy", "first_fit", "--wait-p99", "16m")
+    said = shell(*asked)
+    assert said.code == 0
+    assert "3 nodes x 8 GPUs, policy first_fit: p99 wait 15m 00s; the largest job needs as many" in said.out
+    assert "not monotone: jobs wait longer on 4 nodes than on 3\n" in said.out

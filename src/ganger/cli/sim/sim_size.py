@@ -63,9 +63,10 @@ def _show_probe(probe: Record) -> None:
 
 def _show_size(result: Record) -> None:
     show_findings(result)
-    for fewer, more in result["contradictions"]:
-        show(f"not monotone: jobs wait longer on {more} nodes than on {fewer}; another smaller number may keep it too")
     nodes = result["nodes"]
+    untried = "; a smaller number that was not tried may keep it too" if nodes and nodes > result["least"] else ""
+    for fewer, more in result["contradictions"]:
+        show(f"not monotone: jobs wait longer on {more} nodes than on {fewer}{untried}")
     if nodes is None:
         return
     waits = {probe["nodes"]: _wait(probe) for probe in result["probes"]}
