@@ -15,7 +15,7 @@ from ganger.model.placement_spec import Placement
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, parse_bytes, parse_duration_ms
-from tests.laws.reason_laws import pending_gangs, published_reason
+from tests.laws.reason_laws import class_reason, pending_gangs
 from tests.laws.safety import copy_of
 from tests.laws.world import World
 
@@ -42,7 +42,7 @@ def preemption_serves_preemptors(world: World) -> None:
     run_due_cycles(world)
     for _ in range(MAX_CYCLES):
         preemptors = [
-            gang for gang in pending_gangs(world) if published_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
+            gang for gang in pending_gangs(world) if class_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
         ]
         if not preemptors:
             return

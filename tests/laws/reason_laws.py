@@ -27,9 +27,16 @@ def pending_gangs(world: World) -> list[Gang]:
     return [gang for gang in pending if gang.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)]
 
 
-def published_reason(world: World, gang: Gang) -> PendingReason:
-    """Return the published reason of a pending gang's class."""
-    return world.state.pending_reasons[class_text(gang.class_key)]
+def class_reason(world: World, gang: Gang) -> PendingReason:
+    """Return the reason of a pending gang's class: as published, or as it is now if the last cycle considered not all.
+
+    A published reason may be of an earlier cycle then, before capacity was held back from the gang.
+    """
+    if not world.publishes_all:
+        return all_reasons(world.state, world.now_ms, world.policy)[gang.class_key]
+    text = class_text(gang.class_key)
+    assert text in world.state.pending_reasons, f"{gang.id} is pending without a reason"
+    return world.state.pending_reasons[text]
 
 
 def every_class_has_a_true_reason(world: World) -> None:
@@ -37,8 +44,7 @@ def every_class_has_a_true_reason(world: World) -> None:
     if not world.state.ready:
         return
     for gang in pending_gangs(world):
-        assert class_text(gang.class_key) in world.state.pending_reasons, f"{gang.id} is pending without a reason"
-        reason = published_reason(world, gang)
+        reason = class_reason(world, gang)
         view = reason_view(reason, gang.id, gang.queue)
         assert view.sentence
         assert view.remedy
@@ -63,7 +69,7 @@ def explanations_agree(world: World) -> None:
             assert first or has_own or reason == by_class.get(gang.class_key, reason), "one class and all classes agree"
             assert not first or set(reason.holders) == set(first)
             # Holders, and the order in which they end, may have changed with the very cycle that was recorded.
-            assert first or has_own or replace(reason, holders=()) == replace(published_reason(world, gang), holders=())
+            assert first or has_own or replace(reason, holders=()) == replace(class_reason(world, gang), holders=())
 
 
 def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> None:
@@ -214,7 +220,7 @@ def may_hold_capacity(world: World, gang: Gang) -> bool:
         return True
     return (
         any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
-        and published_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
+        and class_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
     )
 
 
@@ -229,6 +235,4 @@ def work_is_conserved(world: World) -> None:
                 if world.raw.is_full(gang.job)
                 else (ReasonCode.RESERVED, ReasonCode.MAINTENANCE)
             )
-            assert published_reason(world, gang).code in held, (
-                f"{gang.id} fits and waits: {published_reason(world, gang)}"
-            )
+            assert class_reason(world, gang).code in held, f"{gang.id} fits and waits: {class_reason(world, gang)}"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.cycle.publish_reasons import MAX_REASONS
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations import queue_rotation
@@ -44,6 +45,8 @@ class World:
         self.log: list[e.Stamped] = []
         self.now_ms = 1_000_000_000
         self.wake_ms: int | None = None
+        self.publishes_all = True
+        """True if the last cycle considered the reason of every class, not of some in rotation."""
         self.steps = 0
         self.ended: dict[str, GangState] = {}
         for queue in queues:
@@ -87,6 +90,7 @@ class World:
 
     def run_cycle(self) -> Plan:
         """Plan, check and record one cycle."""
+        self.publishes_all = len(self.state.classes) <= MAX_REASONS
         planned = plan(self.state, self.now_ms, self.policy)
         safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
         spent = {name: gang.retries_used for name, gang in self.state.gangs.items()}

@@ -7,18 +7,25 @@ and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.cycle.publish_reasons import MAX_REASONS
 from ganger.core.queue_order.policy_interface import Policy
+from ganger.model import event as e
+from ganger.model.cluster import Node
 from ganger.model.decision import Start
+from ganger.model.job import Array, GpuRequest, JobSpec, Limits, Resources
+from ganger.model.policy import Starvation, document_of
+from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.liveness import impossible_jobs_change_nothing
 from tests.laws.oracles.job_parts import parts
 from tests.laws.oracles.over_allocation import over_allocated
-from tests.laws.policies import every_policy, guaranteeing
+from tests.laws.policies import POLICIES, every_policy, guaranteeing
 from tests.laws.reason_laws import work_is_conserved
 from tests.laws.safety import copy_of, derived_figures_are_exact
 from tests.laws.world import World
@@ -78,6 +85,24 @@ def test_invariant_3_what_is_derived_is_what_is_counted_anew(policy: Policy, dat
 def test_invariant_10_no_gang_waits_for_free_capacity(policy: Policy, data: st.DataObject) -> None:
     for world, _ in cycles(policy, data):
         work_is_conserved(world)
+
+
+def test_invariant_10_where_more_classes_wait_than_a_cycle_considers() -> None:
+    """Hold a node for an array that starves: most of the classes that fit beside it were last told that it was full."""
+    world = World(POLICIES["first_fit"], (Node(name="n1", gpus=2, cpu_milli=99_000, memory_bytes=1 << 40),))
+    rules = replace(world.state.rules, starvation=Starvation(after_ms=MINUTE_MS))
+    assert world.try_event(e.PolicySet(document=document_of(rules, world.state.queues), version=1))
+    for number, gpus in enumerate((1, 1, 2, *[1] * 2 * MAX_REASONS)):
+        array = Array(indices=(0, 1), limit=1) if gpus == 2 else None
+        resources, limits = Resources(gpu=GpuRequest(count=gpus)), Limits(time_ms=(number + 1) * HOUR_MS)
+        spec = JobSpec(run="train", resources=resources, limits=limits, array=array)
+        assert world.submit(draws.job(number, "ada", spec))
+    world.run_cycle()
+    world.now_ms += MINUTE_MS
+    world.finish(min(world.raw.starts))
+    world.run_cycle()
+    assert len(world.raw.starts) == 1, "the array holds the node"
+    work_is_conserved(world)
 
 
 @every_policy
