@@ -164,7 +164,7 @@ def test_users_are_counted_up_to_the_root() -> None:
     names = {
         name: tuple(tree.users[index, "ann"]) for name, index in tree.index.items() if (index, "ann") in tree.users
     }
-    assert names == {"b": (3, 100, 1), "a": (4, 150, 2), ROOT: (4, 150, 2)}
+    assert names == {"b": (3, 100, 1, 0), "a": (4, 150, 2, 0), ROOT: (4, 150, 2, 0)}
     tree.charge_user("b", "ann", -3, -100, -1)
     tree.charge_user("a", "ann", -1, -50, -1)
     assert tree.users == {}

@@ -45,6 +45,20 @@ def test_wake(policy: str, cluster: str, happens: str, in_ms: int | None) -> Non
     assert wake_ms is None or wake_ms - film.now_ms == in_ms
 
 
+def test_wake_when_enough_of_a_period_has_passed() -> None:
+    """Nothing wakes it while nobody waits, nor on the hour as long as nothing leaves the period."""
+    film = Film(POLICIES["priority"], "n1:..", "root=,user_used=4/12h")
+    film.play("C:1x1,time=4h -> C.")
+    film.play("+3h; done C -> .. | C succeeded")
+    assert plan(film.state, film.now_ms, film.policy).next_wake_ms is None
+    film.play("D:1x1,time=2h -> .. | D user_node_time_used")
+    hour, reason = film.now_ms // HOUR_MS, film.reason("D")
+    assert plan(film.state, film.now_ms, film.policy).next_wake_ms == (hour - 3 + 13) * HOUR_MS, "C's first hour leaves"
+    assert reason.until_ms == film.explanation("D").earliest_ms == (hour - 2 + 13) * HOUR_MS
+    figures = "1 node-hours left, 2 node-hours needed"
+    assert reason.sentence == f"your jobs may use 4 node-hours in 12h in queue root: {figures}"
+
+
 def test_nothing_is_due_before_the_nodes_are_listed() -> None:
     film = Film(POLICIES["priority"], "n1:AAAA A,time=1h", "")
     film.do("restart")

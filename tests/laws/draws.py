@@ -26,8 +26,8 @@ from ganger.model.job import (
 )
 from ganger.model.placement_spec import Placement, Slice
 from ganger.model.policy import SCORES, TIES, GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
-from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
-from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue, UserLimits
+from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 QUEUES = ("a", "b", "c")
 USERS = ("ann", "bob")
@@ -110,6 +110,13 @@ def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
     return st.builds(Amount, gpus=figures(most), cpu_milli=cpu_milli, gpu_types=types).map(no_less)
 
 
+PERIODS = (
+    NodeTimeUsed(limit_ms=2 * HOUR_MS, per_ms=3 * HOUR_MS),
+    NodeTimeUsed(limit_ms=9 * HOUR_MS, per_ms=3 * HOUR_MS),
+    NodeTimeUsed(limit_ms=20 * HOUR_MS, per_ms=9 * DAY_MS),
+)
+
+
 def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
     """Draw one queue under one of `parents`."""
     limits = st.builds(
@@ -118,6 +125,7 @@ def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
         jobs=st.sampled_from((None, None, None, 1, 2)),
         time_ms=st.sampled_from((None, None, HOUR_MS)),
         node_ms=st.sampled_from((None, None, 2 * HOUR_MS)),
+        node_time_used=st.sampled_from((None, None, *PERIODS)),
     )
     return st.builds(
         Queue,

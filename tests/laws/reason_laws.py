@@ -18,7 +18,7 @@ from tests.laws.oracles.placement_oracle import tallies
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.world import LEAVING, World
 
-USER = (ReasonCode.USER_GPUS, ReasonCode.USER_JOBS, ReasonCode.USER_TIME, ReasonCode.USER_NODE_TIME)
+USER = tuple(code for code in ReasonCode if code.startswith("user_"))
 
 
 def pending_gangs(world: World) -> list[Gang]:
@@ -124,7 +124,7 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
             assert holders or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
             assert holders or not raw.quota_allows(job) or resource in raw.closed(job)
             assert all(holder in raw.starts for holder in reason.holders)
-        case ReasonCode.USER_GPUS | ReasonCode.USER_JOBS | ReasonCode.USER_TIME | ReasonCode.USER_NODE_TIME:
+        case code if code in USER:
             assert reason.need > reason.have
             assert holders or not raw.user_allows(job)
             assert all(raw.jobs[holder].user == job.user for holder in reason.holders)

@@ -55,6 +55,9 @@ def derived_figures_are_exact(state: State, raw: RawFacts) -> None:
         for user in {job.user for job in raw.jobs.values()}:
             held = tree.users.get((index, user), NO_CHARGE)
             assert (held.gpu_milli, held.node_ms, held.jobs) == raw.held_by(user, name)
+            if (limit := tree.node_time_limits.get(index)) is not None:
+                used_ms = held.period_ms + tree.used_in_period_ms(index, user)
+                assert used_ms == raw.used_in_period(user, name, limit), f"{user} in {name}"
     for gang in (gang for gang in state.gangs.values() if gang.state is GangState.PENDING):
         for shape, part in zip(gang.shape.parts, parts(gang.job.spec), strict=True):
             if not any((*part.need.values(), *part.share)):

@@ -64,6 +64,7 @@ class World:
         spent = failing.retries_used if failing else 0
         touched = fold(self.state, stamped)
         self.log.append(stamped)
+        self.raw.now_ms = self.now_ms
         self.raw.apply(event)
         gangs = [thing for thing in touched if isinstance(thing, Gang)]
         for gang in gangs:
@@ -92,6 +93,7 @@ class World:
         """Plan, check and record one cycle."""
         self.publishes_all = len(self.state.classes) <= MAX_REASONS
         planned = plan(self.state, self.now_ms, self.policy)
+        self.raw.now_ms = self.now_ms
         safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
         spent = {name: gang.retries_used for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms

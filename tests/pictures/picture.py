@@ -6,7 +6,8 @@ that holds a CPU and no GPU, `-` no GPU. Options are a GPU type, `cpu=4`, `mem=8
 label=zone:a, taint=spot, net=ib+tcp, doubt (suspicion), speed (performance). `A,time=1h` gives options of a gang in it.
 
 A queue is `name=GPUS,options`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
-(node-hours); for one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
+(node-hours), user_used (`128/30d`: node-hours in a period); for one type of GPU: `h100=4`, `h100.borrow=0`,
+`h100.lend=1`.
 
 A job is `C:2x4h100,options`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (queue time), save, max, pause;
 rules: `ecc:fail+node_lost:retry`, log text or cause, and the action; after: `A+B:failed`, the dependencies; in: a
@@ -43,7 +44,7 @@ from ganger.model.job import (
     Rule,
 )
 from ganger.model.placement_spec import Placement, Slice
-from ganger.model.queue import ROOT, Amount, Queue, UserLimits
+from ganger.model.queue import ROOT, Amount, NodeTimeUsed, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
 from ganger.spec.placement_fields import read_term
 
@@ -112,8 +113,15 @@ def queue(token: str) -> Queue:
             jobs=_number(options, "user_jobs"),
             time_ms=_ms(options, "user_time"),
             node_ms=None if hours is None else hours * HOUR_MS,
+            node_time_used=_used(options.get("user_used", "")),
         ),
     )
+
+
+def _used(text: str) -> NodeTimeUsed | None:
+    """Parse `128/30d`: node-hours in a period."""
+    hours, _, per = text.partition("/")
+    return NodeTimeUsed(limit_ms=int(hours) * HOUR_MS, per_ms=parse_duration_ms(per)) if text else None
 
 
 def job(token: str) -> Job:

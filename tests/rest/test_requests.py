@@ -210,7 +210,12 @@ def test_pages_of_jobs_and_of_events(app: FastAPI, world: Embedded) -> None:
 
 
 def test_a_queue_is_replaced_as_a_whole(app: FastAPI) -> None:
-    body = {"nominal": {"gpus": 4}, "user_limits": {"time_ms": 3_600_000}}
+    used = {"limit_ms": 460_800_000, "per_ms": 2_592_000_000}
+    body = {"nominal": {"gpus": 4}, "user_limits": {"time_ms": 3_600_000, "node_time_used": used}}
+    assert call(app, "PUT", "/queues/nlp", body).json["user_limits"]["node_time_used"] == used
+    for wrong in ({"limit_ms": 1}, {"per_ms": 3_600_000}, used | {"limit_ms": "1"}, used | {"per_ms": None}, 1, []):
+        assert call(app, "PUT", "/queues/nlp", {"user_limits": {"node_time_used": wrong}}).status == 422, wrong
+    assert call(app, "PUT", "/queues/nlp", {"user_limits": {"node_time_used": used | {"per_ms": 1}}}).status == 409
     assert call(app, "PUT", "/queues/nlp", body).json["user_limits"]["time_ms"] == 3_600_000
     row = call(app, "PUT", "/queues/nlp", {"nominal": {"gpus": 2}}).json
     assert (row["nominal"]["gpus"], row["user_limits"]["time_ms"], row["parent"]) == (2, None, "root")

@@ -252,6 +252,33 @@ WRONG = {
     ),
     "a name of a queue": ("queues: {A_B: {}}", "is not the name of a queue"),
     "a half-life of a minute": ("half_life: 1m", "a half-life from 1h"),
+    "node-hours without a period": (
+        "queues: {a: {user_limits: {node_time_used: {limit: 128h}}}}",
+        "queues.a.user_limits.node_time_used.per is missing",
+    ),
+    "a period without node-hours": (
+        "queues: {a: {user_limits: {node_time_used: {per: 30d}}}}",
+        "queues.a.user_limits.node_time_used.limit is missing",
+    ),
+    "node-hours that are no mapping": (
+        "queues: {a: {user_limits: {node_time_used: 128h}}}",
+        "write a mapping with keys of limit, per",
+    ),
+    "fewer than no node-hours": (
+        "queues: {a: {user_limits: {node_time_used: {limit: -1h, per: 30d}}}}",
+        "node_time_used.limit: '-1h' is not a time of 0 or more",
+    ),
+    "an unknown key of node-hours": (
+        "queues: {a: {user_limits: {node_time_used: {limit: 1h, per: 30d, each: 1d}}}}",
+        "node_time_used.each is not a key: valid here are limit, per",
+    ),
+    **{
+        f"a period of {per}": (
+            f"queues: {{a: {{user_limits: {{node_time_used: {{limit: 1h, per: {per}}}}}}}}}",
+            "is not a period of whole hours up to 8d, or whole days up to 366d: write 12h, 7d, 30d",
+        )
+        for per in ("0", "-30d", "59m", "90m", "8d1h", "367d", "1e9", "month", "[30d]", "true", "null")
+    },
     "weight 0": ("queues: {a: {weight: 0}}", "is not a weight"),
     "a huge weight": ("weights: {queue: 1000000001}", "whole number from 0 to 1000000"),
     "large jobs on no node": ("reservations: {large: {nodes: 0}}", "is not a number of nodes: write a whole number"),

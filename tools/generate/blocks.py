@@ -15,7 +15,7 @@ from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
 from ganger.model.event import Event
 from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
-from ganger.model.units import HOUR_MS
+from ganger.model.units import DAY_MS, HOUR_MS
 from ganger.registry import frameworks, plugin_attribute
 from tools.generate import rest_routes, sdk_names
 from tools.generate.environment_variables import travels, variables
@@ -79,6 +79,16 @@ _EXAMPLES: Final = (
         need=48 * HOUR_MS,
         have=10 * HOUR_MS,
         limit=100 * HOUR_MS,
+        scope="nlp",
+        holders=("bert-7f3a",),
+    ),
+    PendingReason(
+        code=ReasonCode.USER_NODE_TIME_USED,
+        resource="node_ms",
+        need=48 * HOUR_MS,
+        have=10 * HOUR_MS,
+        limit=128 * HOUR_MS,
+        per_ms=30 * DAY_MS,
         scope="nlp",
         holders=("bert-7f3a",),
     ),

@@ -39,7 +39,7 @@ from ganger.controller.listener_certificate import launcher_endpoint
 from ganger.controller.object_log import ObjectLog
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
-from ganger.controller.policy.queue_usage import Usage, current_usage, known_run_times
+from ganger.controller.policy.queue_usage import Usage, current_node_time, current_usage, known_run_times
 from ganger.controller.token_review import TokenReviewer
 from ganger.core.fold.fold import new_gang
 from ganger.core.state.gang import Gang
@@ -310,6 +310,7 @@ def restore_image(
         rules=policy.rules,
         queues=list(queues.values()),
         usage=current_usage(usage.values(), policy.rules.half_life_ms, queues),
+        node_time=current_node_time(usage.values(), queues),
         run_times=known_run_times(usage),
         node_states={node.name: NodeState.READY for node in nodes},
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ganger.model.terms import Slices
-from ganger.model.units import format_bytes, format_cpu, format_duration
+from ganger.model.units import format_bytes, format_cpu, format_duration, format_node_time, format_period
 
 
 class ReasonCode(StrEnum):
@@ -23,6 +23,7 @@ class ReasonCode(StrEnum):
     USER_JOBS = "user_jobs"
     USER_TIME = "user_time"
     USER_NODE_TIME = "user_node_time"
+    USER_NODE_TIME_USED = "user_node_time_used"
     RESERVED = "reserved"
     BACKOFF = "backoff"
     NAMESPACE_QUOTA = "namespace_quota"
@@ -56,6 +57,10 @@ REMEDY: dict[ReasonCode, str] = {
     ReasonCode.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
     ReasonCode.USER_TIME: "submit with a shorter --time",
     ReasonCode.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
+    ReasonCode.USER_NODE_TIME_USED: (
+        "nothing to do: it starts when enough of the period has passed; to start sooner, submit with a shorter --time "
+        "or fewer nodes, or to another queue"
+    ),
     ReasonCode.RESERVED: "nothing to do: it starts after {holder}; a job that fits on other nodes may start now",
     ReasonCode.BACKOFF: "nothing to do: it restarts automatically; `ganger logs {gang}` shows how it failed",
     ReasonCode.NAMESPACE_QUOTA: (
@@ -92,6 +97,7 @@ class PendingReason:
         slices: What is counted, unless empty: groups of so many nodes, each in one domain of a level.
         in_maintenance: How much more would be free without maintenance, whose ids are `maintenances`.
         foreign: GPUs in use outside ganger, on nodes that could hold it.
+        per_ms: The period that the limit is for; 0 for a limit of what is held at a time.
     """
 
     code: ReasonCode
@@ -108,6 +114,7 @@ class PendingReason:
     in_maintenance: int = 0
     maintenances: tuple[str, ...] = ()
     foreign: int = 0
+    per_ms: int = 0
 
 
 def sentence(reason: PendingReason) -> str:
@@ -137,6 +144,9 @@ def sentence(reason: PendingReason) -> str:
             return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} requested"
         case ReasonCode.USER_NODE_TIME:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
+        case ReasonCode.USER_NODE_TIME_USED:
+            per = format_period(reason.per_ms)
+            return f"your jobs may use {limit} in {per} in queue {reason.scope}: {have} left, {need} needed{held}"
         case _:
             return _order_sentence(reason)
 
@@ -216,7 +226,7 @@ def _amount(resource: str, value: int) -> str:
         case "nodes":
             return f"{value} node" if value == 1 else f"{value} nodes"
         case "node_ms":
-            return f"{value / 3_600_000:g} node-hours"
+            return format_node_time(value)
         case "time_ms":
             return format_duration(value)
         case _:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganger.model.described import described, naming
+from ganger.model.units import DAY_MS, HOUR_MS
 
 ROOT: Final = "root"
 """The root queue; its limits are those of the cluster."""
@@ -29,6 +30,36 @@ class Amount:
     cpu_milli: int | None = described("CPUs: 512, or 500m", form="cpus", key="cpu", default=None)
     memory_bytes: int | None = described("memory: 2Ti", form="memory", key="memory", default=None)
     gpu_types: dict[str, int] = described("GPUs by type: {h100: 8}", form="gpu_figures", factory=dict)
+
+
+HOURLY_PERIOD_MS: Final = 8 * DAY_MS
+"""The longest period of which the node time used is counted by the hour; that of longer ones is counted by the day."""
+MAX_PERIOD_MS: Final = 366 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimeUsed:
+    """Limit of the node time that one user's jobs use in a sliding period. It holds a job back when it is to start."""
+
+    limit_ms: int = described(
+        "nodes times the time for which the user's jobs held them in the period, and for which those that hold nodes "
+        "still may",
+        form="lasting",
+        key="limit",
+    )
+    per_ms: int = described(
+        "length of the period, which ends now: whole hours up to 8d, or whole days up to 366d", form="period", key="per"
+    )
+
+
+def is_period(per_ms: int) -> bool:
+    """Return whether node time can be limited for periods of that length."""
+    return HOUR_MS <= per_ms <= MAX_PERIOD_MS and per_ms % slide_ms(per_ms) == 0
+
+
+def slide_ms(per_ms: int) -> int:
+    """Return the unit in which such a period slides: it begins with a whole hour, or day (UTC)."""
+    return HOUR_MS if per_ms <= HOURLY_PERIOD_MS else DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +86,7 @@ class UserLimits:
         key="node_time",
         default=None,
     )
+    node_time_used: NodeTimeUsed | None = described("node time that a user's jobs use in a period", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

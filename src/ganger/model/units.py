@@ -74,6 +74,16 @@ def format_duration(duration_ms: int) -> str:
     return f"{duration_ms // DAY_MS}d {duration_ms % DAY_MS // HOUR_MS:02d}h"
 
 
+def format_node_time(node_ms: int) -> str:
+    """Return node-hours: `128 node-hours`, `0.5 node-hours`."""
+    return f"{node_ms / HOUR_MS:g} node-hours"
+
+
+def format_period(period_ms: int) -> str:
+    """Return a period of whole days or hours: `30d`, `12h`."""
+    return f"{period_ms // DAY_MS}d" if period_ms % DAY_MS == 0 else f"{period_ms // HOUR_MS}h"
+
+
 def format_bytes(size_bytes: int) -> str:
     """Return a size in the largest binary unit that leaves at least one: `1.5Gi`, `512Mi`, `17`."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ganger.model.job import PRIORITIES, GpuRequest
-from ganger.model.queue import MAX_FIGURE
+from ganger.model.queue import MAX_FIGURE, MAX_PERIOD_MS, is_period
 from ganger.model.units import (
     DAY_MS,
     GIB_BYTES,
@@ -237,6 +237,15 @@ def read_longest(value: Any) -> int:
     """Parse the longest time of one job in ms."""
     legal = "a time of more than 0: write 30m, 8h, 30d, or a number of seconds"
     return _quantity(value, parse_duration_ms, legal, 1, MAX_FIGURE)
+
+
+def read_period(value: Any) -> int:
+    """Parse the length of a period that node time is limited in, in ms."""
+    legal = "a period of whole hours up to 8d, or whole days up to 366d: write 12h, 7d, 30d"
+    parsed = _quantity(value, parse_duration_ms, legal, HOUR_MS, MAX_PERIOD_MS)
+    if is_period(parsed):
+        return parsed
+    raise ValueError(f"{quote(value)} is not {legal}")
 
 
 def read_half_life(value: Any) -> int:

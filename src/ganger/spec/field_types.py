@@ -41,6 +41,7 @@ from ganger.spec.amounts import (
     read_longest,
     read_memory,
     read_nproc,
+    read_period,
     read_priority,
     read_priority_key,
     whole,
@@ -259,6 +260,7 @@ def _of_policies() -> dict[str, Form]:
         "cpus": Form(read_cpus, _any_of({"type": "number", "minimum": 0}, _pattern(r"\d+m|\d+(\.\d+)?")), write_cpu),
         "memory": Form(read_memory, _any_of(_integer(0, MAX_FIGURE), _pattern(SIZE_PATTERN)), write_bytes),
         "lasting": Form(read_lasting, lasting, write_duration),
+        "period": Form(read_period, lasting, write_duration),
         "longest": Form(
             read_longest,
             _any_of({"type": "number", "exclusiveMinimum": 0}, _pattern(DURATION_PATTERN)),

@@ -36,7 +36,7 @@ def test_queue_set_sends_values_in_the_server_s_units(shell: Shell, world: World
         "--parent root --weight 3 --gpus 8 --gpus H100:4 --gpus a100:2 --cpu 0.5 --memory 1Gi --borrow-gpus 2 "
         "--borrow-gpus h100:0 --borrow-cpu 2 --borrow-memory 0 --lend-gpus 3 --lend-cpu 1 --lend-memory 1Ki "
         "--max-gpus-per-user 4 --max-jobs-per-user 2 --max-pending-per-user 9 --max-time 8h --max-queue-time 1d "
-        "--max-node-hours 128"
+        "--max-node-hours 128 --max-node-hours-used 0.5/30d"
     )
     assert shell("queue", "set", "nlp", *flags.split()).code == 0
     assert put(world) == {
@@ -52,8 +52,20 @@ def test_queue_set_sends_values_in_the_server_s_units(shell: Shell, world: World
             "time_ms": 28_800_000,
             "queue_time_ms": 86_400_000,
             "node_ms": 460_800_000,
+            "node_time_used": {"limit_ms": 1_800_000, "per_ms": 2_592_000_000},
         },
     }
+
+
+def test_node_hours_of_a_period(shell: Shell, world: World) -> None:
+    used = {"limit_ms": 460_800_000, "per_ms": 43_200_000}
+    world.queues["nlp"] = queue("nlp", user_limits=asdict(UserLimits()) | {"node_time_used": used})
+    assert shell("queue").out.splitlines()[-1].endswith("128 node-hours in 12h")
+    assert shell("queue", "set", "nlp", "--max-node-hours-used", "none").code == 0
+    assert put(world)["user_limits"]["node_time_used"] is None
+    for text in ("128", "128/", "/30d", "-1/30d", "128/30m", "128/9d1h", "128/1000d", "many/30d", "nan/30d"):
+        result = shell("queue", "set", "nlp", "--max-node-hours-used", text)
+        assert (result.code, "write 128/30d" in result.err) == (2, True), text
 
 
 def test_queue_set_keeps_other_values_and_none_removes_one(shell: Shell, world: World) -> None:

@@ -107,3 +107,27 @@ def test_invalid_documents_and_options(live: Live, version: int, name: str) -> N
     assert result.code != 0
     assert expected in result.err, result.err
     assert live.json("policy")["version"] == version
+
+
+def test_the_node_time_of_a_period_is_limited_and_shown(live: Live, version: int) -> None:
+    """A job that uses all of it runs, and the next waits until enough of the period has passed."""
+    live("queue", "set", "monthly", "--max-node-hours-used", "4/30d")
+    assert "node_time_used:\n        limit: 4h\n        per: 30d" in live("policy").out
+    assert live("queue").out.rstrip().endswith("4 node-hours in 30d")
+    refused = live("submit", "--queue", "monthly", "true")
+    assert "one user may use 4 node-hours in 30d in queue monthly, so the job must say how long" in refused.err
+    first, second = (live.submit("--queue", "monthly", "--time", "4h", "--", "sleep", "600") for _ in range(2))
+    live.until(first, "running")
+    assert live("fit", "--queue", "monthly", "--time", "1h").out.count(
+        "in 30d in queue monthly: 0 used, 4 for running jobs, 0 left"
+    )
+    live("stop", first)
+    live.until(first, "stopped")
+    explanation = live.json("explain", second)
+    assert explanation["reason"]["code"] == "user_node_time_used"
+    assert explanation["earliest_ms"] == explanation["reason"]["until_ms"]
+    assert explanation["earliest_ms"] % 86_400_000 == 0, "its day leaves the period at midnight"
+    assert "expected start" in live("explain", second).out
+    live("queue", "set", "monthly", "--max-node-hours-used", "none")
+    live.until(second, "running")
+    live("stop", second)

@@ -182,7 +182,12 @@ QUEUE: dict[str, Any] = {
     "weight": 2,
     "nominal": {"gpus": 64, "cpu": "500m", "memory": "2Ti", "gpu_types": {"h100": 8}},
     "borrowing": {"gpus": 0, "cpu": 1.5},
-    "user_limits": {"jobs": 4, "time": "8h", "node_time": "128h"},
+    "user_limits": {
+        "jobs": 4,
+        "time": "8h",
+        "node_time": "128h",
+        "node_time_used": {"limit": "128h", "per": "30d"},
+    },
     "default_time": "1h",
 }
 POLICY: dict[str, Any] = {

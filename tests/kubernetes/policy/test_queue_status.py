@@ -89,8 +89,8 @@ def counted(api: FakeApi) -> list[Call]:
 
 
 def known(state: State) -> Any:
-    """Return what determines the order of users, and the known run times."""
-    return state.fair_shares.decayed_usage(), state.history.runs()
+    """Return what determines the order of users, the known run times, and the node time used."""
+    return state.fair_shares.decayed_usage(), state.history.runs(), state.node_time.records(state.at_ms)
 
 
 def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoilt",
-    ["{", "[]", '{"at_ms": 9e15, "half_life_ms": 1}', "ahead", "other queue", "negative"],
+    ["{", "[]", '{"at_ms": 9e15, "half_life_ms": 1}', "ahead", "other queue", "negative", "hours", "days"],
 )
 def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoilt: str) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
@@ -294,10 +294,12 @@ def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoi
             recorded["decayed"][0]["queue"] = "nowhere"
         elif spoilt == "negative":
             recorded["decayed"][0]["periods"][0][1] = [-1, 0, 0]
+        elif spoilt in ("hours", "days"):
+            recorded["node_time"][0][spoilt][0][spoilt == "hours"] = -1
         text = spoilt if spoilt[0] in "{[" else json.dumps(recorded)
         api.put(actual | {"status": actual["status"] | {"usage": text}})
         async with leading(access, tmp_path) as system:
-            assert known(system.loop.copy()) == ([], [])
+            assert known(system.loop.copy()) == ([], [], [])
             await until(lambda: len(status(api).get("conditions", [])) > 1)
             accepted, output = status(api)["conditions"]
             assert (accepted["type"], output["type"]) == ("Accepted", "UsageRead")

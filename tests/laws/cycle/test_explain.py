@@ -35,6 +35,7 @@ OF_USERS = {
     ReasonCode.USER_JOBS: "jobs",
     ReasonCode.USER_TIME: "time_ms",
     ReasonCode.USER_NODE_TIME: "node_ms",
+    ReasonCode.USER_NODE_TIME_USED: "node_time_used",
 }
 
 
@@ -162,7 +163,8 @@ def _events_that_cure(state: State, gang: Gang, reason: PendingReason) -> list[e
         return [e.QueueSet(queue=_unbounded(queue, reason.resource, depth)) for depth, queue in enumerate(path)]
     if reason.code in OF_USERS:
         queue = state.queues[reason.scope]
-        limits: UserLimits = replace(queue.user_limits, **{OF_USERS[reason.code]: None})
+        name = OF_USERS[reason.code]
+        limits: UserLimits = replace(queue.user_limits, **{name: getattr(UserLimits(), name)})
         return [e.QueueSet(queue=replace(queue, user_limits=limits))]
     if reason.code is ReasonCode.MAINTENANCE:
         return [e.MaintenanceCleared(id=name) for name in reason.scope.split(", ")]

@@ -12,7 +12,8 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, split_element_id
-from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
+from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue
+from ganger.model.units import DAY_MS, HOUR_MS
 from tests.laws.oracles.device_oracle import times_on
 from tests.laws.oracles.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
 from tests.laws.oracles.placement_oracle import could_lie, may_be_had
@@ -27,6 +28,18 @@ def figure(amount: Amount, r: str) -> int | None:
         return getattr(amount, r)
     gpus = amount.gpus if r == "gpu_milli" else amount.gpu_types.get(r)
     return None if gpus is None else 1000 * gpus
+
+
+@dataclass
+class Attempt:
+    """Nodes that a gang held from `began_ms` until `ended_ms`, None while it holds some."""
+
+    gang: str
+    queue: str
+    user: str
+    nodes: int
+    began_ms: int
+    ended_ms: int | None = None
 
 
 @dataclass
@@ -46,6 +59,8 @@ class RawFacts:
         drained: Gangs on a drained node, until they are stopped.
         excluded: By gang, the nodes that its rules keep it from.
         windows: Maintenance by id.
+        attempts: All starts.
+        now_ms: The time of the newest event or cycle.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -65,6 +80,8 @@ class RawFacts:
     outcomes: dict[str, GangState] = field(default_factory=dict)
     excluded: dict[str, dict[str, None]] = field(default_factory=dict)
     windows: dict[str, e.MaintenanceSet] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
+    now_ms: int = 0
 
     # -- the fold ------------------------------------------------------------------------------------------------------
 
@@ -86,8 +103,10 @@ class RawFacts:
             case e.QueueSet(queue=queue):
                 self.queues[queue.name] = queue
             case e.QueueDeleted(queue=name):
+                self._move_attempts({queue: None for queue in self.queues if queue != name})
                 del self.queues[name]
             case e.PolicySet(document=document):
+                self._move_attempts(document.queues)
                 for name, job in self.jobs.items():
                     surviving_queue = self.surviving_queue(job.spec.queue, document.queues)
                     self.jobs[name] = replace(job, spec=replace(job.spec, queue=surviving_queue))
@@ -108,6 +127,10 @@ class RawFacts:
             self.windows[event.id] = event
         elif isinstance(event, e.MaintenanceCleared):
             del self.windows[event.id]
+
+    def _move_attempts(self, remaining: Collection[str]) -> None:
+        for attempt in self.attempts:
+            attempt.queue = self.surviving_queue(attempt.queue, remaining)
 
     def surviving_queue(self, queue: str, remaining: Collection[str]) -> str:
         """Return the queue itself if it stays, else the nearest above it that does."""
@@ -186,6 +209,8 @@ class RawFacts:
             case Start(gang=gang, generation=generation, shares=shares):
                 self.split(gang)
                 self.starts[gang] = decision
+                job = self.jobs[gang]
+                self.attempts.append(Attempt(gang, job.spec.queue, job.user, all_nodes(job.spec), self.now_ms))
                 self.generations[gang] = generation
                 for share in shares:
                     self.left[gang, share.node] = (*self.left.get((gang, share.node), ()), share)
@@ -263,7 +288,9 @@ class RawFacts:
     def _leave(self, gang: str, node: str) -> None:
         self.left.pop((gang, node), None)
         if not any(other_gang == gang for other_gang, _ in self.left):
-            self.starts.pop(gang, None)
+            if self.starts.pop(gang, None) is not None:
+                (attempt,) = (own for own in self.attempts if own.gang == gang and own.ended_ms is None)
+                attempt.ended_ms = self.now_ms
             self.drained.pop(gang, None)
 
     # -- what is free --------------------------------------------------------------------------------------------------
@@ -418,8 +445,32 @@ class RawFacts:
                 return False
             if limits.node_ms is not None and wants_ms and node_ms + wants_ms > limits.node_ms:
                 return False
+            used = limits.node_time_used
+            if used is not None:
+                wants_ms = all_nodes(spec) * min(used.per_ms, self.stay_ms(job, self.attempts))
+                if self.used_in_period(job.user, name, used) + wants_ms > used.limit_ms:
+                    return False
             name = self.queues[name].parent
         return True
+
+    def stay_ms(self, job: Job, earlier: list[Attempt]) -> int:
+        """Return for how long a job may run after its earlier attempts."""
+        ran_ms = sum((own.ended_ms or own.began_ms) - own.began_ms for own in earlier if own.gang == job.id)
+        return 1 << 62 if job.spec.limits.time_ms is None else max(1, job.spec.limits.time_ms - ran_ms)
+
+    def used_in_period(self, user: str, queue: str, used: NodeTimeUsed) -> int:
+        """Return what ended attempts used from the first whole hour, or day, of the period, and running ones may."""
+        unit_ms, total_ms = HOUR_MS if used.per_ms <= 8 * DAY_MS else DAY_MS, 0
+        begin_ms = (self.now_ms - used.per_ms) // unit_ms * unit_ms
+        for position, attempt in enumerate(self.attempts):
+            if attempt.user != user or not self._is_in(attempt.queue, queue):
+                continue
+            if attempt.ended_ms is None:
+                stay_ms = self.stay_ms(self.jobs[attempt.gang], self.attempts[:position])
+                total_ms += attempt.nodes * min(used.per_ms, stay_ms)
+            else:
+                total_ms += attempt.nodes * max(0, attempt.ended_ms - max(begin_ms, attempt.began_ms))
+        return total_ms
 
     def held_by(self, user: str, queue: str) -> tuple[int, ...]:
         """Return what a user has in a queue and all below it: GPU thousandths, node-milliseconds by limits, jobs."""
@@ -444,7 +495,11 @@ class RawFacts:
         return [queue.name for queue in self.queues.values() if queue.parent == name]
 
     def _below(self, gang: str, name: str) -> bool:
-        queue: str | None = self.jobs[gang].spec.queue
+        return self._is_in(self.jobs[gang].spec.queue, name)
+
+    def _is_in(self, below: str, name: str) -> bool:
+        """Return whether a queue is another one, or below it."""
+        queue: str | None = below
         while queue is not None and queue != name:
             queue = self.queues[queue].parent
         return queue == name

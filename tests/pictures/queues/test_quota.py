@@ -238,3 +238,99 @@ test_users = scenarios(
         ),
     }
 )
+
+test_node_time_used = scenarios(
+    {
+        "what running jobs may use, and what ended ones have used": (
+            "n1:.. n2:..",
+            "root=,user_used=4/12h",
+            """C:2x1,time=2h D:1x1,time=1h           -> C. C. | D user_node_time_used
+               +1h; done C                           -> D. .. | C succeeded
+               E:1x1,time=2h F:1x1,time=2h,user=bob  -> DF .. | E user_node_time_used
+               +1h; done D                           -> .F .. | E user_node_time_used, D succeeded""",
+        ),
+        "until enough of the period has passed": (
+            "n1:..",
+            "root=,user_used=4/12h",
+            """C:1x1,time=4h             -> C.
+               +3h; E:1x1,time=2h        -> C. | E user_node_time_used
+               done C                    -> .. | E user_node_time_used, C succeeded
+               +10h13m19s                -> .. | E user_node_time_used
+               +1s                       -> E.""",
+        ),
+        "by the day, of a long period": (
+            "n1:..",
+            "root=,user_used=4/30d",
+            """C:1x1,time=4h                -> C.
+               +3h; done C; E:1x1,time=2h   -> .. | E user_node_time_used, C succeeded
+               +30d; +7h13m19s              -> .. | E user_node_time_used
+               +1s                          -> E.""",
+        ),
+        "what was used before there was a limit": (
+            "n1:.",
+            "",
+            """C:1x1 D:1x1,time=3h E:1x1,time=1h          -> C | D no_capacity, E no_capacity
+               +3h; queue root=,user_used=4/12h; done C   -> E | D user_node_time_used, C succeeded""",
+        ),
+        "lowered, it stops nobody": (
+            "n1:..",
+            "root=,user_used=4/12h",
+            """C:1x1,time=4h                 -> C.
+               queue root=,user_used=1/12h   -> C.
+               D:1x1,time=1h                 -> C. | D user_node_time_used""",
+        ),
+        "an attempt counts, and the next needs only the rest": (
+            "n1:.",
+            "root=,user_used=4/12h",
+            """C:1x1,time=4h                         -> C
+               +3h; fails C signal; gone C; +1m      -> C
+               D:1x0,time=30s E:1x0,time=2m          -> C | D user_node_time_used, E user_node_time_used""",
+        ),
+        "a restarted job needs less than others like it": (
+            "n1:. n2:.",
+            "root=,user_used=8/12h",
+            """C:1x1,time=4h D:1x1,time=4h E:1x1,time=4h   -> C D | E user_node_time_used
+               +3h; fails C signal; gone C; +1m; done D    -> C . | E user_node_time_used, D succeeded""",
+        ),
+        "without a time limit a job may use the whole period": (
+            "n1:..",
+            "root=,user_used=12/12h",
+            """C:1x1 D:1x1,time=1h   -> C. | D user_node_time_used
+               +1h; done C           -> D. | C succeeded""",
+        ),
+        "a long job uses no more than the period in it": (
+            "n1:..",
+            "root=,user_used=13/12h",
+            "C:1x1,time=7d D:1x1,time=1h E:1x1,time=1m -> CD | E user_node_time_used",
+        ),
+        "in a parent": (
+            "n1:..",
+            "p=,user_used=2/12h q=,in=p r=,in=p",
+            """C:1x1,q=q,time=1h                                   -> C.
+               +1h; done C                                         -> .. | C succeeded
+               D:1x1,q=r,time=2h E:1x1,time=9h F:1x1,q=r,time=1h   -> EF | D user_node_time_used""",
+        ),
+        "a removed queue's is that of the one above": (
+            "n1:..",
+            "root=,user_used=2/12h q=",
+            """C:1x1,q=q,time=2h                             -> C.
+               +2h; done C; unqueue q; D:1x1,time=1h         -> .. | D user_node_time_used, C succeeded""",
+        ),
+        "what a reserved start needs is not given to another": (
+            "n1:AA n2:.. A,time=1h,user=bob",
+            "root=,user_used=5/12h",
+            """R:2x2,time=2h       -> AA .. | R no_capacity
+               E:1x1,time=30m      -> AA E. | R no_capacity
+               F:1x1,time=50m      -> AA E. | R no_capacity, F reserved
+               +50m; done E        -> AA .. | R no_capacity, F reserved, E succeeded
+               +10m; done A        -> RR RR | F user_node_time_used, A succeeded""",
+        ),
+        "no start is reserved for it": (
+            "n1:.",
+            "root=,user_used=1/12h",
+            """C:1x1,time=1h                         -> C
+               +1h; done C; D:1x1,time=1h; +1h       -> . | D user_node_time_used, C succeeded
+               E:1x1,user=bob,time=1h                -> E | D user_node_time_used""",
+        ),
+    }
+)

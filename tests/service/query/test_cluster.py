@@ -11,9 +11,14 @@ from ganger.core.state.state import State
 from ganger.engine.service import JobFilter
 from ganger.errors import RequestError
 from ganger.model import event as e
-from ganger.model.queue import Amount, Queue, UserLimits
-from ganger.model.units import HOUR_MS
+from ganger.model.queue import Amount, NodeTimeUsed, Queue, UserLimits
+from ganger.model.units import DAY_MS, HOUR_MS
 from tests.service.world import Embedded, wait_until
+
+
+def _used(limit_ms: int, per_ms: int) -> Queue:
+    return Queue(name="a", user_limits=UserLimits(node_time_used=NodeTimeUsed(limit_ms=limit_ms, per_ms=per_ms)))
+
 
 REFUSED_QUEUES = {
     "no such parent": (Queue(name="a", parent="nowhere"), "nowhere"),
@@ -27,6 +32,12 @@ REFUSED_QUEUES = {
     "lends less than nothing": (Queue(name="a", lending=Amount(cpu_milli=-1)), "lending.cpu_milli is -1"),
     "more than can be counted": (Queue(name="a", nominal=Amount(memory_bytes=1 << 70)), "nominal.memory_bytes is"),
     "less than no job": (Queue(name="a", user_limits=UserLimits(jobs=-1)), "user_limits.jobs is -1"),
+    "less than no node time in a period": (_used(-1, DAY_MS), "user_limits.node_time_used.limit_ms is -1"),
+    "no period": (_used(1, 0), "user_limits.node_time_used.per_ms is 0, but must be whole hours"),
+    "a negative period": (_used(1, -DAY_MS), "per_ms is -86400000"),
+    "a period of no whole hours": (_used(1, HOUR_MS + 1), "per_ms is 3600001"),
+    "a period of no whole days": (_used(1, 8 * DAY_MS + HOUR_MS), "whole days up to 366d"),
+    "a period of more than a year": (_used(1, 367 * DAY_MS), "whole days up to 366d"),
     "no weight": (Queue(name="a", weight=0), "weight is 0, but must be from 1 to 1000"),
     "a negative weight": (Queue(name="a", weight=-3), "weight is -3"),
     "a huge weight": (Queue(name="a", weight=10**9), "weight is 1000000000"),
@@ -270,6 +281,26 @@ def test_limits_of_pending_jobs_and_pending_time(world: Embedded) -> None:
     world.service.stop(second)
     world.until(second, "stopped")
     world.until(world.submit(queue="low"), "running")
+
+
+def test_fit_shows_the_node_time_of_a_period(world: Embedded) -> None:
+    used = NodeTimeUsed(limit_ms=4 * HOUR_MS, per_ms=DAY_MS)
+    world.service.set_queue(Queue(name="daily", user_limits=UserLimits(node_time_used=used)))
+    job = world.submit(queue="daily", nodes=2, limits={"time": "1h"})
+    world.until(job, "running")
+    (row,) = world.service.sizes("daily", SizeRequest()).node_time
+    assert (row.queue, row.limit_ms, row.per_ms, row.used_ms, row.running_ms) == (
+        "daily",
+        4 * HOUR_MS,
+        DAY_MS,
+        0,
+        2 * HOUR_MS,
+    )
+    assert world.service.sizes("default", SizeRequest()).node_time == ()
+    world.service.stop(job)
+    world.until(job, "stopped")
+    (row,) = world.service.sizes("daily", SizeRequest()).node_time
+    assert (0 < row.used_ms < 2 * HOUR_MS, row.running_ms) == (True, 0)
 
 
 def test_fit_of_an_unknown_type_names_the_known_ones(world: Embedded) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ganger.engine.service import JobFilter, Submission
 from ganger.errors import RequestError
 from ganger.model.cluster import Node
-from ganger.model.queue import Amount, Queue, UserLimits
+from ganger.model.queue import Amount, NodeTimeUsed, Queue, UserLimits
 from ganger.model.views.service_views import PARTS
 from tests.service.world import Embedded, python
 
@@ -56,6 +56,13 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "over_user_limit",
         "asks for 6",
     ),
+    "no time limit under node-hours of a period": (None, {"queue": "daily"}, "no_time_limit", "use 4 node-hours in 1d"),
+    "more than the node-hours of a period": (
+        None,
+        {"queue": "daily", "nodes": 3, "limits": {"time": "2h"}},
+        "over_user_limit",
+        "one user may use 4 node-hours in 1d in queue daily, and the job asks for 6",
+    ),
     "a program that is not on PATH": (["trian"], {}, "no_program", "/usr/bin"),
     "a program that is not there": (["./trian"], {}, "no_program", "does not exist"),
     "a directory for a program": (["./"], {}, "no_program", "is not a file"),
@@ -81,6 +88,9 @@ def with_limits(world: Embedded) -> Embedded:
         Queue(name="mine", user_limits=UserLimits(gpus=2)),
         Queue(name="short", user_limits=UserLimits(time_ms=2 * HOUR_MS)),
         Queue(name="hours", user_limits=UserLimits(node_ms=4 * HOUR_MS)),
+        Queue(
+            name="daily", user_limits=UserLimits(node_time_used=NodeTimeUsed(limit_ms=4 * HOUR_MS, per_ms=24 * HOUR_MS))
+        ),
         Queue(name="hasty", user_limits=UserLimits(queue_time_ms=HOUR_MS, pending=3)),
     ):
         world.service.set_queue(queue)

@@ -18,7 +18,16 @@ from ganger.cli.output.print_output import (
     show_json,
     show_table,
 )
-from ganger.model.units import format_cpu, parse_bytes, parse_cpu_milli, parse_duration_ms
+from ganger.model.pending_reason import ReasonCode
+from ganger.model.units import (
+    HOUR_MS,
+    format_cpu,
+    format_node_time,
+    format_period,
+    parse_bytes,
+    parse_cpu_milli,
+    parse_duration_ms,
+)
 
 Record = dict[str, Any]
 
@@ -88,6 +97,11 @@ def _show_sizes(fit: Record) -> None:
     available_gpus = fit["available_gpus"]
     quota = "has no GPU limit" if available_gpus is None else f"may use {count(available_gpus, 'more GPU')}"
     show(f"\nqueue {fit['queue']} {quota}; user {fit['user']}")
+    for row in fit["node_time"]:
+        left_ms = max(0, row["limit_ms"] - row["used_ms"] - row["running_ms"])
+        limit = f"{format_node_time(row['limit_ms'])} in {format_period(row['per_ms'])} in queue {row['queue']}"
+        used, running, left = (f"{ms / HOUR_MS:g}" for ms in (row["used_ms"], row["running_ms"], left_ms))
+        show(f"{fit['user']} may use {limit}: {used} used, {running} for running jobs, {left} left")
     best = max(fit["items"], key=lambda size: (size["nodes"] > 0, size["nodes"] * size["gpus"]), default=None)
     if best is not None and best["nodes"]:
         show(f"largest: {current_command_prefix()} run {best['flags']} -- ...")
@@ -107,7 +121,9 @@ def _show_job(path: str, flags: dict[str, str | None], output: str) -> None:
     show(f"{name} does not fit now: {plan['reason']['sentence'] if plan['reason'] else 'it would be pending'}")
     if plan["earliest_ms"] is not None:
         earliest = format_time(plan["earliest_ms"], current_time_ms())
-        show(f"  enough capacity by {earliest}, by the time limits of running jobs")
+        is_period = plan["reason"] is not None and plan["reason"]["code"] == ReasonCode.USER_NODE_TIME_USED
+        enough = "enough of the period has passed" if is_period else "enough capacity"
+        show(f"  {enough} by {earliest}, by the time limits of running jobs")
     for change in plan["changes"]:
         show(f"  try: {change['flags']}   {change['description']}")
     if plan["smallest_tried"]:

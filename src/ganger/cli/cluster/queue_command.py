@@ -13,12 +13,14 @@ from ganger.cli.output.messages import count
 from ganger.cli.output.print_output import Column, shell_quote, show, show_json, show_json_array, show_table
 from ganger.cli.output.queue_tree import indent_name, tree_rows
 from ganger.client import Client, ClientError
-from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
+from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, is_period
 from ganger.model.units import (
     HOUR_MS,
     format_bytes,
     format_cpu,
     format_duration,
+    format_node_time,
+    format_period,
     parse_bytes,
     parse_cpu_milli,
 )
@@ -63,6 +65,21 @@ def _node_hours_ms(text: str) -> int:
     return int(hours * HOUR_MS)
 
 
+def _node_hours_used(text: str) -> dict[str, int]:
+    """Parse `128/30d`: node-hours in a period."""
+    hours, _, period = text.partition("/")
+    try:
+        used = {"limit_ms": _node_hours_ms(hours), "per_ms": parse_positive_duration_ms(period)}
+    except ValueError:
+        used = {"per_ms": 0}
+    if not is_period(used["per_ms"]):
+        raise ValueError(
+            f"{text!r} is not a number of node-hours in a period: write 128/30d; a period is whole hours up to 8d, or "
+            "whole days up to 366d"
+        )
+    return used
+
+
 def _gpus(text: str) -> int | dict[str, int | None] | None:
     """Parse `8`, or `H100:8` as {h100: 8}."""
     kind, colon, count = text.rpartition(":")
@@ -93,6 +110,7 @@ _FIGURES: Final = {
     "max_time": ("user_limits", "time_ms", _or_none(parse_positive_duration_ms)),
     "max_queue_time": ("user_limits", "queue_time_ms", _or_none(parse_positive_duration_ms)),
     "max_node_hours": ("user_limits", "node_ms", _or_none(_node_hours_ms)),
+    "max_node_hours_used": ("user_limits", "node_time_used", _or_none(_node_hours_used)),
 }
 """Flag -> (part of the queue, figure in it, parser)."""
 
@@ -142,6 +160,7 @@ def queue_command(ctx: click.Context, output: str) -> None:
 @_figure("--max-time", "DURATION", "Maximum time limit of a job.")
 @_figure("--max-queue-time", "DURATION", "Maximum time that a job may be pending; then it ends.")
 @_figure("--max-node-hours", "N", "Maximum sum of nodes times time limit over a user's live jobs.")
+@_figure("--max-node-hours-used", "N/PERIOD", "Maximum node-hours that a user's jobs use in a sliding period: 128/30d.")
 @click.option(
     "--default-time",
     metavar="DURATION",
@@ -200,7 +219,7 @@ def with_figures(queue: Record, figures: Mapping[str, str | tuple[str, ...] | No
         part, figure, parse = _FIGURES[flag]
         for text in (texts,) if isinstance(texts, str) else texts or ():
             value = parse(text)
-            if isinstance(value, dict):
+            if parse is _gpus and isinstance(value, dict):
                 types = {**parts[part].get("gpu_types", {}), **value}
                 parts[part]["gpu_types"] = {kind: count for kind, count in types.items() if count is not None}
             else:
@@ -254,13 +273,14 @@ def _gpus_text(amount: Record) -> str:
 
 
 def _limits(limits: Record, default_time_ms: int | None) -> str:
-    formats: dict[str, Callable[[int], str]] = {
+    formats: dict[str, Callable[[Any], str]] = {
         "gpus": lambda gpus: count(gpus, "GPU"),
         "jobs": lambda jobs: count(jobs, "job"),
         "pending": lambda pending: f"{pending} pending",
         "time_ms": lambda ms: f"{format_duration(ms)} per job",
         "queue_time_ms": lambda ms: f"{format_duration(ms)} pending",
-        "node_ms": lambda ms: f"{ms / HOUR_MS:g} node-hours",
+        "node_ms": format_node_time,
+        "node_time_used": lambda used: f"{format_node_time(used['limit_ms'])} in {format_period(used['per_ms'])}",
     }
     texts = [text(limits[name]) for name, text in formats.items() if limits[name] is not None]
     if default_time_ms is not None:

@@ -12,16 +12,18 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, recut_usage
+from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
 from ganger.core.queues.quota import Vector
 from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.state.runtime_estimate import MAX_SAMPLES, MAX_SIZES, RunTimes
 from ganger.core.state.state import State
 from ganger.model.queue import ROOT
+from ganger.model.units import DAY_MS, HOUR_MS
 
 MAX_BYTES: Final = 768 * 1024
 """Maximum in one object, whose limit is 1.5 MiB."""
-_LIMITS: Final = ((MAX_SAMPLES, 2 * REMEMBERED), (8, 2 * REMEMBERED), (0, 8))
-"""Numbers of run times per job kind and of half-lives to keep: the first pair that fits."""
+_LIMITS: Final = ((MAX_SAMPLES, 2 * REMEMBERED, 367), (8, 2 * REMEMBERED, 93), (0, 8, 31))
+"""Numbers of run times per job kind, of half-lives, and of days of node time to keep: the first that fit."""
 CLOCK_SKEW_MS: Final = 60_000
 """Tolerated difference between the clocks of two machines."""
 
@@ -34,11 +36,12 @@ class Usage:
     half_life_ms: int
     decayed: tuple[DecayedUsage, ...] = ()
     runs: tuple[RunTimes, ...] = ()
+    node_time: tuple[NodeTimeRecord, ...] = ()
 
     @property
-    def figures(self) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...]]:
+    def figures(self) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...], tuple[NodeTimeRecord, ...]]:
         """Everything but the time."""
-        return self.decayed, self.runs
+        return self.decayed, self.runs, self.node_time
 
 
 @cache
@@ -54,25 +57,34 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
     """
     recorded_with = {name: name if name in queues else ROOT for name in state.tree.index}
     decayed, runs = dict[str, list[DecayedUsage]](), dict[str, list[RunTimes]]()
+    node_time = dict[str, list[NodeTimeRecord]]()
     for usage in state.fair_shares.decayed_usage():
         decayed.setdefault(recorded_with.get(usage.queue, ROOT), []).append(usage)
     for run_times in state.history.runs():
         runs.setdefault(recorded_with.get(run_times.queue, run_times.queue), []).append(run_times)
+    for record in state.node_time.records(state.at_ms):
+        node_time.setdefault(recorded_with.get(record.queue, ROOT), []).append(record)
     empty = Usage(at_ms=state.at_ms, half_life_ms=state.fair_shares.half_life_ms)
     return {
-        name: replace(empty, decayed=tuple(decayed.get(name, ())), runs=tuple(runs.get(name, ())))
+        name: replace(
+            empty,
+            decayed=tuple(decayed.get(name, ())),
+            runs=tuple(runs.get(name, ())),
+            node_time=tuple(node_time.get(name, ())),
+        )
         for name in state.tree.index
-        if name in decayed or name in runs
+        if name in decayed or name in runs or name in node_time
     }
 
 
 def encode(usage: Usage) -> str:
     """Return the usage as text, of very many users without what counts least."""
     text = ""
-    for times, periods in _LIMITS:
+    for times, periods, days in _LIMITS:
         decayed = tuple(replace(item, periods=item.periods[-periods:]) for item in usage.decayed)
         runs = tuple(replace(item, times_ms=item.times_ms[-times:]) for item in usage.runs) if times else ()
-        text = _adapter().dump_json(replace(usage, decayed=decayed, runs=runs)).decode()
+        node_time = tuple(replace(record, days=record.days[-days:]) for record in usage.node_time)
+        text = _adapter().dump_json(replace(usage, decayed=decayed, runs=runs, node_time=node_time)).decode()
         if len(text) <= MAX_BYTES:
             break
     return text
@@ -83,7 +95,8 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     usage = _adapter().validate_json(text)
     if not 0 <= usage.at_ms <= now_ms + CLOCK_SKEW_MS or usage.half_life_ms < 1:
         raise ValueError(f"at_ms {usage.at_ms}, half_life_ms {usage.half_life_ms}: not a past time")
-    if queue != ROOT and {*(item.queue for item in usage.decayed), *(item.queue for item in usage.runs)} - {queue}:
+    owners = {*(item.queue for item in usage.decayed), *(item.queue for item in usage.runs)}
+    if queue != ROOT and owners.union(item.queue for item in usage.node_time) - {queue}:
         raise ValueError(f"the usage belongs to another queue than {queue}")
     for item in usage.decayed:
         for period, amounts in item.periods:
@@ -96,9 +109,27 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     for runs in usage.runs:
         if not 0 < len(runs.times_ms) <= MAX_SAMPLES or min(runs.gpu_milli, *runs.times_ms) < 0:
             raise ValueError(f"runs of {runs.user}: invalid run times {runs.times_ms}")
+    for record in usage.node_time:
+        _check_node_time(record, usage.at_ms)
     if len({(item.queue, item.user) for item in usage.decayed}) != len(usage.decayed):
         raise ValueError("decayed usage: a user occurs twice")
     return usage
+
+
+def _check_node_time(record: NodeTimeRecord, at_ms: int) -> None:
+    """Raise ValueError for node time in the future, or less than none."""
+    for length_ms, buckets in ((HOUR_MS, record.hours), (DAY_MS, record.days)):
+        for bucket, amount in buckets:
+            if not 0 <= bucket * length_ms <= at_ms or amount < 0:
+                raise ValueError(f"node time of {record.user}: {amount} in bucket {bucket} is impossible")
+
+
+def current_node_time(usages: Iterable[Usage], queues: Container[str]) -> list[NodeTimeRecord]:
+    """Return the node time of all usage; that of deleted queues is root's."""
+    sums = NodeTimeUsage()
+    for record in (record for usage in usages for record in usage.node_time):
+        sums.restore(record if record.queue in queues else replace(record, queue=ROOT))
+    return sums.records(0)
 
 
 def current_usage(usages: Iterable[Usage], half_life_ms: int, queues: Container[str]) -> list[DecayedUsage]:

@@ -120,6 +120,7 @@ class CapacityHolds:
     def _charge(self, hold: CapacityHold, sign: int) -> None:
         state, gang = self._state, hold.gang
         state.tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
+        state.tree.charge_period(gang.queue, gang.job.user, sign * gang.shape.all_nodes, gang.requested_stay_ms)
         state.tree.charge(gang.queue, tuple(sign * amount for amount in hold.quota))
         state.nodes.hold(hold.nodes, held=sign > 0)
         if sign > 0:

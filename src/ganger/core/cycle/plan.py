@@ -53,7 +53,7 @@ def _plan(state: State, now_ms: int, policy: Policy, *, explains: bool) -> Plan:
     if predictions:
         return Plan(as_of=state.seq, decisions=predictions, next_wake_ms=now_ms)
     state.nodes.trim()
-    state.allocations.now_ms = state.maintenance.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = state.node_time.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
@@ -73,7 +73,7 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
     Yields the cycle and the pending reasons that it found while it tried gangs. `without` is a gang that does not take
     part.
     """
-    state.allocations.now_ms = state.maintenance.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = state.node_time.now_ms = now_ms
     ending = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
         cycle = Cycle(state, now_ms, policy, ending)
@@ -174,9 +174,9 @@ def _preempt(victim: Gang) -> Stop:
 def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
     """Return the first time at which time alone starts or stops a gang.
 
-    That is a limit, the end of a pause, a change of the order, the end of a node's notice, or the begin or end of
-    maintenance. The starvation threshold is not among them: from then on nodes are reserved, which is soon enough in
-    the next cycle that could give them to another gang.
+    That is a limit, the end of a pause, a change of the order, the end of a node's notice, the begin or end of
+    maintenance, or the slide of a period that node time is limited in. The starvation threshold is not among them: from
+    then on nodes are reserved, which is soon enough in the next cycle that could give them to another gang.
     """
     now_ms, policy = cycle.now_ms, cycle.policy
     starting = [
@@ -193,8 +193,13 @@ def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
 
 
 def _next_timer_ms(state: State, now_ms: int) -> int | None:
-    """Return the first time at which time alone changes a gang, the nodes or maintenance."""
-    times_ms = (state.timers.next_ms(now_ms), state.maintenance.next_ms(now_ms), *state.leaving.values())
+    """Return the first time at which time alone changes a gang, the nodes, maintenance or what a user may use."""
+    times_ms = (
+        state.timers.next_ms(now_ms),
+        state.maintenance.next_ms(now_ms),
+        state.next_slide_ms(now_ms),
+        *state.leaving.values(),
+    )
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
 
 

@@ -32,6 +32,7 @@ NOT_FORECAST = (
         ReasonCode.NO_NODE,
         ReasonCode.EXCLUDED,
         ReasonCode.USER_TIME,
+        ReasonCode.USER_NODE_TIME_USED,
         ReasonCode.RESERVED,
         ReasonCode.NOT_LISTED,
         ReasonCode.DEPENDENCY,
@@ -40,6 +41,8 @@ NOT_FORECAST = (
     ReasonCode.MAINTENANCE,
 )
 """Reasons that time does not resolve, that include the time themselves, or that wait for a gang of unknown run time."""
+HAS_TIME = (ReasonCode.MAINTENANCE, ReasonCode.USER_NODE_TIME_USED)
+"""Reasons that include the time at which they end."""
 UNADMITTED = (ReasonCode.NAMESPACE_QUOTA, ReasonCode.WEBHOOK_UNREACHABLE)
 NOT_CHANGEABLE = (ReasonCode.BACKOFF, *UNADMITTED, ReasonCode.NOT_LISTED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY_LIMIT)
 """Reasons that no change to the job would resolve."""
@@ -65,7 +68,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         position=position,
         pending=waiting,
         waited_ms=now_ms - gang.since_ms,
-        earliest_ms=reason.until_ms if reason.code is ReasonCode.MAINTENANCE else _expected_ms(gang, earliest_start),
+        earliest_ms=reason.until_ms if reason.code in HAS_TIME else _expected_ms(gang, earliest_start),
         reserved_start_ms=reserved.start_ms if reserved else None,
         predicted=tuple(_prediction_lines(state, gang, earliest_start, now_ms)),
         domains=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),

@@ -14,7 +14,7 @@ from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.explain import reason_view
 from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.queues.quota import UNLIMITED
+from ganger.core.queues.quota import NO_CHARGE, UNLIMITED, QueueTree
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.job import Job
@@ -22,7 +22,7 @@ from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
-from ganger.model.views.overview import Size, Sizes
+from ganger.model.views.overview import NodeTimeRow, Size, Sizes
 
 MAX_CPUS: Final = 64
 """CPUs of a node up to which sizes are tried where no node has GPUs."""
@@ -55,9 +55,31 @@ def largest_sizes(state: State, job: Job, request: SizeRequest, now_ms: int, pol
         items = tuple(
             _largest(cycle, gang, shape, level) for shape in _node_forms(state, request) for level in ("", *levels)
         )
+        node_time = tuple(_node_time(tree, job))
     available_gpus = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
     queue, user = job.spec.queue, job.user
-    return Sizes(at_ms=now_ms, queue=queue, user=user, levels=levels, available_gpus=available_gpus, items=items)
+    return Sizes(
+        at_ms=now_ms,
+        queue=queue,
+        user=user,
+        levels=levels,
+        available_gpus=available_gpus,
+        node_time=node_time,
+        items=items,
+    )
+
+
+def _node_time(tree: QueueTree, job: Job) -> Iterator[NodeTimeRow]:
+    """Iterate over the limits of node time used that the job's user has in its queue and above."""
+    for index in tree.path(tree.index[job.spec.queue]):
+        if (limit := tree.node_time_limits.get(index)) is not None:
+            yield NodeTimeRow(
+                queue=tree.queues[index].name,
+                limit_ms=limit.limit_ms,
+                per_ms=limit.per_ms,
+                used_ms=tree.used_in_period_ms(index, job.user),
+                running_ms=tree.users.get((index, job.user), NO_CHARGE).period_ms,
+            )
 
 
 def _node_forms(state: State, request: SizeRequest) -> Iterator[Shape]:

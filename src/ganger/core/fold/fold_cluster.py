@@ -46,7 +46,7 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
             state.recount()
             return ()
         case e.QueueDeleted(queue=name):
-            state.fair_shares.move_usage_to_parent(name, state.queues[name].parent or ROOT)
+            state.move_usage(name, state.queues[name].parent or ROOT)
             del state.queues[name]
             state.policy_version += 1
             state.recount()

@@ -5,18 +5,21 @@ comes before one that time resolves.
 """
 
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.place import place
 from ganger.core.placement.unschedulable import MAX_HOLDERS, no_room
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, NO_CHARGE, UNLIMITED, QueueTree, UserCharge, need
+from ganger.core.queues.node_time import by_period, leaves_ms
+from ganger.core.queues.quota import GPU_TYPE_PREFIX, NO_CHARGE, UNLIMITED, QueueTree, need
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
+from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason, ReasonCode
+from ganger.model.queue import slide_ms
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 
@@ -40,14 +43,21 @@ class StartRequest:
     @property
     def stays_ms(self) -> int:
         """Longest time for which it holds its nodes: the rest of its time limit."""
-        if self.for_ms is not None:
-            return self.for_ms
+        return self.requested_stay_ms if self.for_ms is None else self.for_ms
+
+    @property
+    def requested_stay_ms(self) -> int:
+        """The rest of its time limit, whatever shorter stay is tried."""
         return NEVER_MS if self.time_ms is None else max(1, self.time_ms - self.ran_ms)
 
     @property
     def node_ms(self) -> int:
         """The node-milliseconds it may use."""
         return self.shape.all_nodes * (self.time_ms or 0)
+
+    def period_ms(self, per_ms: int) -> int:
+        """Return the node-milliseconds it may use within a period of that length."""
+        return self.shape.all_nodes * min(self.requested_stay_ms, per_ms)
 
     @property
     def at_least(self) -> "StartRequest":
@@ -115,7 +125,7 @@ def exceeded_limit(state: State, request: StartRequest) -> ReasonCode | None:
 
 def exceeded_limit_in(tree: QueueTree, request: StartRequest) -> ReasonCode | None:
     """Return the same for the usage in a tree."""
-    limit = _user_limit(tree, request, tree.users)
+    limit = _user_limit(tree, request)
     if limit is not None:
         return limit.code
     return None if tree.exceeded_resource(request.queue, tree.wanted(request.shape)) is None else ReasonCode.OVER_QUOTA
@@ -127,7 +137,7 @@ def could_ever_start(state: State, request: StartRequest) -> bool:
     queue = tree.index[request.queue]
     if any(amount and amount > tree.potential(queue, r) for r, amount in enumerate(tree.wanted(request.shape))):
         return False
-    if _user_limit(tree, request, {}) is not None:
+    if _user_limit(tree, request, idle=True) is not None:
         return False
     closed = tree.closed_types(request.queue, request.shape, ever=True)
     return _place_outside(state.nodes.bare(), request, closed) is not None
@@ -204,11 +214,11 @@ def over_type(state: State, request: StartRequest) -> PendingReason | None:
 
 def over_user_limits(state: State, request: StartRequest) -> PendingReason | None:
     """Return the reason for the first queue, upwards, in which the user exceeds a limit, or None."""
-    limit = _user_limit(state.tree, request, state.tree.users)
+    limit = _user_limit(state.tree, request)
     if limit is None:
         return None
     holders = () if limit.code is ReasonCode.USER_TIME else _holders(state, request.user, limit.at)
-    return PendingReason(
+    reason = PendingReason(
         code=limit.code,
         resource=limit.resource,
         need=limit.need,
@@ -217,6 +227,30 @@ def over_user_limits(state: State, request: StartRequest) -> PendingReason | Non
         scope=state.tree.queues[limit.at].name,
         holders=holders,
     )
+    if limit.code is not ReasonCode.USER_NODE_TIME_USED:
+        return reason
+    until_ms = _enough_left_ms(state, request, limit)
+    return replace(reason, per_ms=state.tree.node_time_limits[limit.at].per_ms, until_ms=until_ms)
+
+
+def _enough_left_ms(state: State, request: StartRequest, limit: "_UserLimit") -> int | None:
+    """Return when the user, starting nothing else, has enough of the node time of a period left; None if unknown.
+
+    That is unknown if gangs have to end of which nothing is sure to leave: they may run for longer than the period.
+    """
+    tree = state.tree
+    used, queues, now_ms = tree.node_time_limits[limit.at], tree.subtree(limit.at), tree.node_time.now_ms
+    leaving = list(tree.node_time.leaving(queues, request.user, used))
+    for gang in state.allocations.oldest(user=request.user):
+        if gang.queue in queues and gang.requested_stay_ms <= used.per_ms:
+            began_ms = now_ms if gang.state is GangState.PENDING else gang.began_ms
+            parts = by_period(began_ms, began_ms + gang.requested_stay_ms, slide_ms(used.per_ms))
+            leaving += ((leaves_ms(bucket, used), gang.shape.all_nodes * part_ms) for bucket, part_ms in parts)
+    leaving.sort()
+    sums = accumulate(amount for _, amount in leaving)
+    missing_ms = limit.need - limit.have
+    enough = (leave_ms for (leave_ms, _), total in zip(leaving, sums, strict=True) if total >= missing_ms)
+    return next(enough, None)
 
 
 class _UserLimit(NamedTuple):
@@ -230,12 +264,12 @@ class _UserLimit(NamedTuple):
     limit: int
 
 
-def _user_limit(tree: QueueTree, request: StartRequest, users: dict[tuple[int, str], UserCharge]) -> _UserLimit | None:
-    """Return the first limit that binds, for users that hold the given amounts by queue."""
+def _user_limit(tree: QueueTree, request: StartRequest, *, idle: bool = False) -> _UserLimit | None:
+    """Return the first limit that binds; with `idle` as if the user held nothing and had used nothing."""
     gpu_milli, time_ms = need(request.shape)[0], request.time_ms or 0
     for queue in tree.path(tree.index[request.queue]):
         limits = tree.queues[queue].user_limits
-        held, committed, jobs = users.get((queue, request.user), NO_CHARGE)
+        held, committed, jobs, period_ms = NO_CHARGE if idle else tree.users.get((queue, request.user), NO_CHARGE)
         if limits.jobs is not None and jobs >= limits.jobs:
             return _UserLimit(ReasonCode.USER_JOBS, queue, "jobs", 1, limits.jobs - jobs, limits.jobs)
         if limits.time_ms is not None and time_ms > limits.time_ms:
@@ -248,6 +282,13 @@ def _user_limit(tree: QueueTree, request: StartRequest, users: dict[tuple[int, s
             return _UserLimit(
                 ReasonCode.USER_NODE_TIME, queue, "node_ms", request.node_ms, limits.node_ms - committed, limits.node_ms
             )
+        used = limits.node_time_used
+        if used is not None:
+            need_ms = request.period_ms(used.per_ms)
+            past_ms = 0 if idle else tree.used_in_period_ms(queue, request.user)
+            left_ms = used.limit_ms - period_ms - past_ms
+            if need_ms > left_ms:
+                return _UserLimit(ReasonCode.USER_NODE_TIME_USED, queue, "node_ms", need_ms, left_ms, used.limit_ms)
     return None
 
 

@@ -13,7 +13,7 @@ because periods older than REMEMBERED half-lives are forgotten.
 `account_points` and `gang_points` add up to the points of a job in the order `dynamic`; more points go first.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
+from ganger.core.queues.node_time import by_period
 from ganger.core.queues.quota import QueueTree, Vector
 from ganger.core.queues.share_bounds import SLACK, ZERO_VECTOR, AccountKey, AccountShares, Floats, ShareBounds
 from ganger.model.policy import Weights
@@ -60,15 +61,6 @@ def growth(at_ms: int, half_life_ms: int, base: int) -> int:
     """
     period, into_ms = divmod(at_ms, half_life_ms)
     return half_life_ms if period < base else (half_life_ms + into_ms) << (period - base)
-
-
-def by_period(began_ms: int, ended_ms: int, half_life_ms: int) -> Iterator[tuple[int, int]]:
-    """Yield the half-lives of the calendar that an interval touches, and the milliseconds in each."""
-    while began_ms < ended_ms:
-        period = began_ms // half_life_ms
-        until_ms = min(ended_ms, (period + 1) * half_life_ms)
-        yield period, until_ms - began_ms
-        began_ms = until_ms
 
 
 def recut_usage(

@@ -20,9 +20,10 @@ from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
+from ganger.core.queues.node_time import NodeTimeUsage
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
-from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
+from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, NodeTimeUsed, Queue, UserLimits, is_period
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 
@@ -36,11 +37,15 @@ Vector = tuple[int, ...]
 
 
 class UserCharge(NamedTuple):
-    """A user's charge in a queue and all below it: GPUs and shares, committed node-milliseconds, jobs with nodes."""
+    """A user's charge in a queue and all below it: GPUs and shares, committed node-milliseconds, jobs with nodes.
+
+    period_ms: node-milliseconds that jobs with nodes may use within the period of the queue's `node_time_used`.
+    """
 
     gpu_milli: int = 0
     node_ms: int = 0
     jobs: int = 0
+    period_ms: int = 0
 
 
 def need(shape: Shape) -> Vector:
@@ -89,6 +94,15 @@ class QueueTree:
         self.users: dict[tuple[int, str], UserCharge] = {}
         """(queue, user) -> what is held in the queue and below it, for every queue up to the root; none if nothing
         is."""
+        self.node_time_limits = {
+            index: queue.user_limits.node_time_used
+            for index, queue in enumerate(self.queues)
+            if queue.user_limits.node_time_used is not None
+        }
+        """The limits of node time used in a period, by queue."""
+        self.node_time = NodeTimeUsage()
+        """What ended attempts used of it, in these queues."""
+        self._subtrees_limited = {index: self.subtree(index) for index in self.node_time_limits}
         self.guaranteed = self._guarantees()
         self.nominal = [self._nominals(r, totals) for r in resource_indices]
         self._borrowing = [[_figure(queue.borrowing, name) for queue in self.queues] for name in self.resources]
@@ -158,6 +172,13 @@ class QueueTree:
         while index >= 0:
             yield index
             index = self.parent[index]
+
+    def subtree(self, index: int) -> list[str]:
+        """Return the name of a queue and of those below it."""
+        below = [index]
+        for ancestor in below:
+            below += self.children[ancestor]
+        return [self.queues[position].name for position in below]
 
     def local_quota(self, index: int, r: int) -> int:
         """Return what a queue keeps from its parent; the root keeps everything."""
@@ -252,11 +273,32 @@ class QueueTree:
         for index in self.path(self.index[name]):
             key = (index, user)
             before = self.users.get(key, NO_CHARGE)
-            after = UserCharge(before.gpu_milli + gpu_milli, before.node_ms + node_ms, before.jobs + jobs)
-            if after != NO_CHARGE:
-                self.undo.put(self.users, key, after)
-            elif key in self.users:
-                self.undo.drop(self.users, key)
+            self._set_user_charge(
+                key,
+                before._replace(
+                    gpu_milli=before.gpu_milli + gpu_milli, node_ms=before.node_ms + node_ms, jobs=before.jobs + jobs
+                ),
+            )
+
+    def charge_period(self, name: str, user: str, nodes: int, stays_ms: int) -> None:
+        """Add what that many nodes for that long use of the node time of a period; negative nodes take it back."""
+        for index in self.path(self.index[name]) if self.node_time_limits else ():
+            limit = self.node_time_limits.get(index)
+            if limit is not None:
+                before = self.users.get((index, user), NO_CHARGE)
+                period_ms = before.period_ms + nodes * min(stays_ms, limit.per_ms)
+                self._set_user_charge((index, user), before._replace(period_ms=period_ms))
+
+    def used_in_period_ms(self, index: int, user: str) -> int:
+        """Return the node time that ended attempts of a user used in a queue, and below it, within its period."""
+        limit = self.node_time_limits[index]
+        return self.node_time.used_ms(self._subtrees_limited[index], user, limit)
+
+    def _set_user_charge(self, key: tuple[int, str], charge: UserCharge) -> None:
+        if charge != NO_CHARGE:
+            self.undo.put(self.users, key, charge)
+        elif key in self.users:
+            self.undo.drop(self.users, key)
 
     def _add(self, index: int, r: int, amount: int) -> None:
         """Add usage to a queue; what exceeds its local quota bubbles to the parent."""
@@ -319,6 +361,10 @@ def invalid_figure(queue: Queue) -> str | None:
         for name, figure in _figures(getattr(queue, section)):
             if figure is not None and not 0 <= figure <= MAX_FIGURE:
                 return f"{section}.{name} is {figure}, but must be from 0 to {MAX_FIGURE}; omit it for no limit"
+    used = queue.user_limits.node_time_used
+    if used is not None and not is_period(used.per_ms):
+        allowed = "whole hours up to 8d, or whole days up to 366d"
+        return f"user_limits.node_time_used.per_ms is {used.per_ms}, but must be {allowed}"
     if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
         return f"default_time_ms is {queue.default_time_ms}, but must be from 1 to {MAX_FIGURE}; omit it for no limit"
     types = queue.nominal.gpu_types
@@ -381,6 +427,8 @@ def _figures(amount: Amount | UserLimits) -> Iterator[tuple[str, int | None]]:
         value = getattr(amount, field.name)
         if isinstance(value, dict):
             yield from ((f"{field.name}.{kind}", figure) for kind, figure in value.items())
+        elif isinstance(value, NodeTimeUsed):
+            yield f"{field.name}.limit_ms", value.limit_ms
         else:
             yield field.name, value
 

@@ -92,6 +92,9 @@ class _Departures:
             del self._marks[departures + 1 :]
         for gang in self.gangs[len(self._marks) - 1 : departures]:
             self._state.release(gang)
+            # What it used of the node time of a period stays used.
+            shape, user = gang.shape, gang.job.user
+            self._state.tree.charge_period(gang.queue, user, shape.all_nodes, gang.requested_stay_ms)
             self._marks.append(self._state.undo.mark())
         if self._state.maintenance and departures:
             end_ms = self.gangs[departures - 1].ends_ms(self._now_ms)

@@ -3,9 +3,12 @@
 Used only if some queue has a limit. What is charged at a time is what gangs hold that end later, and what is reserved
 over it; the arithmetic is that of `core.queues.quota`, on a tree of its own. The tree at each reserved start is kept
 and updated, since it is asked for repeatedly.
+
+Of the node time of a period nothing is free again before it has passed, which is later than most reserved starts: what
+running gangs and all reservations are charged for it counts at any time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -15,7 +18,7 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.placement.start_check import StartRequest, exceeded_limit_in, start_request
 from ganger.core.queues.quota import GPU_TYPE_PREFIX, QueueTree, Vector
 from ganger.core.state.gang import Gang
-from ganger.core.state.quota_charges import AMOUNTS, NODE_MS, QUEUE, USER, QuotaCharges
+from ganger.core.state.quota_charges import AMOUNTS, NODE_MS, NODES, QUEUE, STAYS, USER, QuotaCharges
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +50,24 @@ class QuotaForecast:
     def add_running(self, charge: QuotaCharge) -> None:
         """Charge a gang that starts now."""
         self._running.append(charge)
-        self._recount(charge, _count)
+        self._recount(charge, +1)
 
     def add_reservation(self, charge: QuotaCharge) -> None:
         """Charge a reservation."""
         self._reserved[charge.gang.id], self._user_of[charge.gang.id] = charge, charge.gang.job.user
-        self._recount(charge, _count)
+        self._recount(charge, +1)
 
     def remove_reservation(self, name: str) -> None:
         """Remove a reservation, if the gang has one."""
         charge = self._reserved.pop(name, None)
         if charge is not None:
-            self._recount(charge, _discount)
+            self._recount(charge, -1)
 
-    def _recount(self, charge: QuotaCharge, count: Callable[[QueueTree, QuotaCharge, str], None]) -> None:
+    def _recount(self, charge: QuotaCharge, sign: int) -> None:
         """Update the trees that were made for reserved starts."""
         for (name, at_ms), tree in self._trees.items():
-            if name != charge.gang.id and charge.lasts_at(at_ms):
-                count(tree, charge, self._user_of[name])
+            if name != charge.gang.id:
+                _count(tree, charge, self._user_of[name], at_ms, sign)
 
     def bars(self, request: StartRequest, at_ms: int) -> bool:
         """Return whether quota keeps a gang without a reservation from starting at a time."""
@@ -81,12 +84,16 @@ class QuotaForecast:
     def delayed_gangs(self, charge: QuotaCharge) -> list[str]:
         """Return the gangs whose reserved start the charge would make impossible."""
         other_charges = [own for name, own in self._reserved.items() if name != charge.gang.id]
-        return [own.gang.id for own in other_charges if charge.lasts_at(own.begin_ms) and self._is_delayed(own, charge)]
+        return [own.gang.id for own in other_charges if self._is_delayed(own, charge)]
 
     def _is_delayed(self, own: QuotaCharge, charge: QuotaCharge) -> bool:
+        user = own.gang.job.user
+        shares_period = bool(self._tree.node_time_limits) and charge.gang.job.user == user
+        if not charge.lasts_at(own.begin_ms) and not shares_period:
+            return False
         tree = self._tree_at_start(own.gang.id)
         with tree.undo.trial():
-            _count(tree, charge, own.gang.job.user)
+            _count(tree, charge, user, own.begin_ms)
             return _is_barred(tree, own)
 
     def tree_at(self, user: str, at_ms: int, without: str = "") -> QueueTree:
@@ -100,10 +107,19 @@ class QuotaForecast:
         )
         for queue, (gpu_milli, node_ms, jobs) in self._sum_by_queue(own_amounts, own_rows):
             tree.charge_user(queue, user, gpu_milli, node_ms, jobs)
+        for queue, nodes, stays_ms in self._own_stays(user):
+            tree.charge_period(queue, user, nodes, stays_ms)
         for charge in chain(self._running, (own for name, own in self._reserved.items() if name != without)):
-            if charge.lasts_at(at_ms):
-                _count(tree, charge, user)
+            _count(tree, charge, user, at_ms)
         return tree
+
+    def _own_stays(self, user: str) -> Iterator[tuple[str, int, int]]:
+        """Yield the queue, the nodes and the requested stay of each running gang of a user, if a period limits them."""
+        if self._tree.node_time_limits:
+            rows = self._held[:, self._held[USER] == self._users.get(user, -1)]
+            for queue, nodes, stays_ms in rows[[QUEUE, NODES, STAYS]].T.tolist():
+                if nodes:  # unused rows are all zero
+                    yield self._tree.queues[queue].name, nodes, stays_ms
 
     def _sum_by_queue(self, amounts: Ints, rows: Ints) -> Iterator[tuple[str, Vector]]:
         """Yield the sums of amounts, a column for each row, for each queue that has any."""
@@ -129,20 +145,13 @@ def _is_barred(tree: QueueTree, own: QuotaCharge) -> bool:
     return any(own.taken[tree.resources.index(GPU_TYPE_PREFIX + kind)] for kind in closed)
 
 
-def _count(tree: QueueTree, charge: QuotaCharge, user: str) -> None:
-    """Charge a gang, and its user if that is the one in question."""
-    tree.charge(charge.gang.queue, charge.taken)
-    if charge.gang.job.user == user:
-        _count_user(tree, charge)
-
-
-def _discount(tree: QueueTree, charge: QuotaCharge, user: str) -> None:
-    """Undo `_count`."""
-    tree.charge(charge.gang.queue, tuple(-amount for amount in charge.taken))
-    if charge.gang.job.user == user:
-        _count_user(tree, charge, -1)
-
-
-def _count_user(tree: QueueTree, charge: QuotaCharge, sign: int = 1) -> None:
-    gang = charge.gang
-    tree.charge_user(gang.queue, gang.job.user, sign * charge.taken[0], sign * gang.node_ms, sign)
+def _count(tree: QueueTree, charge: QuotaCharge, user: str, at_ms: int, sign: int = 1) -> None:
+    """Charge a gang at a time, and its user if that is the one in question; with sign -1 undo it."""
+    gang, lasts = charge.gang, charge.lasts_at(at_ms)
+    if lasts:
+        tree.charge(gang.queue, tuple(sign * amount for amount in charge.taken))
+    if gang.job.user != user:
+        return
+    if lasts:
+        tree.charge_user(gang.queue, user, sign * charge.taken[0], sign * gang.node_ms, sign)
+    tree.charge_period(gang.queue, user, sign * gang.shape.all_nodes, gang.requested_stay_ms)

@@ -12,8 +12,8 @@ from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import ENDED, After, GangState, Job
 from ganger.model.shape import Shape
 
-Times = tuple[int, int]
-"""(time limit, minimum time) in ms, -1 for none"""
+Times = tuple[int, int, int]
+"""(time limit, minimum time, time that earlier attempts ran) in ms, -1 for none; the last counts with a limit alone"""
 ClassKey = tuple[str, str, int, Shape, Times, str, tuple[str, ...]]
 """(queue, user, priority, shape, times, array if it has a limit, excluded nodes).
 
@@ -273,6 +273,7 @@ class Gang:
         times = (
             -1 if limits.time_ms is None else limits.time_ms,
             -1 if limits.time_min_ms is None else limits.time_min_ms,
+            -1 if limits.time_ms is None else self.ran_ms,
         )
         array = (self.array if self.array_limit else None) or ""
         return (self.queue, self.job.user, self.job.spec.priority, self.shape, times, array, self.avoids)
@@ -309,6 +310,12 @@ class Gang:
     def node_ms(self) -> int:
         """The node-milliseconds it may use by its requested time limit; 0 without one."""
         return self.shape.all_nodes * (self.job.spec.limits.time_ms or 0)
+
+    @property
+    def requested_stay_ms(self) -> int:
+        """The rest of its requested time limit when its current or next generation begins; NEVER_MS without one."""
+        limit_ms = self.job.spec.limits.time_ms
+        return NEVER_MS if limit_ms is None else max(1, limit_ms - self.ran_ms)
 
     @property
     def has_used_its_time(self) -> bool:
@@ -370,10 +377,10 @@ class Gang:
 def class_text(key: ClassKey) -> str:
     """Return the job class as one word for the log.
 
-    The form is queue/user/priority/shape/limit (or minimum..limit), then the array if there is one, then excluded nodes
-    after a `!`.
+    The form is queue/user/priority/shape/limit (or minimum..limit) with the time that earlier attempts ran after a `-`,
+    then the array if there is one, then excluded nodes after a `!`.
     """
-    queue, user, priority, shape, (limit_ms, min_ms), array, avoids = key
+    queue, user, priority, shape, (limit_ms, min_ms, ran_ms), array, avoids = key
     size = "+".join(
         f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
         + "s" * part.stacked
@@ -381,5 +388,6 @@ def class_text(key: ClassKey) -> str:
         for part in shape.parts
     )
     time = f"{min_ms}..{limit_ms}" if min_ms >= 0 else f"{limit_ms}" if limit_ms >= 0 else "-"
+    time += f"-{ran_ms}" if ran_ms > 0 else ""
     text = f"{queue}/{user}/{priority}/{size}/{time}"
     return text + (f"/{array}" if array else "") + (f"/!{','.join(avoids)}" if avoids else "")

@@ -8,8 +8,9 @@ from ganger.core.state.allocations import Allocations
 from ganger.core.state.column_table import ColumnTable
 from ganger.core.state.gang import Gang
 
-QUEUE, USER, NODE_MS, AMOUNTS = 1, 2, 3, 4
-"""Columns after the end: queue index, user number, committed node-milliseconds, then the charge for each resource."""
+QUEUE, USER, NODE_MS, NODES, STAYS, AMOUNTS = 1, 2, 3, 4, 5, 6
+"""Columns after the end: queue index, user number, committed node-milliseconds, nodes, requested stay, then the charge
+for each resource."""
 
 
 class QuotaCharges(dict[str, Vector]):
@@ -31,7 +32,9 @@ class QuotaCharges(dict[str, Vector]):
         gang = self._gangs[name]
         user = self.users.setdefault(gang.job.user, len(self.users))
         queue, end_ms = self._tree.index[gang.queue], self._allocations.end_ms(name)
-        self.table.put(name, [(end_ms, queue, user, gang.node_ms, *charge)])
+        self.table.put(
+            name, [(end_ms, queue, user, gang.node_ms, gang.shape.all_nodes, gang.requested_stay_ms, *charge)]
+        )
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)

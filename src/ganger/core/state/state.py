@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
+from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
 from ganger.core.state.allocations import Allocations, reallocated_nodes
 from ganger.core.state.dependencies import Dependents
@@ -61,6 +62,7 @@ class Image:
     pending_reasons: dict[str, PendingReason] = field(default_factory=dict)
     reservations: list[ReservedStart] = field(default_factory=list)
     usage: list[DecayedUsage] = field(default_factory=list)
+    node_time: list[NodeTimeRecord] = field(default_factory=list)
     run_times: list[RunTimes] = field(default_factory=list)
     first_starts: list[tuple[int, int]] = field(default_factory=list)
 
@@ -83,6 +85,7 @@ class State:
     rules, policy_version: the policy document in force, without its queues, and its number.
     nodes, tree: arrays of nodes, of queues.
     fair_shares: usage of queues and users.
+    node_time: what ended attempts used of the node time of a period.
     leaving: nodes that are to be taken away, with the time.
     maintenance: windows that are not over.
     history: run times of ended jobs.
@@ -111,6 +114,7 @@ class State:
         self.leaving = dict(image.leaving)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
         self.history = RunTimeHistory(image.run_times)
+        self.node_time = NodeTimeUsage(image.node_time, self.at_ms)
         running = ((gang.began_ms, gang.number) for gang in image.gangs if gang.start is not None)
         known = image.first_starts
         self.first_starts = FirstStarts(known, self.undo) if known else FirstStarts.of_running(running, self.undo)
@@ -150,6 +154,7 @@ class State:
             pending_reasons=dict(self.pending_reasons),
             reservations=list(self.reservations.values()),
             usage=usage,
+            node_time=self.node_time.records(self.at_ms),
             run_times=self.history.runs(),
             first_starts=self.first_starts.image(),
         )
@@ -169,6 +174,7 @@ class State:
         copy.dependents = Dependents((name, list(waiting)) for name, waiting in self.dependents.items())
         copy.history = self.history.copy()
         copy.fair_shares = self.fair_shares.copy(copy.tree)
+        copy.node_time = copy.tree.node_time = self.node_time.copy()
         for gang in copy.gangs.values():
             copy.timers.note(gang, live=True)
         return copy
@@ -218,11 +224,22 @@ class State:
     def end_usage(self, gang: Gang, at_ms: int) -> None:
         """Add the final usage of a gang that no longer holds anything."""
         self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.began_ms, at_ms))
+        self.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.began_ms, at_ms))
+
+    def move_usage(self, queue: str, target: str) -> None:
+        """Move the past usage of a removed queue to its parent, or another; the caller recounts afterwards."""
+        self.fair_shares.move_usage_to_parent(queue, target)
+        self.node_time.move(queue, target)
+
+    def next_slide_ms(self, now_ms: int) -> int | None:
+        """Return when time alone may let a pending gang use more of the node time of a period; None if it does not."""
+        return self.node_time.next_leave_ms(now_ms, self.tree.node_time_limits.values()) if self.classes else None
 
     def _charge(self, gang: Gang, amounts: Vector) -> None:
         self.undo.put(self.quota_charges, gang.id, amounts)
         self.tree.charge(gang.queue, amounts)
         self.tree.charge_user(gang.queue, gang.job.user, amounts[0], gang.node_ms, 1)
+        self.tree.charge_period(gang.queue, gang.job.user, gang.shape.all_nodes, gang.requested_stay_ms)
         self.fair_shares.add_held(gang.queue, gang.job.user, amounts[: len(RESOURCES)], +1)
 
     def _refund(self, gang: Gang) -> None:
@@ -230,6 +247,7 @@ class State:
         self.undo.drop(self.quota_charges, gang.id)
         self.tree.charge(gang.queue, tuple(-amount for amount in amounts))
         self.tree.charge_user(gang.queue, gang.job.user, -amounts[0], -gang.node_ms, -1)
+        self.tree.charge_period(gang.queue, gang.job.user, -gang.shape.all_nodes, gang.requested_stay_ms)
         self.fair_shares.add_held(gang.queue, gang.job.user, amounts[: len(RESOURCES)], -1)
 
     def type_of(self, node: str) -> str:
@@ -394,6 +412,7 @@ class State:
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
         self.tree = self._tree()
+        self.node_time.forget_sums()
         listed, levels = self.nodes.listed, self.nodes.listed_levels
         self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.fair_shares = self._rebuild_fair_shares()
@@ -433,7 +452,9 @@ class State:
         return (DEVICE_MILLI * int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
 
     def _tree(self) -> QueueTree:
-        return self.tree_with(self.queues.values())
+        tree = self.tree_with(self.queues.values())
+        tree.node_time = self.node_time
+        return tree
 
     def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
         """Return an unused tree of these queues over the nodes."""
@@ -463,6 +484,7 @@ class State:
         assert self.tree.usage == rebuilt.tree.usage, f"queue usage {self.tree.usage} is not {rebuilt.tree.usage}"
         assert self.tree.users == rebuilt.tree.users, "usage of users differs"
         self.fair_shares.validate(rebuilt.fair_shares)
+        assert self.node_time.records(self.at_ms) == rebuilt.node_time.records(self.at_ms), "node time used differs"
         assert self.classes == rebuilt.classes, "pending classes differ"
         self.allocations.validate(rebuilt.allocations)
         self.quota_charges.validate(rebuilt.quota_charges)

@@ -18,7 +18,14 @@ from ganger.engine.submit.feasibility import FORMATS, check_nodes
 from ganger.errors import RequestError
 from ganger.model.job import GangState, JobSpec
 from ganger.model.queue import ROOT, Queue
-from ganger.model.units import DEVICE_MILLI, format_cpu, format_duration
+from ganger.model.units import (
+    DEVICE_MILLI,
+    HOUR_MS,
+    format_cpu,
+    format_duration,
+    format_node_time,
+    format_period,
+)
 
 MAX_LEVELS: Final = 32
 """Maximum depth of queues below the root: each level costs every quota computation a step."""
@@ -220,17 +227,23 @@ def _check_user(tree: QueueTree, request: StartRequest) -> None:
             raise _over_user_limit(
                 f"one job may run for {maximum} {place}, and it asks for {requested}", "submit with a shorter --time"
             )
-        if limits.node_ms is None:
-            continue
-        allowed = f"{limits.node_ms / 3_600_000:g} node-hours {place}"
-        if request.time_ms is None:
-            detail = f"one user may commit {allowed}, so the job must say how long it may run"
-            raise RequestError("no_time_limit", detail, "submit with --time, for instance --time 8h")
-        if request.node_ms > limits.node_ms:
-            requested = f"{request.node_ms / 3_600_000:g}"
-            raise _over_user_limit(
-                f"one user may commit {allowed}, and the job asks for {requested}", "submit with a shorter --time"
-            )
+        if limits.node_ms is not None:
+            may = f"commit {format_node_time(limits.node_ms)} {place}"
+            _check_node_time(request, may, request.node_ms, limits.node_ms)
+        if (used := limits.node_time_used) is not None:
+            may = f"use {format_node_time(used.limit_ms)} in {format_period(used.per_ms)} {place}"
+            if (need_ms := request.period_ms(used.per_ms)) > used.limit_ms:
+                _check_node_time(request, may, need_ms, used.limit_ms)
+
+
+def _check_node_time(request: StartRequest, may: str, need_ms: int, limit_ms: int) -> None:
+    """Raise RequestError for a job that could never start by a limit of node time; `may`: what a user may."""
+    if request.time_ms is None:
+        detail = f"one user may {may}, so the job must say how long it may run"
+        raise RequestError("no_time_limit", detail, "submit with --time, for instance --time 8h")
+    if need_ms > limit_ms:
+        detail = f"one user may {may}, and the job asks for {need_ms / HOUR_MS:g}"
+        raise _over_user_limit(detail, "submit with a shorter --time")
 
 
 def _over_user_limit(detail: str, next: str) -> RequestError:

@@ -38,6 +38,22 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimeRow:
+    """A limit of the node time that the user may use in a period, in a queue and those below it.
+
+    Attributes:
+        used_ms: What the user's ended jobs used in it.
+        running_ms: What the user's jobs with nodes may use in it.
+    """
+
+    queue: str
+    limit_ms: int
+    per_ms: int
+    used_ms: int
+    running_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """The largest jobs that a user could start in a queue now, computed by the scheduler.
 
@@ -45,6 +61,7 @@ class Sizes:
 
     Attributes:
         available_gpus: How many more GPUs the queue may use; None: no limit.
+        node_time: The limits of the queue, and of those above it, on node time used in a period.
     """
 
     at_ms: int
@@ -52,6 +69,7 @@ class Sizes:
     user: str
     levels: tuple[str, ...]
     available_gpus: int | None
+    node_time: tuple[NodeTimeRow, ...]
     items: tuple[Size, ...]
 
 

@@ -312,7 +312,7 @@ class QueueRow:
     lending: dict[str, int | dict[str, int] | None]
     used: dict[str, float]
     available: dict[str, float | None]
-    user_limits: dict[str, int | None]
+    user_limits: dict[str, int | dict[str, int] | None]
     default_time_ms: int | None
     fair_gpus: int
     pending: int
