@@ -127,7 +127,7 @@ def test_the_node_time_of_a_period_is_limited_and_shown(live: Live, version: int
     assert explanation["reason"]["code"] == "user_node_time_used"
     assert explanation["earliest_ms"] == explanation["reason"]["until_ms"]
     assert explanation["earliest_ms"] % 86_400_000 == 0, "its day leaves the period at midnight"
-    assert "expected start" in live("explain", second).out
+    assert "enough of the period has passed by" in live("explain", second).out
     live("queue", "set", "monthly", "--max-node-hours-used", "none")
     live.until(second, "running")
     live("stop", second)

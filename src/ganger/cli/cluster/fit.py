@@ -8,7 +8,7 @@ from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
 from ganger.cli.jobs.submit_request import build_request
 from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, output_option
-from ganger.cli.output.messages import count
+from ganger.cli.output.messages import count, enough_by
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
@@ -18,7 +18,6 @@ from ganger.cli.output.print_output import (
     show_json,
     show_table,
 )
-from ganger.model.pending_reason import ReasonCode
 from ganger.model.units import (
     HOUR_MS,
     format_cpu,
@@ -121,9 +120,7 @@ def _show_job(path: str, flags: dict[str, str | None], output: str) -> None:
     show(f"{name} does not fit now: {plan['reason']['sentence'] if plan['reason'] else 'it would be pending'}")
     if plan["earliest_ms"] is not None:
         earliest = format_time(plan["earliest_ms"], current_time_ms())
-        is_period = plan["reason"] is not None and plan["reason"]["code"] == ReasonCode.USER_NODE_TIME_USED
-        enough = "enough of the period has passed" if is_period else "enough capacity"
-        show(f"  {enough} by {earliest}, by the time limits of running jobs")
+        show(f"  {enough_by(plan['reason'], earliest)}")
     for change in plan["changes"]:
         show(f"  try: {change['flags']}   {change['description']}")
     if plan["smallest_tried"]:

@@ -9,7 +9,7 @@ from ganger.cli import completions
 from ganger.cli.jobs.list_and_stop import every_job
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
-from ganger.cli.output.messages import count
+from ganger.cli.output.messages import count, enough_by
 from ganger.cli.output.print_output import (
     Column,
     colour_state,
@@ -116,7 +116,7 @@ def _expected(explanation: Record, now_ms: int) -> str | None:
     if earliest_ms is not None:
         ahead = (explanation["position"] or 1) - 1
         condition = f", unless one of the {count(ahead, 'job')} ahead takes it" if ahead else ""
-        return f"enough capacity by {format_time(earliest_ms, now_ms)}, {by_limits}{condition}"
+        return enough_by(explanation["reason"], format_time(earliest_ms, now_ms), condition)
     if explanation["reason"] and explanation["reason"]["holders"]:
         return "expected start: unknown, since a running job has no time limit"
     return None

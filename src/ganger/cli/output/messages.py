@@ -7,6 +7,7 @@ from typing import Any, Final
 from ganger.cli.output.print_output import format_clock, shell_quote
 from ganger.cli.output.rank_lines import process_count
 from ganger.model.job import ENDED, WORKER
+from ganger.model.pending_reason import ReasonCode
 from ganger.model.units import format_bytes, format_cpu, format_duration
 from ganger.model.views.service_views import PARTS
 
@@ -211,3 +212,10 @@ class Progress:
 def _is_python(command: str | list[str]) -> bool:
     arguments = command.split() if isinstance(command, str) else command
     return bool(arguments) and arguments[0].rpartition("/")[2].startswith("python")
+
+
+def enough_by(reason: Record | None, time: str, condition: str = "") -> str:
+    """Return what a pending job has enough of at a time: capacity, or node time of the period that limits its user."""
+    if reason is not None and reason["code"] == ReasonCode.USER_NODE_TIME_USED:
+        return f"enough of the period has passed by {time}, if you start nothing else"
+    return f"enough capacity by {time}, by the time limits of running jobs{condition}"
