@@ -32,6 +32,7 @@ CODES: Final[dict[str, Code]] = {
     "no_such_route": Code(404, "there is no such resource"),
     "no_review": Code(503, "the API server of the cluster did not review the token"),
     "no_token": Code(401, "a request over TCP came without a token"),
+    "not_administrator": Code(403, "the token has the role user, and the request changes what all users share"),
     "not_all_jobs": Code(403, "the answer names jobs of all namespaces, which the caller may not list"),
     "not_your_job": Code(
         403, "the job belongs to another user, and the caller may not list the jobs of all namespaces"

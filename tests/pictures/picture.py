@@ -6,8 +6,8 @@ that holds a CPU and no GPU, `-` no GPU. Options are a GPU type, `cpu=4`, `mem=8
 label=zone:a, taint=spot, net=ib+tcp, doubt (suspicion), speed (performance). `A,time=1h` gives options of a gang in it.
 
 A queue is `name=GPUS,options`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
-(node-hours), user_used (`128/30d`: node-hours in a period); for one type of GPU: `h100=4`, `h100.borrow=0`,
-`h100.lend=1`.
+(node-hours), user_used (`128/30d`: node-hours in a period), user_prio (highest priority); for one type of GPU:
+`h100=4`, `h100.borrow=0`, `h100.lend=1`.
 
 A job is `C:2x4h100,options`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (queue time), save, max, pause;
 rules: `ecc:fail+node_lost:retry`, log text or cause, and the action; after: `A+B:failed`, the dependencies; in: a
@@ -111,6 +111,7 @@ def queue(token: str) -> Queue:
         user_limits=UserLimits(
             gpus=_number(options, "user_gpus"),
             jobs=_number(options, "user_jobs"),
+            priority=_number(options, "user_prio"),
             time_ms=_ms(options, "user_time"),
             node_ms=None if hours is None else hours * HOUR_MS,
             node_time_used=_used(options.get("user_used", "")),

@@ -213,6 +213,10 @@ def test_a_queue_is_replaced_as_a_whole(app: FastAPI) -> None:
     used = {"limit_ms": 460_800_000, "per_ms": 2_592_000_000}
     body = {"nominal": {"gpus": 4}, "user_limits": {"time_ms": 3_600_000, "node_time_used": used}}
     assert call(app, "PUT", "/queues/nlp", body).json["user_limits"]["node_time_used"] == used
+    for wrong in ("high", "5", 1.5, True, [5], {"user": 5}):
+        assert call(app, "PUT", "/queues/nlp", {"user_limits": {"priority": wrong}}).status == 422, wrong
+    assert call(app, "PUT", "/queues/nlp", {"user_limits": {"priority": 1001}}).status == 409
+    assert call(app, "PUT", "/queues/nlp", {"user_limits": {"priority": -5}}).json["user_limits"]["priority"] == -5
     for wrong in ({"limit_ms": 1}, {"per_ms": 3_600_000}, used | {"limit_ms": "1"}, used | {"per_ms": None}, 1, []):
         assert call(app, "PUT", "/queues/nlp", {"user_limits": {"node_time_used": wrong}}).status == 422, wrong
     assert call(app, "PUT", "/queues/nlp", {"user_limits": {"node_time_used": used | {"per_ms": 1}}}).status == 409

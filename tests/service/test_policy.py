@@ -252,6 +252,13 @@ WRONG = {
     ),
     "a name of a queue": ("queues: {A_B: {}}", "is not the name of a queue"),
     "a half-life of a minute": ("half_life: 1m", "a half-life from 1h"),
+    **{
+        f"a priority of {priority}": (
+            f"queues: {{a: {{user_limits: {{priority: {priority}}}}}}}",
+            "is not a priority: write low, normal or high, or a whole number from -1000 to 1000",
+        )
+        for priority in ("1001", "-1001", "urgent", "'5'", "1.5", "[high]", "{user: high}", "true", "null")
+    },
     "node-hours without a period": (
         "queues: {a: {user_limits: {node_time_used: {limit: 128h}}}}",
         "queues.a.user_limits.node_time_used.per is missing",

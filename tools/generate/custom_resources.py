@@ -147,6 +147,10 @@ def _queue() -> Object:
         "running": _COUNT | {"description": "jobs with nodes, of the queue and those below it"},
         "gpus": _COUNT | {"description": "GPUs that they hold"},
         "fairShare": _COUNT | {"description": "fair share in GPUs, by weights and by what jobs request"},
+        "maxPriority": {
+            "type": "integer",
+            "description": "highest priority that users may ask for, by its limit and those above it",
+        },
         "usage": _TEXT | {"description": "internal: usage from which a restarted controller continues"},
     }
     columns = [

@@ -14,10 +14,9 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.output.error_output import Problem
-from ganger.model.job import PRIORITIES
+from ganger.model.job import MAX_PRIORITY, PRIORITIES
 from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
 
-LARGEST_PRIORITY: Final = 1000
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -55,10 +54,12 @@ def _one_file(_ctx: click.Context, _param: click.Parameter, paths: tuple[str, ..
     return paths[0] if paths else None
 
 
-def _priority(text: str) -> None:
-    is_number = re.fullmatch(r"-?\d{1,4}", text) and abs(int(text)) <= LARGEST_PRIORITY
-    if text not in PRIORITIES and not is_number:
+def parse_priority(text: str) -> int:
+    """Parse a name or a number of a priority."""
+    number = PRIORITIES.get(text, int(text) if re.fullmatch(r"-?\d{1,4}", text) else MAX_PRIORITY + 1)
+    if abs(number) > MAX_PRIORITY:
         raise ValueError(f"{text!r} is not a priority: write low, normal, high, or an integer from -1000 to 1000")
+    return number
 
 
 def _ranks(text: str) -> None:
@@ -102,7 +103,7 @@ POSITIVE_DURATION: Final = CheckedText("duration", parse_positive_duration_ms)
 SIZE: Final = CheckedText("size", parse_bytes)
 CPUS: Final = CheckedText("cpus", parse_cpu_milli)
 GPUS: Final = CheckedText("[type:]n", _gpu)
-PRIORITY: Final = CheckedText("priority", _priority)
+PRIORITY: Final = CheckedText("priority", parse_priority)
 RANKS: Final = CheckedText("ranks", _ranks)
 PATTERN: Final = CheckedText("regex", _pattern)
 

@@ -342,13 +342,17 @@ class Client:
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     def tokens(self) -> list[Record]:
-        """Return the tokens for access over TCP: {"name", "created_ms", "expires_ms", "expired"}, oldest first."""
+        """Return the tokens for access over TCP: {"name", "role", "created_ms", "expires_ms", "expired"}."""
         items: list[Record] = self._ask("GET", "/tokens")["items"]
         return items
 
-    def create_token(self, name: str, expires_after_ms: int | None) -> str:
-        """Create a token and return it: it cannot be shown again. `expires_after_ms`: None: it does not expire."""
-        token: str = self._ask("POST", "/tokens", {"name": name, "expires_after_ms": expires_after_ms})["token"]
+    def create_token(self, name: str, expires_after_ms: int | None, role: str = "administrator") -> str:
+        """Create a token and return it: it cannot be shown again. `expires_after_ms`: None: it does not expire.
+
+        `role`: administrator, or user, which changes neither queues, nodes nor the policy.
+        """
+        body = {"name": name, "expires_after_ms": expires_after_ms, "role": role}
+        token: str = self._ask("POST", "/tokens", body)["token"]
         return token
 
     def revoke_token(self, name: str) -> None:

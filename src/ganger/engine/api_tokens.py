@@ -10,7 +10,7 @@ import secrets
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from ganger.engine.submit.secret_store import write_private
 from ganger.errors import RequestError, write_error
@@ -20,11 +20,18 @@ PREFIX: Final = "ganger_"
 _BYTES: Final = 32
 
 
+Role = Literal["administrator", "user"]
+"""What the holder of a token may do: all that is served over TCP, or not what changes queues, nodes and the policy."""
+ADMINISTRATOR: Final = "administrator"
+USER: Final = "user"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
     """A token as listed: everything but the token. Times are Unix ms; expires_ms None: never."""
 
     name: str
+    role: Role
     created_ms: int
     expires_ms: int | None
     expired: bool
@@ -35,6 +42,17 @@ class _StoredToken:
     digest: str
     created_ms: int
     expires_ms: int | None
+    role: Role = ADMINISTRATOR
+
+    def row(self, name: str, now_ms: int) -> TokenRow:
+        """Return it as listed."""
+        return TokenRow(
+            name=name,
+            role=self.role,
+            created_ms=self.created_ms,
+            expires_ms=self.expires_ms,
+            expired=_expired(self, now_ms),
+        )
 
 
 class Tokens:
@@ -51,14 +69,14 @@ class Tokens:
             message = f"{path} cannot be read as a file of tokens: {error}"
             raise RequestError("store_failed", message, f"to start over: mv {path} {path}.broken", 500) from None
 
-    def create(self, name: str, now_ms: int, expires_ms: int | None) -> str:
+    def create(self, name: str, now_ms: int, expires_ms: int | None, role: Role = ADMINISTRATOR) -> str:
         """Return a new token, which is never shown again. Raise RequestError (token_exists, 409)."""
         token = PREFIX + secrets.token_urlsafe(_BYTES)
         with self._lock:
             if name in self._tokens:
                 remedy = f"choose another name, or: ganger token revoke {name}"
                 raise RequestError("token_exists", f"there is a token {name}", remedy, 409)
-            self._write(self._tokens | {name: _StoredToken(_digest(token), now_ms, expires_ms)})
+            self._write(self._tokens | {name: _StoredToken(_digest(token), now_ms, expires_ms, role)})
         return token
 
     def revoke(self, name: str) -> None:
@@ -70,21 +88,16 @@ class Tokens:
 
     def rows(self, now_ms: int) -> list[TokenRow]:
         """Return every token, oldest first."""
-        rows = [
-            TokenRow(
-                name=name, created_ms=token.created_ms, expires_ms=token.expires_ms, expired=_expired(token, now_ms)
-            )
-            for name, token in self._tokens.items()
-        ]
+        rows = [token.row(name, now_ms) for name, token in self._tokens.items()]
         return sorted(rows, key=lambda row: (row.created_ms, row.name))
 
-    def holder(self, token: str, now_ms: int) -> str | None:
-        """Return the name of a valid token, or None. Takes the same time whatever is wrong with it."""
-        digest, holder = _digest(token), None
+    def find(self, token: str, now_ms: int) -> TokenRow | None:
+        """Return the row of a valid token, or None. Takes the same time whatever is wrong with it."""
+        digest, found = _digest(token), None
         for name, stored in self._tokens.items():
             if hmac.compare_digest(stored.digest, digest) and not _expired(stored, now_ms):
-                holder = name
-        return holder
+                found = stored.row(name, now_ms)
+        return found
 
     def _write(self, tokens: dict[str, _StoredToken]) -> None:
         try:

@@ -10,6 +10,7 @@ import pwd
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
@@ -18,7 +19,7 @@ from ganger.core.explain.explain import explain
 from ganger.core.explain.max_fit import SizeRequest
 from ganger.core.state.gang import ACTIVE, RESTING
 from ganger.core.state.timers import deadline_ms
-from ganger.engine.api_tokens import TokenRow, Tokens
+from ganger.engine.api_tokens import ADMINISTRATOR, Role, TokenRow, Tokens
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import CostQuery
@@ -36,6 +37,7 @@ from ganger.engine.query.output_service import OutputService
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.query.time_report import report
 from ganger.engine.submit.build import Submission
+from ganger.engine.submit.quota_check import check_priority
 from ganger.engine.submit.secret_store import SecretStore
 from ganger.engine.submit.submit_service import SubmitService
 from ganger.error_codes import CODES
@@ -76,6 +78,7 @@ __all__ = [
     "Page",
     "Proposal",
     "RequestError",
+    "Role",
     "Service",
     "SizeRequest",
     "Submission",
@@ -167,7 +170,8 @@ class Service(ClusterService, PolicyService, OutputService):
             gang = state.gang_or_head(name)
             if gang is not None and row.state not in ENDED:
                 ledger = gang.account.ledger(now_ms)
-                reason = pending_reason(state, gang, now_ms) if gang.state is GangState.PENDING else None
+                if gang.state is GangState.PENDING:
+                    reason = pending_reason(state, gang, now_ms, is_administrator=self._is_administrator)
                 ends_by_ms = deadline_ms(gang) if gang.state in ACTIVE else None
                 row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
             if row.elements:
@@ -198,6 +202,13 @@ class Service(ClusterService, PolicyService, OutputService):
             query = CostQuery(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
             return report(state, self._log, max(self._loop.now_ms(), state.at_ms), query)
 
+    def as_user(self) -> "Service":
+        """Return this service for a caller who is no administrator: it refuses and suggests accordingly."""
+        other = copy(self)
+        other._is_administrator = False  # noqa: SLF001 - its own kind
+        other._submit_service = self._submit_service.as_user()  # noqa: SLF001 - the same
+        return other
+
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
         """Run an ended job again, as a new job. Raise RequestError (still_live, 409)."""
         new_job, is_new = self._submit_service.submit_again(
@@ -221,11 +232,13 @@ class Service(ClusterService, PolicyService, OutputService):
         return self.job(name)
 
     def set_priority(self, text: str, priority: int) -> None:
-        """Set the priority of a live job. Raise RequestError (already_ended, 409)."""
+        """Set the priority of a live job. Raise RequestError (already_ended, over_user_limit; 409)."""
         name = self._live_id(text)
         with self._loop.view() as state:
             gang = state.gang_or_head(name)
             is_unchanged = gang is not None and not gang.is_head and gang.job.spec.priority == priority
+            if gang is not None and not is_unchanged and not self._is_administrator:
+                check_priority(state.tree, gang.queue, priority)
         if not is_unchanged:
             self._request_change(PriorityChanged(gang=name, priority=priority, by=self._user))
 
@@ -266,7 +279,7 @@ class Service(ClusterService, PolicyService, OutputService):
         name = self.find(text)
         with self._trial_replica.state() as (state, now_ms):
             if state.gang_or_head(name) is not None:
-                return explain(state, name, now_ms, self._loop.policy)
+                return explain(state, name, now_ms, self._loop.policy, is_administrator=self._is_administrator)
         row = stored_job(self._log, name)[0]
         activity = (
             f"it has {_past_participle(row.state)}"
@@ -309,18 +322,19 @@ class Service(ClusterService, PolicyService, OutputService):
         """Return the tokens for TCP, oldest first."""
         return self._tokens.rows(self._loop.now_ms())
 
-    def create_token(self, name: str, expires_after_ms: int | None) -> str:
+    def create_token(self, name: str, expires_after_ms: int | None, role: Role = ADMINISTRATOR) -> str:
         """Return a new token, which is never shown again. Raise RequestError (token_exists, 409)."""
         now_ms = self._loop.now_ms()
-        return self._tokens.create(name, now_ms, None if expires_after_ms is None else now_ms + expires_after_ms)
+        expires_ms = None if expires_after_ms is None else now_ms + expires_after_ms
+        return self._tokens.create(name, now_ms, expires_ms, role)
 
     def revoke_token(self, name: str) -> None:
         """Revoke a token. Raise RequestError (no_such_token, 404)."""
         self._tokens.revoke(name)
 
-    def token_holder(self, token: str) -> str | None:
-        """Return the name of a valid token, or None."""
-        return self._tokens.holder(token, self._loop.now_ms())
+    def token(self, token: str) -> TokenRow | None:
+        """Return the row of a valid token, or None."""
+        return self._tokens.find(token, self._loop.now_ms())
 
     # -- the server ----------------------------------------------------------------------------------------------------
 

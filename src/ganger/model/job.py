@@ -19,6 +19,7 @@ from ganger.model.terms import REQUIRED, Layout, Selector, Slices
 
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
 """Names of common priorities; any integer from -1000 to 1000 is valid."""
+MAX_PRIORITY: Final = 1000
 
 WORKER: Final = "worker"
 """The role of the processes that `nodes` and `run` describe."""

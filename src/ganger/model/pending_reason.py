@@ -80,6 +80,20 @@ REMEDY: dict[ReasonCode, str] = {
 }
 
 
+USER_REMEDY: dict[ReasonCode, str] = {
+    ReasonCode.NO_NODE: (
+        "no node that it may use can ever hold it: see `ganger node`, then submit a smaller or less restricted job, or "
+        "ask an administrator to uncordon a node"
+    ),
+    ReasonCode.EXCLUDED: (
+        "no other node can hold it: ask an administrator to add or uncordon one, see `ganger node`; a new job has no "
+        "excluded nodes: `ganger clone {gang}`"
+    ),
+    ReasonCode.OVER_QUOTA: "wait, submit to another queue, or ask an administrator to raise the quota",
+}
+"""Remedies for readers who may not change queues and nodes, where they differ."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingReason:
     """A pending reason. `need`, `have` and `limit` are amounts of `resource`.

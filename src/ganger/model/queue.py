@@ -86,6 +86,11 @@ class UserLimits:
         key="node_time",
         default=None,
     )
+    priority: int | None = described(
+        "highest priority that a user may ask for: low, normal, high or a number; an administrator may ask for any",
+        form="priority",
+        default=None,
+    )
     node_time_used: NodeTimeUsed | None = described("node time that a user's jobs use in a period", default=None)
 
 

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ganger.rest.problem_json import problem
+from ganger.rest.responses import IS_USER
 
 _USER: Final = "ganger.user"
 _PUBLIC: Final = re.compile(r"GET /api/v1/(fit|policy|policy/versions|policy/versions/\d+)")
@@ -81,7 +82,7 @@ class ProxyIdentity:
             refusal: Response | None = problem(503, "no_review", str(error), "ask again in a while")
         else:
             refusal = self._refusal(scope, caller)
-            scope = scope if caller is None else {**scope, _USER: caller.name}
+            scope = scope if caller is None else {**scope, _USER: caller.name, IS_USER: True}
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, caller: CallerIdentity | None) -> Response | None:

@@ -18,6 +18,8 @@ from ganger.engine.service import Service, TokenRow, spec_schema
 from ganger.model.views import policy_views, service_views
 from ganger.model.views.overview import Overview, Sizes
 
+IS_USER: Final = "ganger.is_user"
+"""Key of a scope that is true for a caller who is no administrator."""
 VIEWS: Final = (
     service_views.JobRow,
     service_views.JobView,
@@ -59,7 +61,7 @@ T = TypeVar("T")
 
 async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
-    return service
+    return service.as_user() if request.scope.get(IS_USER) else service
 
 
 ServiceParam = Annotated[Service, Depends(_service)]

@@ -8,15 +8,20 @@ import ipaddress
 import re
 import socket
 from typing import Final
+from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ganger.engine.api_tokens import USER
 from ganger.engine.service import RequestError, Service
 from ganger.rest.problem_json import problem
+from ganger.rest.responses import IS_USER
 
 _IS_REMOTE: Final = "ganger.remote"
+_POLICY: Final = "/api/v1/policy"
+_SHARED: Final = re.compile(rf"/api/v1/(queues|nodes|maintenance|server)(/.*)?|{_POLICY}/?")
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:\d{1,5})?")
 
 
@@ -40,11 +45,14 @@ class TokenGate:
         elif scheme.lower() != "bearer" or not token:
             remedy = "send Authorization: Bearer TOKEN; `ganger token create NAME` makes one"
             refusal = problem(401, "no_token", "over TCP every request needs a token", remedy)
-        elif self._service.token_holder(token.strip()) is None:
+        elif (row := self._service.token(token.strip())) is None:
             remedy = "ganger token ls; ganger token create NAME"
             refusal = problem(401, "bad_token", "the token is unknown, was revoked or has expired", remedy)
+        elif row.role == USER and _is_administrative(scope):
+            message = f"the token {row.name} has the role user, which changes neither queues, nodes nor the policy"
+            refusal = problem(403, "not_administrator", message, "ask an administrator")
         else:
-            await self._app({**scope, _IS_REMOTE: True}, receive, send)
+            await self._app({**scope, _IS_REMOTE: True, IS_USER: row.role == USER}, receive, send)
             return
         if refusal.status_code == 401:
             refusal.headers["WWW-Authenticate"] = "Bearer"
@@ -61,6 +69,14 @@ class TokenGate:
         except ValueError:
             return name in self._host_names
         return True
+
+
+def _is_administrative(scope: Scope) -> bool:
+    """Return whether a request changes what all users share. A dry run of a policy does not."""
+    if _SHARED.fullmatch(scope["path"]) is None or scope["method"] in ("GET", "HEAD"):
+        return False
+    is_dry_run = parse_qs(scope["query_string"].decode("latin-1")).get("dryRun") == ["plan"]
+    return not (is_dry_run and scope["path"] == _POLICY)
 
 
 async def _require_local(request: Request) -> None:

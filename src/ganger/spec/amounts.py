@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ganger.model.job import PRIORITIES, GpuRequest
+from ganger.model.job import MAX_PRIORITY, PRIORITIES, GpuRequest
 from ganger.model.queue import MAX_FIGURE, MAX_PERIOD_MS, is_period
 from ganger.model.units import (
     DAY_MS,
@@ -33,7 +33,6 @@ MAX_CPU_MILLI: Final = 65_536_000
 MAX_MEMORY_BYTES: Final = 64 * 1024 * GIB_BYTES
 MAX_DURATION_MS: Final = 3650 * DAY_MS
 MAX_RETRIES: Final = 1000
-MAX_PRIORITY: Final = 1000
 MAX_KEPT: Final = 10_000
 MAX_STEPS: Final = 1_000_000_000
 MAX_RESERVED: Final = 1_000_000

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from ganger.model.decision import FAILURES
-from ganger.model.job import PRIORITIES
+from ganger.model.job import MAX_PRIORITY, PRIORITIES
 from ganger.model.policy import POOL_KINDS, SCORES, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import DEVICE_MILLI
@@ -22,7 +22,6 @@ from ganger.spec.amounts import (
     MAX_KEPT,
     MAX_MEMORY_BYTES,
     MAX_NODES,
-    MAX_PRIORITY,
     MAX_PROCESSES,
     MAX_RESERVED,
     MAX_RETRIES,

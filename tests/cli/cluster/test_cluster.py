@@ -36,7 +36,7 @@ def test_queue_set_sends_values_in_the_server_s_units(shell: Shell, world: World
         "--parent root --weight 3 --gpus 8 --gpus H100:4 --gpus a100:2 --cpu 0.5 --memory 1Gi --borrow-gpus 2 "
         "--borrow-gpus h100:0 --borrow-cpu 2 --borrow-memory 0 --lend-gpus 3 --lend-cpu 1 --lend-memory 1Ki "
         "--max-gpus-per-user 4 --max-jobs-per-user 2 --max-pending-per-user 9 --max-time 8h --max-queue-time 1d "
-        "--max-node-hours 128 --max-node-hours-used 0.5/30d"
+        "--max-node-hours 128 --max-node-hours-used 0.5/30d --max-priority high"
     )
     assert shell("queue", "set", "nlp", *flags.split()).code == 0
     assert put(world) == {
@@ -53,8 +53,20 @@ def test_queue_set_sends_values_in_the_server_s_units(shell: Shell, world: World
             "queue_time_ms": 86_400_000,
             "node_ms": 460_800_000,
             "node_time_used": {"limit_ms": 1_800_000, "per_ms": 2_592_000_000},
+            "priority": 100,
         },
     }
+
+
+def test_the_highest_priority(shell: Shell, world: World) -> None:
+    world.queues["nlp"] = queue("nlp", user_limits=asdict(UserLimits(priority=-5)))
+    assert shell("queue").out.splitlines()[-1].endswith("priority up to -5")
+    for text, number in (("-100", -100), ("1000", 1000), ("normal", 0), ("none", None)):
+        assert shell("queue", "set", "nlp", f"--max-priority={text}").code == 0
+        assert put(world)["user_limits"]["priority"] == number
+    for text in ("1001", "-1001", "urgent", "", "1.5", "99999999999999999999"):
+        result = shell("queue", "set", "nlp", f"--max-priority={text}")
+        assert (result.code, "is not a priority: write low" in result.err) == (2, True), text
 
 
 def test_node_hours_of_a_period(shell: Shell, world: World) -> None:

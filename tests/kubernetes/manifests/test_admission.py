@@ -238,3 +238,36 @@ def test_only_some_of_a_spec_may_change() -> None:
     patch = ("patch", "gj", "fixed", "-n", SPACE, "--type=json", "--patch-file=/dev/stdin")
     assert "spec: env cannot change" in _refused(*patch, stdin=removal, user="ada")
     assert _changed("fixed", FREE, user="ada") == ""
+
+
+@pytest.fixture
+def calm_queue() -> Iterator[str]:
+    """Create a queue in which users may ask for priority 5, and yield its name."""
+    name = f"calm-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "-f", "-", stdin=new_object("queues", name, {"user_limits": {"priority": 5}}))
+    patch = '{"status": {"maxPriority": 5}}'
+    kubectl("patch", "queues.ganger.dev", name, "--subresource=status", "--type=merge", "-p", patch)
+    deadline = time.monotonic() + IN_SECONDS
+    while not dry_run(job("early", queue=name, priority=6, user="ada"), user="ada"):
+        assert time.monotonic() < deadline, "the admission policy does not know the queue"
+        time.sleep(0.2)
+    yield name
+    kubectl("delete", "queues.ganger.dev", name)
+
+
+def test_a_priority_above_the_limit_of_its_queue_is_for_administrators(calm_queue: str) -> None:
+    """The controller writes the limit to the status of the queue; here the test does."""
+    names = {"queue": calm_queue, "user": "ada"}
+    for priority in (6, 1000, "high"):
+        assert f"a user may ask for 5 at most in queue {calm_queue}, and this is" in dry_run(
+            job("eager", priority=priority, **names), user="ada"
+        )
+        assert dry_run(job("eager", priority=priority, **names), user="eve") == ""
+    for allowed in ({"priority": 5}, {"priority": -1000}, {"priority": "low"}, {}):
+        assert dry_run(job("calm", **allowed, **names), user="ada") == ""
+    assert dry_run(job("elsewhere", priority="high", user="ada"), user="ada") == "", "no limit in other queues"
+    kubectl("create", "-f", "-", stdin=job("raised", **names), user="ada")
+    assert "and this is 100: ask for less" in _changed("raised", {"priority": "high"}, user="ada")
+    assert _changed("raised", {"priority": "high"}, user="eve") == ""
+    assert _changed("raised", {"priority": "high", "notes": "as it was"}, user="ada") == "", "it is no change"
+    assert _changed("raised", {"priority": 5}, user="ada") == ""

@@ -1,5 +1,6 @@
 """Output of `ganger install`: valid for each supported Kubernetes, complete, and with few permissions."""
 
+import ast
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from ruamel.yaml import YAML
 from ganger.backends.kubernetes import object_names
 from ganger.cli import ganger
 from ganger.cli.admin.install import FILES
+from ganger.model.job import PRIORITIES
 from tests.docs.pages import ROOT
 from tests.kubernetes.manifests.test_resources import MANIFESTS, schema_of
 
@@ -156,3 +158,13 @@ def test_the_image_runs_what_the_deployment_asks_for() -> None:
     assert '"ganger.controller"' in lines[-1]
     user = only("Deployment")["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
     assert f"USER {user}:{user}" in lines
+
+
+def test_the_names_of_priorities_are_those_of_the_admission_policy() -> None:
+    (policy,) = (
+        item
+        for item in PRINTED
+        if item["kind"] == "ValidatingAdmissionPolicy" and item["metadata"]["name"] == "priorities.ganger.dev"
+    )
+    (names,) = (item["expression"] for item in policy["spec"]["variables"] if item["name"] == "names")
+    assert ast.literal_eval(names) == PRIORITIES

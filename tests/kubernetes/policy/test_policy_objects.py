@@ -200,3 +200,27 @@ def test_a_queue_deleted_without_a_controller_keeps_no_other_change_out(tmp_path
             await until(lambda: "a" not in in_force(loop))
 
     scene(tmp_path, play)
+
+
+def test_a_queue_says_the_highest_priority_of_users(tmp_path: Path) -> None:
+    """The admission policy reads it; root's limit holds for all."""
+
+    def highest(api: FakeApi) -> dict[str, int]:
+        statuses = {name: (api.get("queues", name, "") or {}).get("status", {}) for name in ("root", "a", "b", "c")}
+        return {name: status["maxPriority"] for name, status in statuses.items() if "maxPriority" in status}
+
+    async def play(api: FakeApi, access: Credentials) -> None:
+        api.put(queue("a", user_limits={"priority": "high"}))
+        api.put(queue("b", parent="a", user_limits={"priority": 500}))
+        api.put(queue("c"))
+        async with following(access, tmp_path):
+            await until(lambda: highest(api) == {"a": 100, "b": 100, "c": 1000})
+            api.put(queue("root", user_limits={"priority": -5}))
+            await until(lambda: highest(api) == {"root": -5, "a": -5, "b": -5, "c": -5})
+            api.put(queue("root"))
+            await until(lambda: highest(api) == {"root": 1000, "a": 100, "b": 100, "c": 1000})
+            api.put(queue("a", user_limits={"priority": 1001}))
+            await until(lambda: accepted(api, "queues", "a")[0] == "False")
+            assert highest(api)["a"] == 100, "what was in force still is"
+
+    scene(tmp_path, play)

@@ -193,12 +193,14 @@ SENTENCES = {
 }
 
 
-def explained(cluster: str, queues: str, happens: str, gang: str = "C", policy: str = "priority") -> Explanation:
+def explained(
+    cluster: str, queues: str, happens: str, gang: str = "C", policy: str = "priority", *, is_administrator: bool = True
+) -> Explanation:
     film = Film(POLICIES[policy], cluster, queues)
     for action in map(str.strip, happens.split(";")):
         film.do(action)
         film.run_cycles()
-    return explain(film.state, gang, film.now_ms, film.policy)
+    return explain(film.state, gang, film.now_ms, film.policy, is_administrator=is_administrator)
 
 
 @pytest.mark.parametrize(("cluster", "queues", "happens", "says"), SENTENCES.values(), ids=SENTENCES)
@@ -272,6 +274,47 @@ def test_a_pause_ends_when_it_says() -> None:
 )
 def test_what_would_start_now(cluster: str, queues: str, happens: str, flags: list[str]) -> None:
     assert [change.flags for change in explained(cluster, queues, happens).changes] == flags
+
+
+@pytest.mark.parametrize(
+    ("cluster", "queues", "happens", "of_user", "of_administrator"),
+    [
+        ("n1:AA.. n2:....", "root=,user_prio=50", "S:2x4; +31m; C:1x4", ["--priority 50"], ["--priority 100"]),
+        ("n1:AA.. n2:....", "root=,user_prio=500", "S:2x4; +31m; C:1x4", ["--priority 100"], ["--priority 100"]),
+        ("n1:AA.. n2:....", "root=,user_prio=0", "S:2x4; +31m; C:1x4", [], ["--priority 100"]),
+        ("n1:AA.. n2:....", "root=,user_prio=50", "S:2x4,prio=60; +31m; C:1x4", [], ["--priority 100"]),
+        ("n1:A.", "q=0,borrow=0 p=,user_prio=5", "C:1x1,q=q,prio=7", ["--queue default"], ["--queue default"]),
+        ("n1:A.", "q=0,borrow=0 default=0,borrow=0 p=,user_prio=5", "C:1x1,q=q,prio=7", [], ["--queue p"]),
+        ("n1:A.", "q=0,borrow=0 default=0,borrow=0 p=,user_prio=5", "C:1x1,q=q,prio=5", ["--queue p"], ["--queue p"]),
+    ],
+)
+def test_what_would_start_now_is_what_the_reader_may_ask_for(
+    cluster: str, queues: str, happens: str, of_user: list[str], of_administrator: list[str]
+) -> None:
+    for is_administrator, flags in ((False, of_user), (True, of_administrator)):
+        explanation = explained(cluster, queues, happens, is_administrator=is_administrator)
+        assert [change.flags for change in explanation.changes] == flags, is_administrator
+
+
+@pytest.mark.parametrize(
+    ("cluster", "queues", "happens"),
+    [
+        ("n1:A.", "q=0,borrow=0", "C:1x1,q=q"),
+        ("n1:A.", "", "C:2x1"),
+        ("n1:. n2:.", "", "C:1x1,rules=ecc:exclude_node; fails C signal ecc; gone C; cordon n2; +10m"),
+    ],
+)
+def test_remedies_are_what_the_reader_may_do(cluster: str, queues: str, happens: str) -> None:
+    for_user, for_administrator = (
+        explained(cluster, queues, happens, is_administrator=is_administrator).reason
+        for is_administrator in (False, True)
+    )
+    assert for_user
+    assert for_administrator
+    assert for_user.code == for_administrator.code
+    assert "ask an administrator" in for_user.remedy
+    assert "ganger queue set" not in for_user.remedy
+    assert "ask an administrator" not in for_administrator.remedy
 
 
 def test_where_nothing_helps_the_smallest_form_is_the_proof() -> None:

@@ -186,16 +186,16 @@ def test_tokens_are_distinguished(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     first, second = tokens.create("first", 100, None), tokens.create("second", 200, 1_000)
     assert first != second
-    assert (tokens.holder(first, 10**15), tokens.holder(second, 999)) == ("first", "second")
-    assert tokens.holder(second, 1_000) is None
+    assert (tokens.find(first, 10**15).name, tokens.find(second, 999).name) == ("first", "second")
+    assert tokens.find(second, 1_000) is None
     reopened = Tokens(tmp_path / "tokens.json")
-    assert reopened.holder(first, 0) == "first"
+    assert reopened.find(first, 0).name == "first"
     assert [row.name for row in reopened.rows(1_000)] == ["first", "second"]
     reopened.revoke("first")
     with pytest.raises(RequestError) as refused:
         reopened.revoke("first")
     assert (refused.value.status, refused.value.code) == (404, "no_such_token")
-    assert reopened.holder(first, 0) is None
+    assert reopened.find(first, 0) is None
 
 
 def test_a_body_of_a_hundred_megabytes_is_refused_and_not_repeated(open_place: ServerHome) -> None:
@@ -224,3 +224,43 @@ def test_a_body_of_a_hundred_megabytes_is_refused_and_not_repeated(open_place: S
     assert "hidden" not in open_place.home.server_log.read_text()
     assert ask(open_place, "GET", "/server", Authorization=bearer(token))[0] == 200
     open_place.client.revoke_token("large")
+
+
+def test_a_token_of_a_user_changes_nothing_that_all_share(open_place: ServerHome) -> None:
+    guest, chief = (
+        {"Authorization": bearer(open_place.client.create_token(role, None, role)), "Content_Type": "application/json"}
+        for role in ("user", "administrator")
+    )
+    assert {row["name"]: row["role"] for row in open_place.client.tokens()}["user"] == "user"
+    for method, path, body in (
+        ("PUT", "/queues/mine", {"user_limits": {"priority": 1000}}),
+        ("PUT", "/queues/mine?dryRun=plan", {}),
+        ("DELETE", "/queues/mine", None),
+        ("PATCH", "/nodes/n1", {"cordoned": True}),
+        ("POST", "/nodes/n1/drain", {}),
+        ("POST", "/maintenance", {"nodes": ["n1"], "from_ms": 0, "until_ms": 1}),
+        ("PUT", "/policy", {}),
+        ("PUT", "/policy/", {}),
+        ("PUT", "/policy?dryRun=plan&dryRun=", {}),
+    ):
+        status, problem, _ = ask(open_place, method, path, body, **guest)
+        assert (status, problem["code"]) == (403, "not_administrator"), path
+    for method, path in (("GET", "/queues"), ("GET", "/nodes"), ("GET", "/policy"), ("POST", "/policy/diff")):
+        assert ask(open_place, method, path, {} if method == "POST" else None, **guest)[0] != 403, path
+    assert ask(open_place, "PUT", "/policy?dryRun=plan", {}, **guest)[0] != 403
+    assert ask(open_place, "PUT", "/queues/calm", {"user_limits": {"priority": 5}}, **chief)[0] == 200
+    request = open_place.request(["sleep", "600"]) | {"overrides": {"queue": "calm", "priority": 6}}
+    status, problem, _ = ask(open_place, "POST", "/jobs", request, **guest)
+    assert (status, problem["code"]) == (409, "over_user_limit")
+    status, job, _ = ask(open_place, "POST", "/jobs", request, **chief)
+    assert status == 201
+    path = f"/jobs/{job['row']['id']}"
+    assert ask(open_place, "PATCH", path, {"priority": 7}, **guest)[1]["code"] == "over_user_limit"
+    assert ask(open_place, "PATCH", path, {"priority": 5}, **guest)[1]["row"]["priority"] == 5
+    assert ask(open_place, "PATCH", path, {"priority": 7}, **chief)[1]["row"]["priority"] == 7
+    open_place.client.stop(job["row"]["id"])
+    for name in ("user", "administrator"):
+        open_place.client.revoke_token(name)
+    refused = open_place.client
+    with pytest.raises(ClientError, match="role"):
+        refused.create_token("third", None, "owner")

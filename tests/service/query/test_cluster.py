@@ -33,6 +33,11 @@ REFUSED_QUEUES = {
     "more than can be counted": (Queue(name="a", nominal=Amount(memory_bytes=1 << 70)), "nominal.memory_bytes is"),
     "less than no job": (Queue(name="a", user_limits=UserLimits(jobs=-1)), "user_limits.jobs is -1"),
     "less than no node time in a period": (_used(-1, DAY_MS), "user_limits.node_time_used.limit_ms is -1"),
+    "a priority that no job has": (
+        Queue(name="a", user_limits=UserLimits(priority=1001)),
+        "user_limits.priority is 1001",
+    ),
+    "less than the least": (Queue(name="a", user_limits=UserLimits(priority=-1001)), "must be from -1000 to 1000"),
     "no period": (_used(1, 0), "user_limits.node_time_used.per_ms is 0, but must be whole hours"),
     "a negative period": (_used(1, -DAY_MS), "per_ms is -86400000"),
     "a period of no whole hours": (_used(1, HOUR_MS + 1), "per_ms is 3600001"),

@@ -256,3 +256,35 @@ def test_a_failed_copy_of_the_code_leaves_nothing(world: Embedded) -> None:
         world.service.submit(world.submission(code="src"))
     assert world.service.seq() == before
     assert list(world.home.jobs.iterdir()) == []
+
+
+def test_a_user_asks_for_no_priority_above_the_limit(world: Embedded) -> None:
+    """Administrators may; a job that asks for none gets the limit where that is lower than the default."""
+    world.service.set_queue(Queue(name="calm", user_limits=UserLimits(priority=50)))
+    world.service.set_queue(Queue(name="low", parent="calm", user_limits=UserLimits(priority=-10)))
+    of_user = world.service.as_user()
+    for queue, priority in (("calm", 51), ("calm", "high"), ("low", -9), ("low", 50)):
+        for call in (of_user.submit, lambda submission: of_user.dry_run(submission, None)):
+            with pytest.raises(RequestError) as refused:
+                call(world.submission(queue=queue, priority=priority))
+            assert (refused.value.code, refused.value.status) == ("over_user_limit", 409)
+            assert f"at most in queue {queue}, and this is" in refused.value.detail
+            assert refused.value.next.startswith(f"ask for --priority {50 if queue == 'calm' else -10} or lower")
+    priorities = {}
+    for service in (of_user, world.service):
+        view, _ = service.submit(world.submission(queue="low"))
+        assert view.row.priority == -10, "the default is lowered"
+    for priority in (50, -1000):
+        priorities[priority] = of_user.submit(world.submission(queue="calm", priority=priority))[0].row.id
+    job = priorities[50]
+    with pytest.raises(RequestError, match="priority 50 at most in queue calm, and this is 1000"):
+        of_user.set_priority(job, 1000)
+    world.service.set_priority(job, 1000)
+    of_user.set_priority(job, 1000)
+    assert world.service.job(job).row.priority == 1000, "what is the same is no change"
+    with pytest.raises(RequestError, match="priority 50 at most"):
+        of_user.clone(job, {}, {})
+    assert of_user.clone(job, {"priority": "normal"}, {})[0].row.priority == 0
+    world.service.set_queue(Queue(name="calm", user_limits=UserLimits(priority=-1000)))
+    assert world.service.job(job).row.priority == 1000, "a lower limit changes no job"
+    of_user.set_priority(job, -1000)

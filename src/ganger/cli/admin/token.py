@@ -14,7 +14,7 @@ from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import Column, current_time_ms, format_time, show, show_json, show_rows
 from ganger.model.units import parse_duration_ms
 
-_COLUMNS: Final = (Column("TOKEN"), Column("CREATED"), Column("EXPIRES"))
+_COLUMNS: Final = (Column("TOKEN"), Column("ROLE"), Column("CREATED"), Column("EXPIRES"))
 
 
 @click.group("token", invoke_without_command=True)
@@ -40,22 +40,30 @@ def ls_command(output: str) -> None:
 @click.argument("name")
 @click.option("--expires", type=POSITIVE_DURATION, default="90d", show_default=True, help="Lifetime: 12h.")
 @click.option(
+    "--role",
+    type=click.Choice(("administrator", "user")),
+    default="administrator",
+    show_default=True,
+    help="A user changes neither queues, nodes nor the policy, and asks for no priority above their limit.",
+)
+@click.option(
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write the token to this new file, readable only by you.",
 )
 @output_option
-def create_command(name: str, expires: str, file: Path | None, output: str) -> None:
+def create_command(name: str, expires: str, role: str, file: Path | None, output: str) -> None:
     """Create a token and print it once.
 
     \b
       ganger token create laptop
       ganger token create ci --expires 12h --file ci.token
+      ganger token create guest --role user
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     descriptor = None if file is None else _create_private(file)
     try:
-        token = connect().create_token(name, parse_duration_ms(expires))
+        token = connect().create_token(name, parse_duration_ms(expires), role)
     except BaseException:
         if file is not None:
             file.unlink()
@@ -92,4 +100,5 @@ def _show(output: str) -> None:
 
 def _cells(row: dict[str, Any], now_ms: int) -> tuple[str, ...]:
     expiry = "never" if row["expires_ms"] is None else format_time(row["expires_ms"], now_ms)
-    return row["name"], format_time(row["created_ms"], now_ms), "expired" if row["expired"] else expiry
+    expiry = "expired" if row["expired"] else expiry
+    return row["name"], row["role"], format_time(row["created_ms"], now_ms), expiry

@@ -8,7 +8,7 @@ import click
 from ganger.cli import completions
 from ganger.cli.bulk import for_each_name
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import CheckedText, output_option, parse_positive_duration_ms
+from ganger.cli.options import CheckedText, output_option, parse_positive_duration_ms, parse_priority
 from ganger.cli.output.messages import count
 from ganger.cli.output.print_output import Column, shell_quote, show, show_json, show_json_array, show_table
 from ganger.cli.output.queue_tree import indent_name, tree_rows
@@ -110,6 +110,7 @@ _FIGURES: Final = {
     "max_time": ("user_limits", "time_ms", _or_none(parse_positive_duration_ms)),
     "max_queue_time": ("user_limits", "queue_time_ms", _or_none(parse_positive_duration_ms)),
     "max_node_hours": ("user_limits", "node_ms", _or_none(_node_hours_ms)),
+    "max_priority": ("user_limits", "priority", _or_none(parse_priority)),
     "max_node_hours_used": ("user_limits", "node_time_used", _or_none(_node_hours_used)),
 }
 """Flag -> (part of the queue, figure in it, parser)."""
@@ -160,6 +161,7 @@ def queue_command(ctx: click.Context, output: str) -> None:
 @_figure("--max-time", "DURATION", "Maximum time limit of a job.")
 @_figure("--max-queue-time", "DURATION", "Maximum time that a job may be pending; then it ends.")
 @_figure("--max-node-hours", "N", "Maximum sum of nodes times time limit over a user's live jobs.")
+@_figure("--max-priority", "PRIORITY", "Highest priority that a user may ask for; an administrator may ask for any.")
 @_figure("--max-node-hours-used", "N/PERIOD", "Maximum node-hours that a user's jobs use in a sliding period: 128/30d.")
 @click.option(
     "--default-time",
@@ -279,6 +281,7 @@ def _limits(limits: Record, default_time_ms: int | None) -> str:
         "pending": lambda pending: f"{pending} pending",
         "time_ms": lambda ms: f"{format_duration(ms)} per job",
         "queue_time_ms": lambda ms: f"{format_duration(ms)} pending",
+        "priority": lambda priority: f"priority up to {priority}",
         "node_ms": format_node_time,
         "node_time_used": lambda used: f"{format_node_time(used['limit_ms'])} in {format_period(used['per_ms'])}",
     }

@@ -29,8 +29,9 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.event import PolicySet
+from ganger.model.job import MAX_PRIORITY
 from ganger.model.policy import PolicyDocument, document_of
-from ganger.model.queue import DEFAULT, ROOT
+from ganger.model.queue import DEFAULT, ROOT, Queue
 
 COLLECT_S: Final = 0.2
 """Time for which changes are collected: `kubectl apply` changes many objects at once."""
@@ -165,8 +166,9 @@ class PolicyReconciler:
         except RequestError as error:
             _log.warning("the policy of the objects could not be put in force: %s", error.detail)
             return RETRY_S
+        queues = _document(self._in_force).queues
         for name, item in objects.items():
-            self._write_status(name, item, refused.get(name))
+            self._write_status(name, item, refused.get(name), queues)
         if before != self._in_force:
             self.on_regrouped()
             changed(_document(self._in_force))
@@ -213,8 +215,10 @@ class PolicyReconciler:
                 _log.warning("%s was deleted, and stays until jobs that need it have ended", title)
         return accepted, refused
 
-    def _write_status(self, name: str, item: CustomObject, error: RequestError | None) -> None:
-        """Write to an object whether it is in force."""
+    def _write_status(
+        self, name: str, item: CustomObject, error: RequestError | None, queues: Mapping[str, Queue]
+    ) -> None:
+        """Write to an object whether it is in force, and to a queue what the admission policy needs of it."""
         status = msgspec.json.decode(item.status) or {}
         generation = item.metadata.generation
         fields: dict[str, Any] = {"conditions": [_condition(status, generation, error)]}
@@ -222,10 +226,22 @@ class PolicyReconciler:
             fields["conditions"].append(_usage_condition(status, generation, self._unreadable_usage[name]))
         if name in self._in_force:
             fields["record"] = json.dumps({"spec": self._in_force[name]}, sort_keys=True)
+        if name != POLICY and name in queues:
+            fields["maxPriority"] = _max_priority(queues, name)
         if error is None:
             fields["observedGeneration"] = generation
         if any(status.get(key) != value for key, value in fields.items()):
             self._writers[POLICIES if name == POLICY else QUEUES].update(item.metadata.key, fields)
+
+
+def _max_priority(queues: Mapping[str, Queue], name: str) -> int:
+    """Return the highest priority that a user may ask for in a queue, by its limit and those above it."""
+    maximum, above = MAX_PRIORITY, queues.get(name)
+    while above is not None:
+        limit = above.user_limits.priority
+        maximum = maximum if limit is None else min(maximum, limit)
+        above = None if above.parent is None else queues.get(above.parent)
+    return maximum
 
 
 def _document(specs: Specs) -> PolicyDocument:

@@ -23,7 +23,7 @@ from ganger.core.state.pending_index import LaneEntry, QueueLanes
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, shell_quoted_id
-from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
+from ganger.model.pending_reason import REMEDY, USER_REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
 from ganger.model.views.service_views import Explanation, Factor, ReasonView
 
@@ -48,15 +48,18 @@ NOT_CHANGEABLE = (ReasonCode.BACKOFF, *UNADMITTED, ReasonCode.NOT_LISTED, Reason
 """Reasons that no change to the job would resolve."""
 
 
-def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation:
-    """Explain a live gang or array element; raise KeyError if it is not live."""
+def explain(state: State, name: str, now_ms: int, policy: Policy, *, is_administrator: bool = True) -> Explanation:
+    """Explain a live gang or array element; raise KeyError if it is not live.
+
+    `is_administrator`: whether the reader may do what other users may not; only what the reader may do is suggested.
+    """
     gang = state.gang_or_head(name)
     if gang is None:
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
         unready = tuple(_unready_lines(state, gang))
         return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), domains=unready)
-    reason, what_if = _reason_and_changes(state, gang, now_ms, policy)
+    reason, what_if = _reason_and_changes(state, gang, now_ms, policy, is_administrator=is_administrator)
     position, waiting = _position(state, gang, now_ms, policy)
     reserved = state.reservations.get(gang.id)
     earliest_start = None if reason.code in NOT_FORECAST else find_earliest_start(state, start_request(gang), now_ms)
@@ -64,7 +67,9 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         job=name,
         state=gang.state,
         sentence=sentence(reason),
-        reason=reason_view(_with_forecast(reason, gang, earliest_start), gang.id, gang.queue),
+        reason=reason_view(
+            _with_forecast(reason, gang, earliest_start), gang.id, gang.queue, is_administrator=is_administrator
+        ),
         position=position,
         pending=waiting,
         waited_ms=now_ms - gang.since_ms,
@@ -120,12 +125,13 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
     return None
 
 
-def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
-    """Return a reason as clients display it, with its remedy filled in."""
+def reason_view(reason: PendingReason, job: str, queue: str, *, is_administrator: bool = True) -> ReasonView:
+    """Return a reason as clients display it, with the remedy for its reader filled in."""
     holder = shell_quoted_id(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
     flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(GPU_TYPE_PREFIX)}:N")
-    remedy = REMEDY[reason.code].format(
+    remedies = REMEDY if is_administrator else REMEDY | USER_REMEDY
+    remedy = remedies[reason.code].format(
         gang=shell_quoted_id(job), queue=reason.scope or queue, resource=flag, holder=holder
     )
     return ReasonView(
@@ -133,7 +139,9 @@ def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
     )
 
 
-def _reason_and_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[PendingReason, WhatIfResult]:
+def _reason_and_changes(
+    state: State, gang: Gang, now_ms: int, policy: Policy, *, is_administrator: bool
+) -> tuple[PendingReason, WhatIfResult]:
     """Return why the gang waits and what would help.
 
     Changes are tried in the same cycle, or in a second one without what was reserved for the gang.
@@ -149,15 +157,18 @@ def _reason_and_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -
             and gang.id not in cycle.reservations.by_gang
         )
         what_if = (
-            find_changes(cycle, gang) if is_unreserved and reason.code not in NOT_CHANGEABLE else WhatIfResult((), "")
+            find_changes(cycle, gang, is_administrator=is_administrator)
+            if is_unreserved and reason.code not in NOT_CHANGEABLE
+            else WhatIfResult((), "")
         )
     if reason.code in NOT_CHANGEABLE:
         return reason, what_if
     if not is_unreserved:
         with simulated_cycle(state, now_ms, policy, without=gang.id) as (cycle, _):
-            what_if = find_changes(cycle, gang)
-    if reason.code is ReasonCode.RESERVED and (priority := tuple(priority_changes(state, gang, now_ms, policy))):
-        what_if = WhatIfResult((*what_if.changes, *priority), "")
+            what_if = find_changes(cycle, gang, is_administrator=is_administrator)
+    if reason.code is ReasonCode.RESERVED:
+        priority = tuple(priority_changes(state, gang, now_ms, policy, is_administrator=is_administrator))
+        what_if = WhatIfResult((*what_if.changes, *priority), "") if priority else what_if
     return reason, what_if
 
 

@@ -35,12 +35,14 @@ class SizeRequest:
 
     gpu_type: only this type, unless empty.
     gpus, cpu_milli: only this amount on each node, unless 0.
+    is_administrator: whether the reader may do what other users may not.
     """
 
     gpu_type: str = ""
     gpus: int = 0
     cpu_milli: int = 0
     memory_bytes: int = 0
+    is_administrator: bool = True
 
 
 def largest_sizes(state: State, job: Job, request: SizeRequest, now_ms: int, policy: Policy) -> Sizes:
@@ -53,7 +55,9 @@ def largest_sizes(state: State, job: Job, request: SizeRequest, now_ms: int, pol
         tree = state.tree
         available = tree.available(tree.index[job.spec.queue], 0, as_set=True)
         items = tuple(
-            _largest(cycle, gang, shape, level) for shape in _node_forms(state, request) for level in ("", *levels)
+            _largest(cycle, gang, shape, level, is_administrator=request.is_administrator)
+            for shape in _node_forms(state, request)
+            for level in ("", *levels)
         )
         node_time = tuple(_node_time(tree, job))
     available_gpus = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
@@ -111,7 +115,7 @@ def _descending_sizes(largest: int) -> list[int]:
     ]
 
 
-def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str) -> Size:
+def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str, *, is_administrator: bool) -> Size:
     """Find the largest number of nodes by bisection: fewer nodes are never harder to place."""
     layout = Layout(level, required=True) if level else Layout()
     high, low, largest = len(cycle.state.nodes.nodes), 0, None
@@ -126,7 +130,7 @@ def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str) -> Size:
     if largest is None:
         result = cycle.fit(replace(gang, shape=replace(node, layout=layout)))
         reason = result if isinstance(result, PendingReason) else PendingReason(code=ReasonCode.RESERVED)
-        return replace(size, reason=reason_view(reason, "", gang.queue))
+        return replace(size, reason=reason_view(reason, "", gang.queue, is_administrator=is_administrator))
     return replace(size, domain=_domain(cycle.state, largest, level), flags=_command_line(node, low, level))
 
 

@@ -19,7 +19,7 @@ from ganger.core.placement.start_check import place_request, start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
-from ganger.model.job import PRIORITIES
+from ganger.model.job import MAX_PRIORITY, PRIORITIES
 from ganger.model.pending_reason import PendingReason, sentence
 from ganger.model.queue import ROOT
 from ganger.model.shape import Shape
@@ -31,8 +31,6 @@ MAX_QUEUES_TRIED: Final = 64
 MAX_TIME_MS: Final = 30 * 24 * 60 * MINUTE_MS
 """The longest time tried for a job without a limit."""
 CPU_STEP: Final = 1000
-MAX_PRIORITY: Final = 1000
-"""The highest of all priorities."""
 
 Variant = Callable[[int], Gang]
 """Returns the gang with another amount of something."""
@@ -46,19 +44,25 @@ class WhatIfResult:
     smallest_tried: str
 
 
-def find_changes(cycle: Cycle, gang: Gang) -> WhatIfResult:
-    """Return every change with which the gang would start now if it were submitted so.
+def find_changes(cycle: Cycle, gang: Gang, *, is_administrator: bool = True) -> WhatIfResult:
+    """Return every change with which the gang would start now if the reader submitted it so.
 
     The cycle is one in which the gang does not start and nothing is reserved for it.
     """
-    trial = _Trial(cycle, gang)
+    trial = _Trial(cycle, gang, is_administrator=is_administrator)
     changes = tuple(trial.single()) or tuple(trial.double())
     return WhatIfResult(changes, "" if changes else trial.smallest_tried())
 
 
-def priority_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:
-    """Yield the lowest priority that would put the gang before those that capacity is reserved for."""
-    for priority in _higher_priorities(gang.job.spec.priority):
+def priority_changes(
+    state: State, gang: Gang, now_ms: int, policy: Policy, *, is_administrator: bool = True
+) -> Iterator[Change]:
+    """Yield the lowest priority that would put the gang before those that capacity is reserved for.
+
+    It is one that the reader may ask for.
+    """
+    maximum = None if is_administrator else state.tree.max_priority(gang.queue)
+    for priority in _higher_priorities(gang.job.spec.priority, MAX_PRIORITY if maximum is None else maximum):
         job = replace(gang.job, id=f"{gang.id}+", spec=replace(gang.job.spec, priority=priority), awaits=())
         with (
             hypothetical_gang(state, job, now_ms) as gang_copy,
@@ -75,8 +79,9 @@ def priority_changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> I
 class _Trial:
     """Variants of one gang, tried one after the other on what a finished cycle leaves over."""
 
-    def __init__(self, cycle: Cycle, gang: Gang) -> None:
+    def __init__(self, cycle: Cycle, gang: Gang, *, is_administrator: bool) -> None:
         """Treat the gang like a new one."""
+        self._is_administrator = is_administrator
         self._cycle, self._gang = cycle, replace(gang, generation=0, ran_ms=0, failed_on=("", 0))
         self._shape = gang.shape
 
@@ -197,9 +202,14 @@ class _Trial:
             name for name in (own_queues | dict.fromkeys(state.tree.index)) if name not in (self._gang.queue, ROOT)
         ]
         for name in names[:MAX_QUEUES_TRIED]:
-            if self._starts(self._in_queue(name)):
+            if self._may_submit_to(name) and self._starts(self._in_queue(name)):
                 yield Change(description=f"in queue {name} it would start now", flags=f"--queue {name}")
                 return
+
+    def _may_submit_to(self, queue: str) -> bool:
+        """Return whether the reader may ask for the gang's priority in a queue."""
+        maximum = self._cycle.state.tree.max_priority(queue)
+        return self._is_administrator or maximum is None or self._gang.job.spec.priority <= maximum
 
     def double(self) -> Iterator[Change]:
         """Yield fewer nodes together with less on each: the form with the most GPUs, or CPUs, in all."""
@@ -303,5 +313,7 @@ def _gpu_option(shape: Shape) -> str:
     return f"--gpu {kinds}:{shape.gpus}" if kinds else f"--gpu {shape.gpus}"
 
 
-def _higher_priorities(cycle: int) -> list[int]:
-    return [priority for priority in (*sorted(PRIORITIES.values()), MAX_PRIORITY) if priority > cycle]
+def _higher_priorities(priority: int, maximum: int) -> list[int]:
+    """Return the named priorities between two, and the maximum."""
+    higher = (*(named for named in sorted(PRIORITIES.values()) if named < maximum), maximum)
+    return [named for named in higher if named > priority]

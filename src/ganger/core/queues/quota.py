@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from ganger.core.queues.node_time import NodeTimeUsage
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
+from ganger.model.job import MAX_PRIORITY
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, NodeTimeUsed, Queue, UserLimits, is_period
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
@@ -172,6 +173,11 @@ class QueueTree:
         while index >= 0:
             yield index
             index = self.parent[index]
+
+    def max_priority(self, name: str) -> int | None:
+        """Return the highest priority that a user may ask for in a queue, by its limit and those above it, or None."""
+        limits = (self.queues[index].user_limits.priority for index in self.path(self.index[name]))
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def subtree(self, index: int) -> list[str]:
         """Return the name of a queue and of those below it."""
@@ -365,6 +371,9 @@ def invalid_figure(queue: Queue) -> str | None:
     if used is not None and not is_period(used.per_ms):
         allowed = "whole hours up to 8d, or whole days up to 366d"
         return f"user_limits.node_time_used.per_ms is {used.per_ms}, but must be {allowed}"
+    priority = queue.user_limits.priority
+    if priority is not None and abs(priority) > MAX_PRIORITY:
+        return f"user_limits.priority is {priority}, but must be from {-MAX_PRIORITY} to {MAX_PRIORITY}"
     if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
         return f"default_time_ms is {queue.default_time_ms}, but must be from 1 to {MAX_FIGURE}; omit it for no limit"
     types = queue.nominal.gpu_types
@@ -427,6 +436,8 @@ def _figures(amount: Amount | UserLimits) -> Iterator[tuple[str, int | None]]:
         value = getattr(amount, field.name)
         if isinstance(value, dict):
             yield from ((f"{field.name}.{kind}", figure) for kind, figure in value.items())
+        elif field.name == "priority":
+            continue  # it limits what may be asked for, not what may start
         elif isinstance(value, NodeTimeUsed):
             yield f"{field.name}.limit_ms", value.limit_ms
         else:

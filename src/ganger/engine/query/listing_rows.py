@@ -92,10 +92,10 @@ def node_rows(state: State) -> list[NodeRow]:
     ]
 
 
-def pending_reason(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
+def pending_reason(state: State, gang: Gang, now_ms: int, *, is_administrator: bool = True) -> ReasonView | None:
     """Return the reason of a pending gang; None before the first cycle that saw it."""
     reason = own_reason(state, gang, now_ms) or state.pending_reasons.get(class_text(gang.class_key))
-    return reason_view(reason, gang.id, gang.queue) if reason else None
+    return reason_view(reason, gang.id, gang.queue, is_administrator=is_administrator) if reason else None
 
 
 def _available(resource: str, amount: int) -> float | None:

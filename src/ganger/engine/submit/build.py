@@ -118,16 +118,16 @@ def source_directory(spec: JobSpec, origin: Origin, home: Home) -> Path:
     return check_directory(str(directory / Path(str(spec.code)).expanduser()), "code:")
 
 
-def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
+def limited(spec: JobSpec, state: State, user: str, *, is_administrator: bool = True) -> JobSpec:
     """Return the spec with its queue's defaults. Raise RequestError when it could never have room."""
-    spec = _with_gpu_compute(state.nodes, quota_check.limited(state, spec))
+    spec = _with_gpu_compute(state.nodes, quota_check.limited(state, spec, is_administrator=is_administrator))
     request = StartRequest(
         queue=spec.queue,
         user=user,
         shape=spec.shape,
         time_ms=spec.limits.time_ms,
     )
-    quota_check.check(state, request)
+    quota_check.check(state, request, is_administrator=is_administrator)
     quota_check.check_pending(state, spec, user)
     return spec
 

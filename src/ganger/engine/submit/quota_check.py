@@ -30,6 +30,7 @@ from ganger.model.units import (
 MAX_LEVELS: Final = 32
 """Maximum depth of queues below the root: each level costs every quota computation a step."""
 TOO_DEEP: Final = f"a queue is at most {MAX_LEVELS} levels below {ROOT}: put it, or one above it, higher up"
+DEFAULT_PRIORITY: Final = JobSpec(run="").priority
 _QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _MINIMUM_OPTIONS: Final[dict[str, Callable[[int], str]]] = {
     "gpu_milli": lambda amount: f"--gpus {-(-amount // DEVICE_MILLI)}",
@@ -40,10 +41,11 @@ _MINIMUM_OPTIONS: Final[dict[str, Callable[[int], str]]] = {
 """The option of `ganger queue set` that gives a queue at least that much of its own."""
 
 
-def limited(state: State, spec: JobSpec) -> JobSpec:
+def limited(state: State, spec: JobSpec, *, is_administrator: bool = True) -> JobSpec:
     """Return the spec with the queue's limits where the job sets none.
 
-    Raise RequestError when there is no such queue, or when it asks to be pending for longer than it may.
+    Raise RequestError when there is no such queue, or when it asks to be pending for longer than it may, or for a
+    higher priority than its user may.
     """
     tree = state.tree
     if spec.queue not in tree.index:
@@ -57,6 +59,11 @@ def limited(state: State, spec: JobSpec) -> JobSpec:
         (queue_limits.queue_time_ms for queue_limits in user_limits if queue_limits.queue_time_ms is not None),
         default=None,
     )
+    max_priority = tree.max_priority(spec.queue)
+    if max_priority is not None and spec.priority == DEFAULT_PRIORITY:
+        spec = replace(spec, priority=min(DEFAULT_PRIORITY, max_priority))
+    if not is_administrator:
+        check_priority(tree, spec.queue, spec.priority)
     requested_limits = spec.limits
     if max_queue_ms is not None and (requested_limits.queue_time_ms or 0) > max_queue_ms:
         maximum, requested = format_duration(max_queue_ms), format_duration(requested_limits.queue_time_ms or 0)
@@ -71,6 +78,16 @@ def limited(state: State, spec: JobSpec) -> JobSpec:
     )
     queue_time_ms = max_queue_ms if requested_limits.queue_time_ms is None else requested_limits.queue_time_ms
     return replace(spec, limits=replace(requested_limits, time_ms=time_ms, queue_time_ms=queue_time_ms))
+
+
+def check_priority(tree: QueueTree, queue: str, priority: int) -> None:
+    """Raise RequestError for a priority above the highest that a user may ask for in a queue."""
+    maximum = tree.max_priority(queue)
+    if maximum is not None and priority > maximum:
+        raise _over_user_limit(
+            f"a user may ask for priority {maximum} at most in queue {queue}, and this is {priority}",
+            f"ask for --priority {maximum} or lower, or have an administrator set it",
+        )
 
 
 def _default_time_ms(tree: QueueTree, queue: str, max_ms: int | None) -> int | None:
@@ -103,11 +120,11 @@ def check_pending(state: State, spec: JobSpec, user: str) -> None:
             )
 
 
-def check(state: State, request: StartRequest) -> None:
+def check(state: State, request: StartRequest, *, is_administrator: bool = True) -> None:
     """Raise RequestError when no end of another job could make room: in the nodes, the queue or the user's limits."""
     if state.nodes.nodes:
         check_nodes(state.nodes, request.shape)
-    _check_quota(state.tree, request)
+    _check_quota(state.tree, request, is_administrator=is_administrator)
     _check_user(state.tree, request)
 
 
@@ -184,7 +201,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {matches[0]}?" if matches else ""
 
 
-def _check_quota(tree: QueueTree, request: StartRequest) -> None:
+def _check_quota(tree: QueueTree, request: StartRequest, *, is_administrator: bool = True) -> None:
     amounts, index = tree.wanted(request.shape), tree.index[request.queue]
     if (reason := over_quota(tree, request.queue, amounts)) is not None:
         r = next(r for r, total in enumerate(amounts) if total > max(0, tree.potential(index, r)))
@@ -192,11 +209,11 @@ def _check_quota(tree: QueueTree, request: StartRequest) -> None:
         sufficient = max(
             amounts[r], tree.guaranteed[index][r] + missing
         )  # some of its own may be guaranteed to the queues below
+        option = _option(tree.resources[r], sufficient)
+        raising = f"raise it: ganger queue set {request.queue} {option}"
+        raising = raising if is_administrator else f"ask an administrator for {option}"
         raise RequestError(
-            "quota_too_small",
-            reason,
-            "submit smaller or to another queue (`ganger queue`), or raise it: "
-            f"ganger queue set {request.queue} {_option(tree.resources[r], sufficient)}",
+            "quota_too_small", reason, f"submit smaller or to another queue (`ganger queue`), or {raising}"
         )
 
 

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -48,10 +49,18 @@ NODES_TIMEOUT_S: Final = 5.0
 class SubmitService:
     """Accepts jobs for one user. Safe from any thread."""
 
+    _is_administrator = True
+
     def __init__(self, trial_replica: TrialReplica, loop: Loop, log: EventLog, home: Home, user: str) -> None:
         """Take a loop that is open."""
         self._trial_replica, self._loop, self._log, self._home, self._user = trial_replica, loop, log, home, user
         self._requests = RequestLocks()
+
+    def as_user(self) -> "SubmitService":
+        """Return this service for a caller who is no administrator."""
+        other = copy(self)
+        other._is_administrator = False  # noqa: SLF001 - its own kind
+        return other
 
     def submit(self, submission: Submission) -> tuple[str, bool]:
         """Return the id of the job, and whether it is new: a repeated request gets the job of the first.
@@ -166,7 +175,7 @@ class SubmitService:
             start = would_start(state, gang, now_ms, policy)
             if start is not None:
                 return _starting_dry_run(job, start, state)
-            explanation = explain(state, job.id, now_ms, policy)
+            explanation = explain(state, job.id, now_ms, policy, is_administrator=self._is_administrator)
         return DryRun(
             spec=job.spec,
             shape=str(job.spec.shape),
@@ -198,7 +207,7 @@ class SubmitService:
         template: the job whose code it reuses.
         """
         with self._state_with_nodes() as state:
-            spec = limited(spec, state, self._user)
+            spec = limited(spec, state, self._user, is_administrator=self._is_administrator)
         if template is not None and spec.code is not None and spec.code == template.spec.code:
             origin = self._origin_of(template)
         else:

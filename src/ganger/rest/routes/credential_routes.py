@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import ConfigDict, Field
 
-from ganger.engine.service import TokenRow
+from ganger.engine.service import Role, TokenRow
 from ganger.model.views.service_views import SecretRow
 from ganger.rest.body_types import StrictNumber
 from ganger.rest.responses import (
@@ -65,12 +65,13 @@ async def delete_secret(request: Request, service: ServiceParam, name: str) -> R
 
 @dataclass(frozen=True, kw_only=True)
 class TokenBody:
-    """A token to create: `expires_after_ms` from now; null is never."""
+    """A token to create: `expires_after_ms` from now; null is never. A user changes no queue, node or policy."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     name: Name
     expires_after_ms: Annotated[int, Field(ge=1, le=MAX_EXPIRY_MS), StrictNumber] | None
+    role: Role = "administrator"
 
 
 _TOKEN_RESPONSES: Final = response_docs(
@@ -94,7 +95,7 @@ def list_tokens(service: ServiceParam) -> Response:
 @router.post("/tokens", tags=["tokens"], dependencies=[LocalOnly], status_code=201, responses=_TOKEN_RESPONSES)
 async def create_token(request: Request, service: ServiceParam, body: TokenBody) -> Response:
     """Create a token for requests over TCP: `Authorization: Bearer TOKEN`."""
-    token = await run_change(request, lambda: service.create_token(body.name, body.expires_after_ms))
+    token = await run_change(request, lambda: service.create_token(body.name, body.expires_after_ms, body.role))
     return json_response({"token": token}, 201)
 
 
