@@ -75,7 +75,7 @@ def _is_administrative(scope: Scope) -> bool:
     """Return whether a request changes what all users share. A dry run of a policy does not."""
     if _SHARED.fullmatch(scope["path"]) is None or scope["method"] in ("GET", "HEAD"):
         return False
-    is_dry_run = parse_qs(scope["query_string"].decode("latin-1")).get("dryRun") == ["plan"]
+    is_dry_run = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("dryRun") == ["plan"]
     return not (is_dry_run and scope["path"] == _POLICY)
 
 

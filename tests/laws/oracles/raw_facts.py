@@ -13,7 +13,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, split_element_id
 from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue
-from ganger.model.units import DAY_MS, HOUR_MS
+from tests.laws.oracles.attempts import Attempts
 from tests.laws.oracles.device_oracle import times_on
 from tests.laws.oracles.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
 from tests.laws.oracles.placement_oracle import could_lie, may_be_had
@@ -28,18 +28,6 @@ def figure(amount: Amount, r: str) -> int | None:
         return getattr(amount, r)
     gpus = amount.gpus if r == "gpu_milli" else amount.gpu_types.get(r)
     return None if gpus is None else 1000 * gpus
-
-
-@dataclass
-class Attempt:
-    """Nodes that a gang held from `began_ms` until `ended_ms`, None while it holds some."""
-
-    gang: str
-    queue: str
-    user: str
-    nodes: int
-    began_ms: int
-    ended_ms: int | None = None
 
 
 @dataclass
@@ -80,7 +68,7 @@ class RawFacts:
     outcomes: dict[str, GangState] = field(default_factory=dict)
     excluded: dict[str, dict[str, None]] = field(default_factory=dict)
     windows: dict[str, e.MaintenanceSet] = field(default_factory=dict)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: Attempts = field(default_factory=Attempts)
     now_ms: int = 0
 
     # -- the fold ------------------------------------------------------------------------------------------------------
@@ -129,7 +117,7 @@ class RawFacts:
             del self.windows[event.id]
 
     def _move_attempts(self, remaining: Collection[str]) -> None:
-        for attempt in self.attempts:
+        for attempt in self.attempts.items:
             attempt.queue = self.surviving_queue(attempt.queue, remaining)
 
     def surviving_queue(self, queue: str, remaining: Collection[str]) -> str:
@@ -209,8 +197,7 @@ class RawFacts:
             case Start(gang=gang, generation=generation, shares=shares):
                 self.split(gang)
                 self.starts[gang] = decision
-                job = self.jobs[gang]
-                self.attempts.append(Attempt(gang, job.spec.queue, job.user, all_nodes(job.spec), self.now_ms))
+                self.attempts.begin(self.jobs[gang], self.now_ms)
                 self.generations[gang] = generation
                 for share in shares:
                     self.left[gang, share.node] = (*self.left.get((gang, share.node), ()), share)
@@ -289,8 +276,7 @@ class RawFacts:
         self.left.pop((gang, node), None)
         if not any(other_gang == gang for other_gang, _ in self.left):
             if self.starts.pop(gang, None) is not None:
-                (attempt,) = (own for own in self.attempts if own.gang == gang and own.ended_ms is None)
-                attempt.ended_ms = self.now_ms
+                self.attempts.end(gang, self.now_ms)
             self.drained.pop(gang, None)
 
     # -- what is free --------------------------------------------------------------------------------------------------
@@ -446,31 +432,16 @@ class RawFacts:
             if limits.node_ms is not None and wants_ms and node_ms + wants_ms > limits.node_ms:
                 return False
             used = limits.node_time_used
-            if used is not None:
-                wants_ms = all_nodes(spec) * min(used.per_ms, self.stay_ms(job, self.attempts))
-                if self.used_in_period(job.user, name, used) + wants_ms > used.limit_ms:
-                    return False
+            own_ms = 0 if used is None else self.attempts.needs_ms(job, used)
+            if used is not None and self.used_in_period(job.user, name, used) + own_ms > used.limit_ms:
+                return False
             name = self.queues[name].parent
         return True
 
-    def stay_ms(self, job: Job, earlier: list[Attempt]) -> int:
-        """Return for how long a job may run after its earlier attempts."""
-        ran_ms = sum((own.ended_ms or own.began_ms) - own.began_ms for own in earlier if own.gang == job.id)
-        return 1 << 62 if job.spec.limits.time_ms is None else max(1, job.spec.limits.time_ms - ran_ms)
-
     def used_in_period(self, user: str, queue: str, used: NodeTimeUsed) -> int:
-        """Return what ended attempts used from the first whole hour, or day, of the period, and running ones may."""
-        unit_ms, total_ms = HOUR_MS if used.per_ms <= 8 * DAY_MS else DAY_MS, 0
-        begin_ms = (self.now_ms - used.per_ms) // unit_ms * unit_ms
-        for position, attempt in enumerate(self.attempts):
-            if attempt.user != user or not self._is_in(attempt.queue, queue):
-                continue
-            if attempt.ended_ms is None:
-                stay_ms = self.stay_ms(self.jobs[attempt.gang], self.attempts[:position])
-                total_ms += attempt.nodes * min(used.per_ms, stay_ms)
-            else:
-                total_ms += attempt.nodes * max(0, attempt.ended_ms - max(begin_ms, attempt.began_ms))
-        return total_ms
+        """Return the node time that ended attempts used within the period, and running ones may."""
+        below = {name: None for name in self.queues if self._is_in(name, queue)}
+        return self.attempts.used_ms(user, below, used, self.now_ms, self.jobs)
 
     def held_by(self, user: str, queue: str) -> tuple[int, ...]:
         """Return what a user has in a queue and all below it: GPU thousandths, node-milliseconds by limits, jobs."""

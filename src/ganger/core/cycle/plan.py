@@ -197,7 +197,7 @@ def _next_timer_ms(state: State, now_ms: int) -> int | None:
     times_ms = (
         state.timers.next_ms(now_ms),
         state.maintenance.next_ms(now_ms),
-        state.next_slide_ms(now_ms),
+        state.tree.next_slide_ms(now_ms) if state.classes else None,
         *state.leaving.values(),
     )
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)

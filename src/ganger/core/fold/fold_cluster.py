@@ -46,7 +46,9 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
             state.recount()
             return ()
         case e.QueueDeleted(queue=name):
-            state.move_usage(name, state.queues[name].parent or ROOT)
+            parent = state.queues[name].parent or ROOT
+            state.fair_shares.move_usage_to_parent(name, parent)
+            state.node_time.move(name, parent)
             del state.queues[name]
             state.policy_version += 1
             state.recount()

@@ -75,7 +75,8 @@ def fold(state: State, policy: PolicySet) -> tuple[Gang, ...]:
         if array.job.spec.queue in moves:
             array.job = _in_queue(array.job, moves[array.job.spec.queue])
     for name, target in moves.items():
-        state.move_usage(name, target)
+        state.fair_shares.move_usage_to_parent(name, target)
+        state.node_time.move(name, target)
     state.rules, state.queues = document.rules, dict(document.queues)
     state.policy_version = policy.version
     state.recount()

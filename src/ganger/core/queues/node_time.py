@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ganger.model.queue import HOURLY_PERIOD_MS, MAX_PERIOD_MS, NodeTimeUsed, slide_ms
 from ganger.model.units import DAY_MS, HOUR_MS
@@ -32,6 +32,14 @@ class NodeTimeRecord:
     days: tuple[tuple[int, int], ...]
 
 
+class PeriodSum(NamedTuple):
+    """What a user used from a bucket on, after so many additions."""
+
+    version: int
+    first: int
+    node_ms: int
+
+
 class NodeTimeUsage:
     """Node time of ended attempts by queue and user.
 
@@ -44,8 +52,8 @@ class NodeTimeUsage:
         self._accounts: dict[tuple[str, str], dict[int, Buckets]] = {}
         self._filled: dict[int, list[int]] = {bucket_ms: [] for bucket_ms in KEPT_MS}
         """By length of the buckets, those in which an account used something, sorted."""
-        self._sums: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
-        """By user, then queue and length of the period: the first bucket that counts, and the sum from it on."""
+        self._versions: dict[str, int] = {}
+        """By user, how often something was added."""
         for record in records:
             self.restore(record)
 
@@ -54,7 +62,7 @@ class NodeTimeUsage:
         account = self._accounts.setdefault((record.queue, record.user), {bucket_ms: {} for bucket_ms in KEPT_MS})
         for bucket_ms, rows in ((HOUR_MS, record.hours), (DAY_MS, record.days)):
             self._add(account, bucket_ms, rows)
-        self._sums.pop(record.user, None)
+        self._versions[record.user] = self._versions.get(record.user, 0) + 1
 
     def add(self, queue: str, user: str, nodes: int, interval_ms: tuple[int, int]) -> None:
         """Add what an attempt on that many nodes used from its start to its end, which is now."""
@@ -66,7 +74,7 @@ class NodeTimeUsage:
             account[bucket_ms] = {bucket: amount for bucket, amount in account[bucket_ms].items() if bucket >= first}
             parts = by_period(max(began_ms, first * bucket_ms), ended_ms, bucket_ms)
             self._add(account, bucket_ms, ((bucket, nodes * part_ms) for bucket, part_ms in parts))
-        self._sums.pop(user, None)
+        self._versions[user] = self._versions.get(user, 0) + 1
 
     def _add(self, account: dict[int, Buckets], bucket_ms: int, rows: Iterable[tuple[int, int]]) -> None:
         filled, buckets = self._filled[bucket_ms], dict(account[bucket_ms])
@@ -83,19 +91,13 @@ class NodeTimeUsage:
             if record.queue == queue:
                 del self._accounts[queue, record.user]
                 self.restore(replace(record, queue=target))
-        self.forget_sums()
 
-    def forget_sums(self) -> None:
-        """Compute sums anew: the queues below others have changed."""
-        self._sums = {}
-
-    def used_ms(self, queues: Sequence[str], user: str, limit: NodeTimeUsed) -> int:
-        """Return what ended attempts of a user used within the period in a queue, the first, and those below it."""
-        first = _first_bucket(self.now_ms, limit.per_ms, slide_ms(limit.per_ms))
-        sums, key = self._sums.setdefault(user, {}), (queues[0], limit.per_ms)
-        if key not in sums or sums[key][0] != first:
-            sums[key] = first, sum(amount for _, amount in self.leaving(queues, user, limit))
-        return sums[key][1]
+    def used(self, queues: Sequence[str], user: str, limit: NodeTimeUsed, known: PeriodSum | None) -> PeriodSum:
+        """Return what ended attempts of a user used within the period in these queues; `known` if that still holds."""
+        version, first = self._versions.get(user, 0), _first_bucket(self.now_ms, limit.per_ms, slide_ms(limit.per_ms))
+        if known is not None and known[:2] == (version, first):
+            return known
+        return PeriodSum(version, first, sum(amount for _, amount in self.leaving(queues, user, limit)))
 
     def leaving(self, queues: Sequence[str], user: str, limit: NodeTimeUsed) -> Iterator[tuple[int, int]]:
         """Yield (time, amount) of what leaves the period, if nothing else is used, in no order."""
@@ -135,7 +137,7 @@ class NodeTimeUsage:
         other = copy(self)
         other._accounts = {key: dict(account) for key, account in self._accounts.items()}  # noqa: SLF001 - its own kind
         other._filled = {length: list(filled) for length, filled in self._filled.items()}  # noqa: SLF001 - the same
-        other.forget_sums()
+        other._versions = dict(self._versions)  # noqa: SLF001 - the same
         return other
 
 

@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ganger.core.queues.node_time import NodeTimeUsage
+from ganger.core.queues.node_time import NodeTimeUsage, PeriodSum
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
 from ganger.model.job import MAX_PRIORITY
@@ -71,7 +71,12 @@ class QueueTree:
     """
 
     def __init__(
-        self, queues: Iterable[Queue], capacity: Vector, undo: Undo, of_type: Mapping[str, int] | None = None
+        self,
+        queues: Iterable[Queue],
+        capacity: Vector,
+        undo: Undo,
+        of_type: Mapping[str, int] | None = None,
+        node_time: NodeTimeUsage | None = None,
     ) -> None:
         """Create a tree without usage.
 
@@ -101,8 +106,9 @@ class QueueTree:
             if queue.user_limits.node_time_used is not None
         }
         """The limits of node time used in a period, by queue."""
-        self.node_time = NodeTimeUsage()
+        self.node_time = node_time or NodeTimeUsage()
         """What ended attempts used of it, in these queues."""
+        self._period_sums: dict[tuple[int, str], PeriodSum] = {}
         self._subtrees_limited = {index: self.subtree(index) for index in self.node_time_limits}
         self.guaranteed = self._guarantees()
         self.nominal = [self._nominals(r, totals) for r in resource_indices]
@@ -297,8 +303,14 @@ class QueueTree:
 
     def used_in_period_ms(self, index: int, user: str) -> int:
         """Return the node time that ended attempts of a user used in a queue, and below it, within its period."""
-        limit = self.node_time_limits[index]
-        return self.node_time.used_ms(self._subtrees_limited[index], user, limit)
+        limit, known = self.node_time_limits[index], self._period_sums.get((index, user))
+        used = self.node_time.used(self._subtrees_limited[index], user, limit, known)
+        self._period_sums[index, user] = used
+        return used.node_ms
+
+    def next_slide_ms(self, now_ms: int) -> int | None:
+        """Return when time alone may let a user use more of the node time of a period; None if it does not."""
+        return self.node_time.next_leave_ms(now_ms, self.node_time_limits.values())
 
     def _set_user_charge(self, key: tuple[int, str], charge: UserCharge) -> None:
         if charge != NO_CHARGE:

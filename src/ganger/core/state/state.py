@@ -226,15 +226,6 @@ class State:
         self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.began_ms, at_ms))
         self.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.began_ms, at_ms))
 
-    def move_usage(self, queue: str, target: str) -> None:
-        """Move the past usage of a removed queue to its parent, or another; the caller recounts afterwards."""
-        self.fair_shares.move_usage_to_parent(queue, target)
-        self.node_time.move(queue, target)
-
-    def next_slide_ms(self, now_ms: int) -> int | None:
-        """Return when time alone may let a pending gang use more of the node time of a period; None if it does not."""
-        return self.node_time.next_leave_ms(now_ms, self.tree.node_time_limits.values()) if self.classes else None
-
     def _charge(self, gang: Gang, amounts: Vector) -> None:
         self.undo.put(self.quota_charges, gang.id, amounts)
         self.tree.charge(gang.queue, amounts)
@@ -412,7 +403,6 @@ class State:
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
         self.tree = self._tree()
-        self.node_time.forget_sums()
         listed, levels = self.nodes.listed, self.nodes.listed_levels
         self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.fair_shares = self._rebuild_fair_shares()
@@ -435,14 +425,10 @@ class State:
 
     def _rebuild_fair_shares(self) -> FairShares:
         """Return the fair shares converted to the half-life in force."""
-        usage, old_half_life_ms, half_life_ms = (
-            self.fair_shares.decayed_usage(),
-            self.fair_shares.half_life_ms,
-            self.rules.half_life_ms,
-        )
-        if old_half_life_ms != half_life_ms:
-            usage = recut_usage(usage, old_half_life_ms, half_life_ms, self.at_ms)
-        return FairShares(self.tree, self._capacity(), usage, self.at_ms, half_life_ms)
+        usage, old_half_life_ms = self.fair_shares.decayed_usage(), self.fair_shares.half_life_ms
+        if old_half_life_ms != self.rules.half_life_ms:
+            usage = recut_usage(usage, old_half_life_ms, self.rules.half_life_ms, self.at_ms)
+        return FairShares(self.tree, self._capacity(), usage, self.at_ms, self.rules.half_life_ms)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
@@ -452,16 +438,14 @@ class State:
         return (DEVICE_MILLI * int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
 
     def _tree(self) -> QueueTree:
-        tree = self.tree_with(self.queues.values())
-        tree.node_time = self.node_time
-        return tree
+        return self.tree_with(self.queues.values())
 
     def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
         """Return an unused tree of these queues over the nodes."""
         of_type: dict[str, int] = {}
         for gpu_type, gpus in zip(self.nodes.gpu_types, self.nodes.gpus.tolist(), strict=True):
             of_type[gpu_type] = of_type.get(gpu_type, 0) + DEVICE_MILLI * gpus
-        return QueueTree(queues, self._capacity(), self.undo, of_type)
+        return QueueTree(queues, self._capacity(), self.undo, of_type, self.node_time)
 
     def validate(self) -> None:
         """Rebuild everything from the gangs alone and compare. Raise AssertionError naming the difference."""
