@@ -44,6 +44,11 @@ GOOD = {
         "1 0 5 100 8 -1 -1 8 3600 -1 1 3 1 -1 1 -1 -1 -1",
         "2 10 -1 -1 -1 -1 512 4 -1 -1 5 -1 1 -1 -1 -1 -1 -1",
     ),
+    "sacct": (
+        "JobID|User|Partition|Submit|Start|End|Elapsed|Timelimit|NNodes|ReqTRES|State",
+        "7|ada|gpu|2026-01-05T10:00:00|2026-01-05T10:05:00|2026-01-05T12:05:00|02:00:00|1-00:00:00|2|gres/gpu=16|X",
+        "8_1|ben|gpu|1767607260|Unknown|Unknown|00:00:00|UNLIMITED|1|cpu=2,mem=4G|PENDING",
+    ),
 }
 
 

@@ -28,19 +28,22 @@ from ganger.simulation.compare.compare import compare
 from ganger.simulation.estimate_regret import regret_json
 from ganger.simulation.from_log.run_log import run_log
 from ganger.simulation.json_output import Record, occupancy_for, outcome_json, source_json
+from ganger.simulation.results.job_columns import NO_TRACE, job_columns
+from ganger.simulation.results.job_file import check_job_file, write_job_file
+from ganger.simulation.simulate import Outcome, Reader
 from ganger.simulation.sweep.size import size
 from ganger.simulation.sweep.sweep import sweep
 from ganger.simulation.trace_replay import simulate_trace
 from ganger.simulation.traces.ganger_format import write_jobs
 from ganger.simulation.traces.read_trace import read_jobs
-from ganger.simulation.traces.trace import UnreadableTrace
+from ganger.simulation.traces.trace import RecordedJob, Trace, UnreadableTrace
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
 
 
 def main(argv: Sequence[str]) -> int:
     """Carry out the subcommand, print its answer and return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = argument_parser().parse_args(argv)
     if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # left to the parent; `multiprocessing` would unblock it
     try:
@@ -59,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
     return USAGE if "error" in answer else OK
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the subcommands, which have their options in common."""
     parser = argparse.ArgumentParser(prog="python -m ganger.simulation", description=__doc__)
     parser.add_argument("subcommand", choices=[*SUBCOMMANDS])
     parser.add_argument("trace", type=Path, nargs="?", help="unset with --from-log")
@@ -96,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-nodes", type=int, help="size: the most nodes; unset: on which all jobs run at once")
     parser.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
     parser.add_argument("--report", type=Path, help="compare: the HTML page to write")
+    parser.add_argument("--jobs-out", type=Path, help="run, compare: the file to write a row for each job to")
     parser.add_argument("--log", type=Path, help="run: the file to write every event to")
     return parser
 
@@ -107,23 +112,34 @@ def _import(arguments: argparse.Namespace) -> Record:
 
 
 def _run(arguments: argparse.Namespace) -> Record:
-    policy = arguments.policy or ORDER
-    order_and_score(policy)  # before a long file is read
+    if arguments.jobs_out is not None:
+        check_job_file(arguments.jobs_out)
     with ExitStack() as open_files:
-        readers: list[Callable[[Stamped], None]] = []
+        readers: list[Reader] = []
         if arguments.log is not None:
             readers.append(_row_writer(open_files.enter_context(arguments.log.open("wb"))))
-        if arguments.from_log is not None:
-            return run_log(arguments, *readers)
-        trace = read_workload(arguments)
-        run = trace_run_from(arguments, trace, policy)
-        if arguments.document:
-            (path,) = arguments.document
-            run = replace(run, document=read_document(path, run.nodes))
-            policy = str(path)
-        occupancy = occupancy_for(run)
-        outcome = simulate_trace(run, occupancy.fold, *readers)
-    return {
+        figures, outcome, trace = single_run(arguments, *readers)
+    if arguments.jobs_out is not None:
+        write_job_file(job_columns(outcome, trace), arguments.jobs_out)
+    return figures
+
+
+def single_run(arguments: argparse.Namespace, *readers: Reader) -> tuple[Record, Outcome, Trace[RecordedJob]]:
+    """Run a trace or a log once; return its figures, the run and its trace. `readers` receive every row of the log."""
+    policy = arguments.policy or ORDER
+    order_and_score(policy)  # before a long file is read
+    if arguments.from_log is not None:
+        figures, outcome = run_log(arguments, *readers)
+        return figures, outcome, NO_TRACE
+    trace = read_workload(arguments)
+    run = trace_run_from(arguments, trace, policy)
+    if arguments.document:
+        (path,) = arguments.document
+        run = replace(run, document=read_document(path, run.nodes))
+        policy = str(path)
+    occupancy = occupancy_for(run)
+    outcome = simulate_trace(run, occupancy.fold, *readers)
+    figures = {
         **source_json(trace, outcome.findings),
         "policy": policy,
         **cluster_json(run.nodes),
@@ -131,9 +147,10 @@ def _run(arguments: argparse.Namespace) -> Record:
         "estimates": regret_json(run, outcome),
         **faults_json(run.faults, outcome),
     }
+    return figures, outcome, run.trace
 
 
-def _row_writer(file: BinaryIO) -> Callable[[Stamped], None]:
+def _row_writer(file: BinaryIO) -> Reader:
     def write(row: Stamped) -> None:
         file.write(line(row))
 

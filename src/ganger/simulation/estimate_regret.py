@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ganger.simulation.duration_estimates import EXACT
 from ganger.simulation.json_output import Record
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import TraceRun, simulate_trace
 
 

@@ -3,10 +3,12 @@
 from dataclasses import asdict
 from typing import Any
 
+from ganger.backends.simulator.virtual_cluster import BEGIN_MS
 from ganger.simulation.metrics.occupancy import Occupancy
 from ganger.simulation.metrics.scorecard import Scorecard
 from ganger.simulation.metrics.time_series import INTERVALS
-from ganger.simulation.run import Outcome
+from ganger.simulation.metrics.wait_distribution import wait_by_duration
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import TraceRun
 from ganger.simulation.traces.trace import MEANING, Finding, RecordedJob, Trace
 
@@ -36,7 +38,8 @@ def occupancy_for(run: TraceRun) -> Occupancy:
     """Return a reader of a run's rows that samples the nodes as often as a picture can show."""
     jobs = run.trace.records
     submission_ms = jobs[-1].submitted_ms - jobs[0].submitted_ms if jobs else 0
-    return Occupancy(run.nodes, submission_ms // INTERVALS)
+    failed_ms = {(outage.node, BEGIN_MS + outage.known_ms): BEGIN_MS + outage.from_ms for outage in run.faults.outages}
+    return Occupancy(run.nodes, submission_ms // INTERVALS, failed_ms)
 
 
 def outcome_json(outcome: Outcome, occupancy: Occupancy) -> Record:
@@ -45,6 +48,7 @@ def outcome_json(outcome: Outcome, occupancy: Occupancy) -> Record:
     return {
         **counts,
         "scorecard": _scorecard_json(outcome.card),
+        "wait_by_duration": {name: asdict(waits) for name, waits in wait_by_duration(outcome.histories).items()},
         "fragmentation": asdict(occupancy.fragmentation_figures(outcome.histories)),
         "goodput": _optional_json(outcome.goodput),
         "forecast": _optional_json(outcome.forecast),

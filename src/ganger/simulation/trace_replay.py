@@ -24,7 +24,7 @@ from ganger.simulation.history_recorder import JobRecord
 from ganger.simulation.metrics.goodput import CheckpointCosts
 from ganger.simulation.metrics.run_history import JobHistory
 from ganger.simulation.node_outages import Outage
-from ganger.simulation.run import Outcome, Reader, Simulation, simulate
+from ganger.simulation.simulate import Outcome, Reader, Simulation, simulate
 from ganger.simulation.simulated_cluster import SimulatedCluster
 from ganger.simulation.spare_nodes import spare_requests
 from ganger.simulation.trace_job_spec import job_builder_for, tenant_of

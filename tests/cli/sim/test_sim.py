@@ -74,7 +74,10 @@ def test_a_trace_is_written_in_the_own_format_and_every_event_in_a_log(
     said = shell("sim", "import", str(trace), str(copy))
     assert said.code == 0
     assert said.out == f"{copy}: 3 jobs of 3 rows, format ganger\n"
-    assert copy.read_text() == GOOD
+    assert copy.read_text() == (
+        "name,submitted,duration_ms,gpus\na,1970-01-01T00:00:00.000Z,60000,8\n"
+        "b,1970-01-01T00:00:01.000Z,60000,4\nc,1970-01-01T00:00:02.000Z,30000,4\n"
+    )
     shell("sim", "run", str(copy), "--nodes", "1", "--log", str(log))
     rows = log.read_text().splitlines()
     assert [int(row.split()[0]) for row in rows] == list(range(1, len(rows) + 1))
@@ -94,6 +97,12 @@ def test_a_trace_is_written_in_the_own_format_and_every_event_in_a_log(
             "'xml' is not a format of these traces",
             "name one of ganger",
         ),
+        (
+            ("run", "TRACE", "--nodes", "1", "--jobs-out", "jobs"),
+            "the name of jobs does not say its format",
+            "--jobs-out jobs.csv, or jobs.parquet",
+        ),
+        (("run", "TRACE", "--nodes", "1", "--jobs-out", "no/such.csv"), "no for the jobs", "mkdir -p"),
         (("import", "TRACE", "no/such/place.csv"), "no/such/place.csv.part: No such file", "ls -l no/such"),
         (("run", "TRACE", "--nodes", "0"), "0 is not in the range", "ganger sim run --help"),
         (("run", "absent.csv", "--nodes", "1"), "'absent.csv' does not exist", "ganger sim run --help"),

@@ -1,6 +1,7 @@
 """`ganger sim compare`: a trace goes in, and the figures of several policies come out, as text and as a page."""
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -104,6 +105,31 @@ def test_the_page_has_the_figures_of_json_and_loads_nothing_else(shell: Shell, t
         whole = [card[n] for n in ("makespan_ms", "allocation", "allocation_in_submission", "occupancy", "jain")]
         counts = [card["jobs"], run["starts"], run["preemptions"], 0]
         assert [str(value) for value in (*counts, *whole)] in found.rows
+
+
+def test_jobs_of_all_runs_are_in_one_file(shell: Shell, trace: Path, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv.gz"
+    asked = (
+        "sim",
+        "compare",
+        str(trace),
+        "--nodes",
+        "1",
+        "--policies",
+        "srtf,easy+random",
+        "--seeds",
+        "2",
+        "-o",
+        "json",
+    )
+    comparison = json.loads(shell(*asked, "--jobs-out", str(jobs)).out)
+    rows = list(csv.DictReader(io.StringIO(gzip.decompress(jobs.read_bytes()).decode())))
+    for run in comparison["runs"]:
+        assert "jobs" not in run
+        seed = "" if run["seed"] is None else str(run["seed"])
+        jct_ms = [int(row["jct_ms"]) for row in rows if (row["policy"], row["seed"]) == (run["policy"], seed)]
+        assert statistics.fmean(jct_ms) == run["scorecard"]["jct_ms"]["mean"]
+    assert len(rows) == 3 * len(comparison["runs"])
 
 
 FAULTS = "node,start_day,end_day,level,class,desc\n" + "".join(

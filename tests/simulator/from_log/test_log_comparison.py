@@ -29,7 +29,10 @@ def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> Non
         assert run["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
     for name in ("recorded", "in force", str(sjf)):
         assert name in report.read_text()
-    assert "recorded" in shell(*asked).out
+    jobs = tmp_path / "jobs.csv"
+    assert "recorded" in shell(*asked, "--jobs-out", str(jobs)).out
+    rows = jobs.read_text().splitlines()
+    assert [row.partition(",")[0] for row in rows] == ["policy", *["recorded"] * 3, *["in force"] * 3, *[str(sjf)] * 3]
 
 
 def test_orders_are_compared_too(shell: Shell, log: Path) -> None:

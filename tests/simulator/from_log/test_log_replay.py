@@ -26,7 +26,7 @@ from ganger.settings import Home, RetentionLimits
 from ganger.simulation.from_log.log_replay import LogRun, as_recorded, simulate_log
 from ganger.simulation.from_log.recorded_days import RecordedDays, extract_days, read_days
 from ganger.simulation.from_log.recorded_work import RecordedWork
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.traces.trace import Flaw
 from tests.engine.days import Day, days
 from tests.engine.scenes import limits, listed_states, node, nodes, played, submit

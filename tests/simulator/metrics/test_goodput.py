@@ -13,7 +13,7 @@ from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 from ganger.simulation.metrics.goodput import Loss
 from ganger.simulation.node_outages import FaultModel, draw_outages
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults, Overheads, TraceRun, simulate_trace
 from ganger.simulation.traces.trace import NodeFault, RecordedJob, Trace
 from tests.simulator.test_trace_replay import M, cluster, recorded, run

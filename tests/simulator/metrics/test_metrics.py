@@ -14,7 +14,7 @@ from ganger.model.decision import Cause, Start, Stop
 from ganger.simulation.json_output import occupancy_for, outcome_json
 from ganger.simulation.metrics.run_history import Summary
 from ganger.simulation.node_outages import Outage
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults, Overheads, TraceRun, simulate_trace
 from tests.simulator.metrics.test_goodput import ORDERS, Drawn, runs
 from tests.simulator.test_trace_replay import QUEUE, M, cluster, recorded, run

@@ -62,6 +62,12 @@ MEANT = {
         RecordedJob(name="2", submitted_ms=10_000, duration_ms=None, cpu_milli=4_000, memory_bytes=4 * 512 * 1024,
                     extra=("-1", "5", "1", "-1", "-1", "-1", "-1")),
     ),
+    "sacct": (
+        RecordedJob(name="7", submitted_ms=1_767_607_200_000, duration_ms=7_200_000, gpus=16, nodes=2, user="ada",
+                    queue="gpu", started_ms=1_767_607_500_000, limit_ms=86_400_000, extra=("X",)),
+        RecordedJob(name="8_1", submitted_ms=1_767_607_260_000, duration_ms=None, nodes=1, cpu_milli=2_000,
+                    memory_bytes=4 * 2**30, user="ben", queue="gpu", extra=("PENDING",)),
+    ),
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Which rows are good is known from how they were drawn, not from the readers.
 
 import csv
 import io
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,11 +29,15 @@ SOME = st.integers(1, 64).map(str)
 SECONDS = st.one_of(
     WHOLE, st.decimals(0, 10**6, places=4).map(str), st.sampled_from(["1e3", "2.5E2", "+7", "0007", " 9 "])
 )
+SECOND_OF_2026 = st.integers(0, 365 * 86_400 - 1).map(
+    lambda second: (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).isoformat()[:19]
+)
+CLOCK = st.sampled_from(["00:00:00", "12:34", "9-23:59:59"])
 TAGS = st.text("abcXYZ-_ 01", min_size=1, max_size=8)
 
 # column -> what may stand there; the words of numbers are where junk may stand instead
 NUMBERS = {"elasticflow": (1, 2, 3, 4, 6, 7), "muri": (1, 2, 3, 6), "tiresias": (1, 2, 3, 5), "gavel": (5, 6, 10, 11),
-           "swf": (1, 3), "openb": (1, 2, 8, 9), "ganger": (1, 3)}  # fmt: skip
+           "swf": (1, 3), "openb": (1, 2, 8, 9), "ganger": (1, 3), "sacct": (3, 9)}  # fmt: skip
 CELLS = {
     "elasticflow": (NAMES, SECONDS, SECONDS, SOME, WHOLE, WORDS, WHOLE, SECONDS),
     "muri": (NAMES, SOME, SECONDS, WHOLE, WORDS, WHOLE, SECONDS, WORDS, WORDS, WORDS),
@@ -45,6 +50,9 @@ CELLS = {
     "ganger": (NAMES, WHOLE, st.one_of(WHOLE, st.just("")), SOME.map(lambda n: str(2 * int(n))), st.just(""),
                st.sampled_from(["", "1", "2"]), st.sampled_from(["", "h100", "B|a"]), st.integers(-9, 9).map(str),
                WORDS),
+    "sacct": (WHOLE, TAGS, TAGS, WHOLE, SECOND_OF_2026, st.just("Unknown"), CLOCK,
+              st.sampled_from(["UNLIMITED", "1:00"]), st.sampled_from(["1", "2"]), SOME.map("gres/gpu={}".format),
+              TAGS),
 }  # fmt: skip
 
 
@@ -64,6 +72,8 @@ def rows(draw: st.DrawFn, name: str) -> list[tuple[list[str], bool]]:
 def text(name: str, cells: list[list[str]]) -> str:
     if name == "gavel":
         return "\n".join("\t".join(row) for row in cells)
+    if name == "sacct":
+        return "\n".join([GOOD[name][0], *("|".join(row) for row in cells)])
     if name == "swf":
         return "\n".join([GOOD[name][0], *(" ".join(row) for row in cells)])
     out = io.StringIO()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ganger.model.cluster import Node
 from ganger.simulation.node_outages import Outage
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults, Overheads, simulate_trace
 from ganger.simulation.traces.trace import Flaw, RecordedJob, Trace
 from ganger.simulation.workload.gpu_speeds import GpuSpeeds

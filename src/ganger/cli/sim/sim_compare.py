@@ -20,9 +20,10 @@ from ganger.cli.sim.sim_options import process_arguments, show_findings, simulat
 from ganger.cli.sim.sim_source import check_options, cluster_size, documents_option, source_options
 from ganger.cli.sim.simulation_process import Record
 from ganger.model.views.figure_names import flat_figures
+from ganger.model.views.policy_differences import headline
 from ganger.model.views.simulation_figures import Figure, Row, iter_rows, iter_tables, job_set_notes
 
-NOT_IN_CSV: Final = ("series", "bars", "name")
+NOT_IN_CSV: Final = ("series", "gantt", "name")
 """Keys of a run that are not figures but for charts and headings."""
 
 
@@ -94,6 +95,8 @@ def _show_result(result: Record) -> None:
     rows, runs = count(result["rows"], "row"), count(len(result["runs"]), "run")
     show(f"{rows} of {result['trace']} on {cluster_size(result)}, {runs}")
     show_findings(result)
+    if result["runs"]:
+        show("; ".join(headline(result)))
     _show_runs(result)
     if result["report"]:
         show()

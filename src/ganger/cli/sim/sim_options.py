@@ -11,6 +11,7 @@ from ganger.cli.output.messages import count
 from ganger.cli.output.print_output import show
 from ganger.cli.sim.simulation_process import Record
 from ganger.model.units import parse_duration_ms
+from ganger.model.views.simulation_figures import ROW_UNITS
 
 
 def _check_factor(text: str) -> None:
@@ -23,6 +24,12 @@ format_option = click.option(
     "--format", metavar="NAME", help="Format of the trace; unset: detected from its first line."
 )
 _NODES: Final = click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes.")
+_JOBS_OUT: Final = click.option(
+    "--jobs-out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a row for each job and run to this file: .csv, .csv.gz, or .parquet, which needs pyarrow.",
+)
 _OPTIONS: Final = (
     click.option("--gpus", "--gpus-per-node", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),
     click.option("--gpu-type", metavar="NAME", help="GPU type of the nodes, for traces whose jobs request a type."),
@@ -90,6 +97,11 @@ _DURATIONS: Final = {"since", "wait_p99", "start", "checkpoint", "checkpoint_cos
 
 
 def simulation_options(command: Decorated) -> Decorated:
+    """Add the options of cluster, costs, faults and output to a command."""
+    return cluster_options(_JOBS_OUT(command))
+
+
+def cluster_options(command: Decorated) -> Decorated:
     """Add the options of cluster, costs and faults to a command."""
     return _NODES(node_options(command))
 
@@ -118,7 +130,7 @@ def process_arguments(options: Record) -> list[str]:
 
 def show_findings(source: Record) -> None:
     """Show the flaws of a trace, with the line of the first rows of each."""
-    unit = "event" if source["format"] == "ganger_log" else "line"
+    unit = ROW_UNITS.get(source["format"], "line")
     for finding in source["findings"]:
         treatment = "kept" if finding["kept"] else "left out"
         show(f"  {count(finding['count'], 'row')} {treatment}, {finding['flaw']}: {finding['meaning']}")

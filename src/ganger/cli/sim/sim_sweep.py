@@ -10,7 +10,7 @@ from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
 from ganger.cli.output.print_output import Column, show, show_json, show_table
 from ganger.cli.sim.progress import run_with_progress
-from ganger.cli.sim.sim_options import process_arguments, show_findings, simulation_options, trace_argument
+from ganger.cli.sim.sim_options import cluster_options, process_arguments, show_findings, trace_argument
 from ganger.cli.sim.simulation_process import Record
 from ganger.model.views.figure_names import MEASURES
 
@@ -46,7 +46,7 @@ from ganger.model.views.figure_names import MEASURES
     metavar="FILE",
     help="File with the nodes, instead of --nodes.",
 )
-@simulation_options
+@cluster_options
 @click.option(
     "-o",
     "--output",

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 
+ROW_UNITS: Final = {"ganger_log": "event", "kubernetes": "object"}
+"""Unit by which a flaw says where it is, for formats without lines."""
 STATISTICS: Final = ("mean", "p50", "p95", "p99")
 JsonObject = Mapping[str, Any]
 """The JSON answer of `sim compare`, or one of its runs."""
@@ -47,6 +49,7 @@ class Row:
 
     name: str
     run: JsonObject
+    policy: str
     counts: bool = True
 
 
@@ -65,12 +68,12 @@ def iter_rows(answer: JsonObject) -> Iterator[Row]:
     for run in answer["runs"]:
         policy = run["policy"]
         if policy not in spreads:
-            yield Row(run["name"], run)
+            yield Row(run["name"], run, policy)
         elif policy not in yielded:
             yielded.add(policy)
             spread = spreads[policy]
-            yield Row(f"{policy}, mean of {spread['runs']}", spread["mean"])
-            yield Row(f"{policy}, \N{PLUS-MINUS SIGN}", spread["std"], counts=False)
+            yield Row(f"{policy}, mean of {spread['runs']}", spread["mean"], policy)
+            yield Row(f"{policy}, \N{PLUS-MINUS SIGN}", spread["std"], policy, counts=False)
 
 
 def iter_tables(rows: Iterable[Row]) -> Iterator[Table]:
@@ -120,6 +123,15 @@ def _statistics(title: str, path: str, text: Callable[[float], str]) -> tuple[Fi
     )
 
 
+def statistic_of(name: str, statistic: str, *, is_common: bool) -> Figure:
+    """Return a statistic of completion (`jct_ms`) or waiting (`queueing_ms`); of the jobs common to all runs."""
+    title = f"{'wait' if name == 'queueing_ms' else 'completion'}, {statistic}"
+    return Figure(title, f"{'common' if is_common else 'scorecard'}.{name}.{statistic}", _time, min)
+
+
+MAKESPAN: Final = Figure("makespan", "scorecard.makespan_ms", _time, min)
+ALLOCATED: Final = Figure("allocated", "scorecard.allocation", _share, max)
+GOODPUT: Final = Figure("goodput", "goodput.goodput", _share, max)
 _N: Final = Figure("n", "scorecard.jct_ms.n", _count)
 _COMMON: Final = Figure("n in all runs", "common.jobs", _count)
 _ESTIMATED_WAIT: Final = Figure("wait mean", "estimates.wait_ms", _time, min)
@@ -153,8 +165,8 @@ TABLES: Final = (
             Figure("starts", "starts", _count),
             Figure("preemptions", "preemptions", _count),
             Figure("not ended", "unended", _count),
-            Figure("makespan", "scorecard.makespan_ms", _time, min),
-            Figure("allocated", "scorecard.allocation", _share, max),
+            MAKESPAN,
+            ALLOCATED,
             Figure("to last submission", "scorecard.allocation_in_submission", _share, max),
             Figure("occupancy", "scorecard.occupancy", _share, max),
             Figure("Jain", "scorecard.jain", _share, max),
@@ -191,7 +203,7 @@ TABLES: Final = (
     ),
     Table(
         (
-            Figure("goodput", "goodput.goodput", _share, max),
+            GOODPUT,
             Figure("ETTR", "goodput.ettr", _share, max),
             Figure("interrupted", "goodput.interruptions", _count),
             Figure("MTTI", "goodput.mtti_ms", _time, max),

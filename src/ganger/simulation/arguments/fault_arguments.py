@@ -10,7 +10,7 @@ from ganger.model.units import DAY_MS
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.json_output import findings_json
 from ganger.simulation.node_outages import FaultModel, draw_outages, record_length_ms
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults
 from ganger.simulation.traces.read_trace import read_faults
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ganger.simulation.json_output import Record
 from ganger.simulation.metrics.run_history import summary
-from ganger.simulation.run import Outcome
+from ganger.simulation.simulate import Outcome
 
 JOB_TIMES: Final = "job_times"
 """Key of a run's times by job, which stay in the process that compares."""

@@ -5,7 +5,6 @@ While runs last, a JSON object is printed on a line of its own whenever one of t
 """
 
 import argparse
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from ganger.simulation.arguments.policy_arguments import order_and_score, read_d
 from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_from
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.common_jobs import with_common_figures
-from ganger.simulation.compare.contender import TraceContender, run_trace_contender
+from ganger.simulation.compare.contender import JOBS, TraceContender, run_trace_contender
 from ganger.simulation.compare.process_pool import Work
 from ganger.simulation.compare.progress import run_with_progress
 from ganger.simulation.duration_estimates import EstimateKind
@@ -29,17 +28,21 @@ from ganger.simulation.from_log.log_contender import LogContender, log_contender
 from ganger.simulation.from_log.run_log import log_source_json
 from ganger.simulation.json_output import Record, source_json
 from ganger.simulation.report.html_report import comparison_report
+from ganger.simulation.results.job_columns import stacked
+from ganger.simulation.results.job_file import check_job_file, check_output_file, write_job_file
 
 DEFAULT_POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
 """The default order, and those that published comparisons begin with."""
-CHART_DATA: Final = ("series", "bars")
+CHART_DATA: Final = ("series", "gantt")
 """Parts of a run that are no figures."""
 
 
 def compare(arguments: argparse.Namespace) -> Record:
     """Run all contenders and return their figures. InvalidArgument, UnreadableTrace: an argument is wrong."""
     if arguments.report is not None:
-        _check_report_path(arguments.report)
+        check_output_file(arguments.report, "report", f"--report {arguments.report / 'report.html'}")
+    if arguments.jobs_out is not None:
+        check_job_file(arguments.jobs_out)
     answer = _compare_on_trace(arguments) if arguments.from_log is None else _compare_on_log(arguments)
     if arguments.report is not None and answer["runs"]:
         write_atomically(arguments.report, comparison_report(answer))
@@ -52,7 +55,12 @@ def _compare_on_trace(arguments: argparse.Namespace) -> Record:
     seeds = _seeds_by_policy(policies, arguments.seeds, is_input_drawn=is_input_drawn)
     trace = read_workload(arguments)
     contenders = [
-        TraceContender(policy=policy, seed=seed, run=trace_run_from(arguments, trace, policy, seed or 0))
+        TraceContender(
+            policy=policy,
+            seed=seed,
+            run=trace_run_from(arguments, trace, policy, seed or 0),
+            with_jobs=arguments.jobs_out is not None,
+        )
         for policy in policies
         for seed in seeds[policy]
     ]
@@ -61,7 +69,8 @@ def _compare_on_trace(arguments: argparse.Namespace) -> Record:
         document = read_document(path, nodes)
         for seed in range(arguments.seeds) if is_input_drawn and arguments.seeds > 1 else (None,):
             run = replace(trace_run_from(arguments, trace, ORDER, seed or 0), document=document)
-            contenders.append(TraceContender(policy=str(path), seed=seed, run=run))
+            with_jobs = arguments.jobs_out is not None
+            contenders.append(TraceContender(policy=str(path), seed=seed, run=run, with_jobs=with_jobs))
     runs, failures = _run_all(run_trace_contender, contenders)
     return _answer(arguments, source_json(trace, ()), nodes, runs, failures)
 
@@ -104,17 +113,6 @@ def _seeds_by_policy(policies: Sequence[str], seeds: int, *, is_input_drawn: boo
     return {policy: list(range(seeds)) if is_drawn[policy] else [None] for policy in policies}
 
 
-def _check_report_path(file: Path) -> None:
-    """Check that the report can be written, before hours of simulation."""
-    folder = file.absolute().parent
-    if not folder.is_dir():
-        raise InvalidArgument(f"there is no folder {folder} for the report", f"mkdir -p {folder}")
-    if file.is_dir():
-        raise InvalidArgument(f"{file} is a folder, and the report is a file", f"--report {file / 'report.html'}")
-    if not os.access(folder, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
-        raise InvalidArgument(f"the report cannot be written to {file}", f"ls -ld {folder}")
-
-
 def _run_all(work: Work, contenders: Sequence[TraceContender | LogContender]) -> tuple[list[Record], list[Record]]:
     """Return the runs that ended, in the order of the contenders, and the reasons of those that did not."""
     results: dict[int, Record] = {}
@@ -127,10 +125,12 @@ def _answer(
     arguments: argparse.Namespace,
     source: Record,
     nodes: Sequence[Node],
-    runs: Sequence[Record],
+    runs: list[Record],
     failures: Sequence[Record],
 ) -> Record:
-    """Return the answer; findings are of the trace and the cluster, so each simulated run has the same."""
+    """Write the jobs and return the answer; findings are of trace and cluster: each simulated run has the same."""
+    if arguments.jobs_out is not None:
+        write_job_file(stacked([run.pop(JOBS) for run in runs]), arguments.jobs_out)
     findings = runs[-1]["findings"] if runs else []
     listed_runs = [{name: value for name, value in run.items() if name != "findings"} for run in runs]
     return {

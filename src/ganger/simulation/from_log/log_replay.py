@@ -25,7 +25,7 @@ from ganger.simulation.from_log.recorded_days import RecordedDays, log_job_histo
 from ganger.simulation.history_recorder import JobRecord
 from ganger.simulation.metrics.run_history import JobHistory
 from ganger.simulation.node_outages import Outage
-from ganger.simulation.run import Outcome, Reader, Simulation, count_events, simulate, unended
+from ganger.simulation.simulate import Outcome, Reader, Simulation, count_events, simulate, unended
 from ganger.simulation.simulated_cluster import Prices, SimulatedCluster
 from ganger.simulation.traces.trace import Findings, Flaw
 

@@ -16,14 +16,15 @@ from ganger.simulation.from_log.recorded_days import RecordedDays, read_days
 from ganger.simulation.json_output import Record, findings_json, outcome_json
 from ganger.simulation.metrics.occupancy import Occupancy
 from ganger.simulation.metrics.time_series import INTERVALS
+from ganger.simulation.simulate import Outcome
 from ganger.simulation.traces.trace import Finding
 
 IN_FORCE: Final = "in force"
 """Name of the document that the log ends with."""
 
 
-def run_log(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) -> Record:
-    """Return the answer of `sim run --from-log`.
+def run_log(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) -> tuple[Record, Outcome]:
+    """Return the answer of `sim run --from-log`, and the run that it is of.
 
     RequestError, UnreadableTrace, InvalidArgument: the log, the nodes or the document cannot be used.
     """
@@ -34,13 +35,14 @@ def run_log(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) 
     outcome = simulate_log(log_run_from(arguments, days, nodes, document), occupancy.fold, *readers)
     recorded_days = read_days(arguments.from_log, recorded_occupancy.fold, since_ms=arguments.since_ms)
     recorded = as_recorded(recorded_days, prices_from(arguments.price, days.nodes))
-    return {
+    answer = {
         **log_source_json(days, outcome.findings),
         "policy": policy,
         **cluster_json(nodes),
         **outcome_json(outcome, occupancy),
         "recorded": outcome_json(recorded, recorded_occupancy),
     }
+    return answer, outcome
 
 
 def log_source_json(days: RecordedDays, findings: tuple[Finding, ...]) -> Record:

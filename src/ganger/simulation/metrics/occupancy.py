@@ -6,7 +6,7 @@ is dropped and the interval doubles. A node that is lost or cordoned, as spares 
 start there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +23,7 @@ from ganger.simulation.metrics.gpu_fragmentation import (
     largest_gang,
     typical_tasks,
 )
+from ganger.simulation.metrics.node_downtime import NodeDowntime
 from ganger.simulation.metrics.run_history import JobHistory, Summary, summary
 from ganger.simulation.metrics.time_series import longest_waiting
 
@@ -73,12 +74,16 @@ class Occupancy:
     """A reader of the rows of a run.
 
     bars: None if the run is too large for a Gantt chart
+    downtime: when nodes took no jobs
     samples: (ms, what each node that can be used has idle)
     """
 
-    def __init__(self, nodes: Sequence[Node], step_ms: int) -> None:
-        """Begin with idle nodes."""
+    def __init__(
+        self, nodes: Sequence[Node], step_ms: int, failed_ms: Mapping[tuple[str, int], int] | None = None
+    ) -> None:
+        """Begin with idle nodes. `failed_ms`: as of `NodeDowntime`."""
         self.bars: list[Bar] | None = [] if len(nodes) <= CHART_NODES else None
+        self.downtime = NodeDowntime(nodes, failed_ms)
         self._nodes = nodes
         self._node_index = {node.name: index for index, node in enumerate(nodes)}
         self._idle_milli = [[DEVICE_MILLI] * node.gpus for node in nodes]
@@ -96,6 +101,7 @@ class Occupancy:
 
     def fold(self, row: e.Stamped) -> None:
         """Fold the next row."""
+        self.downtime.fold(row)
         match row.event:
             case e.Submitted(job=job):
                 self._submit(job, row.at_ms)

@@ -1,4 +1,4 @@
-"""Charts of runs as SVG elements: lines, areas, ranges and bars, without a script.
+"""Charts of runs over time as SVG elements, lines and areas, and what all charts are made of, without a script.
 
 Colours are classes of the page's style sheet, one set for light and one for dark: `c0`... distinguish runs (after Okabe
 and Ito, for people with any kind of colour vision, and with dashes), `s0`... are steps of one scale (viridis). Elements
@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 from xml.etree.ElementTree import Element, SubElement
 
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -36,9 +36,9 @@ class Axes:
     to_ms: float
     top: float
     unit: str
-    width: int = 460
-    height: int = 170
-    left: int = 52
+    width: int = 400
+    height: int = 160
+    left: int = 46
     above: int = 22
     below: int = 24
     right: int = 18
@@ -52,19 +52,25 @@ class Axes:
         return self.height - self.below - (self.height - self.above - self.below) * value / self.top
 
 
+def new_chart(width: float, height: float, title: str) -> Element:
+    """Return a chart without content."""
+    chart = Element("svg", {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": title})
+    SubElement(chart, "title").text = title
+    return chart
+
+
 def empty_chart(axes: Axes, title: str) -> Element:
     """Return a chart with title, grid and marks of both axes."""
-    chart = Element("svg", {"viewBox": f"0 0 {axes.width} {axes.height}", "role": "img", "aria-label": title})
-    SubElement(chart, "title").text = title
-    _draw_text(chart, axes.left, 13, title, "name")
-    _draw_text(chart, axes.width - axes.right, 13, axes.unit, "unit")
+    chart = new_chart(axes.width, axes.height, title)
+    draw_text(chart, axes.left, 13, title, "name")
+    draw_text(chart, axes.width - axes.right, 13, axes.unit, "unit")
     for value in value_marks(axes.top, 4 if axes.height < 220 else 6):
-        _draw_segment(chart, (axes.left, axes.y(value), axes.width - axes.right, axes.y(value)), "grid")
-        _draw_text(chart, axes.left - 6, axes.y(value) + 4, f"{value:,g}", "end")
+        draw_segment(chart, (axes.left, axes.y(value), axes.width - axes.right, axes.y(value)), "grid")
+        draw_text(chart, axes.left - 6, axes.y(value) + 4, f"{value:,g}", "end")
     for ms, text in time_marks(axes.to_ms, 6 if axes.width < 600 else 10):
-        _draw_segment(chart, (axes.x(ms), axes.y(0), axes.x(ms), axes.y(0) + 4), "axis")
-        _draw_text(chart, axes.x(ms), axes.height - 7, text, "middle")
-    _draw_segment(chart, (axes.left, axes.y(0), axes.width - axes.right, axes.y(0)), "axis")
+        draw_segment(chart, (axes.x(ms), axes.y(0), axes.x(ms), axes.y(0) + 4), "axis")
+        draw_text(chart, axes.x(ms), axes.height - 7, text, "middle")
+    draw_segment(chart, (axes.left, axes.y(0), axes.width - axes.right, axes.y(0)), "axis")
     return chart
 
 
@@ -90,60 +96,6 @@ def draw_stack(chart: Element, axes: Axes, step_ms: float, layers: Mapping[str, 
         lower = upper
 
 
-def range_chart(title: str, rows: Sequence[tuple[str, Mapping[str, float | None]]], width: int = 940) -> Element:
-    """Return a chart of a line from p50 to p99 for each row, on a logarithmic axis of ms.
-
-    rows: (name, values of p50, p95, p99 and mean)
-    """
-    values = [value for _, values in rows for value in values.values() if value]
-    low, high = math.log10(max(1, min(values, default=1))) - 0.05, math.log10(max(values, default=10)) + 0.05
-    left, height = 190, 40 + 26 * len(rows)
-    chart = Element("svg", {"viewBox": f"0 0 {width} {height + 18}", "role": "img", "aria-label": title})
-    SubElement(chart, "title").text = title
-
-    def x(ms: float) -> float:
-        return left + (width - left - 20) * max(0.0, math.log10(max(1, ms)) - low) / (high - low)
-
-    for ms, text in _log_marks(10**low, 10**high):
-        _draw_segment(chart, (x(ms), 14, x(ms), height - 14), "grid")
-        _draw_text(chart, x(ms), height + 6, text, "middle")
-    for index, (name, statistics) in enumerate(rows):
-        y = 32 + 26 * index
-        _draw_text(chart, left - 14, y + 4, name, "end")
-        abscissas = {statistic: x(value) for statistic, value in statistics.items() if value is not None}
-        if "p50" in abscissas and "p99" in abscissas:
-            _draw_segment(chart, (abscissas["p50"], y, abscissas["p99"], y), "span")
-        for statistic, abscissa in abscissas.items():
-            _draw_mark(chart, statistic, abscissa, y)
-    return chart
-
-
-def gantt_chart(title: str, bars: Sequence[Mapping[str, Any]], size: tuple[int, int], to_ms: float) -> Element:
-    """Return a chart of nodes from top to bottom, each with a row for every GPU.
-
-    size: number of nodes, and of GPUs of each
-    """
-    nodes, gpus = size
-    row_height = max(2, min(8, 320 // max(1, nodes * gpus)))
-    node_height = row_height * gpus + 3
-    axes = Axes(to_ms=to_ms, top=1, unit="", width=940, height=46 + nodes * node_height, left=52)
-    chart = Element("svg", {"viewBox": f"0 0 {axes.width} {axes.height}", "role": "img", "aria-label": title})
-    SubElement(chart, "title").text = title
-    _draw_text(chart, axes.left, 13, title, "name")
-    label_every = max(1, math.ceil(12 / node_height))
-    for node in range(nodes):
-        y = axes.above + node * node_height
-        free = {"class": "free", "x": f"{axes.left}", "width": f"{axes.width - axes.left - axes.right}"}
-        SubElement(chart, "rect", {**free, "y": f"{y}", "height": f"{row_height * gpus}"})
-        if node % label_every == 0:
-            _draw_text(chart, axes.left - 6, y + row_height * gpus / 2 + 4, f"n{node}", "end")
-    for bar in bars:
-        _draw_bar(chart, axes, bar, (row_height, node_height))
-    for ms, text in time_marks(to_ms, 10):
-        _draw_text(chart, axes.x(ms), axes.height - 7, text, "middle")
-    return chart
-
-
 def value_marks(top: float, count: int) -> list[float]:
     """Return round values from 0 to `top`, about `count` at most."""
     size = 10 ** math.floor(math.log10(top / count)) if top > 0 else 1
@@ -159,13 +111,6 @@ def time_marks(to_ms: float, count: int) -> list[tuple[float, str]]:
     return [(ms, f"{ms // unit_ms} {unit}") for ms in times_ms]
 
 
-def _log_marks(low_ms: float, high_ms: float) -> Iterator[tuple[float, str]]:
-    """Return round times of a logarithmic axis."""
-    seconds = ((1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (21600, "6 h"))
-    days = ((86400, "1 d"), (259200, "3 d"), (864000, "10 d"), (2592000, "30 d"), (8640000, "100 d"))
-    return ((s * SECOND_MS, text) for s, text in (*seconds, *days) if low_ms <= s * SECOND_MS <= high_ms)
-
-
 def _stair_corners(axes: Axes, step_ms: float, values: Sequence[float]) -> Iterator[str]:
     """Yield the corners of means over intervals."""
     for index, value in enumerate(values):
@@ -174,45 +119,12 @@ def _stair_corners(axes: Axes, step_ms: float, values: Sequence[float]) -> Itera
         yield f"{axes.x((index + 1) * step_ms):.1f},{y}"
 
 
-def _draw_bar(chart: Element, axes: Axes, bar: Mapping[str, Any], heights: tuple[int, int]) -> None:
-    """Draw a job on a node. `heights`: of a GPU's row and of a node."""
-    row_height, node_height = heights
-    job, node = bar["job"], bar["node"]
-    begin, end = axes.x(bar["from_ms"]), axes.x(bar["to_ms"])
-    for first, count in _blocks(bar["devices"]):
-        rectangle = {
-            "x": f"{begin:.1f}",
-            "y": f"{axes.above + node * node_height + first * row_height}",
-            "width": f"{max(0.3, end - begin):.1f}",
-            "height": f"{count * row_height}",
-        }
-        box = SubElement(chart, "rect", {"class": f"job c{job % COLOURS}", **rectangle})
-        SubElement(box, "title").text = f"job {job} of {bar['tenant']}"
-
-
-def _blocks(devices: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (first, number) of each block of adjacent devices."""
-    for _, run in groupby(enumerate(devices), key=lambda indexed: indexed[1] - indexed[0]):
-        block = [device for _, device in run]
-        yield block[0], len(block)
-
-
-def _draw_mark(chart: Element, statistic: str, x: float, y: float) -> None:
-    shapes = {
-        "p50": f"M{x:.1f},{y - 6}v12",
-        "p95": f"M{x - 4:.1f},{y - 4}h8v8h-8z",
-        "p99": f"M{x - 4:.1f},{y - 5}l8,5l-8,5z",
-        "mean": f"M{x - 5:.1f},{y}l5,-6l5,6l-5,6z",
-    }
-    path = SubElement(chart, "path", {"class": f"mark {statistic}", "d": shapes[statistic]})
-    SubElement(path, "title").text = statistic
-
-
-def _draw_segment(chart: Element, ends: tuple[float, float, float, float], css_class: str) -> None:
+def draw_segment(chart: Element, ends: tuple[float, float, float, float], css_class: str) -> None:
     """Draw a straight line. `ends`: x and y of one end, x and y of the other."""
     coordinates = {name: f"{value:.1f}" for name, value in zip(("x1", "y1", "x2", "y2"), ends, strict=True)}
     SubElement(chart, "line", {"class": css_class, **coordinates})
 
 
-def _draw_text(chart: Element, x: float, y: float, text: str, css_class: str) -> None:
+def draw_text(chart: Element, x: float, y: float, text: str, css_class: str) -> None:
+    """Write a text that begins, ends or has its middle at a point, by its class."""
     SubElement(chart, "text", {"class": css_class, "x": f"{x:.1f}", "y": f"{y:.1f}"}).text = text

@@ -1,15 +1,16 @@
 """ganger's own trace format, to which every other one is converted (docs/reference/trace-format.md).
 
-A file is CSV with a header, plain or gzip.
-Columns have the names of the fields of `RecordedJob` and `Node`, so that a file can be written by hand. A column that
-is empty in every row is left out. Columns of other formats that have no meaning here are `x_` and their name. Records
-of another format that are written and read again are equal.
+A file is CSV with a header, plain or gzip. Columns have the names of the fields of `RecordedJob` and `Node`, so that a
+file can be written by hand. Times are those of ISO 8601 (`submitted`) or ms from any origin (`submitted_ms`); they are
+written as the former, with an unknown origin as 1970. A column that is empty in every row is left out. Columns of other
+formats that have no meaning here are `x_` and their name, but for the results of a run, which need no prefix: a file of
+them is a trace too. Records of another format that are written and read again are equal.
 """
 
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -20,14 +21,22 @@ from ganger.model.units import DEVICE_MILLI
 from ganger.simulation.traces.record_checks import gpu_types, new_job_check, new_node_check, submitted_ms
 from ganger.simulation.traces.trace import Flaw, RecordedJob, Trace
 from ganger.simulation.traces.trace_format import Format
-from ganger.simulation.traces.trace_row import BadRow, Row
+from ganger.simulation.traces.trace_row import BadRow, Row, iso_text
 
 EXTRA: Final = "x_"
 JOB_COLUMNS: Final = tuple(f.name for f in fields(RecordedJob) if f.name not in ("extra", "line"))
+ISO_COLUMNS: Final = {"submitted_ms": "submitted", "started_ms": "started", "deadline_ms": "deadline"}
+"""Column of ISO 8601 for each time of a job."""
+RESULT_COLUMNS: Final = (
+    *("policy", "seed", "ended", "outcome", "jct_ms", "queueing_ms", "ran_ms", "slowdown_10s"),
+    *("starts", "preemptions", "migrations"),
+)
+"""Columns that a run adds to those of its jobs."""
 NODE_COLUMNS: Final = ("name", "gpus", "gpu_type", "gpu_memory_bytes", "cpu_milli", "memory_bytes", "domains")
 LEVELS: Final = ("zone", "spine", *RACK)
 """Topology levels, outermost first; a node with fewer domains has the last of them."""
 _REQUIRED_JOB_COLUMNS: Final = ("name", "submitted_ms", "duration_ms", "gpus")
+_KEYS: Final = {ISO_COLUMNS.get(name, name): ISO_COLUMNS.get(name, name) for name in JOB_COLUMNS}
 _REQUIRED_NODE_COLUMNS: Final = ("name", "gpus", "gpu_type")
 
 
@@ -40,7 +49,7 @@ def job(row: Row) -> RecordedJob:
         raise BadRow(Flaw.CONTRADICTION, f"{gpus} GPUs cannot be divided equally among {nodes} nodes")
     return RecordedJob(
         name=row.required("name"),
-        submitted_ms=row.integer("submitted_ms"),
+        submitted_ms=row.iso_time("submitted") if row.has("submitted") else row.integer("submitted_ms"),
         duration_ms=row.integer_or_none("duration_ms"),
         gpus=gpus,
         gpu_milli=gpu_milli,
@@ -51,9 +60,9 @@ def job(row: Row) -> RecordedJob:
         user=row.text("user"),
         queue=row.text("queue"),
         priority=row.signed_or_none("priority"),
-        started_ms=row.integer_or_none("started_ms"),
+        started_ms=row.iso_time_or_none("started") if row.has("started") else row.integer_or_none("started_ms"),
         limit_ms=row.integer_or_none("limit_ms", 1),
-        deadline_ms=row.integer_or_none("deadline_ms"),
+        deadline_ms=row.iso_time_or_none("deadline") if row.has("deadline") else row.integer_or_none("deadline_ms"),
         iterations=row.integer_or_none("iterations"),
         model_name=row.text("model_name"),
         batch_size=row.integer_or_none("batch_size"),
@@ -88,12 +97,13 @@ def _domains(text: str) -> tuple[str, ...]:
 JOBS: Final = Format(
     name="ganger",
     doc="ganger's own, of docs/reference/trace-format.md",
-    columns=({name: name for name in JOB_COLUMNS},),
-    optional=frozenset(JOB_COLUMNS) - {*_REQUIRED_JOB_COLUMNS},
+    columns=({name: name for name in JOB_COLUMNS}, _KEYS),
+    optional=frozenset({*JOB_COLUMNS, *_KEYS}) - {*_REQUIRED_JOB_COLUMNS, "submitted"},
     record=job,
     new_check=new_job_check,
     time_of=submitted_ms,
     prefix=EXTRA,
+    unprefixed=frozenset(RESULT_COLUMNS),
 )
 NODES: Final = Format(
     name="ganger",
@@ -112,13 +122,18 @@ def write_jobs(trace: Trace[RecordedJob], path: Path) -> None:
     columns = [
         name for name in JOB_COLUMNS if name in _REQUIRED_JOB_COLUMNS or any(map(_has_value(name), trace.records))
     ]
-    header = [*columns, *(EXTRA + name for name in trace.extra_columns)]
-    _write(path, header, ([*_row(job, columns), *job.extra] for job in trace.records))
+    header = [*(ISO_COLUMNS.get(name, name) for name in columns), *map(extra_column, trace.extra_columns)]
+    write_rows(path, header, ([*_row(job, columns), *job.extra] for job in trace.records))
+
+
+def extra_column(name: str) -> str:
+    """Return the column of a file for a column without a meaning here."""
+    return name if name in RESULT_COLUMNS else EXTRA + name
 
 
 def write_nodes(nodes: Iterable[Node], path: Path) -> None:
     """Write nodes to a file, which replaces an existing one only when it is complete."""
-    _write(path, list(NODE_COLUMNS), (_row(node, NODE_COLUMNS) for node in nodes))
+    write_rows(path, list(NODE_COLUMNS), (_row(node, NODE_COLUMNS) for node in nodes))
 
 
 def _has_value(name: str) -> Callable[[RecordedJob], bool]:
@@ -126,16 +141,20 @@ def _has_value(name: str) -> Callable[[RecordedJob], bool]:
 
 
 def _row(record: RecordedJob | Node, columns: Iterable[str]) -> list[str]:
-    return [_text(getattr(record, name)) for name in columns]
+    return [field_text(getattr(record, name), is_time=name in ISO_COLUMNS) for name in columns]
 
 
-def _text(value: Any) -> str:
+def field_text(value: Any, *, is_time: bool) -> str:
+    """Return a value as the text of a field."""
+    if is_time and value is not None:
+        return iso_text(value)
     if isinstance(value, tuple):
         return "|".join(value)
     return "" if value is None else str(value)
 
 
-def _write(path: Path, header: list[str], rows: Iterable[list[str]]) -> None:
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a file of CSV, which replaces an existing one only when it is complete."""
     part = path.with_name(path.name + ".part")
     with _text_file(part, is_packed=path.suffix == ".gz") as file:
         writer = csv.writer(file, lineterminator="\n")

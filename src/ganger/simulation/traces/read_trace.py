@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 
 from ganger.model.cluster import Node
 from ganger.simulation.traces import elasticflow, fault_trace, ganger_format, gavel, muri, openb, spot_trace, swf
-from ganger.simulation.traces.text_lines import Line, numbered_lines
+from ganger.simulation.traces.schedulers import kubernetes_pods, sacct
+from ganger.simulation.traces.text_lines import Line, begins_with, numbered_lines
 from ganger.simulation.traces.trace import (
     KEPT_FLAWS,
     MEANING,
@@ -36,13 +37,17 @@ JOB_FORMATS: Final = (
     muri.TIRESIAS,
     gavel.FORMAT,
     swf.FORMAT,
+    sacct.FORMAT,
 )
+"""Formats with a line for each job. Kubernetes' is JSON, and has a reader of its own."""
 NODE_FORMATS: Final = (ganger_format.NODES, openb.NODES)
 _PAGE: Final = "docs/reference/trace-format.md says what each format has"
 
 
 def read_jobs(path: Path, format: str = "") -> Trace[RecordedJob]:
     """Return the jobs of a file. UnreadableTrace: it has none. `format`: empty: detected by the first line."""
+    if format == kubernetes_pods.NAME or (not format and begins_with(path, b"{")):
+        return kubernetes_pods.read_pods(path)
     return _read(path, JOB_FORMATS, format)
 
 
@@ -120,21 +125,21 @@ def _detect_format(location: str, formats: tuple[Format[T], ...], first: str) ->
 
 def _missing_columns(formats: tuple[Format[T], ...], first: str) -> str:
     """Return what the first line lacks of the most similar format, unless it lacks more than half of its columns."""
-    names = {name.strip() for name in first.split(",")}
     candidates = [
-        (len(required - names), trace_format.name, required)
+        (required - {name.strip() for name in first.split(trace_format.delimiter)}, trace_format.name, len(required))
         for trace_format in formats
         if not trace_format.positions
         for required in trace_format.required_columns()
     ]
-    missing, name, required = min(candidates, key=lambda candidate: candidate[0] / len(candidate[2]))
-    if 2 * missing > len(required):
+    missing, name, required_columns = min(candidates, key=lambda candidate: len(candidate[0]) / candidate[2])
+    if 2 * len(missing) > required_columns:
         return ""
-    return f"; for {name} there is no column {', '.join(sorted(required - names))}"
+    return f"; for {name} there is no column {', '.join(sorted(missing))}"
 
 
 def _names(formats: tuple[Format[T], ...]) -> str:
-    return ", ".join(trace_format.name for trace_format in formats)
+    names = [trace_format.name for trace_format in formats]
+    return ", ".join([*names, kubernetes_pods.NAME] if formats is JOB_FORMATS else names)
 
 
 def _layout(location: str, trace_format: Format[T], first: Line) -> Layout:
@@ -164,6 +169,7 @@ def _records(path: Path, trace_format: Format[T], layout: Layout, lines: Iterabl
         records.append(record)
     if not records:
         raise UnreadableTrace(str(path), _no_records(rows, findings, trace_format.name), _PAGE)
+    records = trace_format.combine(records, findings)
     return Trace(
         path=str(path),
         format=trace_format.name,

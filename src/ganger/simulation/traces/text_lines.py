@@ -33,6 +33,28 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 Line = str | Flaw
 
 
+def begins_with(path: Path, start: bytes) -> bool:
+    """Return whether a file begins with `start`, after blanks; False if it cannot be read."""
+    try:
+        with path.open("rb") as file, _unpacked(path, file) as content:
+            return content.read(256).removeprefix(_BOM).lstrip().startswith(start)
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def whole_text(path: Path) -> str:
+    """Return a file as one text. UnreadableTrace: as of `numbered_lines`, or its bytes are not UTF-8."""
+    try:
+        with path.open("rb") as file, _unpacked(path, file) as content:
+            return content.read().removeprefix(_BOM).decode()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _truncated(path, str(error)) from None
+    except UnicodeDecodeError as error:
+        raise UnreadableTrace(str(path), f"is not UTF-8: {error}", "write the file as UTF-8 text") from None
+    except OSError as error:
+        raise _unopened(path, error) from None
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
     """Yield (number from 1, text without its end, or its flaw) of every line.
 
@@ -45,12 +67,18 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
                 number += 1
                 yield number, _skipped(lines, raw) if len(raw) > LONGEST_BYTES else _decoded(raw, number)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        reason = f"the gzip breaks off after line {number}: {error}"
-        remedy = f"fetch the file again; gzip -t {path} tells whether it is whole"
-        raise UnreadableTrace(str(path), reason, remedy) from None
+        raise _truncated(path, f"after line {number}: {error}") from None
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        raise UnreadableTrace(str(path), reason, f"see what is there: ls -ld {path}") from None
+        raise _unopened(path, error) from None
+
+
+def _truncated(path: Path, detail: str) -> UnreadableTrace:
+    remedy = f"fetch the file again; gzip -t {path} tells whether it is whole"
+    return UnreadableTrace(str(path), f"the gzip breaks off {detail}", remedy)
+
+
+def _unopened(path: Path, error: OSError) -> UnreadableTrace:
+    return UnreadableTrace(str(path), f"cannot be read: {error.strerror}", f"see what is there: ls -ld {path}")
 
 
 def _unpacked(path: Path, file: BinaryIO) -> BinaryIO:

@@ -106,6 +106,7 @@ class Flaw(StrEnum):
     DUPLICATE = "duplicate"
     CONTRADICTION = "contradiction"
     PART_OF_A_JOB = "part_of_a_job"
+    NO_GPU = "no_gpu"
     UNKNOWN_GPU_TYPE = "unknown_gpu_type"
     TOO_LARGE = "too_large"
     HELD_BACK = "held_back"
@@ -146,6 +147,7 @@ MEANING: Final[dict[Flaw, str]] = {
     Flaw.DUPLICATE: "the name of an earlier row",
     Flaw.CONTRADICTION: "a row that contradicts itself or an earlier row",
     Flaw.PART_OF_A_JOB: "a part of a job that another row describes as a whole",
+    Flaw.NO_GPU: "a pod that asks for no GPU, and is of no group that does",
     Flaw.UNKNOWN_GPU_TYPE: "a type of GPU that no node of the cluster has",
     Flaw.TOO_LARGE: "a job that the whole cluster could not hold",
     Flaw.HELD_BACK: "a job that the cluster could hold only together with its spares",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ganger.simulation.traces.trace import Flaw
+from ganger.simulation.traces.trace import Findings, Flaw
 from ganger.simulation.traces.trace_row import BadRow, Row
 
 T = TypeVar("T")
@@ -52,7 +52,9 @@ class Format(Generic[T]):
     delimiter: None splits at blanks
     comment: prefix of lines that are skipped
     prefix: prefix of the other columns' names, without which they are refused; empty: any name is kept
+    unprefixed: other columns that are kept without the prefix
     matches: returns whether the fields of a first line may be of the format
+    combine: joins records that several rows describe, and notes a flaw for each row that is no record of its own
     """
 
     name: str
@@ -67,7 +69,9 @@ class Format(Generic[T]):
     delimiter: str | None = ","
     comment: str = ""
     prefix: str = ""
+    unprefixed: frozenset[str] = frozenset()
     matches: Callable[[Sequence[str]], bool] = lambda _: True
+    combine: Callable[[list[T], Findings], list[T]] = lambda records, _: records
 
     def split(self, text: str) -> list[str]:
         """Return the fields of a line. BadRow: its quotes are wrong."""
@@ -128,9 +132,12 @@ class Format(Generic[T]):
         indices = {key: names.index(column) for key, column in columns.items() if column in names}
         extra = tuple(index for index in range(len(names)) if index not in indices.values())
         for index in extra:
-            if not names[index].startswith(self.prefix):
+            if not names[index].startswith(self.prefix) and names[index] not in self.unprefixed:
                 raise FormatMismatch(_unknown_column(names[index], list(columns.values()), self.prefix))
         extra_columns = tuple(names[index].removeprefix(self.prefix) for index in extra)
+        for name in self.unprefixed & {*names}:
+            if f"{self.prefix}{name}" in names:
+                raise FormatMismatch(f"two columns are called {name!r}: {name} and {self.prefix}{name}")
         return Layout(len(names), indices, extra_columns, extra)
 
 

@@ -1,7 +1,8 @@
 """One row of a trace, with exact conversions of its text to bounded numbers.
 
 Numbers are decimal, with a fraction or an exponent where the file has one. Times become integer ms, rounded to the
-nearest (half to even). Text that only resembles a number is refused: nan, inf, 1_000, digits of other scripts.
+nearest (half to even); those of ISO 8601 have a time zone, and years of up to six digits, so that each time that a
+number may have is one. Text that only resembles a number is refused: nan, inf, 1_000, digits of other scripts.
 """
 
 import re
@@ -10,12 +11,19 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+import numpy as np
+
+from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.simulation.traces.trace import Flaw
 
 LARGEST: Final = 2**53
 """285,000 years in ms, 8 PiB in bytes; exact in programs that have only floating-point numbers."""
 _SHORT: Final = len(str(LARGEST))
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,4})?")
+_ISO = re.compile(
+    r"(?P<day>[0-9]{4,6}-[0-9]{2}-[0-9]{2})[T ](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?)"
+    r"(Z|(?P<sign>[+-])(?P<hours>[0-9]{2}):?(?P<minutes>[0-9]{2}))"
+)
 
 
 class BadRow(Exception):
@@ -88,6 +96,23 @@ class Row:
         number = _exact(key, text)
         return _in_bounds(key, text, -1 if number < 0 else round(number * unit), 0)
 
+    def iso_time(self, key: str) -> int:
+        """Return a time of ISO 8601 with its zone in Unix ms: `2026-01-05T10:00:00.000Z`."""
+        text = self.required(key)
+        match = _ISO.fullmatch(text)
+        if match is None:
+            raise BadRow(Flaw.NOT_A_NUMBER, f"{key}: {text[:40]!r} is not a time such as 2026-01-05T10:00:00Z")
+        try:
+            local_ms = int(np.datetime64(f"{match['day']}T{match['time']}", "ms").astype(np.int64))
+        except ValueError as error:
+            raise BadRow(Flaw.NOT_LEGAL, f"{key}: {error}") from None
+        offset_ms = int(match["hours"] or 0) * HOUR_MS + int(match["minutes"] or 0) * MINUTE_MS
+        return _in_bounds(key, text, local_ms + (offset_ms if match["sign"] == "-" else -offset_ms), 0)
+
+    def iso_time_or_none(self, key: str) -> int | None:
+        """Return the same as `iso_time`; None for empty text."""
+        return self.iso_time(key) if self.text(key) else None
+
     def integer_or_none(self, key: str, least: int = 0, unit: int = 1) -> int | None:
         """Return the same as `integer`; None for empty text."""
         return self.integer(key, least, unit) if self.text(key) else None
@@ -105,6 +130,11 @@ class Row:
     def rounded_or_none(self, key: str, unit: int) -> int | None:
         """Return the same as `rounded`; None for empty text."""
         return self.rounded(key, unit) if self.text(key) else None
+
+
+def iso_text(time_ms: int) -> str:
+    """Return a Unix time in ms as `Row.iso_time` reads it."""
+    return f"{np.datetime64(time_ms, 'ms')}Z"
 
 
 def bounded(key: str, number: int) -> int:
