@@ -55,14 +55,14 @@ def run(trace: str | PathLike[str] | None = None, **options: Any) -> RunResult:
     """
     arguments = _arguments(trace, options)
     try:
-        figures, outcome, recorded = single_run(arguments)
+        figures, outcome, simulated = single_run(arguments)
     except UnreadableTrace as error:
         raise ValueError(str(error)) from None
     except InvalidArgument as error:
         raise ValueError(f"{error.reason}; {error.next}") from None
     except RequestError as error:
         raise ValueError(f"{error.detail}; {error.next}") from None
-    return RunResult(arrays(job_columns(outcome, recorded)), figures)
+    return RunResult(arrays(job_columns(outcome, simulated)), figures)
 
 
 def _arguments(trace: str | PathLike[str] | None, options: Mapping[str, Any]) -> argparse.Namespace:
