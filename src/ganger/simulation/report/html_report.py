@@ -121,7 +121,7 @@ def _add_waits(body: Element, answer: Record) -> None:
     ]
     add_scroller(section, "waits").append(cumulative_chart("share of jobs by wait", curves))
     SubElement(section, "h3").text = "By how long jobs run"
-    add_paragraph(section, "The mean is a dot, on a line from the median to p95.", "soft")
+    add_paragraph(section, "The mean is a dot, on a line from the median to p95; a wait of 0 is at the bottom.", "soft")
     by_class = [(policy, classes, means[policy]["wait_by_duration"]) for policy, classes in policies]
     counts = {key: max(of.get(key, {}).get("n") or 0 for _, _, of in by_class) for _, key in DURATION_CLASSES}
     classes = [(key, f"{CLASS_TEXT[key]}\n{count:,.0f} jobs") for key, count in counts.items() if count]
