@@ -2,6 +2,7 @@
 
 import gzip
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ganger.simulation.trace_replay import jobs_that_fit
 from ganger.simulation.traces.ganger_format import JOB_COLUMNS, NODE_COLUMNS, write_jobs, write_nodes
 from ganger.simulation.traces.read_trace import JOB_FORMATS, read_faults, read_jobs, read_nodes, read_spot_changes
 from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, SpotChange, Trace, UnreadableTrace
+from ganger.simulation.workload.throughputs import read_throughputs
 from tests.simulator.trace_samples import GOOD, write
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "trace-format.md"
@@ -232,7 +234,8 @@ def test_the_page_names_every_format_column_and_flaw() -> None:
 
 def test_the_example_of_the_page_is_read(tmp_path: Path) -> None:
     examples = PAGE.read_text().split("```csv\n")[1:]
-    jobs, nodes = (write(tmp_path / str(at), text.split("```")[0]) for at, text in enumerate(examples))
+    jobs, nodes, speeds = (write(tmp_path / str(at), text.split("```")[0]) for at, text in enumerate(examples))
     trace: Trace[RecordedJob] = read_jobs(jobs)
     assert (trace.format, trace.findings) == ("ganger", ())
     assert jobs_that_fit(trace, read_nodes(nodes).records).dropped == 0
+    assert read_throughputs(speeds)["bert", 32, 1] == {"v100": Fraction(17, 2), "k80": Fraction(5, 4)}
