@@ -237,8 +237,9 @@ class Service(ClusterService, PolicyService, OutputService):
         with self._loop.view() as state:
             gang = state.gang_or_head(name)
             is_unchanged = gang is not None and not gang.is_head and gang.job.spec.priority == priority
-            if gang is not None and not is_unchanged and not self._is_administrator:
-                check_priority(state.tree, gang.queue, priority)
+            job = gang.job if gang is not None else state.arrays[name].job if name in state.arrays else None
+            if job is not None and not is_unchanged and not self._is_administrator:
+                check_priority(state.tree, job.spec.queue, priority)
         if not is_unchanged:
             self._request_change(PriorityChanged(gang=name, priority=priority, by=self._user))
 

@@ -285,6 +285,10 @@ def test_a_user_asks_for_no_priority_above_the_limit(world: Embedded) -> None:
     with pytest.raises(RequestError, match="priority 50 at most"):
         of_user.clone(job, {}, {})
     assert of_user.clone(job, {"priority": "normal"}, {})[0].row.priority == 0
+    array = of_user.submit(world.submission(queue="calm", array="0-1"))[0].row.id
+    world.until(array, "running")
+    with pytest.raises(RequestError, match="priority 50 at most"):
+        of_user.set_priority(array, 51)
     world.service.set_queue(Queue(name="calm", user_limits=UserLimits(priority=-1000)))
     assert world.service.job(job).row.priority == 1000, "a lower limit changes no job"
     of_user.set_priority(job, -1000)
