@@ -249,7 +249,7 @@ def test_a_token_of_a_user_changes_nothing_that_all_share(open_place: ServerHome
         assert ask(open_place, method, path, {} if method == "POST" else None, **guest)[0] != 403, path
     assert ask(open_place, "PUT", "/policy?dryRun=plan", {}, **guest)[0] != 403
     assert ask(open_place, "PUT", "/queues/calm", {"user_limits": {"priority": 5}}, **chief)[0] == 200
-    request = open_place.request(["sleep", "600"]) | {"overrides": {"queue": "calm", "priority": 6}}
+    request = open_place.request(["sleep", "600"], queue="calm", priority=6)
     status, problem, _ = ask(open_place, "POST", "/jobs", request, **guest)
     assert (status, problem["code"]) == (409, "over_user_limit")
     status, job, _ = ask(open_place, "POST", "/jobs", request, **chief)
