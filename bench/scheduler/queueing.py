@@ -1,6 +1,7 @@
 """A recorded queue of gangs on a cluster of 8-GPU nodes, in virtual time: for the benches of waits and estimates.
 
-Drives a `State` by events alone, as `bench.scheduler.fleet` does; the time limit of a job is its recorded duration.
+Drives a `State` by events alone, as `bench.scheduler.fleet` does. The time limit of a job is its recorded duration,
+unless a bench changes it.
 """
 
 import csv
@@ -27,12 +28,13 @@ ORIGIN = Origin(directory="/")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One job of a trace."""
+    """One job of a trace; `limit_ms` is its time limit."""
 
     name: str
     at_ms: int
     runs_ms: int
     gpus: int
+    limit_ms: int | None
 
 
 def recorded(cluster: str, max_jobs: int) -> list[Recorded]:
@@ -41,7 +43,11 @@ def recorded(cluster: str, max_jobs: int) -> list[Recorded]:
         rows = list(csv.DictReader(file))[:max_jobs]
     return [
         Recorded(
-            f"j{row['job_id']}", 1000 * int(row["submission_time"]), 1000 * int(row["duration"]), int(row["num_gpu"])
+            name=f"j{row['job_id']}",
+            at_ms=1000 * int(row["submission_time"]),
+            runs_ms=1000 * int(row["duration"]),
+            gpus=int(row["num_gpu"]),
+            limit_ms=1000 * int(row["duration"]),
         )
         for row in rows
     ]
@@ -52,6 +58,7 @@ class Queueing:
     """One run.
 
     Attributes:
+        runs_ms: duration of each job.
         started_ms: start of each job.
         first_reserved_ms: first reserved start of each job.
     """
@@ -60,6 +67,7 @@ class Queueing:
     nodes: int
     state: State = field(default_factory=State)
     now_ms: int = 0
+    runs_ms: dict[str, int] = field(default_factory=dict)
     started_ms: dict[str, int] = field(default_factory=dict)
     first_reserved_ms: dict[str, int] = field(default_factory=dict)
     ends: list[tuple[int, str]] = field(default_factory=list)
@@ -80,8 +88,9 @@ class Queueing:
             run=("train",),
             nodes=nodes,
             resources=Resources(gpu=GpuRequest(count=gpus), cpu_milli=1_000),
-            limits=Limits(time_ms=job.runs_ms),
+            limits=Limits(time_ms=job.limit_ms),
         )
+        self.runs_ms[job.name] = job.runs_ms
         self._step(e.Submitted(job=Job(id=job.name, user="ann", spec=spec, origin=ORIGIN)))
 
     def cycle(self) -> None:
@@ -95,6 +104,8 @@ class Queueing:
                 self._start(decision)
             elif isinstance(decision, ReservedStart) and decision.start_ms is not None:
                 self.first_reserved_ms.setdefault(decision.gang, decision.start_ms)
+        if planned.next_wake_ms == self.now_ms:
+            self.cycle()
 
     def replay(self, rules: Rules, jobs: Iterable[Recorded]) -> None:
         """Submit each job at its time, and run all of them to their ends."""
@@ -118,7 +129,7 @@ class Queueing:
 
     def _start(self, start: Start) -> None:
         gang = self.state.gangs[start.gang]
-        runs_ms = gang.job.spec.limits.time_ms or 0
+        runs_ms = self.runs_ms[start.gang]
         self.started_ms[start.gang] = self.now_ms
         self.gpu_ms += gang.shape.nodes * gang.shape.gpus * runs_ms
         heapq.heappush(self.ends, (self.now_ms + runs_ms, start.gang))

@@ -34,6 +34,7 @@ from ganger.model.views.service_views import (
     ReasonView,
     Samples,
     ServerView,
+    StartRange,
     Totals,
 )
 from ganger.settings import Home
@@ -56,6 +57,13 @@ REASON = ReasonView(
     remedy="ask for fewer nodes",
     holders=("cv-11",),
     until_ms=T0 + 720_000,
+)
+FORECAST = StartRange(
+    from_ms=T0 + 720_000,
+    until_ms=T0 + 7_200_000,
+    expected_ms=T0 + 1_800_000,
+    basis="limits",
+    depends_on=("cv-11 has to end first",),
 )
 
 
@@ -214,6 +222,7 @@ def explanation(view: JobView) -> Explanation:
         pending=5,
         waited_ms=180_000,
         earliest_ms=T0 + 720_000,
+        forecast=FORECAST,
         domains=("r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)",),
         quota="queue default: 3 GPUs used, no limit of its own; not what it waits for",
         changes=(Change(description="1 of the 2 nodes would start now", flags="--nodes 1"),),
@@ -308,7 +317,7 @@ def _submit(world: World, match: re.Match[str], query: dict[str, str], body: Any
                 shape=str(WIDE.shape),
                 starts_now=False,
                 reason=REASON,
-                earliest_ms=REASON.until_ms,
+                forecast=FORECAST,
                 argv=("python", "train.py"),
                 environment={"RANK": "0", "NOTE": "two words"},
             )

@@ -17,8 +17,12 @@ OPENINGS = {
     "nobody tells when": ("A:1x2,time=1h B:1x2", "", "C:2x2", (None, ("A", "B"))),
     "never": ("A:1x2,time=1h B:1x2,time=3h", "", "C:3x2", None),
     "before maintenance": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 4h 1h", "C:2x2,time=1h", (3, ("A", "B"))),
-    "not before maintenance": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 4h 1h", "C:2x2,time=61m", None),
-    "in maintenance by then": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 2h 2h", "C:2x2,time=30m", None),
+    "not before maintenance": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 4h 1h", "C:2x2,time=61m", (5, ("A", "B"))),
+    "in maintenance by then": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 2h 2h", "C:2x2,time=30m", (4, ("A", "B"))),
+    "after a window before any end": ("A:1x2,time=9h", "maintain n2 0h 2h", "C:1x2,time=1h", (2, ())),
+    "between two windows": ("A:1x2,time=9h", "maintain n2 0h 2h;maintain n2 4h 2h", "C:1x2,time=2h", (2, ())),
+    "after both windows": ("A:1x2,time=9h", "maintain n2 0h 2h;maintain n2 4h 2h", "C:1x2,time=3h", (6, ())),
+    "where a job leaves for maintenance": ("A:1x2,time=9h", "maintain n1 1h 1h", "C:2x2,time=1h", (2, ("A",))),
     "after maintenance": ("A:1x2,time=2h B:1x2,time=5h", "maintain n1 2h 2h", "C:2x2,time=9h", (5, ("A", "B"))),
 }
 
@@ -29,8 +33,8 @@ def test_the_first_opening(name: str) -> None:
     film = Film(fifo, "n1:.. n2:..", "")
     film.do(run)
     film.run_cycles()
-    if maintenance:
-        film.do(maintenance)
+    for action in filter(None, maintenance.split(";")):
+        film.do(action)
     film.do(waits)
     start = find_earliest_start(film.state, start_request(film.state.gangs["C"]), film.now_ms)
     if expected is None or start is None:

@@ -28,7 +28,7 @@ from ganger.engine.eventlog.projection import Projection, project, project_array
 from ganger.engine.metrics import CycleMetrics
 from ganger.engine.query.state_replica import StateReplica, copy_of
 from ganger.errors import RequestError
-from ganger.model.decision import Decision, Plan, Start, Stop
+from ganger.model.decision import Decision, Start, Stop
 from ganger.model.event import REQUESTS, Decided, Deleted, Event, NodePreempted, Request, ServerStarted, Stamped
 from ganger.model.units import format_duration
 from ganger.ports import Backend, Clock, LiveGeneration
@@ -405,7 +405,7 @@ class Loop:
         self.cycle_metrics.observe(time.perf_counter() - began_s, planned.decisions)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
-            logged_plan = Plan(as_of=planned.as_of, decisions=planned.decisions)
+            logged_plan = replace(planned, next_wake_ms=None)
             event = Decided(plan=logged_plan, policy=policy.NAME, version=self._version)
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
             result.add_row(row, fold(self._state, row))

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from ganger import __version__
-from ganger.core.explain.explain import explain
+from ganger.core.explain.explain import explain, with_forecast
 from ganger.core.explain.max_fit import SizeRequest
 from ganger.core.state.gang import ACTIVE, RESTING
 from ganger.core.state.timers import deadline_ms
@@ -280,7 +280,10 @@ class Service(ClusterService, PolicyService, OutputService):
         name = self.find(text)
         with self._trial_replica.state() as (state, now_ms):
             if state.gang_or_head(name) is not None:
-                return explain(state, name, now_ms, self._loop.policy, is_administrator=self._is_administrator)
+                policy = self._loop.policy
+                forecasts = self._trial_replica.start_forecasts(state, now_ms, policy)
+                explanation = explain(state, name, now_ms, policy, is_administrator=self._is_administrator)
+                return with_forecast(explanation, state, policy, forecasts)
         row = stored_job(self._log, name)[0]
         activity = (
             f"it has {_past_participle(row.state)}"

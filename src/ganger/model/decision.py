@@ -168,14 +168,24 @@ Decision = Start | Stop | Wait | ReservedStart | Expect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartForecast:
+    """A forecast of the start of a pending gang, kept to learn from its error. It decides nothing."""
+
+    gang: str
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The outcome of one scheduling cycle.
 
     Attributes:
         as_of: The sequence number of the last event it was computed from; the loop refuses the plan if another event
             came since.
+        forecasts: Forecasts of some starts, now and then, so that later ones know how wrong they are.
     """
 
     as_of: int
     decisions: tuple[Decision, ...] = ()
     next_wake_ms: int | None = None
+    forecasts: tuple[StartForecast, ...] = ()

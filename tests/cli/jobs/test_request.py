@@ -157,7 +157,7 @@ def test_submit_prints_the_id_alone(shell: Shell, world: World) -> None:
 def test_a_dry_run_submits_nothing(shell: Shell, world: World) -> None:
     result = shell("run", "--dry-run", "-j", "2x2", "train.py")
     assert world.jobs == {}
-    assert "start: waiting for 2 nodes with 2 GPUs: 1 node free now; held by cv-11; by " in result.out
+    assert "start: waiting for 2 nodes with 2 GPUs: 1 node free now; held by cv-11; expected start: " in result.out
     assert "runs: python train.py" in result.out
     assert "NOTE='two words'" in result.out
     assert '"starts_now": false' in shell("submit", "--dry-run", "-o", "json", "train.py").out

@@ -8,11 +8,10 @@ from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
 from ganger.cli.jobs.submit_request import build_request
 from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, output_option
-from ganger.cli.output.messages import count, enough_by
+from ganger.cli.output.messages import count, period_text, start_range_text
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
-    format_time,
     shell_quote,
     show,
     show_json,
@@ -118,9 +117,10 @@ def _show_job(path: str, flags: dict[str, str | None], output: str) -> None:
         show(f"{name} fits: {plan['shape']} would start now on {', '.join(plan['nodes'])}")
         return
     show(f"{name} does not fit now: {plan['reason']['sentence'] if plan['reason'] else 'it would be pending'}")
-    if plan["earliest_ms"] is not None:
-        earliest = format_time(plan["earliest_ms"], current_time_ms())
-        show(f"  {enough_by(plan['reason'], earliest)}")
+    if plan["forecast"] is not None:
+        show(f"  expected start: {start_range_text(plan['forecast'], current_time_ms())}")
+    elif text := period_text(plan["reason"], current_time_ms()):
+        show(f"  {text}")
     for change in plan["changes"]:
         show(f"  try: {change['flags']}   {change['description']}")
     if plan["smallest_tried"]:

@@ -9,14 +9,13 @@ from ganger.cli import completions
 from ganger.cli.jobs.list_and_stop import every_job
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
-from ganger.cli.output.messages import count, enough_by
+from ganger.cli.output.messages import period_text, start_range_text
 from ganger.cli.output.print_output import (
     Column,
     colour_state,
     current_time_ms,
     format_clock,
     format_relative,
-    format_time,
     show,
     show_json,
     show_json_line,
@@ -92,8 +91,7 @@ def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
     yield from _factor_lines(explanation)
     if explanation["quota"]:
         yield f"  {explanation['quota']}"
-    if (expected := _expected(explanation, now_ms)) is not None:
-        yield f"  {expected}"
+    yield from (f"  {line}" for line in _expected_lines(explanation, now_ms))
     yield from (f"  {line}" for line in explanation["predicted"])
     for change in explanation["changes"]:
         yield f"  try: {change['flags']}   {change['description']}"
@@ -104,22 +102,21 @@ def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
         yield f"  {explanation['smallest_tried']}"
 
 
-def _expected(explanation: Record, now_ms: int) -> str | None:
-    """Return when the job is expected to start, or None if that is unknown."""
-    earliest_ms, reserved_ms = explanation["earliest_ms"], explanation["reserved_start_ms"]
-    by_limits = "by the time limits of running jobs"
-    if reserved_ms is not None:
+def _expected_lines(explanation: Record, now_ms: int) -> Iterator[str]:
+    """Yield when the job is expected to start, and what that depends on."""
+    forecast, reserved_ms = explanation["forecast"], explanation["reserved_start_ms"]
+    if forecast is not None:
+        expected = f"expected start: {start_range_text(forecast, now_ms)}"
+        if reserved_ms is not None and forecast["expected_ms"] is not None:
+            expected += f"; {format_clock(reserved_ms, now_ms)} at the latest, reserved"
+        yield expected
+        if forecast["expected_ms"] is not None:
+            yield from (f"  {line}" for line in forecast["depends_on"])
+    elif reserved_ms is not None:
         clock, relative = format_clock(reserved_ms, now_ms), format_relative(reserved_ms, now_ms)
-        if earliest_ms is None or earliest_ms >= reserved_ms:
-            return f"expected start: {clock} or earlier ({relative}, reserved)"
-        return f"expected start: {format_time(earliest_ms, now_ms)}, {by_limits}, to {clock} ({relative}, reserved)"
-    if earliest_ms is not None:
-        ahead = (explanation["position"] or 1) - 1
-        condition = f", unless one of the {count(ahead, 'job')} ahead takes it" if ahead else ""
-        return enough_by(explanation["reason"], format_time(earliest_ms, now_ms), condition)
-    if explanation["reason"] and explanation["reason"]["holders"]:
-        return "expected start: unknown, since a running job has no time limit"
-    return None
+        yield f"expected start: {clock} or earlier ({relative}, reserved)"
+    elif text := period_text(explanation["reason"], now_ms):
+        yield text
 
 
 def _factor_lines(explanation: Record) -> Iterator[str]:

@@ -4,11 +4,11 @@ import re
 from collections import deque
 from typing import Any, Final
 
-from ganger.cli.output.print_output import format_clock, shell_quote
+from ganger.cli.output.print_output import format_clock, format_time, shell_quote
 from ganger.cli.output.rank_lines import process_count
 from ganger.model.job import ENDED, WORKER
 from ganger.model.pending_reason import ReasonCode
-from ganger.model.units import format_bytes, format_cpu, format_duration
+from ganger.model.units import MINUTE_MS, format_bytes, format_cpu, format_duration
 from ganger.model.views.service_views import PARTS
 
 Record = dict[str, Any]
@@ -102,8 +102,21 @@ def dry_run_start_text(plan: Record, now_ms: int) -> str:
     """Return when the job would start."""
     if plan["starts_now"]:
         return f"now, on {', '.join(plan['nodes'])}"
-    expected = f"; by {format_clock(plan['earliest_ms'], now_ms)}" if plan["earliest_ms"] else ""
+    expected = f"; expected start: {start_range_text(plan['forecast'], now_ms)}" if plan["forecast"] else ""
     return (plan["reason"]["sentence"] if plan["reason"] else "it would be pending") + expected
+
+
+def start_range_text(forecast: Record, now_ms: int) -> str:
+    """Return the forecast start of a pending job, with what it is based on."""
+    expected_ms = forecast["expected_ms"]
+    if expected_ms is None:
+        return f"unknown, since {forecast['depends_on'][0]}"
+    basis = "by time limits" if forecast["basis"] == "limits" else "by time limits and earlier jobs of the users"
+    first, last = forecast["from_ms"] // MINUTE_MS, -(-forecast["until_ms"] // MINUTE_MS)
+    if last - first <= 1:
+        return f"{format_time(expected_ms, now_ms)}, {basis}"
+    begin, end = (format_clock(minute * MINUTE_MS, now_ms) for minute in (first, last))
+    return f"{begin} to {end}, most likely {format_time(expected_ms, now_ms)}, {basis}"
 
 
 def waiting_message(reason: Record, now_ms: int) -> str:
@@ -214,8 +227,8 @@ def _is_python(command: str | list[str]) -> bool:
     return bool(arguments) and arguments[0].rpartition("/")[2].startswith("python")
 
 
-def enough_by(reason: Record | None, time: str, condition: str = "") -> str:
-    """Return what a pending job has enough of at a time: capacity, or node time of the period that limits its user."""
-    if reason is not None and reason["code"] == ReasonCode.USER_NODE_TIME_USED:
-        return f"enough of the period has passed by {time}, if you start nothing else"
-    return f"enough capacity by {time}, by the time limits of running jobs{condition}"
+def period_text(reason: Record | None, now_ms: int) -> str | None:
+    """Return when enough has passed of the period in which the node time of a job's user is limited, or None."""
+    if reason is None or reason["code"] != ReasonCode.USER_NODE_TIME_USED or reason["until_ms"] is None:
+        return None
+    return f"enough of the period has passed by {format_time(reason['until_ms'], now_ms)}, if you start nothing else"

@@ -8,7 +8,7 @@ The plan is a function of state, time and policy. The state is left unchanged.
 3. fit       each in order: user limits, quota, nodes and devices; a gang starts whole or not at all
 4. preempt   only under a policy that orders running gangs
 5. reserve   a start for a gang that starves or is the first of its queue, or hold capacity for it
-6. publish   pending reasons that have changed
+6. publish   pending reasons that have changed; now and then, forecasts of some starts, whose errors are learned
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,7 @@ from ganger.core.cycle import publish_reasons
 from ganger.core.cycle.attempt import Preempts, Started, attempt
 from ganger.core.cycle.candidates import Candidates
 from ganger.core.cycle.cycle import Cycle
+from ganger.core.forecast.start_forecast import forecasts_to_record
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import ACTIVE, ClassKey, Gang
 from ganger.core.state.runtime_estimate import extend_estimate
@@ -63,7 +64,14 @@ def _plan(state: State, now_ms: int, policy: Policy, *, explains: bool) -> Plan:
     decisions: list[Decision] = [*stops, *preempted, *starts, *cycle.reservations.changes.values(), *reasons]
     is_due_at_once = cycle.limits.is_unfinished or _frees_others(state, stops)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
-    return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=next_wake_ms)
+    is_forecast_due = explains and bool(decisions) and state.forecast_errors.is_due(state.seq, _pending_count(state))
+    forecasts = forecasts_to_record(state, now_ms, policy, cycle.started_gangs) if is_forecast_due else ()
+    return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=next_wake_ms, forecasts=forecasts)
+
+
+def _pending_count(state: State) -> int:
+    """Return about how many gangs are pending."""
+    return len(state.gangs) - len(state.allocations)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from ganger.model.units import format_duration
 
 MAX_DOMAINS: Final = 12
 MAX_NAMED: Final = 4
+_FULL: Final = ("",) * MAX_NAMED
 
 
 def domain_lines(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
@@ -60,6 +61,9 @@ def _holder_lines(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: 
     blocked = np.flatnonzero(blockers.anywhere)
     lines: dict[int, list[str]] = {domain: [] for domain in of_node[blocked].tolist()}
     for holder in state.on_nodes(nodes.names[index] for index in blocked.tolist()):
+        own_domains = dict.fromkeys(int(of_node[nodes.index[share.node]]) for share in state.allocations[holder.id])
+        if all(len(lines.get(domain, _FULL)) >= MAX_NAMED for domain in own_domains):
+            continue
         for domain in dict.fromkeys(of_node[blockers.blocked_by(state, holder.id)].tolist()):
             ends_ms = holder.ends_ms(now_ms)
             verb = "predicted to end in" if holder.is_predicted else "ends in at most"

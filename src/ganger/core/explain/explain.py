@@ -13,6 +13,7 @@ from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import WhatIfResult, find_changes, priority_changes
+from ganger.core.forecast.start_forecast import GangForecast, StartForecasts
 from ganger.core.placement.start_check import start_request
 from ganger.core.queue_order.policy_interface import Key, Policy, join_key, large_reservation_age_ms
 from ganger.core.queue_order.priority_factors import size
@@ -20,29 +21,25 @@ from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, need
 from ganger.core.reservations.earliest_start import EarliestStart, find_earliest_start
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.pending_index import LaneEntry, QueueLanes
+from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, shell_quoted_id
 from ganger.model.pending_reason import REMEDY, USER_REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
-from ganger.model.views.service_views import Explanation, Factor, ReasonView
+from ganger.model.views.service_views import Explanation, Factor, ReasonView, StartRange
 
 NOT_FORECAST = (
-    *(
-        ReasonCode.NO_NODE,
-        ReasonCode.EXCLUDED,
-        ReasonCode.USER_TIME,
-        ReasonCode.USER_NODE_TIME_USED,
-        ReasonCode.RESERVED,
-        ReasonCode.NOT_LISTED,
-        ReasonCode.DEPENDENCY,
-        ReasonCode.ARRAY_LIMIT,
-    ),
-    ReasonCode.MAINTENANCE,
+    ReasonCode.NO_NODE,
+    ReasonCode.EXCLUDED,
+    ReasonCode.USER_TIME,
+    ReasonCode.USER_NODE_TIME_USED,
+    ReasonCode.RESERVED,
+    ReasonCode.NOT_LISTED,
+    ReasonCode.DEPENDENCY,
+    ReasonCode.ARRAY_LIMIT,
 )
-"""Reasons that time does not resolve, that include the time themselves, or that wait for a gang of unknown run time."""
-HAS_TIME = (ReasonCode.MAINTENANCE, ReasonCode.USER_NODE_TIME_USED)
-"""Reasons that include the time at which they end."""
+"""Reasons that time does not resolve, that include the time, or that wait for a gang of unknown run time."""
 UNADMITTED = (ReasonCode.NAMESPACE_QUOTA, ReasonCode.WEBHOOK_UNREACHABLE)
 NOT_CHANGEABLE = (ReasonCode.BACKOFF, *UNADMITTED, ReasonCode.NOT_LISTED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY_LIMIT)
 """Reasons that no change to the job would resolve."""
@@ -73,7 +70,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy, *, is_administ
         position=position,
         pending=waiting,
         waited_ms=now_ms - gang.since_ms,
-        earliest_ms=reason.until_ms if reason.code in HAS_TIME else _expected_ms(gang, earliest_start),
+        earliest_ms=_earliest_ms(gang, reason, earliest_start),
         reserved_start_ms=reserved.start_ms if reserved else None,
         predicted=tuple(_prediction_lines(state, gang, earliest_start, now_ms)),
         domains=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
@@ -83,6 +80,53 @@ def explain(state: State, name: str, now_ms: int, policy: Policy, *, is_administ
         policy=policy.NAME,
         factors=_factors(state, gang, now_ms, policy),
     )
+
+
+def start_range(state: State, gang: Gang, forecasts: StartForecasts, policy: Policy) -> StartRange:
+    """Return when a pending gang is expected to start: with a reservation at its start at the latest."""
+    forecast, reserved = forecasts.of(gang), state.reservations.get(gang.id)
+    if forecast.expected_ms is None:
+        return StartRange(
+            from_ms=None,
+            until_ms=None,
+            expected_ms=None,
+            basis=forecast.basis,
+            depends_on=(_unknown_start(gang, policy),),
+        )
+    latest_ms = NEVER_MS if reserved is None or reserved.start_ms is None else reserved.start_ms
+    return StartRange(
+        from_ms=min(latest_ms, forecast.low_ms or 0),
+        until_ms=min(latest_ms, forecast.high_ms or 0),
+        expected_ms=min(latest_ms, forecast.expected_ms),
+        basis=forecast.basis,
+        depends_on=tuple(_dependency_lines(state, gang, forecast)),
+    )
+
+
+def _unknown_start(gang: Gang, policy: Policy) -> str:
+    if gang.awaits:
+        return "it depends on other jobs, and when these end is not known"
+    if policy.ORDERS_RUNNING:
+        return f"order {policy.NAME} preempts running jobs"
+    return "a job that runs or is ahead of it has no time limit, and too few jobs of its user have ended to predict one"
+
+
+def _dependency_lines(state: State, gang: Gang, forecast: GangForecast) -> Iterator[str]:
+    """Iterate over sentences about what has to happen before the gang starts as forecast."""
+    before = None if forecast.after is None else state.gangs[forecast.after]
+    if before is not None:
+        activity = "is ahead of it and has to start and end" if before.state is GangState.PENDING else "has to end"
+        yield f"{before.id} {activity} first"
+    if forecast.waits_for_quota:
+        yield f"queue {gang.queue} or its user {gang.job.user} is at a limit until then"
+
+
+def with_forecast(explanation: Explanation, state: State, policy: Policy, forecasts: StartForecasts) -> Explanation:
+    """Return the explanation of a live gang with its forecast start, if it is pending."""
+    gang = state.gang_or_head(explanation.job)
+    if gang is None or gang.state is not GangState.PENDING:
+        return explanation
+    return replace(explanation, forecast=start_range(state, gang, forecasts, policy))
 
 
 def current_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> PendingReason:
@@ -217,13 +261,16 @@ def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Fac
 
 
 def _with_forecast(reason: PendingReason, gang: Gang, earliest_start: EarliestStart | None) -> PendingReason:
-    if reason.until_ms is not None or earliest_start is None:
+    is_known = reason.until_ms is not None and reason.code is not ReasonCode.MAINTENANCE
+    if is_known or earliest_start is None:
         return reason
     blockers = tuple(name for name in earliest_start.after if name != gang.id)
     return replace(reason, until_ms=earliest_start.at_ms, holders=blockers or reason.holders)
 
 
-def _expected_ms(gang: Gang, earliest_start: EarliestStart | None) -> int | None:
+def _earliest_ms(gang: Gang, reason: PendingReason, earliest_start: EarliestStart | None) -> int | None:
+    if reason.code is ReasonCode.USER_NODE_TIME_USED:
+        return reason.until_ms
     if earliest_start is None or earliest_start.at_ms is None:
         return None
     return max(earliest_start.at_ms, gang.not_before_ms)

@@ -116,7 +116,10 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
         case e.Deleted() | e.Described() | e.Unreadable():
             return ()
         case e.Decided(plan=plan):
-            return _decide(state, plan.decisions, at_ms)
+            touched = _decide(state, plan.decisions, at_ms)
+            pending = (forecast for forecast in plan.forecasts if _is_pending(state, forecast.gang))
+            state.forecast_errors.record(pending, state.seq, at_ms)
+            return touched
         case e.PolicySet():
             return fold_policy.fold(state, event)
         case (
@@ -245,10 +248,15 @@ def _decide(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touche
     return tuple(touched)
 
 
+def _is_pending(state: State, name: str) -> bool:
+    return name in state.gangs and state.gangs[name].state is GangState.PENDING
+
+
 def _start(state: State, start: Start, at_ms: int) -> Touched:
     gang = fold_arrays.named_gangs(state, start.gang)[0]
     if _is_as_reserved(state, gang, start, at_ms):
         del state.reservations[gang.id]  # it frees nothing earlier than was known
+    state.forecast_errors.score(gang.id, at_ms)
     state.dequeue(gang)
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
     state.port_index = state.next_port_index(start)

@@ -174,6 +174,11 @@ class QueueTree:
         figures = (figure for amounts in limits for amount in amounts for _, figure in _figures(amount))
         return not self.types and all(figure is None for figure in figures)
 
+    @cached_property
+    def binds_before_nodes(self) -> bool:
+        """True if a limit may keep a job waiting although there is room for it on the nodes."""
+        return self.has_limits and not (self.is_flat and all(self._is_root_unbounded))
+
     def path(self, index: int) -> Iterator[int]:
         """Yield a queue and those above it, the root last."""
         while index >= 0:

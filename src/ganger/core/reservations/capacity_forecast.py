@@ -67,13 +67,13 @@ class CapacityForecast:
 
     def profile_of_all(self, reservations: Iterable[Reservation]) -> AvailabilityProfile:
         """Return the profile of all nodes with these reservations."""
-        reserved, windows, held = list(reservations), self.state.maintenance, self._held_capacity(LATE_MARGIN_MS)
+        reserved, windows, held = list(reservations), self.state.maintenance, self.held_capacity(LATE_MARGIN_MS)
         times_ms = [ms for r in reserved for ms in (max(self.now_ms, r.start_ms), r.end_ms)]
         times_ms += [ms for window in windows.values() for ms in (window.from_ms, window.until_ms)]
         ends_ms = np.append(held.ends_ms, np.array(times_ms, dtype=np.int64))
         slots = slot_edges(self.now_ms, ends_ms, len(self.state.nodes.nodes))
         reserved_stays = (stay for reservation in reserved for stay in reservation.stays)
-        stays = chain(self._shared_devices(self.state.allocations.sharers, LATE_MARGIN_MS), reserved_stays)
+        stays = chain(self.shared_devices(self.state.allocations.sharers, LATE_MARGIN_MS), reserved_stays)
         closed = [windows.nodes_of(self.state.nodes, window) for window in windows.values()]
         if len(slots) * len(self.state.nodes.nodes) <= availability_profile.MAX_EXACT_CELLS:
             profile = AvailabilityProfile(self.state.nodes, slots, held, stays)
@@ -88,12 +88,12 @@ class CapacityForecast:
         reserved, state = list(reservations), self.state
         slots = np.unique([self.now_ms, *(max(self.now_ms, reservation.start_ms) for reservation in reserved)])
         subset = np.unique(np.concatenate([stay.indices for reservation in reserved for stay in reservation.stays]))
-        held, is_reserved = self._held_capacity(LATE_AT_ONCE_MS), np.zeros(len(state.nodes.nodes), dtype=bool)
+        held, is_reserved = self.held_capacity(LATE_AT_ONCE_MS), np.zeros(len(state.nodes.nodes), dtype=bool)
         is_reserved[subset] = True
         rows = np.flatnonzero(is_reserved[held.indices])
         names = {state.nodes.names[index]: None for index in subset.tolist()} if state.allocations.sharers else {}
         sharers = {gang: None for name in names for gang in state.allocations.gangs_on_node.get(name, ())}
-        stays = [restrict_stay(stay, is_reserved) for stay in self._shared_devices(sharers, LATE_AT_ONCE_MS)]
+        stays = [restrict_stay(stay, is_reserved) for stay in self.shared_devices(sharers, LATE_AT_ONCE_MS)]
         stays += (stay for reservation in reserved for stay in reservation.stays)
         held_there = HeldCapacity(held.indices[rows], held.ends_ms[rows], held.taken[:, rows])
         return AvailabilityProfile(state.nodes, slots, held_there, stays, subset)
@@ -145,12 +145,12 @@ class CapacityForecast:
         taken = tree.taken(gang.shape, shares, lambda name: nodes.gpu_types[nodes.index[name]])
         return QuotaCharge(gang, taken, interval[0], min(NEVER_MS, interval[1]))
 
-    def _held_capacity(self, late_ms: int) -> HeldCapacity:
+    def held_capacity(self, late_ms: int = LATE_MARGIN_MS) -> HeldCapacity:
         """Return what is held, and until when: by the time limits, or `late_ms` from now where that has passed."""
         ledger = self.state.allocations.table
         return HeldCapacity(ledger.cells[NODE], self._end_times(ledger, self.now_ms + late_ms), ledger.cells[AMOUNTS:])
 
-    def _shared_devices(self, names: Iterable[str], late_ms: int) -> Iterator[Stay]:
+    def shared_devices(self, names: Iterable[str], late_ms: int = LATE_MARGIN_MS) -> Iterator[Stay]:
         """Yield the devices that shares of these gangs are on, each taken until the last share leaves."""
         until_ms: dict[Device, int] = {}
         holding, ledger = self.state.allocations, self.state.allocations.table

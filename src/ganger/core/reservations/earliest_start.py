@@ -21,6 +21,7 @@ from ganger.core.placement.start_check import StartRequest, find_placement
 from ganger.core.placement.topology_packing import distribute, domain_rooms
 from ganger.core.reservations.availability_profile import AvailabilityProfile
 from ganger.core.state.gang import Gang
+from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
@@ -49,41 +50,95 @@ def find_earliest_start(state: State, request: StartRequest, now_ms: int) -> Ear
     """Return the first start if gangs leave in the order of their limits, those without one last; None if none is.
 
     Nothing else is assumed to start meanwhile. A gang that leaves makes room and takes none, so the number of
-    departures that suffices is found by bisection: O(log gangs) placements.
+    departures that suffices is found by bisection: O(log gangs) placements for each interval in which maintenance
+    leaves the gang the same nodes.
     """
     with state.trial(), state.maintenance.restoring_now():
-        departures = _Departures(state, (gang for gang, _ in state.by_end(now_ms)), now_ms)
-        too_few, enough, step = -1, 0, 1
-        while not (shares := departures.place(enough, request)):
-            too_few, enough, step = enough, departures.count_up_to(enough + step), 2 * step
-            if enough == too_few:
-                return None
-        while enough - too_few > 1:
-            middle = (too_few + enough) // 2
-            if earlier_shares := departures.place(middle, request):
-                enough, shares = middle, earlier_shares
-            else:
-                too_few = middle
-    departed, nodes = departures.gangs[:enough], {share.node: None for share in shares}
+        departures = _Departures(state, now_ms)
+        begins_ms = _begins_ms(state, request, now_ms)
+        for begin_ms, next_begin_ms in zip(begins_ms, (*begins_ms[1:], None), strict=True):
+            state.maintenance.now_ms = begin_ms
+            found = _first_in_interval(departures, request, begin_ms, next_begin_ms)
+            if found is not None:
+                count, shares = found
+                break
+        else:
+            return None
+    departed, nodes = departures.gangs[:count], {share.node: None for share in shares}
     after = tuple(gang.id for gang in departed if any(share.node in nodes for share in state.allocations[gang.id]))
-    return EarliestStart(shares=shares, at_ms=departed[-1].ends_ms(now_ms) if departed else now_ms, after=after)
+    last_ms = departures.end_ms(count - 1) if count else now_ms
+    return EarliestStart(shares=shares, at_ms=None if last_ms is None else max(begin_ms, last_ms), after=after)
+
+
+def _begins_ms(state: State, request: StartRequest, now_ms: int) -> list[int]:
+    """Return the times from which on maintenance leaves a gang that starts then other nodes than before, from now on.
+
+    A window takes its nodes from gangs that would not end before it, until it is over.
+    """
+    windows, stays_ms = state.maintenance.values(), request.at_least.stays_ms
+    times_ms = {ms: None for window in windows for ms in (window.from_ms - stays_ms + 1, window.until_ms)}
+    return [now_ms, *sorted(ms for ms in times_ms if ms > now_ms)]
+
+
+def _first_in_interval(
+    departures: "_Departures", request: StartRequest, begin_ms: int, next_begin_ms: int | None
+) -> tuple[int, Shares] | None:
+    """Return the fewest departures with which a gang may start from a time on and before the next one, and where."""
+    too_few, step = departures.count_until(begin_ms) - 1, 1
+    enough, most = too_few + 1, None if next_begin_ms is None else departures.count_until(next_begin_ms - 1)
+    while not (shares := departures.place(enough, request)):
+        too_few, step = enough, 2 * step
+        enough = departures.count_up_to(too_few + step // 2 if most is None else min(most, too_few + step // 2))
+        if enough == too_few:
+            return None
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if earlier_shares := departures.place(middle, request):
+            enough, shares = middle, earlier_shares
+        else:
+            too_few = middle
+    return enough, shares
 
 
 class _Departures:
     """Gangs that leave one after the other, inside a trial; any number of departures can be made and undone.
 
-    `gangs` are those considered so far.
+    `gangs` are those considered so far. Where a node goes into maintenance before, its gangs leave it then.
     """
 
-    def __init__(self, state: State, leaving: Iterator[Gang], now_ms: int) -> None:
+    def __init__(self, state: State, now_ms: int) -> None:
         self.gangs: list[Gang] = []
-        self._leaving, self._now_ms = leaving, now_ms
-        self._state, self._marks = state, [state.undo.mark()]
+        self._state, self._now_ms, self._marks = state, now_ms, [state.undo.mark()]
+        self._drained_ms = {
+            gang.id: max(now_ms, window.from_ms)
+            for window in sorted(state.maintenance.values(), key=lambda window: -window.from_ms)
+            for gang in state.on_nodes(window.nodes)
+        }
+        leaving = (gang for gang, _ in state.by_end(now_ms))
+        self._leaving = iter(sorted(leaving, key=self._end_order)) if self._drained_ms else leaving
+
+    def end_ms(self, index: int) -> int | None:
+        """Return when a gang that was considered leaves, or None if that is not known."""
+        end_ms = self._end_order(self.gangs[index])
+        return None if end_ms >= NEVER_MS else end_ms
 
     def count_up_to(self, count: int) -> int:
         """Return `count`, or the number of gangs if there are fewer."""
         self.gangs += islice(self._leaving, max(0, count - len(self.gangs)))
         return min(count, len(self.gangs))
+
+    def count_until(self, at_ms: int) -> int:
+        """Return how many gangs have left by a time; those that leave now still hold their nodes."""
+        if at_ms <= self._now_ms:
+            return 0
+        count = 0
+        while self.count_up_to(count + 1) > count and self._end_order(self.gangs[count]) <= at_ms:
+            count += 1
+        return count
+
+    def _end_order(self, gang: Gang) -> int:
+        end_ms = gang.ends_ms(self._now_ms)
+        return min(NEVER_MS if end_ms is None else end_ms, self._drained_ms.get(gang.id, NEVER_MS))
 
     def place(self, departures: int, request: StartRequest) -> Shares | None:
         """Return where a gang may start after that many departures."""
@@ -96,9 +151,6 @@ class _Departures:
             shape, user = gang.shape, gang.job.user
             self._state.tree.charge_period(gang.queue, user, shape.all_nodes, gang.requested_stay_ms)
             self._marks.append(self._state.undo.mark())
-        if self._state.maintenance and departures:
-            end_ms = self.gangs[departures - 1].ends_ms(self._now_ms)
-            self._state.maintenance.now_ms = self._now_ms if end_ms is None else end_ms
         return find_placement(self._state, request.at_least)
 
 

@@ -48,6 +48,10 @@ class ColumnTable:
         """Return the indices of all rows of these names."""
         return [row for name in names for row in self._rows.get(name, ())]
 
+    def name_of(self, row: int) -> str | None:
+        """Return the name that has a row, or None; it is searched for."""
+        return next((name for name, indices in self._rows.items() if row in indices), None)
+
     def order(self, keys: Ints) -> Ints:
         """Return the row order (rows,) that sorts `keys`.
 

@@ -233,11 +233,12 @@ class FirstStarts:
         self._undo = undo
 
     @classmethod
-    def of_running(cls, gangs: Iterable[tuple[int, int]], undo: Undo) -> "FirstStarts":
-        """Return what follows from the (start, number) of running gangs: a controller that restarts has no more."""
-        starts = cls((), undo)
-        for began_ms, number in sorted(gangs):
-            starts.record(number, began_ms)
+    def restore(cls, known: Iterable[tuple[int, int]], gangs: Iterable[Gang], undo: Undo) -> "FirstStarts":
+        """Restore the (number, time) of `image`, or what follows from running gangs, all that a controller knows."""
+        starts = cls(known, undo)
+        if not starts.image():
+            for began_ms, number in sorted((gang.began_ms, gang.number) for gang in gangs if gang.start is not None):
+                starts.record(number, began_ms)
         return starts
 
     def image(self) -> list[tuple[int, int]]:

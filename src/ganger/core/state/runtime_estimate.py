@@ -1,4 +1,6 @@
-"""Run time estimates for jobs without a time limit, from the run times of the user's ended jobs.
+"""Estimates learned from what has happened: of run times without a limit, and of the errors of forecast starts.
+
+Run times come from those of the user's ended jobs.
 
 Of each user the last MAX_SAMPLES run times of similar jobs are known: same queue, same number of GPUs. A gang is
 estimated at their 90th percentile (nearest rank, in whole minutes); with fewer than MIN_SAMPLES of them, at that of all
@@ -10,13 +12,18 @@ Sources: D. Tsafrir, Y. Etsion, D. Feitelson, "Backfilling Using System-Generate
 Estimates" (2007): a user's own last jobs predict best, and a prediction that is outlived is corrected upwards. A high
 quantile instead of their average, since a gang with a reservation waits for those that run longer; extended by half the
 age, since long run times tend to go on for long (M. Harchol-Balter, A. Downey, 1997).
+
+Forecasts of starts (`core.forecast`) are recorded now and then, and compared with the starts that follow.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from ganger.core.queues.quota import need
+from ganger.model.decision import StartForecast
 from ganger.model.job import Job
 from ganger.model.shape import Shape
 from ganger.model.units import MINUTE_MS
@@ -32,6 +39,11 @@ MIN_SAMPLES: Final = 5
 PERCENT: Final = 90
 STEP_MS: Final = 10 * MINUTE_MS
 """The minimum extension of an estimate that a job has outlived."""
+
+FORECAST_EVENTS: Final = 256
+"""Events between two recorded forecasts, beside one for each pending gang: what they cost grows with the gangs."""
+MAX_ERRORS: Final = 512
+"""Errors of forecasts that are kept, the newest ones."""
 
 SizeKey = tuple[str, int]
 """(queue, thousandths of GPUs in all)"""
@@ -96,6 +108,20 @@ class RunTimeHistory:
         expected = self._estimate(job.user, (job.spec.queue, need(shape)[0]))
         return extend_estimate(expected, ran_ms) if expected is not None and expected.run_ms <= ran_ms else expected
 
+    def draw_ms(self, job: Job, shape: Shape, ran_ms: int, fraction: float) -> int | None:
+        """Return the run time at a fraction of those known that exceed `ran_ms`; None if too little is known.
+
+        With fractions that are spread evenly, many gangs run as long as the known ones did. An estimate at a high
+        quantile is right for a reservation, but not for the work of a whole queue.
+        """
+        samples = sorted(self._samples(job.user, (job.spec.queue, need(shape)[0])))
+        if len(samples) < MIN_SAMPLES:
+            return None
+        longer = samples[bisect_right(samples, ran_ms) :]
+        if not longer:
+            return ran_ms + max(STEP_MS, ran_ms // 2)
+        return longer[int(fraction * len(longer))]
+
     def learn(self, job: Job, shape: Shape, ran_ms: int) -> list[str]:
         """Add the run time of an ended job and return the ids of waiting gangs whose estimate changed."""
         sizes, own = self._runs.setdefault(job.user, {}), (job.spec.queue, need(shape)[0])
@@ -156,11 +182,7 @@ class RunTimeHistory:
         return estimates[size]
 
     def _computed(self, user: str, size: SizeKey) -> ExpectedRunTime | None:
-        sizes = self._runs[user]
-        similar = sizes.get(size, ())
-        samples = (
-            similar if len(similar) >= MIN_SAMPLES else tuple(ms for times_ms in sizes.values() for ms in times_ms)
-        )
+        similar, samples = self._runs[user].get(size, ()), self._samples(user, size)
         if len(samples) < MIN_SAMPLES:
             return None
         longest_ms = sorted(samples)[(PERCENT * len(samples) + 99) // 100 - 1]
@@ -168,7 +190,75 @@ class RunTimeHistory:
             run_ms=-(-longest_ms // MINUTE_MS) * MINUTE_MS, of=len(samples), alike=len(similar) >= MIN_SAMPLES
         )
 
+    def _samples(self, user: str, size: SizeKey) -> tuple[int, ...]:
+        """Return the run times of the user's jobs of that size, or of all while there are too few."""
+        sizes = self._runs.get(user, {})
+        similar = sizes.get(size, ())
+        return similar if len(similar) >= MIN_SAMPLES else tuple(chain.from_iterable(sizes.values()))
+
 
 def extend_estimate(expected: ExpectedRunTime, ran_ms: int) -> ExpectedRunTime:
     """Return the estimate for a gang that outlived it: that it goes on for half of what it has run."""
     return replace(expected, run_ms=ran_ms + max(STEP_MS, ran_ms // 2), outlived=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedForecasts:
+    """Forecasts of starts in their stored form.
+
+    seq: the event with the newest of them; 0 before the first scheduling cycle.
+    awaited: (gang, time of the forecast, forecast start) of gangs that are still pending.
+    waits: (forecast wait, actual wait) of gangs that have started.
+    """
+
+    seq: int = 0
+    awaited: tuple[tuple[str, int, int], ...] = ()
+    waits: tuple[tuple[int, int], ...] = ()
+
+
+class ForecastErrors:
+    """Forecasts of starts that were recorded, and how long the gangs waited in the end."""
+
+    def __init__(self, recorded: RecordedForecasts) -> None:
+        """Restore the image."""
+        self._seq = recorded.seq
+        self._awaited: dict[str, list[tuple[int, int]]] = {}
+        for name, at_ms, start_ms in recorded.awaited:
+            self._awaited.setdefault(name, []).append((at_ms, start_ms))
+        self._waits = list(recorded.waits)
+
+    def image(self) -> RecordedForecasts:
+        """Return what a snapshot keeps."""
+        awaited = tuple((name, *forecast) for name, forecasts in self._awaited.items() for forecast in forecasts)
+        return RecordedForecasts(seq=self._seq, awaited=awaited, waits=tuple(self._waits))
+
+    def is_due(self, seq: int, pending: int) -> bool:
+        """Return whether forecasts are to be recorded again with the next cycle."""
+        return self._seq > 0 and seq - self._seq >= FORECAST_EVENTS + pending
+
+    def record(self, forecasts: Iterable[StartForecast], seq: int, at_ms: int) -> None:
+        """Record forecasts that a cycle made, if it did, and note the first cycle of all."""
+        for forecast in forecasts:
+            self._awaited.setdefault(forecast.gang, []).append((at_ms, forecast.start_ms))
+            self._seq = seq
+        self._seq = self._seq or seq
+
+    def score(self, name: str, at_ms: int) -> None:
+        """Learn from the start of a gang."""
+        for forecast_at_ms, start_ms in self._awaited.pop(name, ()):
+            self._waits.append((start_ms - forecast_at_ms, at_ms - forecast_at_ms))
+        del self._waits[:-MAX_ERRORS]
+
+    def forget(self, name: str) -> None:
+        """Forget the forecasts of a gang that was changed or ended while it was pending."""
+        self._awaited.pop(name, None)
+
+    def waits(self, now_ms: int) -> list[tuple[int, int]]:
+        """Return (forecast wait, actual wait) of each; a gang that is late by now counts as if it started now."""
+        late = [
+            (start_ms - at_ms, now_ms - at_ms)
+            for forecasts in self._awaited.values()
+            for at_ms, start_ms in forecasts
+            if start_ms < now_ms
+        ]
+        return self._waits + late

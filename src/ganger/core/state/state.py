@@ -21,7 +21,7 @@ from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
 from ganger.core.state.pending import FifoClassifier, FirstStarts, PendingLanes
 from ganger.core.state.quota_charges import QuotaCharges
-from ganger.core.state.runtime_estimate import RunTimeHistory, RunTimes
+from ganger.core.state.runtime_estimate import ForecastErrors, RecordedForecasts, RunTimeHistory, RunTimes
 from ganger.core.state.timers import Timers
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
@@ -65,6 +65,7 @@ class Image:
     node_time: list[NodeTimeRecord] = field(default_factory=list)
     run_times: list[RunTimes] = field(default_factory=list)
     first_starts: list[tuple[int, int]] = field(default_factory=list)
+    forecasts: RecordedForecasts = RecordedForecasts()
 
 
 class State:
@@ -90,6 +91,7 @@ class State:
     maintenance: windows that are not over.
     history: run times of ended jobs.
     first_starts: how long pending gangs have been passed over.
+    forecast_errors: how wrong forecasts of starts were.
     arrays: live array jobs by id.
     active: how many elements of each array hold nodes.
     dependents: the gangs that wait for the end of a gang or array.
@@ -101,23 +103,19 @@ class State:
         image = image or Image()
         self.undo = Undo()
         self.seq, self.at_ms, self.ready, self.port_index = image.seq, image.at_ms, image.ready, image.port_index
-        self.early_releases = image.early_releases
-        self.rules, self.policy_version = image.rules, image.policy_version
+        self.early_releases, self.rules, self.policy_version = image.early_releases, image.rules, image.policy_version
         self.queues = {queue.name: queue for queue in image.queues}
         self.gangs = {gang.id: gang for gang in image.gangs}
         self.arrays = {array.id: array for array in image.arrays}
-        self.active: dict[str, int] = {}
-        self.planned_changes: dict[str, int] = {}
+        self.active, self.planned_changes = dict[str, int](), dict[str, int]()
         self.dependents = Dependents()
         self.pending_reasons = dict(image.pending_reasons)
         self.reservations = {reserved.gang: reserved for reserved in image.reservations}
         self.leaving = dict(image.leaving)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
-        self.history = RunTimeHistory(image.run_times)
+        self.history, self.forecast_errors = RunTimeHistory(image.run_times), ForecastErrors(image.forecasts)
         self.node_time = NodeTimeUsage(image.node_time, self.at_ms)
-        running = ((gang.began_ms, gang.number) for gang in image.gangs if gang.start is not None)
-        known = image.first_starts
-        self.first_starts = FirstStarts(known, self.undo) if known else FirstStarts.of_running(running, self.undo)
+        self.first_starts = FirstStarts.restore(image.first_starts, image.gangs, self.undo)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.timers = Timers()
         self.earliest_checked_ms: dict[str, int] = {}
@@ -157,6 +155,7 @@ class State:
             node_time=self.node_time.records(self.at_ms),
             run_times=self.history.runs(),
             first_starts=self.first_starts.image(),
+            forecasts=self.forecast_errors.image(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -301,6 +300,7 @@ class State:
         """Remove a gang from its class, and the pending reason of a class that is empty then."""
         if gang.awaits:
             return
+        self.forecast_errors.forget(gang.id)
         if self.reservations.pop(gang.id, None) is not None:
             self.release_early()
         self.history.remove_waiting(gang.id, gang.job, gang.shape)

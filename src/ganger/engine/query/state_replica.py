@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from ganger.core.fold.fold import fold
+from ganger.core.forecast.start_forecast import StartForecasts
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State
@@ -94,6 +96,7 @@ class TrialReplica:
         self._live, self._log = live, log
         self._lock = threading.Lock()
         self._state: State | None = None
+        self._forecasts: StartForecasts | None = None
 
     @contextmanager
     def state(self) -> Iterator[tuple[State, int]]:
@@ -106,6 +109,13 @@ class TrialReplica:
             state, self._state = self._catch_up(), None
             yield state, max(self._live.now_ms(), state.at_ms)
             self._state = state
+
+    def start_forecasts(self, state: State, now_ms: int, policy: Policy) -> StartForecasts:
+        """Return the forecast starts of all pending jobs of the state that is held, made once until it changes."""
+        forecasts = self._forecasts
+        if forecasts is None or (forecasts.seq, forecasts.policy) != (state.seq, policy.NAME):
+            forecasts = self._forecasts = StartForecasts(state, policy, now_ms)
+        return forecasts
 
     def _catch_up(self) -> State:
         state, newest = self._state, self._live.wait(-1, 0)

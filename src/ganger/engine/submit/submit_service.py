@@ -14,8 +14,9 @@ from copy import copy
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from ganger.core.explain.explain import explain
+from ganger.core.explain.explain import explain, with_forecast
 from ganger.core.explain.hypothetical import hypothetical_gang, would_start
+from ganger.core.forecast.start_forecast import StartForecasts
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import argv_of, launch_plans
@@ -175,13 +176,15 @@ class SubmitService:
             start = would_start(state, gang, now_ms, policy)
             if start is not None:
                 return _starting_dry_run(job, start, state)
+            forecasts = StartForecasts(state, policy, now_ms)
             explanation = explain(state, job.id, now_ms, policy, is_administrator=self._is_administrator)
+            explanation = with_forecast(explanation, state, policy, forecasts)
         return DryRun(
             spec=job.spec,
             shape=str(job.spec.shape),
             starts_now=False,
             reason=explanation.reason,
-            earliest_ms=explanation.earliest_ms,
+            forecast=explanation.forecast,
             changes=explanation.changes,
             smallest_tried=explanation.smallest_tried,
             argv=_first_command(job.spec),

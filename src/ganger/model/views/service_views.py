@@ -4,7 +4,7 @@ Serialised by REST as they are: durations in ms, sizes in bytes, times in Unix m
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ganger.model.job import JobSpec
 
@@ -210,6 +210,25 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartRange:
+    """The time in which a pending job is expected to start, as 8 of 10 such jobs did.
+
+    Attributes:
+        from_ms, until_ms: The range; None if the start is unknown.
+        expected_ms: The most likely time in it.
+        basis: `limits` if it follows from time limits, `history` if a run time is predicted from earlier jobs of the
+            same user, `unknown` if neither tells.
+        depends_on: A sentence for each thing that it depends on; if it is unknown, the reason for that.
+    """
+
+    from_ms: int | None
+    until_ms: int | None
+    expected_ms: int | None
+    basis: Literal["limits", "history", "unknown"]
+    depends_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Everything about a job's wait, or one sentence about its state if it is not pending.
 
@@ -218,6 +237,7 @@ class Explanation:
         earliest_ms: When there is room for it by the time limits and predicted run times of running jobs, if no job
             before it takes that room; None if that cannot be forecast.
         reserved_start_ms: Its reserved start: it starts then at the latest; None without a reservation.
+        forecast: When it is expected to start with all jobs before it; None if it is not pending.
         domains: One line for each domain of the lowest level, or of the level it must stay in: which jobs hold what
             there.
         predicted: A sentence for each job without a time limit that the forecast depends on, this one included: how
@@ -237,6 +257,7 @@ class Explanation:
     waited_ms: int | None = None
     earliest_ms: int | None = None
     reserved_start_ms: int | None = None
+    forecast: StartRange | None = None
     domains: tuple[str, ...] = ()
     predicted: tuple[str, ...] = ()
     quota: str = ""
@@ -251,6 +272,7 @@ class DryRun:
     """Outcome if the job were submitted now: a start on `nodes`, or a wait for `reason`.
 
     Attributes:
+        forecast: When it would be expected to start; None if it would start now.
         environment: The variables that ganger adds for rank 0.
     """
 
@@ -259,7 +281,7 @@ class DryRun:
     starts_now: bool
     nodes: tuple[str, ...] = ()
     reason: ReasonView | None = None
-    earliest_ms: int | None = None
+    forecast: StartRange | None = None
     changes: tuple[Change, ...] = ()
     smallest_tried: str = ""
     argv: tuple[str, ...] = ()

@@ -1,0 +1,88 @@
+"""Forecast starts against the scheduler itself, and those far back in the queue against their simulation."""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.forecast.later_starts import later_starts
+from ganger.core.forecast.start_forecast import StartForecasts
+from ganger.core.queue_order.policy_interface import Policy
+from ganger.model import event as e
+from ganger.model.units import MINUTE_MS
+from ganger.policies import dynamic, easy, fifo, strict_fifo
+from tests.pictures.film import Film
+
+NODES = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job on whole nodes."""
+
+    nodes: int
+    minutes: int
+
+    def token(self, name: str) -> str:
+        """Return it as a film submits it."""
+        return f"{name}:{self.nodes}x2,time={self.minutes}m"
+
+
+JOBS = st.lists(st.builds(Job, st.integers(1, NODES), st.integers(1, 9)), min_size=1, max_size=9)
+
+
+def _film(policy: Policy, jobs: list[Job]) -> Film:
+    """Return a cluster in use, with all jobs pending."""
+    film = Film(policy, "n1:AA n2:AA n3:BB A,time=4m B,time=7m", "")
+    for index, job in enumerate(jobs):
+        film.do(job.token(f"J{index}"))
+    film.run_cycles()
+    return film
+
+
+def _starts_ms(film: Film) -> dict[str, int]:
+    """Let every job run for its limit; return when each started."""
+    starts_ms: dict[str, int] = {}
+    ends: list[tuple[int, str]] = []
+    while True:
+        for gang in film.state.gangs.values():
+            if gang.start is not None and gang.id not in starts_ms:
+                starts_ms[gang.id] = gang.began_ms
+                heappush(ends, (gang.began_ms + (gang.time_ms or 0), gang.id))
+        if not ends:
+            return starts_ms
+        film.now_ms = ends[0][0]
+        while ends and ends[0][0] == film.now_ms:
+            gang = film.state.gangs[heappop(ends)[1]]
+            for kind in (e.Finished, e.Cleared):
+                film.apply(kind(gang=gang.id, generation=gang.generation, nodes=gang.nodes))
+        film.run_cycles()
+
+
+@pytest.mark.parametrize("policy", [strict_fifo, fifo, easy, dynamic], ids=lambda policy: policy.NAME)
+@given(JOBS)
+def test_jobs_on_whole_nodes_start_when_forecast(policy: Policy, jobs: list[Job]) -> None:
+    film = _film(policy, jobs)
+    forecasts = StartForecasts(film.state, policy, film.now_ms)
+    forecast_ms = {
+        gang.id: forecasts.of(gang).expected_ms for members in film.state.classes.values() for gang in members
+    }
+    film.state.validate()
+    starts_ms = _starts_ms(film)
+    assert forecast_ms == {name: starts_ms[name] for name in forecast_ms}
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=9))
+def test_jobs_on_all_nodes_start_far_back_as_simulated(minutes: list[int]) -> None:
+    film = _film(fifo, [Job(NODES, length) for length in minutes])
+    forecasts = StartForecasts(film.state, fifo, film.now_ms)
+    first, *others = (gang for members in film.state.classes.values() for gang in members)
+    first, *others = sorted((first, *others), key=lambda gang: gang.number)
+    begin_ms = (forecasts.of(first).expected_ms or 0) + minutes[0] * MINUTE_MS
+    later = later_starts(film.state, fifo, film.now_ms, np.array([first.number]), begin_ms)
+    for gang in others:
+        # Parts of the cluster are floats.
+        assert abs(later.of(gang) - (forecasts.of(gang).expected_ms or 0)) <= 1
