@@ -73,7 +73,7 @@ FIRST: Final = {
 LAWS: Final = {
     "place": ("placement/test_placement", "placement/test_parts", "placement/test_domain_shares"),
     "fair_share": ("queues/test_fair_share", "queues/test_fair_division", "queues/test_policy"),
-    "earliest_start": ("reservations/test_backfill",),
+    "earliest_start": ("reservations/test_backfill", "reservations/test_earliest_start"),
     "reservations": (
         "reservations/test_backfill",
         "reservations/test_availability_profile",

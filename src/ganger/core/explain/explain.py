@@ -244,7 +244,11 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
         def key(entry: LaneEntry, account: Key = account) -> Key:
             return join_key(account, policy.gang_key(entry.gang, state, now_ms))
 
-        before += bisect_left(lane.entries, own_key, key=key)
+        # Most lanes are before the gang, or after it, as a whole.
+        if key(lane.entries[-1]) < own_key:
+            before += len(lane.entries)
+        elif key(lane.entries[0]) < own_key:
+            before += bisect_left(lane.entries, own_key, key=key)
     return 1 + before, waiting
 
 

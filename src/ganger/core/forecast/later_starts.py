@@ -57,7 +57,7 @@ def later_starts(state: State, policy: Policy, now_ms: int, simulated: Ints, beg
         work_ms = np.where(is_endless, 0, parts_taken * run_ms) / np.maximum(left, MIN_LEFT)
         own = is_member[demands] & (left > MIN_LEFT)
         start_ms[own] = begin_ms + (np.cumsum(work_ms) - work_ms)[own].astype(np.int64)
-    by_number = np.argsort(numbers)
+    by_number = np.argsort(numbers, kind="stable")
     return LaterStarts(numbers[by_number], start_ms[by_number])
 
 
