@@ -306,8 +306,15 @@ def _suspends(world: World, data: st.DataObject) -> None:
 
 
 def _resumes(world: World, data: st.DataObject) -> None:
-    if gang := world.draw_name(data, list(world.raw.suspended)):
+    suspended = [name for name in world.raw.suspended if not _is_ending(world, name)]
+    if gang := world.draw_name(data, suspended):
         assert world.try_event(e.ResumeRequested(gang=gang)), "what was suspended can be resumed"
+
+
+def _is_ending(world: World, name: str) -> bool:
+    """Return whether a job was asked to stop after it was suspended, while something of it still ran."""
+    gang = world.state.gangs.get(name)
+    return gang is not None and gang.end_cause is not None
 
 
 def _reorders(world: World, data: st.DataObject) -> None:
