@@ -312,9 +312,10 @@ def _resumes(world: World, data: st.DataObject) -> None:
 
 
 def _is_ending(world: World, name: str) -> bool:
-    """Return whether a job was asked to stop after it was suspended, while something of it still ran."""
+    """Return whether a suspended job ends after all, by itself or on request, while something of it still runs."""
     gang = world.state.gangs.get(name)
-    return gang is not None and gang.end_cause is not None
+    ending = (GangState.STOPPING, GangState.FAILING, GangState.FINISHING)
+    return gang is not None and (gang.end_cause is not None or gang.state in ending)
 
 
 def _reorders(world: World, data: st.DataObject) -> None:

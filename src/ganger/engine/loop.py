@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ganger.core.cycle.plan import plan, plan_unexplained
+from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import LEAVING, Gang
@@ -401,7 +401,7 @@ class Loop:
     def _decide(self, result: _CycleResult, now_ms: int) -> None:
         """Plan, and fold what was decided."""
         policy, began_s = self.policy, time.perf_counter()
-        planned = (plan if self._log.PUBLISHES_REASONS else plan_unexplained)(self._state, now_ms, policy)
+        planned = plan(self._state, now_ms, policy, explains=self._log.PUBLISHES_REASONS)
         self.cycle_metrics.observe(time.perf_counter() - began_s, planned.decisions)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:

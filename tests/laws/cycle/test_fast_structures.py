@@ -31,9 +31,9 @@ def test_simple_structures_decide_the_same(policy: Policy, data: st.DataObject) 
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
     for _ in range(data.draw(st.integers(1, 4), label="batches")):
         world.draw_events(data)
-        planned = planning.plan_unexplained(world.state, world.now_ms, world.policy)
+        planned = planning.plan(world.state, world.now_ms, world.policy, explains=False)
         for simplify in SIMPLIFIED:
             with pytest.MonkeyPatch.context() as patch:
                 simplify(patch)
-                assert planning.plan_unexplained(world.state, world.now_ms, world.policy) == planned
+                assert planning.plan(world.state, world.now_ms, world.policy, explains=False) == planned
         world.run_cycle()

@@ -77,6 +77,16 @@ CASES = {
         ),
         queues="q=1,borrow=0",
     ),
+    "behind a job with roles": Case(
+        BUSY,
+        "D:1x1,roles=500+500,time=2h C:2x2,time=1h",
+        180,
+        "limits",
+        ("D is ahead of it and has to start and end first",),
+    ),
+    "larger than the cluster": Case(
+        BUSY, "C:3x2,time=1h", None, "unknown", ("no nodes in service could hold it, even if idle",)
+    ),
     "a job that depends on another": Case(
         BUSY,
         "C:1x1,time=1h,after=A",

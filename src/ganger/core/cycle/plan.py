@@ -34,20 +34,12 @@ WITHOUT_NOTICE_MS = 0
 Known = dict[ClassKey, PendingReason]
 
 
-def plan(state: State, now_ms: int, policy: Policy) -> Plan:
-    """Return the decisions of one cycle with changed pending reasons, and when the next is due if no event occurs.
+def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) -> Plan:
+    """Return the decisions of one cycle, and when the next is due if no event occurs.
 
-    That is None for never and `now_ms` for at once.
+    That is None for never and `now_ms` for at once. With `explains`, changed pending reasons are among the decisions,
+    and forecasts are recorded; no other decision depends on either.
     """
-    return _plan(state, now_ms, policy, explains=True)
-
-
-def plan_unexplained(state: State, now_ms: int, policy: Policy) -> Plan:
-    """Return the same without pending reasons, on which no decision depends."""
-    return _plan(state, now_ms, policy, explains=False)
-
-
-def _plan(state: State, now_ms: int, policy: Policy, *, explains: bool) -> Plan:
     if not state.ready:
         return Plan(as_of=state.seq)
     predictions = tuple(_outlived_predictions(state, now_ms))

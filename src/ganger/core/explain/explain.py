@@ -14,7 +14,7 @@ from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import WhatIfResult, find_changes, priority_changes
 from ganger.core.forecast.start_forecast import GangForecast, StartForecasts
-from ganger.core.placement.start_check import start_request
+from ganger.core.placement.start_check import could_ever_start, start_request
 from ganger.core.queue_order.policy_interface import Key, Policy, join_key, large_reservation_age_ms
 from ganger.core.queue_order.priority_factors import size
 from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, need
@@ -91,7 +91,7 @@ def start_range(state: State, gang: Gang, forecasts: StartForecasts, policy: Pol
             until_ms=None,
             expected_ms=None,
             basis=forecast.basis,
-            depends_on=(_unknown_start(gang, policy),),
+            depends_on=(_unknown_start(state, gang, policy),),
         )
     latest_ms = NEVER_MS if reserved is None or reserved.start_ms is None else reserved.start_ms
     return StartRange(
@@ -103,9 +103,11 @@ def start_range(state: State, gang: Gang, forecasts: StartForecasts, policy: Pol
     )
 
 
-def _unknown_start(gang: Gang, policy: Policy) -> str:
+def _unknown_start(state: State, gang: Gang, policy: Policy) -> str:
     if gang.awaits:
         return "it depends on other jobs, and when these end is not known"
+    if not could_ever_start(state, start_request(gang)):
+        return "no nodes in service could hold it, even if idle"
     if policy.ORDERS_RUNNING:
         return f"order {policy.NAME} preempts running jobs"
     return "a job that runs or is ahead of it has no time limit, and too few jobs of its user have ended to predict one"

@@ -73,6 +73,7 @@ class NodeSchedule:
         free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes, guests)
         self._free: Ints = np.stack(free).astype(np.int64)
         self._kinds: dict[tuple[Shape, tuple[str, ...]], int] = {}
+        self._stacked: list[int] = []
         self._needs: Ints = np.zeros((0, RESOURCES), dtype=np.int64)
         self._suitable: Bools = np.zeros((0, size), dtype=bool)
         self._can: Bools = np.zeros((0, size), dtype=bool)
@@ -128,22 +129,37 @@ class NodeSchedule:
 
     # -- demands -------------------------------------------------------------------------------------------------------
 
-    def add_kind(self, part: Shape, avoids: tuple[str, ...]) -> int:
-        """Return the number of the kind of demand of a part on each of its nodes."""
-        key = part.one, avoids
-        if key in self._kinds:
-            return self._kinds[key]
+    def need_of(self, part: Shape, avoids: tuple[str, ...]) -> PartNeed:
+        """Return what a part needs; shares that may be on one node are taken as filling nodes one after the other."""
+        key = part if part.stacked else part.one, avoids
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._add_kind(part, avoids)
+            self._kinds[key] = kind
+        return PartNeed(kind, -(-part.nodes // self._stacked[kind]))
+
+    def _add_kind(self, part: Shape, avoids: tuple[str, ...]) -> int:
+        """Add the demand of a part on each of its nodes, and return its number."""
         nodes = self._nodes
         suitable: Bools = np.logical_or.reduce([suitable_nodes(nodes, choice) for choice in part.choices])
         suitable &= nodes.ready
         suitable[[nodes.index[name] for name in avoids if name in nodes.index]] = False
         guests = 1 if part.selector.sharing == SHARED else EXCLUSIVE
-        need = np.array([part.devices, part.cpu_milli, part.memory_bytes, guests], dtype=np.int64)
-        self._kinds[key] = kind = len(self._kinds)
+        one = np.array([part.devices, part.cpu_milli, part.memory_bytes, guests], dtype=np.int64)
+        self._stacked.append(self._max_stacked(part, one, suitable) if part.stacked else 1)
+        need = one * self._stacked[-1]
         self._needs, self._suitable = np.vstack((self._needs, need)), np.vstack((self._suitable, suitable))
         can = suitable & self._is_open & (self._free >= need[:, None]).all(axis=0)
         self._can, self.counts = np.vstack((self._can, can)), np.append(self.counts, np.count_nonzero(can))
-        return kind
+        return len(self._needs) - 1
+
+    def _max_stacked(self, part: Shape, one: Ints, suitable: Bools) -> int:
+        """Return how many shares of a part the largest suitable node holds when idle."""
+        nodes = self._nodes
+        totals = np.stack((nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)).astype(np.int64)
+        used = np.flatnonzero(one[:GUESTS])
+        counts = (totals[used] // one[used, None]).min(axis=0, initial=part.nodes)
+        return max(1, int(counts[suitable].max(initial=1)))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ class QueueSimulation:
         return None if name is None else self._state.gangs[name]
 
     def _parts_of(self, gang: Gang) -> list[PartNeed]:
-        return [PartNeed(self._nodes.add_kind(part, gang.avoids), part.nodes) for part in gang.shape.parts]
+        return [self._nodes.need_of(part, gang.avoids) for part in gang.shape.parts]
 
     def _run_ms(self, gang: Gang) -> int:
         return drawn_run_ms(self._state, gang, gang.ran_ms) if gang.is_predicted else gang.runs_for_ms
