@@ -1,7 +1,7 @@
 # Every target sets up what it needs: a fresh machine has Python 3.11 or later, make and git (and curl, which
 # docs/reference/rest.md types: the tests type what pages say).
 #
-#   make setup   .venv: the locked base and development requirements, and this checkout
+#   make setup   .venv: the locked base and development requirements, this checkout and its plug-ins
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
 #   make check   lint, and the fast tests of everything
@@ -13,7 +13,7 @@
 #   make bench   the figures, one file of a folder of bench/ each (NAMES="cli_help install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
 #   make cluster-down  nothing of it is left
-#   make dist    wheel and sdist in dist/, checked, and a job run from the wheel in a fresh environment
+#   make dist    wheels and sdists in dist/, of plug-ins too, checked, and a job run from them in a fresh environment
 #   make docs    write again what pages, schemas and definitions take from the code
 #   make way-of-a-job  trace real jobs and write docs/explanation/way-of-a-job.md; on Kubernetes too where a test cluster
 #                runs
@@ -26,6 +26,7 @@ TORCH_BIN := .venv-torch/bin
 # Many tests wait for processes: more workers than cores of a small machine.
 TEST_WORKERS ?= 4
 FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
+PROJECTS := pyproject.toml plugins/ganger-baselines/pyproject.toml
 SETUP := .venv/.setup-stamp
 TORCH_SETUP := .venv-torch/.setup-stamp
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
@@ -37,11 +38,11 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
 
-$(SETUP): requirements/install.sh requirements/uv.txt requirements/dev.txt pyproject.toml
+$(SETUP): requirements/install.sh requirements/uv.txt requirements/dev.txt $(PROJECTS)
 	PYTHON="$(PYTHON)" bash requirements/install.sh .venv requirements/dev.txt
 	touch $@
 
-$(TORCH_SETUP): requirements/install.sh requirements/uv.txt requirements/torch.txt pyproject.toml
+$(TORCH_SETUP): requirements/install.sh requirements/uv.txt requirements/torch.txt $(PROJECTS)
 	PYTHON="$(PYTHON)" bash requirements/install.sh .venv-torch requirements/torch.txt
 	touch $@
 
@@ -100,7 +101,8 @@ cluster-down: $(SETUP)
 
 dist: $(SETUP)
 	rm -rf dist
-	$(BIN)/python -m uv build --quiet --no-build-isolation --out-dir dist
+	for project in . plugins/ganger-baselines; do \
+		$(BIN)/python -m uv build --quiet --no-build-isolation --out-dir dist $$project || exit 1; done
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m tools.dist dist
 

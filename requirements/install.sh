@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh ENVIRONMENT LOCK: brings a virtual environment to what LOCK says, with this checkout in it where LOCK has
-# the build backend.
+# install.sh ENVIRONMENT LOCK: brings a virtual environment to what LOCK says, with this checkout and its plug-ins in it
+# where LOCK has the build backend.
 #
 # Run by the Makefile from the root of the checkout; an environment that is in use survives it. uv installs,
 # because it is several times faster; where it cannot be had, pip does the same from the same hashes.
@@ -25,5 +25,5 @@ fi
 "${install[@]}" --require-hashes -r "$lock"
 # With the build backend from the lock nothing is fetched unpinned.
 if grep -q '^hatchling==' "$lock"; then
-    "${install[@]}" --no-deps --no-build-isolation --editable .
+    "${install[@]}" --no-deps --no-build-isolation --editable . --editable plugins/ganger-baselines
 fi

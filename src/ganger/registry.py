@@ -1,8 +1,8 @@
 """Registry of plug-ins: queue orders and frameworks, one module each.
 
 A module in `policies/` or `frameworks/` is found by itself; a package elsewhere names its module under the entry point
-`ganger.policies` or `ganger.frameworks`. Nothing is imported before it is needed. A plug-in that does not load is left
-out, logged and listed by `broken()`: it never hides the others.
+`ganger.policies` or `ganger.frameworks`, as plugins/ganger-baselines does. Nothing is imported before it is needed. A
+plug-in that does not load is left out, logged and listed by `broken()`: it never hides the others.
 """
 
 import logging
@@ -69,6 +69,11 @@ _log = logging.getLogger(__name__)
 def policies() -> dict[str, ModuleType]:
     """Return the queue orders by NAME."""
     return _load_group(POLICIES)[0]
+
+
+def own_policies() -> dict[str, ModuleType]:
+    """Return the queue orders of ganger itself by NAME: those that schemas and pages name, whatever is installed."""
+    return {name: module for name, module in policies().items() if module.__name__.startswith(f"{POLICIES}.")}
 
 
 def order(name: str) -> ModuleType:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = ("src", "tests", "bench", "tools", "examples")
-PAGES = ("README.md", "CONTRIBUTING.md", "docs")
+CODE = ("src", "plugins", "tests", "bench", "tools", "examples")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs", "plugins")
 
 REPLACED = frozenset(
     [
@@ -71,7 +71,10 @@ OF_THE_SCHEDULER = frozenset(
     ]
 )
 """Words that may not name anything of the scheduler, though they have honest uses elsewhere."""
-SCHEDULER = ("src/ganger/core", "src/ganger/policies", "src/ganger/engine", "src/ganger/simulation", "src/ganger/model")
+SCHEDULER = (
+    *("src/ganger/core", "src/ganger/policies", "src/ganger/engine", "src/ganger/simulation", "src/ganger/model"),
+    "plugins",
+)
 BUILTIN = frozenset({"round"})
 LIBRARIES = frozenset({"NodeVisitor", "MutationVisitor"})
 """Names of libraries."""
@@ -114,7 +117,7 @@ def test_no_text_of_the_program_has_a_replaced_word() -> None:
     text = (tokenize.STRING, tokenize.COMMENT)
     assert [
         f"{path.relative_to(ROOT)}:{token.start[0]}: {sorted(found)}"
-        for path in files("src")
+        for path in files("src", "plugins")
         for token in tokens(path)
         if token.type in text and " " in token.string and (found := words(token.string) & REPLACED)
     ] == []

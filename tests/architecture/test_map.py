@@ -11,7 +11,7 @@ SOURCE = ROOT / "src" / "ganger"
 
 MAX_MODULES = 15
 """Modules of one folder, `__init__` included."""
-SMALL_FOLDERS = ("src/ganger", "tests", "bench", "tools", "examples")
+SMALL_FOLDERS = ("src/ganger", "plugins", "tests", "bench", "tools", "examples")
 """Trees in which every folder has few modules."""
 PLUG_INS = ("policies", "frameworks")
 """Folders whose modules are named by what a user writes, whatever else has that name."""

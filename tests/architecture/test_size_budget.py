@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-READ_BY_PEOPLE = ("src", "tests", "bench", "examples", "tools")
+READ_BY_PEOPLE = ("src", "plugins", "tests", "bench", "examples", "tools")
 BROKEN_ON_PURPOSE = ROOT / "bench" / "attribution" / "user_errors"
 DOCUMENTED_ROOMS = ("model", "framework_api", "spec", "core", "engine")
 

@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+
+from ganger import registry
 
 ASK = """
 import json
@@ -51,6 +54,13 @@ def test_own_plugins_are_found_without_a_list(tmp_path: Path) -> None:
     assert {"plain", "torch"} <= set(frameworks)
     assert policies
     assert broken == {}
+
+
+def test_the_baselines_are_found_by_their_entry_points_and_are_not_own() -> None:
+    points = distribution("ganger-baselines").entry_points.select(group=registry.POLICIES)
+    assert {point.name for point in points} == {"sjf", "srsf", "srtf", "tiresias"}
+    assert [registry.policies()[point.name].__name__ for point in points] == [point.module for point in points]
+    assert points.names & registry.own_policies().keys() == set()
 
 
 def test_a_file_beside_the_own_ones_is_found(tmp_path: Path) -> None:

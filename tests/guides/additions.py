@@ -58,7 +58,7 @@ def spoiled(path: str, old: str, new: str) -> Step:
 # -- a policy: the newest first ----------------------------------------------------------------------------------------
 
 _POLICY: Final = "src/ganger/policies/newest.py"
-_POLICY_TEXT: Final = (ROOT / "src/ganger/policies/sjf.py").read_text().replace('"sjf"', '"newest"')
+_POLICY_TEXT: Final = (ROOT / "src/ganger/policies/las.py").read_text().replace('"las"', '"newest"')
 _POLICY_TEST: Final = """
 
 def test_newest_is_installed() -> None:

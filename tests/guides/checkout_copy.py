@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
-FOLDERS: Final = ("src", "tests", "tools", "docs", "examples", "requirements")
+FOLDERS: Final = ("src", "plugins", "tests", "tools", "docs", "examples", "requirements")
 TEST_SERVER: Final = """\
 import os, shlex, sys
 import click, fastapi, hypothesis, numpy, pydantic, pytest, rich, ruamel.yaml

@@ -43,10 +43,11 @@ def test_the_initial_policy(ordered: Embedded) -> None:
     assert ordered.service.policy_versions() == []
 
 
-def test_it_is_applied_without_a_restart(ordered: Embedded) -> None:
-    policy = ordered.service.apply_policy(text("order: fifo\nqueues: {nlp: {weight: 3}}\n"), note="for the deadline")
-    assert (policy.version, policy.note) == (1, "for the deadline")
-    assert ordered.service.server().policy == "fifo"
+@pytest.mark.parametrize("name", ["fifo", "srtf"], ids=["ganger's own", "a plug-in"])
+def test_it_is_applied_without_a_restart(ordered: Embedded, name: str) -> None:
+    policy = ordered.service.apply_policy(text(f"order: {name}\nqueues: {{nlp: {{weight: 3}}}}\n"), note="a deadline")
+    assert (policy.version, policy.note) == (1, "a deadline")
+    assert ordered.service.server().policy == name
     assert ordered.service.queue("nlp").weight == 3
     reapplied = ordered.service.apply_policy(text(policy.text))
     assert reapplied.version == 1, "a document without changes makes no version"

@@ -175,7 +175,7 @@ class Rules:
 
     order: str = described(
         "queue order: dynamic, fair_share, priority, fifo, las, max_min, or that of a plug-in; strict_fifo, "
-        "first_fit, easy, conservative, sjf, srtf, srsf and tiresias are baselines for simulations",
+        "first_fit, easy and conservative are baselines for simulations",
         form="order",
         default=ORDER,
     )

@@ -3,7 +3,7 @@
     import pandas
     from ganger import simulation
 
-    result = simulation.run("jobs.csv", nodes=16, policy="sjf")
+    result = simulation.run("jobs.csv", nodes=16, policy="easy")
     pandas.DataFrame(result.jobs).groupby("user")["queueing_ms"].mean()
 
 The call is imported on first use, since the parts of this package import each other one by one.

@@ -94,7 +94,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--throughputs", type=Path, help="steps per second by model and type of GPU")
     parser.add_argument("--recorded-on", help="type of GPU that the durations of the trace were recorded on")
     parser.add_argument("--policies", help="compare: queue orders, or orders and scores, separated by commas")
-    parser.add_argument("--grid", action="append", default=[], help="sweep: policy=easy,sjf,nodes=8,16")
+    parser.add_argument("--grid", action="append", default=[], help="sweep: policy=easy,fifo,nodes=8,16")
     parser.add_argument("--measures", help="sweep: the two of the Pareto front, by their names in CSV")
     parser.add_argument("--wait-p99-ms", type=int, help="size: the longest p99 of waiting")
     parser.add_argument("--max-nodes", type=int, help="size: the most nodes; unset: on which all jobs run at once")

@@ -14,7 +14,7 @@ from ganger.model.job import MAX_PRIORITY, PRIORITIES
 from ganger.model.policy import POOL_KINDS, SCORES, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import DEVICE_MILLI
-from ganger.registry import frameworks, policies
+from ganger.registry import frameworks, own_policies
 from ganger.spec.amounts import (
     GPU_TYPE_PATTERN,
     MAX_GPU_INDEX,
@@ -239,7 +239,7 @@ def _of_places() -> dict[str, Form]:
 def _of_policies() -> dict[str, Form]:
     lasting = _any_of({"type": "number", "minimum": 0}, _pattern(DURATION_PATTERN))
     return {
-        "order": Form(read_order, {"enum": sorted(policies())}),
+        "order": Form(read_order, {"enum": sorted(own_policies())}),
         "points": Form(whole("a number of points", 0, MAX_POINTS), _integer(0, MAX_POINTS)),
         "some_points": Form(whole("a number of points", 1, MAX_POINTS), _integer(1, MAX_POINTS)),
         "half_life": Form(read_half_life, lasting, write_duration),

@@ -69,6 +69,12 @@ def test_every_key_is_described(plural: str) -> None:
     assert undescribed(schema_of(plural), plural) == []
 
 
+def test_a_policy_offers_nothing_that_is_for_simulations_alone() -> None:
+    spec = schema_of("schedulingpolicies")["properties"]["spec"]["properties"]
+    assert {"dynamic", "strict_fifo"} <= set(spec["order"]["enum"])
+    assert {"sjf", "srtf", "srsf", "tiresias"} & set(spec["order"]["enum"]) == set()
+
+
 def test_every_key_of_a_job_is_there_with_its_sentence() -> None:
     spec_properties = schema_of("gangjobs")["properties"]["spec"]["properties"]
     for key, item in json_schema()["properties"].items():

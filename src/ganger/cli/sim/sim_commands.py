@@ -116,7 +116,7 @@ def run_command(output: str, **options: Any) -> None:
 
     \b
       ganger sim run cluster04.csv.gz --nodes 72 --gpus 8
-      ganger sim run jobs.csv --cluster nodes.csv --policy sjf -o json
+      ganger sim run jobs.csv --cluster nodes.csv --policy easy -o json
       ganger sim run --from-log --document new.yaml
       ganger sim run jobs.csv --nodes 16 --start 2m --checkpoint 30m --faults node_faults.csv --spares 1
     """  # noqa: D301 - as above

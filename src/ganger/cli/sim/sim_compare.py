@@ -33,7 +33,7 @@ NOT_IN_CSV: Final = ("series", "gantt", "name")
 @click.option(
     "--policies",
     metavar="NAME[,NAME]",
-    help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: six common orders.",
+    help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: five common orders.",
 )
 @click.option(
     "--seeds",
@@ -64,7 +64,7 @@ def compare_command(output: str, **options: Any) -> None:
     \b
       ganger sim compare cluster04.csv.gz --nodes 72 --report compared.html
       ganger sim compare --from-log --document new.yaml
-      ganger sim compare jobs.csv --nodes 16 --policies easy,sjf,tiresias -o csv
+      ganger sim compare jobs.csv --nodes 16 --policies easy,first_fit -o csv
     """  # noqa: D301 - click needs the character itself before lines that it must not wrap
     options = check_options(options, "ganger sim compare")
     trace = options.pop("trace")

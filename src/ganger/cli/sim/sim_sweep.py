@@ -22,7 +22,7 @@ from ganger.model.views.figure_names import MEASURES
     multiple=True,
     required=True,
     metavar="NAME=VALUE[,VALUE]",
-    help="Parameters and their values: policy=easy,sjf,nodes=8,16,load=1,1.5; also gpus, estimates, start, checkpoint,"
+    help="Parameters and their values: policy=easy,fifo,nodes=8,16,load=1,1.5; also gpus, estimates, start, checkpoint,"
     " fault-rate, spares and seed.",
 )
 @click.option(
@@ -65,7 +65,7 @@ def sweep_command(trace: Path, output: str, **options: Any) -> None:
     better in one. Points on which fewer jobs ended than on others are not compared.
 
     \b
-      ganger sim sweep jobs.csv --grid policy=easy,sjf,nodes=8,16,load=1,1.5 --to swept
+      ganger sim sweep jobs.csv --grid policy=easy,fifo,nodes=8,16,load=1,1.5 --to swept
       ganger sim sweep jobs.csv --grid nodes=8,12,16 --measures nodes,queueing_ms.p99 --to swept
     """  # noqa: D301 - click needs the character itself before lines that it must not wrap
     result = run_with_progress("sweep", str(trace), *process_arguments(options))

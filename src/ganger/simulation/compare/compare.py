@@ -31,8 +31,8 @@ from ganger.simulation.report.html_report import comparison_report
 from ganger.simulation.results.job_columns import stacked
 from ganger.simulation.results.job_file import check_job_file, check_output_file, write_job_file
 
-DEFAULT_POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
-"""The default order, and those that published comparisons begin with."""
+DEFAULT_POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative"
+"""The default order, and those of ganger that published comparisons begin with."""
 CHART_DATA: Final = ("series", "gantt")
 """Parts of a run that are no figures."""
 

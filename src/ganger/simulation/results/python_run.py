@@ -50,7 +50,7 @@ class RunResult:
 def run(trace: str | PathLike[str] | None = None, **options: Any) -> RunResult:
     """Run the jobs of a trace on a simulated cluster, and return its jobs and figures.
 
-    The options are those of `ganger sim run`, with underscores: `nodes=16, policy="sjf", start="2m", spares=1`.
+    The options are those of `ganger sim run`, with underscores: `nodes=16, policy="easy", start="2m", spares=1`.
     ValueError: something is wrong with the trace or an option, in the words of `ganger sim run`.
     """
     arguments = _arguments(trace, options)

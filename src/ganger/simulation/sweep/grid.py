@@ -1,6 +1,6 @@
 """The points of a sweep: each combination of the values that `--grid` lists.
 
-`policy=easy,sjf,nodes=8,16` is two policies on two numbers of nodes: a word with the name of a parameter before `=`
+`policy=easy,fifo,nodes=8,16` is two policies on two numbers of nodes: a word with the name of a parameter before `=`
 begins the values of that parameter.
 """
 
@@ -17,7 +17,7 @@ from ganger.simulation.arguments.policy_arguments import order_and_score
 from ganger.simulation.arguments.workload_arguments import load_from
 
 MOST_POINTS: Final = 10_000
-_NEXT: Final = "--grid policy=easy,sjf,nodes=8,16"
+_NEXT: Final = "--grid policy=easy,fifo,nodes=8,16"
 
 
 def _policy(text: str) -> str:
