@@ -20,7 +20,10 @@ Reserved nodes are paid for in any case, on-demand nodes while they are held; sp
 cpu nodes have no GPUs and serve jobs that request none.
 """
 FRAGMENTATION: Final = "fgd"
-SCORES: Final = ("pack", FRAGMENTATION, "best-fit", "dotprod", "gpu-packing", "gpu-clustering", "random")
+OFFERED_SCORES: Final = ("pack", FRAGMENTATION)
+BASELINE_SCORES: Final = ("best-fit", "dotprod", "gpu-packing", "gpu-clustering", "random")
+"""Placement scores that published comparisons name; simulations alone take them."""
+SCORES: Final = (*OFFERED_SCORES, *BASELINE_SCORES)
 LEAST: Final = "least"
 TIES: Final = (LEAST, "order")
 ORDER: Final = "dynamic"
@@ -148,11 +151,8 @@ class GpuShares:
 
     score: str = described(
         "how candidate nodes are ranked: pack: for GPU shares, the device with the least left; fgd: the node "
-        "whose free capacity is least fragmented by the job, given what jobs here request; best-fit: the node "
-        "with the least CPU and GPU left; dotprod: the node whose free resources are least similar to the "
-        "request; gpu-packing: shared devices before free ones, nodes in use before idle ones; gpu-clustering: "
-        "nodes with jobs of the same size; random: any. Unless it is pack, a job of one node that accepts several "
-        "GPU types gets the best node of any of them",
+        "whose free capacity is least fragmented by the job, given what jobs here request. With fgd a job of one "
+        "node that accepts several GPU types gets the best node of any of them",
         form="score",
         default="pack",
     )
@@ -166,7 +166,7 @@ class GpuShares:
         form="ties",
         default="least",
     )
-    seed: int = described("seed of the score random", form="seed", default=0)
+    seed: int = described("seed of the score random of simulations", form="seed", default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ganger.model.decision import FAILURES
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
-from ganger.model.policy import POOL_KINDS, SCORES, TIES
+from ganger.model.policy import OFFERED_SCORES, POOL_KINDS, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import DEVICE_MILLI
 from ganger.registry import frameworks, own_policies
@@ -83,6 +83,7 @@ from ganger.spec.policy_fields import (
     read_level_name,
     read_order,
     read_queue_name,
+    read_score,
 )
 from ganger.spec.text_fields import (
     ENV_NAME_PATTERN,
@@ -248,7 +249,7 @@ def _of_policies() -> dict[str, Form]:
         "pool_kind": Form(choice("a kind of pool", POOL_KINDS), {"enum": list(POOL_KINDS)}),
         "level_name": Form(read_level_name, _pattern(LEVEL_PATTERN)),
         "label_keys": Form(read_label_keys, _list_of(_pattern(LABEL_KEY_PATTERN)) | {"minItems": 1}, list),
-        "score": Form(choice("a score", SCORES), {"enum": list(SCORES)}),
+        "score": Form(read_score, {"enum": list(OFFERED_SCORES)}),
         "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),
         "seed": Form(whole("a seed", 0, MAX_SEED), _integer(0, MAX_SEED)),
         "ties": Form(choice("a rule for ties", TIES), {"enum": list(TIES)}),

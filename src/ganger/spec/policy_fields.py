@@ -7,13 +7,15 @@ import re
 from typing import Any, Final
 
 from ganger import registry
+from ganger.model.policy import BASELINE_SCORES, OFFERED_SCORES
 from ganger.spec.amounts import read_gpu_type
 from ganger.spec.placement_fields import LEVEL_PATTERN
 from ganger.spec.spec_document import quote
-from ganger.spec.text_fields import did_you_mean, join_words, names, read_label_key
+from ganger.spec.text_fields import choice, did_you_mean, join_words, names, read_label_key
 
 QUEUE_PATTERN: Final = r"[a-z0-9][a-z0-9-]{0,62}"
 _NO_LEVELS: Final = ("node", "cluster")
+_offered_score = choice("a score", OFFERED_SCORES)
 
 
 def read_order(value: Any) -> str:
@@ -23,6 +25,11 @@ def read_order(value: Any) -> str:
         return value
     meant = did_you_mean(value, legal) if isinstance(value, str) else ""
     raise ValueError(f"{quote(value)} is not a queue order: write {join_words(sorted(legal))}{meant}")
+
+
+def read_score(value: Any) -> str:
+    """Parse a placement score, also one for simulations alone: a server refuses those with the whole document."""
+    return str(value) if value in BASELINE_SCORES else _offered_score(value)
 
 
 def read_queue_name(value: Any) -> str:

@@ -73,6 +73,7 @@ def test_a_policy_offers_nothing_that_is_for_simulations_alone() -> None:
     spec = schema_of("schedulingpolicies")["properties"]["spec"]["properties"]
     assert {"dynamic", "strict_fifo"} <= set(spec["order"]["enum"])
     assert {"sjf", "srtf", "srsf", "tiresias"} & set(spec["order"]["enum"]) == set()
+    assert spec["gpu_shares"]["properties"]["score"]["enum"] == ["pack", "fgd"]
 
 
 def test_every_key_of_a_job_is_there_with_its_sentence() -> None:

@@ -104,12 +104,12 @@ def test_a_log_in_use_is_read_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path) -> None:
     log, document, cluster = written(tmp_path / "copy.db"), tmp_path / "new.yaml", tmp_path / "nodes.csv"
-    document.write_text("order: sjf\n")
+    document.write_text("order: sjf\ngpu_shares: {score: best-fit}\n")
     cluster.write_text(NODES + "n2,8,h100\n")
     said = shell("sim", "run", "--from-log", str(log), "--document", str(document))
     assert said.code == 0, said.err
     assert f"3 jobs of {log} on 1 node x 8 GPUs, policy {document}, " in said.out
-    assert "1 change from the one in force" in said.out
+    assert "2 changes from the one in force" in said.out
     assert "as recorded" in said.out
     result = json.loads(shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster), "-o", "json").out)
     assert (result["nodes"], result["gpus"], result["gpus_in_all"]) == (2, 8, 16)
