@@ -33,7 +33,7 @@ class Case:
 CASES = {
     "when the running job ends": Case(BUSY, "C:2x2,time=1h", 60, "limits", ("A has to end first",)),
     "behind the job ahead, not when there is room": Case(
-        BUSY, "B:2x2,time=2h C:2x2,time=1h", 180, "limits", ("B is ahead of it and has to start and end first",)
+        BUSY, "B:2x2,time=2h C:2x2,time=1h", 180, "limits", ("B is ahead of it with a reserved start and has to start and end first",)
     ),
     "behind three jobs ahead": Case(
         BUSY,
@@ -50,7 +50,7 @@ CASES = {
         "D:2x2,time=1h C:1x2,time=3h",
         240,
         "limits",
-        ("D is ahead of it and has to start and end first",),
+        ("D is ahead of it with a reserved start and has to start and end first",),
     ),
     "a running job without a limit": Case("n1:AA n2:AA", "C:1x2,time=1h", None, "unknown", (UNPREDICTABLE,)),
     "a job ahead without a limit": Case(BUSY, "B:2x2 C:1x2,time=1h", None, "unknown", (UNPREDICTABLE,)),
@@ -60,7 +60,7 @@ CASES = {
         "took 2x2 30m 30m 30m 30m 30m; A:2x2,time=1h; B:2x2 C:2x2,time=1h",
         90,
         "history",
-        ("B is ahead of it and has to start and end first",),
+        ("B is ahead of it with a reserved start and has to start and end first",),
     ),
     "after maintenance": Case("n1:AA n2:.. A,time=9h", "maintain n2 0h 2h; C:1x2,time=1h", 120, "limits", ()),
     "after a second window that is too near": Case(
@@ -82,7 +82,7 @@ CASES = {
         "D:1x1,roles=500+500,time=2h C:2x2,time=1h",
         180,
         "limits",
-        ("D is ahead of it and has to start and end first",),
+        ("D is ahead of it with a reserved start and has to start and end first",),
     ),
     "larger than the cluster": Case(
         BUSY, "C:3x2,time=1h", None, "unknown", ("no nodes in service could hold it, even if idle",)

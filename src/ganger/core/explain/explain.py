@@ -117,7 +117,9 @@ def _dependency_lines(state: State, gang: Gang, forecast: GangForecast) -> Itera
     """Iterate over sentences about what has to happen before the gang starts as forecast."""
     before = None if forecast.after is None else state.gangs[forecast.after]
     if before is not None:
-        activity = "is ahead of it and has to start and end" if before.state is GangState.PENDING else "has to end"
+        reserved = " with a reserved start" if before.id in state.reservations else ""
+        ahead = f"is ahead of it{reserved} and has to start and end"
+        activity = ahead if before.state is GangState.PENDING else "has to end"
         yield f"{before.id} {activity} first"
     if forecast.waits_for_quota:
         yield f"queue {gang.queue} or its user {gang.job.user} is at a limit until then"
@@ -128,6 +130,8 @@ def with_forecast(explanation: Explanation, state: State, policy: Policy, foreca
     gang = state.gang_or_head(explanation.job)
     if gang is None or gang.state is not GangState.PENDING:
         return explanation
+    if explanation.reason is not None and explanation.reason.code is ReasonCode.USER_NODE_TIME_USED:
+        return explanation  # it waits for time to pass, and the reason says until when
     return replace(explanation, forecast=start_range(state, gang, forecasts, policy))
 
 
