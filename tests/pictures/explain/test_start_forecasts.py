@@ -33,7 +33,11 @@ class Case:
 CASES = {
     "when the running job ends": Case(BUSY, "C:2x2,time=1h", 60, "limits", ("A has to end first",)),
     "behind the job ahead, not when there is room": Case(
-        BUSY, "B:2x2,time=2h C:2x2,time=1h", 180, "limits", ("B is ahead of it with a reserved start and has to start and end first",)
+        BUSY,
+        "B:2x2,time=2h C:2x2,time=1h",
+        180,
+        "limits",
+        ("B is ahead of it with a reserved start and has to start and end first",),
     ),
     "behind three jobs ahead": Case(
         BUSY,
