@@ -1,6 +1,6 @@
 """Simple reference of `core.cycle.candidates`: every pending gang by itself, in order of its exact key."""
 
-from ganger.core.cycle.attempt import Blocked, Preempts, Reserved
+from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.viability import Viability
 from ganger.core.state.pending_index import LaneEntry
@@ -25,9 +25,9 @@ class SimpleCandidates:
                 return self._first
             self._viability.urgency.forget_all()
 
-    def mark_started(self) -> None:
+    def mark_started(self, outcome: Started) -> None:
         assert self._first is not None
-        self._viability.record_start(self._first)
+        self._viability.record_start(self._first, outcome)
 
     def mark_refused(self, entry: LaneEntry, outcome: Preempts | Reserved | Blocked) -> None:
         self._viability.record_refusal(entry, outcome)

@@ -44,10 +44,12 @@ class Started:
 
     Attributes:
         start: The decision.
+        moves: It may have moved reservations of others.
         is_last: The candidate stands for no more gangs; the head of an array stands for all its elements.
     """
 
     start: Start
+    moves: bool
     is_last: bool
 
 
@@ -161,7 +163,7 @@ def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: S
     cycle.reservations.record_start(candidate.id, gang, shares)
     cycle.reservations.postpone(possible.moved)
     cycle.started_gangs[gang.id] = gang
-    return Started(start, is_last)
+    return Started(start, bool(possible.moved), is_last)
 
 
 def _next_to_start(cycle: Cycle, candidate: Gang) -> tuple[Gang, bool]:

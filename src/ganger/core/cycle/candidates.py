@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.cycle.attempt import Blocked, Preempts, Reserved
+from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.viability import Viability, gang_number
 from ganger.core.queue_order.policy_interface import Key, LaneHeads, join_key
@@ -85,12 +85,15 @@ class Candidates:
             heapreplace(self._heap, (current_key, number, entry))
         return None
 
-    def mark_started(self) -> None:
-        """Take the first candidate out: it has started."""
-        entry = heappop(self._heap)[2]
-        if self._viability.record_start(entry):
+    def mark_started(self, outcome: Started) -> None:
+        """Take the first candidate out if it has started, the last element of an array."""
+        entry = self._heap[0][2]
+        if outcome.is_last:
+            heappop(self._heap)
+        if self._viability.record_start(entry, outcome):
             self._rescan()
-        self._push_next_of(entry.lane)
+        if outcome.is_last:
+            self._push_next_of(entry.lane)
 
     def mark_refused(self, entry: LaneEntry, outcome: Preempts | Reserved | Blocked) -> None:
         """Rule out the gangs that cannot start since this one could not."""

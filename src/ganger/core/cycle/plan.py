@@ -156,8 +156,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
         outcome = attempt(cycle, entry.gang, starts[-1] if starts else None)
         if isinstance(outcome, Started):
             starts.append(outcome.start)
-            if outcome.is_last:
-                candidates.mark_started()
+            candidates.mark_started(outcome)
             continue
         if isinstance(outcome, Preempts):
             known[entry.gang.class_key] = outcome.reason

@@ -47,15 +47,18 @@ class Precedence:
             return None
         return ReservationCause.HIGHER_PRIORITY if has_priority else ReservationCause.RESTARTED
 
-    def may_queue_move(self, queue: str, reservation: Reservation) -> bool:
-        """Return False if no gang of a queue may move a reservation for one of its own."""
+    def may_queue_move(self, queue: str, other: Gang) -> bool:
+        """Return False if no gang of a queue may move the reservation of another one for its own."""
+        return self._highest_priority(queue) > priority_of(other) or self._may_guarantee(queue, other.queue)
+
+    def _highest_priority(self, queue: str) -> int:
+        """Return the highest priority of the gangs that were pending in a queue when the cycle began."""
         if self._highest is None:
             lanes = self._state.lanes(self._policy)
             highest = np.full(lanes.queue_numbers.limit, np.iinfo(np.int64).min)
             np.maximum.at(highest, lanes.index.cells[QUEUE], lanes.index.cells[PRIORITY])
             self._highest = {name: int(highest[members.slot]) for name, members in lanes.queues.items()}
-        gang = reservation.gang
-        return self._highest.get(queue, 0) > priority_of(gang) or self._may_guarantee(queue, gang.queue)
+        return self._highest.get(queue, 0)
 
     def may_move_any(self, reserved: Collection[Reservation]) -> NDArray[np.bool_]:
         """Return (job classes,) False where no gang of the class may move one of these reservations."""

@@ -86,7 +86,7 @@ class ReservationLimits:
         movable = [
             other
             for other, _ in movable_for_good(self._reservations.movable_by(gang))
-            if self.may_queue_reserve(gang.queue, large=is_large, without=other)
+            if self.may_queue_reserve(gang.queue, large=is_large, without=other.gang)
         ]
         return max(movable, key=lambda other: self._precedence.order_key(other.gang), default=None)
 
@@ -97,10 +97,10 @@ class ReservationLimits:
         """True if one more gang of any queue may get a reservation."""
         return self._limits is not None and _is_below(len(self._reservations.by_gang), self._limits.total)
 
-    def may_queue_reserve(self, queue: str, *, large: bool, without: Reservation | None = None) -> bool:
+    def may_queue_reserve(self, queue: str, *, large: bool, without: Gang | None = None) -> bool:
         """Return whether one more gang of the queue may get a reservation.
 
-        `large` if `is_large` is true of it, `without` a reservation that would end for it.
+        `large` if `is_large` is true of it, `without` a gang whose reservation would end for it.
         """
         limits, count = self._limits, len(self._reservations.by_gang) - (without is not None)
         if limits is None or not _is_below(count, limits.total):
@@ -108,7 +108,7 @@ class ReservationLimits:
         if limits.per_queue is None or (large and limits.large.per_queue is None):
             return True
         reserved = self._reservations.table.of_queue.get(queue, {})
-        gangs = [gang for name, gang in reserved.items() if without is None or name != without.gang.id]
+        gangs = [gang for name, gang in reserved.items() if without is None or name != without.id]
         large_count = sum(map(self.is_large, gangs))
         if large and _is_below(large_count, limits.large.per_queue):
             return True
@@ -123,9 +123,15 @@ class ReservationLimits:
 
     def _may_gain(self, queue: str, *, large: bool) -> bool:
         """Return whether one more gang of the queue may get a reservation, perhaps in place of another one."""
-        return self.may_queue_reserve(queue, large=large) or any(
-            self._precedence.may_queue_move(queue, other) and self.may_queue_reserve(queue, large=large, without=other)
-            for other in self._reservations.by_gang.values()
+        if self.may_queue_reserve(queue, large=large):
+            return True
+        if self.may_reserve_more:  # the limit of the queue binds
+            others = list(self._reservations.table.of_queue.get(queue, {}).values())
+        else:
+            others = [reservation.gang for reservation in self._reservations.by_gang.values()]
+        may_move = self._precedence.may_queue_move
+        return any(
+            may_move(queue, other) and self.may_queue_reserve(queue, large=large, without=other) for other in others
         )
 
     # -- the rotation of queues ----------------------------------------------------------------------------------------

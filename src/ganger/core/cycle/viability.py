@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.cycle.attempt import Blocked, Preempts, Reserved
+from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.urgency import Urgency
 from ganger.core.queues.quota import UNLIMITED
@@ -84,17 +84,18 @@ class Viability:
         """Return whether a gang was tried in this cycle."""
         return entry.gang.id in self._tried_gangs
 
-    def record_start(self, entry: LaneEntry) -> bool:
-        """Record that the last gang of an entry has started; return whether others may have become viable."""
-        self._tried_gangs[entry.gang.id] = None
-        may_move = bool(self._reserved) and self._may_move(entry.job_class)
-        if not (self._cycle.policy.ORDERS_RUNNING or entry.job_class in self._reserved_entries or may_move):
+    def record_start(self, entry: LaneEntry, outcome: Started) -> bool:
+        """Record that a gang of an entry has started; return whether others may have become viable."""
+        if outcome.is_last:
+            self._tried_gangs[entry.gang.id] = None
+        is_reserved = outcome.is_last and entry.job_class in self._reserved_entries
+        if not (is_reserved or outcome.moves or (outcome.is_last and self._cycle.policy.ORDERS_RUNNING)):
             return False
         # Capacity that was held for it is free for gangs with a reservation, and the next gang of its queue may get a
         # reservation before others take that capacity. Where running gangs are ordered, some of this owner's may be
         # victims now.
         self._reserved_max_stays.clear()
-        self.urgency.forget(entry, others=may_move)
+        self.urgency.forget(entry, others=outcome.moves)
         return True
 
     def record_refusal(self, entry: LaneEntry, outcome: Preempts | Reserved | Blocked) -> bool:
