@@ -130,8 +130,9 @@ def _events(rows: Iterable[Record]) -> dict[str, list[str]]:
             if kind != "starts 0" and not (kind in OFTEN and kind in kinds):
                 kinds.append(kind)
     if "done" in kinds_by_node.get("", ()):
-        # A job that ends with its chief is stopped, whatever else was about to finish.
-        kinds_by_node = {node: [kind for kind in kinds if kind != "finished"] for node, kinds in kinds_by_node.items()}
+        # A job that ends with its chief is stopped, whatever else was about to finish or to report its progress.
+        unsure = ("finished", "progressed")
+        kinds_by_node = {node: [kind for kind in kinds if kind not in unsure] for node, kinds in kinds_by_node.items()}
     return kinds_by_node | {SOMETIME: sorted(kinds_by_node.get(SOMETIME, ()))}
 
 

@@ -18,6 +18,7 @@ from ganger.core.reservations.capacity_forecast import Reservation
 from ganger.core.reservations.queue_rotation import QueueRotation, is_large_cluster
 from ganger.core.reservations.reservations import CycleReservations, movable_for_good
 from ganger.core.state.gang import Gang
+from ganger.model.policy import Reservations
 
 MAX_TRIES: Final = 3
 """Gangs of a queue without a reservation for which a cycle tries to make one; the same number of large ones."""
@@ -102,9 +103,14 @@ class ReservationLimits:
 
         `large` if `is_large` is true of it, `without` a gang whose reservation would end for it.
         """
-        limits, count = self._limits, len(self._reservations.by_gang) - (without is not None)
-        if limits is None or not _is_below(count, limits.total):
+        count = len(self._reservations.by_gang) - (without is not None)
+        if self._limits is None or not _is_below(count, self._limits.total):
             return False
+        return self._is_below_queue_limit(self._limits, queue, large=large, without=without)
+
+    def _is_below_queue_limit(
+        self, limits: Reservations, queue: str, *, large: bool, without: Gang | None = None
+    ) -> bool:
         if limits.per_queue is None or (large and limits.large.per_queue is None):
             return True
         reserved = self._reservations.table.of_queue.get(queue, {})
@@ -117,21 +123,23 @@ class ReservationLimits:
 
     def may_try(self, queue: str, *, large: bool = False) -> bool:
         """Return whether the next gang of the queue may get a reservation without starving; `large` for a large one."""
-        if self._tries.get((queue, large), 0) >= MAX_TRIES or not self._may_gain(queue, large=large):
+        if self._tries.get((queue, large), 0) >= MAX_TRIES:
             return False
-        return large or self._rotation is None or self._rotation.queue == queue
+        is_current = large or self._rotation is None or self._rotation.queue == queue
+        return is_current and self._may_gain(queue, large=large)
 
     def _may_gain(self, queue: str, *, large: bool) -> bool:
         """Return whether one more gang of the queue may get a reservation, perhaps in place of another one."""
-        if self.may_queue_reserve(queue, large=large):
-            return True
-        if self.may_reserve_more:  # the limit of the queue binds
-            others = list(self._reservations.table.of_queue.get(queue, {}).values())
-        else:
-            others = [reservation.gang for reservation in self._reservations.by_gang.values()]
-        may_move = self._precedence.may_queue_move
+        limits, may_move = self._limits, self._precedence.may_queue_move
+        if limits is None:
+            return False
+        if self._is_below_queue_limit(limits, queue, large=large):
+            others = (reservation.gang for reservation in self._reservations.by_gang.values())
+            return self.may_reserve_more or any(may_move(queue, other) for other in others)
+        own = self._reservations.table.of_queue.get(queue, {}).values()
         return any(
-            may_move(queue, other) and self.may_queue_reserve(queue, large=large, without=other) for other in others
+            may_move(queue, other) and self._is_below_queue_limit(limits, queue, large=large, without=other)
+            for other in own
         )
 
     # -- the rotation of queues ----------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ class Viability:
             self._reserved_entries.setdefault(entry.job_class, []).append(entry)
         self._moving: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         """By row of a group, whether reservations may not keep one of its gangs from starting."""
-        self._moving_kinds: dict[int, None] = {}
-        """Slots of the kinds of these groups."""
+        self._moving_kinds: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        """By slot of a kind, whether one of these groups is of it."""
         self._find_moving()
         self._has_room_now = {name: None for name in self._reserved if self._reservations.table.has_room_now(name)}
         self._kinds = {kind: None for kind in self._lanes.demands.values() if self._has_room(kind)}
@@ -185,8 +185,8 @@ class Viability:
     def _find_moving(self) -> None:
         """Find the groups that may move one of the reservations in force."""
         self._moving = self._cycle.precedence.may_move_any(self._reserved.values())
-        demands = self._lanes.index.cells[columns.DEMAND]
-        self._moving_kinds = dict.fromkeys(np.unique(demands[self._moving]).tolist())
+        self._moving_kinds = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
+        self._moving_kinds[self._lanes.index.cells[columns.DEMAND][self._moving]] = True
 
     def _may_move(self, group: JobClass) -> bool:
         return bool(self._moving[group.row])
@@ -268,7 +268,7 @@ class Viability:
             return False
         if kind.failed_at is not None and kind.failed_at == self._growth_counters(kind):
             return False
-        if not self._reserved or kind.slot in self._moving_kinds or kind.shape in self._reserved_shapes:
+        if not self._reserved or self._moving_kinds[kind.slot] or kind.shape in self._reserved_shapes:
             return True
         return min(kind.stays) <= self._max_stay_ms(kind)
 
