@@ -21,7 +21,7 @@ _BYTES: Final = 32
 
 
 Role = Literal["administrator", "user"]
-"""What the holder of a token may do: all that is served over TCP, or not what changes queues, nodes and the policy."""
+"""Rights of the holder of a token: all that is served over TCP, or not what changes queues, nodes and the policy."""
 ADMINISTRATOR: Final = "administrator"
 USER: Final = "user"
 

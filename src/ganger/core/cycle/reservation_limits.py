@@ -67,9 +67,9 @@ class ReservationLimits:
 
     def reserve(self, gang: Gang) -> bool:
         """Make a reservation for a gang, in place of another one if need be; return whether there is one."""
-        replaced = None if self.may_reserve(gang) else self._replaceable_by(gang)
-        is_allowed = replaced is not None or self.may_reserve(gang)
-        if is_allowed and self._reservations.reserve(gang, replaced):
+        may_reserve = self.may_reserve(gang)
+        replaced = None if may_reserve else self._replaceable_by(gang)
+        if (may_reserve or replaced) and self._reservations.reserve(gang, replaced):
             if self._rotation is not None and gang.queue == self._rotation.current:
                 self._rotation.has_reserved = True
             return True

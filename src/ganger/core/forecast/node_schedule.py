@@ -32,7 +32,7 @@ Bools = NDArray[np.bool_]
 
 
 class PartNeed(NamedTuple):
-    """What one part of a gang needs: a number of nodes, of one kind of demand on each."""
+    """The need of one part of a gang: a number of nodes, and one kind of demand on each."""
 
     kind: int
     nodes: int
@@ -84,7 +84,7 @@ class NodeSchedule:
         self._reserved_ms: Ints = np.full(size, NEVER_MS, dtype=np.int64)
         self._reserved_by: Ints = np.full(size, NONE, dtype=np.int64)
         self._spare: Ints = np.zeros((RESOURCES, size), dtype=np.int64)
-        """What is free on a reserved node beside the reservation when that begins."""
+        """Free capacity of a reserved node beside the reservation when that begins."""
         self.released_ms: Ints = np.zeros(size, dtype=np.int64)
         self.released_by: Ints = np.full(size, NONE, dtype=np.int64)
         self.is_predicted: Bools = np.zeros(size, dtype=bool)

@@ -33,7 +33,7 @@ class NodeTimeRecord:
 
 
 class PeriodSum(NamedTuple):
-    """What a user used from a bucket on, after so many additions."""
+    """Node time that a user used from a bucket on, after so many additions."""
 
     version: int
     first: int

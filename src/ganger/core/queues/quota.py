@@ -107,7 +107,7 @@ class QueueTree:
         }
         """The limits of node time used in a period, by queue."""
         self.node_time = node_time or NodeTimeUsage()
-        """What ended attempts used of it, in these queues."""
+        """Node time of it that ended attempts used, in these queues."""
         self._period_sums: dict[tuple[int, str], PeriodSum] = {}
         self._subtrees_limited = {index: self.subtree(index) for index in self.node_time_limits}
         self.guaranteed = self._guarantees()

@@ -1,4 +1,4 @@
-"""How much compared policies differ, beyond the spread over seeds: intervals, differences, the best, and a headline.
+"""Differences of compared policies beyond the spread over seeds: intervals, differences, the best, and a headline.
 
 The interval of a policy with several seeds is the one that has its mean with 95 % confidence, by Student's t. Policies
 differ where their intervals are apart. Runs with the same seed had the same draws, so a difference is taken seed by
