@@ -14,6 +14,7 @@ from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
+from ganger.engine.loop import collection_paused
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Start, Stop
@@ -89,7 +90,8 @@ class Fleet:
 
     def cycle(self) -> Plan:
         """Run one scheduling cycle without carrying out its decisions."""
-        return plan(self.state, self.now_ms, self.policy)
+        with collection_paused():
+            return plan(self.state, self.now_ms, self.policy)
 
     def decide(self, planned: Plan) -> None:
         """Record the decisions; started gangs run at once, stopped ones leave at once."""

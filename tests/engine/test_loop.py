@@ -207,6 +207,18 @@ def test_an_event_is_checked_once(log: EventLog, world: VirtualCluster) -> None:
     assert checks == log.last_seq() - first == 2
 
 
+def test_a_report_needs_no_cycle(log: EventLog, world: VirtualCluster) -> None:
+    loop = serve(world, log)
+    world.at(0, submit("job-1"))
+    world.run(loop, 5 * S)
+    planned = sum(loop.cycle_metrics.histogram().counts)
+    loop.post(e.Progressed(gang="job-1", generation=1, step=7))
+    loop.run_cycle(loop.drain())
+    assert sum(loop.cycle_metrics.histogram().counts) == planned
+    last = list(log.rows())[-1]
+    assert (last.event.kind, last.closes) == ("progressed", False)
+
+
 def test_a_step_beyond_64_bits_is_accepted(log: EventLog, world: VirtualCluster) -> None:
     loop = serve(world, log)
     world.at(0, submit("job-1"))

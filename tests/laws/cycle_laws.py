@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from ganger.core.cycle.plan import plan
-from ganger.core.fold.fold import fold
+from ganger.core.cycle.plan import REPORTS, plan
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Plan, ReservedStart, Start, Stop, Wait
+from ganger.model.job import GangState
 from ganger.model.units import DAY_MS
 from tests.laws.reason_laws import may_hold_capacity, pending_gangs
 from tests.laws.safety import copy_of, fingerprint
@@ -44,6 +45,25 @@ def nothing_is_due_before_the_wake_time(world: World) -> None:
     for at_ms in (world.now_ms, last_ms):
         early = plan(world.state, at_ms, world.policy).decisions
         assert [d for d in early if isinstance(d, Start | Stop)] == [], f"due at {at_ms}, wake at {world.wake_ms}"
+
+
+def reports_change_no_plan(world: World) -> None:
+    """Check that a cycle after a report of each kind about each gang decides what it would have decided without."""
+    state, planned = copy_of(world.state), plan(copy_of(world.state), world.now_ms, world.policy)
+    for name in world.in_state(GangState.STARTING, GangState.RUNNING):
+        of_gang = {"gang": name, "generation": world.generation(name)}
+        first_nodes, nodes = world.left(name)[:1], world.left(name)
+        reports = [e.Started(**of_gang, nodes=first_nodes), e.Started(**of_gang, nodes=nodes)]
+        reports += [e.Progressed(**of_gang, step=1 << 40), e.Checkpointed(**of_gang, step=1 << 40)]
+        reports += [e.Resumed(**of_gang, step=None), e.Finished(**of_gang, nodes=nodes)]
+        reports += [e.Slow(**of_gang, node=nodes[0], rank=0, step_ms=2, peers_ms=1)]
+        for report in reports:
+            assert isinstance(report, REPORTS)
+            if refusal(state, report) is None:
+                fold(state, e.Stamped(state.seq + 1, world.now_ms, report))
+    replanned = plan(state, world.now_ms, world.policy)
+    assert _acts(replanned) == _acts(planned)
+    assert replanned.next_wake_ms == planned.next_wake_ms
 
 
 def nothing_is_taken_for_the_unadmitted(world: World) -> None:

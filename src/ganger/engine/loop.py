@@ -6,6 +6,7 @@ acts or a caller has an answer: a crash at any point is finished by `open` at th
 holds whole cycles.
 """
 
+import gc
 import logging
 import queue
 import threading
@@ -16,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.plan import REPORTS, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State
-from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.disk_reserve import DiskReserve
 from ganger.engine.eventlog.projection import Projection, project, project_array
 from ganger.engine.metrics import CycleMetrics
@@ -66,6 +66,10 @@ class Log(Protocol):
         """Return the state after all that is written."""
         ...
 
+    def encode(self, event: Event) -> bytes:
+        """Return an event as it is written. Raise ValueError if it cannot be."""
+        ...
+
     def append(
         self,
         batch: Sequence[Stamped],
@@ -76,7 +80,7 @@ class Log(Protocol):
         """Write a batch, all or none. Raise RequestError when it cannot be written.
 
         shows: called just before readers see it.
-        encoded: events that `codec.encode_checked` has encoded already, by the number of their row.
+        encoded: events that `encode` has encoded already, by the number of their row.
         """
         ...
 
@@ -329,7 +333,8 @@ class Loop:
         """Fold, plan, write. Return None if it could not be written; then the state is as it was."""
         with self._lock:
             result = self._fold_batch(requests, now_ms)
-            self._decide(result, now_ms)
+            if self._is_plan_due(result, now_ms):
+                self._decide(result, now_ms)
             try:
                 if result.rows:
                     self._log.append(result.rows, result.projections(now_ms), self._mark_visible, result.encoded)
@@ -369,8 +374,6 @@ class Loop:
                     done.set_exception(_not_foldable(event, error))
                     break
             else:
-                if result.rows:
-                    result.rows[-1] = replace(result.rows[-1], closes=True)
                 return result
 
     def _fold_event(self, result: _CycleResult, event: Event, done: "Future[int]", now_ms: int) -> None:
@@ -380,7 +383,7 @@ class Loop:
         hold up all others.
         """
         try:
-            encoded = codec.encode_checked(event)
+            encoded = self._log.encode(event)
         except ValueError as error:
             unwritable = RequestError("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
             result.answers.append((done, unwritable))
@@ -398,10 +401,18 @@ class Loop:
         else:
             result.answers.append((done, 0))
 
+    def _is_plan_due(self, result: _CycleResult, now_ms: int) -> bool:
+        """Return whether time, or one of the events, may have changed what is to be decided."""
+        is_awaited = self.next_wake_ms is not None and now_ms >= self.next_wake_ms
+        return is_awaited or not all(isinstance(row.event, REPORTS) for row in result.rows)
+
     def _decide(self, result: _CycleResult, now_ms: int) -> None:
         """Plan, and fold what was decided."""
+        if result.rows:
+            result.rows[-1] = replace(result.rows[-1], closes=True)
         policy, began_s = self.policy, time.perf_counter()
-        planned = plan(self._state, now_ms, policy, explains=self._log.PUBLISHES_REASONS)
+        with collection_paused():
+            planned = plan(self._state, now_ms, policy, explains=self._log.PUBLISHES_REASONS)
         self.cycle_metrics.observe(time.perf_counter() - began_s, planned.decisions)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
@@ -457,6 +468,21 @@ class Loop:
             lost = tuple(node for node in gang.left if node not in held_nodes)
             generations.append(LiveGeneration(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
         return generations
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause the garbage collector for a plan, which makes many objects at once and leaves no reference cycles.
+
+    Each of its collections would visit all of them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _not_foldable(event: Event, error: Exception) -> RequestError:

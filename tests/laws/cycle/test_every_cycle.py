@@ -11,6 +11,7 @@ from tests.laws.cycle_laws import (
     nothing_is_due_before_the_wake_time,
     nothing_is_taken_for_the_unadmitted,
     plan_purely,
+    reports_change_no_plan,
 )
 from tests.laws.liveness import (
     constant_demand_settles,
@@ -50,6 +51,7 @@ def test_laws_hold_throughout_a_life(policy: Policy, data: st.DataObject) -> Non
     explanations_agree(world)
     suggestions_hold(world)
     log_replays(world)
+    reports_change_no_plan(world)
     usage_agrees_with_the_log(world)
     input_order_does_not_matter(world, data.draw(st.permutations(range(5)), label="order of listing"))
     impossible_jobs_change_nothing(world)

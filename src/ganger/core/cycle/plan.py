@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from typing import Final
 
 from ganger.core.cycle import publish_reasons
 from ganger.core.cycle.attempt import Preempts, Started, attempt
@@ -26,19 +27,32 @@ from ganger.core.state.gang import ACTIVE, ClassKey, Gang
 from ganger.core.state.runtime_estimate import extend_estimate
 from ganger.core.state.state import State
 from ganger.core.state.timers import deadline_ms, timer_times_ms
+from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason
 
 WITHOUT_NOTICE_MS = 0
+REPORTS: Final = (
+    e.Started,
+    e.Progressed,
+    e.Checkpointed,
+    e.Resumed,
+    e.Slow,
+    e.Finished,
+    e.Deleted,
+    e.Described,
+    e.Unreadable,
+)
+"""Events that change nothing that a plan depends on."""
 Known = dict[ClassKey, PendingReason]
 
 
 def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) -> Plan:
     """Return the decisions of one cycle, and when the next is due if no event occurs.
 
-    That is None for never and `now_ms` for at once. With `explains`, changed pending reasons are among the decisions,
-    and forecasts are recorded; no other decision depends on either.
+    That is None for never and `now_ms` for at once; `REPORTS` bring it no nearer. With `explains`, changed pending
+    reasons are among the decisions, and forecasts are recorded; no other decision depends on either.
     """
     if not state.ready:
         return Plan(as_of=state.seq)

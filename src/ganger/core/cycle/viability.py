@@ -160,6 +160,8 @@ class Viability:
                     max_stay_ms[open_kind.slot] = self._max_stay_ms(open_kind)
                 is_short = (stays_ms <= max_stay_ms[kinds]) | self._moving[rows]
                 viable &= reserved_may_start[rows] | (is_short & has_unreserved[rows])
+        if viable.all():
+            return viable  # urgent or not, all of them are tried
         urgent = self.urgency.of_groups(queues, kinds, since_ms)
         if urgent is None:
             return viable
@@ -213,15 +215,14 @@ class Viability:
 
         These are all gangs if the group is open, else the urgent ones, else those with a reservation.
         """
-        since_ms = self.urgency.since_ms(group)
         is_open = self._is_within_quota(group) and not self._stays_too_long(group)
-        is_urgent = since_ms is not None and group.since_ms <= since_ms
-        if not (is_open or is_urgent) or (self._refused and group.class_id in self._refused):
+        since_ms = NEVER_MS if is_open else self.urgency.since_ms(group)
+        if since_ms is None or group.since_ms > since_ms or (self._refused and group.class_id in self._refused):
             reserved = self._reserved_entries.get(group, ())
             return (entry for entry in reserved if entry.gang.number > after)
         begin = bisect_right(group.entries, after, key=gang_number) if after >= 0 else 0
         # No gang has waited for longer than since its submission.
-        end = None if is_open or since_ms is None else bisect_right(group.entries, since_ms, key=_submitted_ms)
+        end = None if is_open else bisect_right(group.entries, since_ms, key=_submitted_ms)
         return islice(group.entries, begin, end)
 
     def _is_excluded(self, entry: LaneEntry) -> bool:

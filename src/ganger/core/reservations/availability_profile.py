@@ -2,6 +2,7 @@
 
 Time is cut into slots at edges; within a slot nothing begins or ends. The profile is a matrix (slots, nodes) for each
 resource. It is the running sum, slot by slot, of what gangs and stays take when they begin and return when they end.
+Guests count as taken, so that what is left of them is a negative number.
 
 While slots times nodes are few, edges are exact: every end and every reserved start. Otherwise they lie on an absolute
 grid of 1, 5, 30 minutes, 2 hours and a day, each finer one containing the coarser, so that an edge of the coarse grid
@@ -40,8 +41,8 @@ GRID_STEPS: Final = (
     (DAY_MS, 16 * DAY_MS),
 )
 """Steps of the grid, and how far from now each goes."""
-_SUM_TYPES: Final = (np.int32, np.int64, np.int64, np.int32, np.int32)
-"""Types of the sums of GPUs, CPUs, memory, guests and exclusive guests: small numbers sum up in half the time."""
+GPUS, CPU_MILLI, MEMORY_BYTES, GUESTS, ALONE, RESOURCES = range(6)
+"""Resources of a profile; the last two are guests and exclusive guests, as in `NodeTable`."""
 BLOCK_SLOTS: Final = 64
 """Slots that are compared at a time, with at most WIDE_NODES nodes."""
 WIDE_NODES: Final = 1_000
@@ -103,8 +104,7 @@ class AvailabilityProfile:
 
     Attributes:
         edges: (S,) int64, the begin of each slot; the last one has no end.
-        free: GPUs, CPUs and memory, (S, N) each.
-        guests, alone: (S, N) guests and exclusive guests, as in `NodeTable`.
+        left: (RESOURCES, S, N) int64, what is left of each resource.
         subset: The nodes it is restricted to, rising, or None for all.
         indices: The nodes of its columns.
     """
@@ -124,19 +124,18 @@ class AvailabilityProfile:
         self._hold_table_of: dict[Shape, _HoldTable] = {}
         self._log: list[int] = []
         self._cut_count = 0
+        self.left = self._sum_left(held, list(stays))
         totals: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
-        gpus, cpu_milli, memory_bytes, self.guests, self.alone = self._sum_taken(held, list(stays))
-        self.free: list[Ints] = [gpus, cpu_milli, memory_bytes]
-        for total, taken in zip(totals, self.free, strict=True):
-            np.subtract(total if subset is None else total[subset], taken, out=taken)
+        for resource, total in enumerate(totals):
+            self.left[resource] += total if subset is None else total[subset]
 
     def edge_at_or_after(self, ms: int) -> int:
         """Return the first edge at a time or later: what ends then takes all slots before it."""
-        return int(np.searchsorted(self.edges, ms))
+        return int(self.edges.searchsorted(ms))
 
     def slot_at(self, ms: int) -> int:
         """Return the slot that a time is in."""
-        return max(0, int(np.searchsorted(self.edges, ms, side="right")) - 1)
+        return max(0, int(self.edges.searchsorted(ms, side="right")) - 1)
 
     def covers(self, indices: Ints) -> NDArray[np.bool_]:
         """Return which of these nodes the profile covers."""
@@ -156,18 +155,12 @@ class AvailabilityProfile:
         """Add a stay, or remove it with sign -1. Its begin and end become edges, unless there would be too many."""
         self._cut_at(stay.begin_ms)
         self._cut_at(stay.end_ms)
-        rows = slice(*self.slot_range(stay.begin_ms, stay.end_ms))
-        columns, counts = self._column_of(stay.indices), np.ones(len(stay.indices), dtype=np.int64)
+        rows, columns = slice(*self.slot_range(stay.begin_ms, stay.end_ms)), self._column_of(stay.indices)
+        taken = np.array(demand_per_node(stay.part), dtype=np.int64)[:, None, None] * sign
         if len(columns) > 1:
             columns, counts = np.unique(columns, return_counts=True)
-        part = stay.part
-        needs = (part.devices, part.cpu_milli, part.memory_bytes)
-        for amount, need in zip(self.free, needs, strict=True):
-            if need:
-                amount[rows, columns] -= sign * need * counts
-        self.guests[rows, columns] += sign * counts
-        if part.selector.sharing != SHARED:
-            self.alone[rows, columns] += sign * counts
+            taken = taken * counts
+        self.left[:, rows, columns] -= taken
         self._log += columns.tolist()
 
     def is_feasible(self) -> bool:
@@ -175,8 +168,9 @@ class AvailabilityProfile:
 
         All that was added is checked, where `least_free` is about some nodes.
         """
-        enough = all(int(amount.min()) >= 0 for amount in self.free)
-        return enough and not bool(((self.alone > 0) & (self.guests > 1)).any())
+        if int(self.left[:GUESTS].min()) < 0:
+            return False
+        return not bool(((self.left[ALONE] < 0) & (self.left[GUESTS] < -1)).any())
 
     def close_nodes(self, indices: Ints, begin_ms: int, end_ms: int) -> None:
         """Take nodes out for an interval, before anything is read.
@@ -186,15 +180,13 @@ class AvailabilityProfile:
         if end_ms <= self.edges[0]:
             return
         rows, indices = slice(*self.slot_range(begin_ms, end_ms)), self._column_of(indices)
-        self.alone[rows, indices] += 1
-        self.guests[rows, indices] += 1
+        self.left[GUESTS:, rows, indices] -= 1
 
     def least_free(self, indices: Ints, begin: int, end: int) -> LeastFree:
         """Return the least that is free of these nodes in slots begin : end, at least one."""
         rows, indices = slice(begin, max(end, begin + 1)), self._column_of(indices)
-        gpus, cpu_milli, memory_bytes = (amount[rows, indices].min(axis=0) for amount in self.free)
-        guests, alone = (amount[rows, indices].max(axis=0) for amount in (self.guests, self.alone))
-        return LeastFree(gpus, cpu_milli, memory_bytes, guests, alone)
+        gpus, cpu_milli, memory_bytes, guests, alone = self.left[:, rows, indices].min(axis=1)
+        return LeastFree(gpus, cpu_milli, memory_bytes, -guests, -alone)
 
     def start_slots(
         self, part: Shape, nodes_and_ms: tuple[int, int], usable: NDArray[np.bool_], first: int
@@ -250,12 +242,11 @@ class AvailabilityProfile:
         return table.held_until
 
     def _compute_held_until(self, part: Shape, suitable: NDArray[np.bool_], columns: NodeIndices) -> NDArray[np.int16]:
-        sharing = part.selector.sharing
-        is_enough = suitable[columns] & (self.alone[:, columns] == 0)
-        for amount, need in zip(self.free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
+        is_enough = suitable[columns] & (self.left[ALONE][:, columns] == 0)
+        for amount, need in zip(self.left, (part.devices, part.cpu_milli, part.memory_bytes), strict=False):
             is_enough &= amount[:, columns] >= need
-        if sharing != SHARED:
-            is_enough &= self.guests[:, columns] == 0
+        if part.selector.sharing != SHARED:
+            is_enough &= self.left[GUESTS][:, columns] == 0
         slot_count = len(self.edges)
         # A slot that satisfies the demand takes the value of the next one, the others are their own end: a running
         # minimum from the last slot backwards.
@@ -275,52 +266,49 @@ class AvailabilityProfile:
 
     def _cut_at(self, ms: int) -> None:
         """Cut a slot at a time, unless there would be too many."""
+        if not self.is_exact or ms >= NEVER_MS or len(self.edges) * len(self.nodes.nodes) > MAX_EXACT_CELLS:
+            return
         slot = self.edge_at_or_after(ms)
         is_edge = slot < len(self.edges) and self.edges[slot] == ms
-        is_full = not self.is_exact or len(self.edges) * len(self.nodes.nodes) > MAX_EXACT_CELLS
-        if ms >= NEVER_MS or is_edge or slot == 0 or is_full:
+        if is_edge or slot == 0:
             return
         self.edges = np.insert(self.edges, slot, ms)
-        self.free = [np.insert(amount, slot, amount[slot - 1], axis=0) for amount in self.free]
-        self.guests = np.insert(self.guests, slot, self.guests[slot - 1], axis=0)
-        self.alone = np.insert(self.alone, slot, self.alone[slot - 1], axis=0)
+        self.left = np.concatenate((self.left[:, :slot], self.left[:, slot - 1 : slot], self.left[:, slot:]), axis=1)
         self._cut_count += 1
 
-    def _sum_taken(self, held: HeldCapacity, stays: list[Stay]) -> list[Ints]:
-        """Return what is taken of GPUs, CPUs, memory, and the guests and exclusive guests: (S, N) each."""
+    def _sum_left(self, held: HeldCapacity, stays: list[Stay]) -> Ints:
+        """Return (RESOURCES, S, N) minus what is taken."""
         slots, width = len(self.edges), len(self.indices)
-        # Differences first: each share adds its amount in the slot where it begins and subtracts it where it ends.
-        # Their running sum over slots is what is taken.
-        ends = np.maximum(1, np.searchsorted(self.edges, held.ends_ms))
-        held_columns = self._column_of(held.indices)
-        sums: list[Ints] = []
-        for rows, dtype in zip(held.taken, _SUM_TYPES, strict=True):
-            taken, change = rows.astype(dtype, copy=False), np.zeros((slots + 1, width), dtype=dtype)
-            np.add.at(change[0], held_columns, taken)
-            np.subtract.at(change.reshape(-1), ends * width + held_columns, taken)
-            sums.append(change)
+        # Differences first: each share takes its amount in the slot where it begins and returns it where it ends. Their
+        # running sum over slots is what is left.
+        columns = self._column_of(held.indices)
+        ends = np.maximum(1, self.edges.searchsorted(held.ends_ms)) * width + columns
+        cells, amounts = [columns, ends], [-held.taken, held.taken]
         if stays:
-            begin, end, node_counts, needs = self._stay_columns(stays)
+            begin, end, node_counts, demands = self._stay_columns(stays)
             columns = self._column_of(np.concatenate([stay.indices for stay in stays]))
-            begin, end = (np.repeat(slot, node_counts) * width + columns for slot in (begin, end))
-            for change, demand in zip(sums, needs, strict=True):
-                taken = np.repeat(demand.astype(change.dtype), node_counts)
-                np.add.at(change.reshape(-1), begin, taken)
-                np.subtract.at(change.reshape(-1), end, taken)
-        for change in sums:
-            if width < WIDE_NODES:
-                np.cumsum(change, axis=0, out=change)
-                continue
+            taken = demands.repeat(node_counts, axis=1)
+            cells += [slot.repeat(node_counts) * width + columns for slot in (begin, end)]
+            amounts += [-taken, taken]
+        # All resources in one call: a call for each would cost more than the sums of a small cluster.
+        first_cells = np.arange(RESOURCES)[:, None] * ((slots + 1) * width)
+        left: Ints = np.zeros((RESOURCES, slots + 1, width), dtype=np.int64)
+        np.add.at(
+            left.reshape(-1), (first_cells + np.concatenate(cells)).ravel(), np.concatenate(amounts, axis=1).ravel()
+        )
+        if width < WIDE_NODES:
+            np.add.accumulate(left, axis=1, out=left)
+        else:
             for slot in range(1, slots):
-                # Row by row: for long rows numpy's cumsum takes three times as long.
-                np.add(change[slot], change[slot - 1], out=change[slot])
-        return [change[:-1] for change in sums]
+                # Row by row: for long rows numpy's accumulate takes three times as long.
+                np.add(left[:, slot], left[:, slot - 1], out=left[:, slot])
+        return left[:, :-1]
 
     def _stay_columns(self, stays: list[Stay]) -> tuple[Ints, Ints, list[int], Ints]:
         """Return by stay the first slot, the end edge and the node count, and (5, stays) what it takes per node."""
         times_ms = np.array([(stay.begin_ms, stay.end_ms) for stay in stays], dtype=np.int64)
-        begin = np.maximum(0, np.searchsorted(self.edges, times_ms[:, 0], side="right") - 1)
-        end = np.maximum(begin + 1, np.searchsorted(self.edges, times_ms[:, 1]))
+        begin = np.maximum(0, self.edges.searchsorted(times_ms[:, 0], side="right") - 1)
+        end = np.maximum(begin + 1, self.edges.searchsorted(times_ms[:, 1]))
         demands = np.array([demand_per_node(stay.part) for stay in stays], dtype=np.int64).T
         return begin, end, [len(stay.indices) for stay in stays], demands
 

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations.availability_profile import (
+    ALONE,
+    GPUS,
+    GUESTS,
     AvailabilityProfile,
     HeldCapacity,
     LeastFree,
@@ -26,8 +29,6 @@ from ganger.core.reservations.availability_profile import (
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED
 
-GPUS, CPU_MILLI, MEMORY_BYTES, GUESTS, ALONE = range(5)
-"""Rows of what is taken."""
 MAX_WIDENINGS: Final = 8
 """Number of times the dense profile is built for more nodes, before it is built for all."""
 

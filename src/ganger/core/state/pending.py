@@ -6,7 +6,7 @@ state keeps the lanes up to date for the policy in force. Beside them is noted h
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -20,8 +20,6 @@ from ganger.model.shape import Shape
 
 MAX_STEPS: Final = 1_024
 """Steps that are kept: a gang older than all of them has been passed over by at least as many."""
-Steps = tuple[tuple[int, ...], tuple[int, ...]]
-"""(numbers of gangs, times of their first start), both rising."""
 
 
 class NumberPool:
@@ -84,7 +82,7 @@ class PendingLanes:
         for class_key, members in pending.items():
             new = len(self.index.rows)
             for entry in self._admit(class_key, members):
-                entry.job_class.lane.entries.append(entry)
+                entry.lane.entries.append(entry)
             # No JobClass holds gangs of two class keys, so those of this key are complete now.
             for job_class in self.index.rows[new:]:
                 cells += job_class.cells
@@ -152,23 +150,22 @@ class PendingLanes:
                     "a gang has waited for longer"
                 )
 
-    def _admit(self, class_key: ClassKey, gangs: Iterable[Gang]) -> Iterator[LaneEntry]:
-        """Iterate over new entries for gangs of one class, oldest first, before the lanes list them."""
+    def _admit(self, class_key: ClassKey, gangs: Sequence[Gang]) -> list[LaneEntry]:
+        """Return new entries for gangs of one class, oldest first, before the lanes list them."""
         queue, user, priority, shape, times, array, avoids = class_key
         demand = self.demands.get((shape, avoids)) or self._new_demand(shape, avoids)
+        demand.waiting += len(gangs)
+        stays, is_forecastable, entries = demand.stays, gangs[0].is_forecastable, list[LaneEntry]()
         for gang in gangs:
             key = queue, user, self._fifo_class(gang)
-            lane = self.by_key.get(key) or self._new_lane(key)
-            stays_ms, passes_reservations = gang.min_run_ms, gang.passes_reservations
-            demand.waiting += 1
-            demand.stays[stays_ms] = demand.stays.get(stays_ms, 0) + 1
-            lane.queue_lanes.unforecastable += not gang.is_forecastable
+            lane, stays_ms = self.by_key.get(key) or self._new_lane(key), gang.min_run_ms
+            stays[stays_ms] = stays.get(stays_ms, 0) + 1
+            lane.queue_lanes.unforecastable += not is_forecastable
             lane.since_ms = min(lane.since_ms, gang.since_ms)
-            index_key = demand.slot, priority, times, array, stays_ms, passes_reservations, gang.unadmitted > 0
+            index_key = demand.slot, priority, times, array, stays_ms, gang.passes_reservations, gang.unadmitted > 0
             job_class = lane.job_classes.get(index_key) or self.index.create(lane, demand, index_key)
-            entry = LaneEntry(gang, job_class)
-            job_class.admit(entry)
-            yield entry
+            entries.append(job_class.admit(gang))
+        return entries
 
     def _new_demand(self, shape: Shape, avoids: tuple[str, ...]) -> NodeDemand:
         demand = self.demands[shape, avoids] = NodeDemand(self.demand_numbers.take(), shape, shape.parts, avoids)
@@ -228,8 +225,8 @@ class FirstStarts:
 
     def __init__(self, starts: Iterable[tuple[int, int]], undo: Undo) -> None:
         """Restore the (number, time) of `image`."""
-        numbers, times_ms = zip(*starts, strict=True) if (starts := tuple(starts)) else ((), ())
-        self._steps: list[Steps] = [(numbers, times_ms)]
+        self._steps: list[Ints] = [np.array([*starts], dtype=np.int64).reshape(-1, 2).T]
+        """(2, steps) numbers of gangs and times of their first start, both rising; replaced as a whole."""
         self._undo = undo
 
     @classmethod
@@ -243,25 +240,25 @@ class FirstStarts:
 
     def image(self) -> list[tuple[int, int]]:
         """Return what a snapshot keeps."""
-        return list(zip(*self._steps[0], strict=True))
+        return [(number, at_ms) for number, at_ms in self._steps[0].T.tolist()]
 
     def record(self, number: int, at_ms: int) -> None:
         """Record a first start now; undone with a trial."""
-        numbers, times_ms = self._steps[0]
+        steps = self._steps[0]
         # For gangs younger than this one, starts of still younger ones until now no longer matter.
-        kept = bisect_left(numbers, number)
-        steps = (*numbers[:kept], number)[-MAX_STEPS:], (*times_ms[:kept], at_ms)[-MAX_STEPS:]
-        self._undo.put(self._steps, 0, steps)
+        kept = int(steps[0].searchsorted(number))
+        kept_steps = steps[:, max(0, kept - MAX_STEPS + 1) : kept]
+        self._undo.put(self._steps, 0, np.concatenate((kept_steps, ((number,), (at_ms,))), axis=1))
 
     def since_ms(self, number: int) -> int:
         """Return the time of the latest first start of a gang older than that number; 0 where none is known."""
         numbers, times_ms = self._steps[0]
-        older = bisect_left(numbers, number)
-        return times_ms[older - 1] if older else 0
+        older = int(numbers.searchsorted(number))
+        return int(times_ms[older - 1]) if older else 0
 
     def all_since_ms(self, numbers: Ints) -> Ints:
         """Return (L,) the same for each of these numbers."""
         known, times_ms = self._steps[0]
-        older = np.searchsorted(np.array(known, dtype=np.int64), numbers)
-        since_ms: Ints = np.array((0, *times_ms), dtype=np.int64)[older]
+        older = known.searchsorted(numbers)
+        since_ms: Ints = np.concatenate(((0,), times_ms))[older]
         return since_ms

@@ -127,15 +127,16 @@ class JobClass:
     since_ms: int = NEVER_MS
     entries: list[LaneEntry] = field(default_factory=list)
 
-    def admit(self, entry: LaneEntry) -> None:
-        """Add a gang; the caller refreshes the columns."""
-        entries, gang = self.entries, entry.gang
+    def admit(self, gang: Gang) -> LaneEntry:
+        """Add a gang and return its entry; the caller refreshes the columns."""
+        entry, entries = LaneEntry(gang, self), self.entries
         self.since_ms = min(self.since_ms, gang.since_ms)
         if entries and entries[-1].gang.number > gang.number:
             insort(entries, entry, key=_number)
         else:
             entries.append(entry)
         self.number = entries[0].gang.number
+        return entry
 
     @property
     def class_id(self) -> tuple[object, ...]:

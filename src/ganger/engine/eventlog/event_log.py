@@ -25,7 +25,7 @@ from ganger.engine.eventlog.job_filters import JobFilter, page_query
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.eventlog.recovery import JobEntry, Recovery, reconcile
 from ganger.errors import RequestError
-from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
+from ganger.model.event import Deleted, Described, Event, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, split_element_id
 from ganger.model.views.service_views import JobRow, Ledger
 
@@ -138,6 +138,10 @@ class EventLog:
         return True
 
     # -- writing -------------------------------------------------------------------------------------------------------
+
+    def encode(self, event: Event) -> bytes:
+        """Return an event as it is written. Raise ValueError if it cannot be, or is another event when read again."""
+        return codec.encode_checked(event)
 
     def append(
         self,
