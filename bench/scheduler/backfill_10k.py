@@ -19,7 +19,7 @@ from ganger.policies import dynamic
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
 GANGS = int(os.environ.get("GANGER_BENCH_GANGS", "10000"))
 RUNS = 3
-BAR_S = 5.0
+BAR_S = 2.0
 
 
 def run() -> list[Figure]:

@@ -14,7 +14,7 @@ from ganger.policies import dynamic
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
 RUNS = 5
-BAR_S = 2.0
+BAR_S = 1.5
 
 
 def run() -> list[Figure]:

@@ -14,7 +14,7 @@ from ganger.policies import dynamic
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
 EVENTS = 200
-BAR_S = 0.05
+BAR_S = 0.035
 
 
 def run() -> list[Figure]:

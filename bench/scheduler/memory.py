@@ -10,7 +10,7 @@ import sys
 from bench.measure import ROOT, Figure, median
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
-BAR_MB = 1_000.0
+BAR_MB = 398.0
 RUNS = 3
 FILL = """
 import psutil

@@ -16,7 +16,7 @@ from typing import Final
 from bench.measure import ROOT, Figure, wall_s
 
 TRACES: Final = ROOT.parent / "shared" / "traces" / "elasticflow"
-BAR_S: Final = 90
+BAR_S: Final = 120
 NODES: Final = {"cluster03": 20, "cluster04": 72}
 """Clusters of `pool_reference.csv`, with 160 and 576 GPUs."""
 GPUS: Final = 8

@@ -14,9 +14,9 @@ from bench.measure import Figure, median
 from bench.simulator.simulating import CLUSTER, simulated
 
 RUNS: Final = int(os.environ.get("GANGER_BENCH_RUNS", "3"))
-EVENTS_A_SECOND: Final = 8_000
-PODS_A_SECOND: Final = 5_000
-BAR_S: Final = 5
+EVENTS_A_SECOND: Final = 6_000
+PODS_A_SECOND: Final = 4_000
+BAR_S: Final = 6
 SATURATED: Final = 2_000
 PODS, NODES = "openb/openb_pod_list_default.csv.gz", "openb/openb_node_list_gpu_node.csv"
 
