@@ -16,7 +16,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 DISTRIBUTIONS: Final = {
     "ganger": "ganger/cli/__init__.py",
-    "ganger_baselines": "ganger_baselines/sjf.py",
+    "ganger_baselines": "ganger_baselines/orders/sjf.py",
 }
 """A file of each distribution, by the name that its archives begin with."""
 LEFT_OUT: Final = frozenset({"tests", "bench", "tools", ".ci"})
@@ -35,7 +35,7 @@ def main(directory: Path) -> None:
         wheels.append(wheel)
     with tempfile.TemporaryDirectory() as scratch:
         _run_a_job(wheels, Path(scratch))
-    print(f"{', '.join(wheel.name for wheel in wheels)}: no tests; they run `echo hello` and simulate the order sjf")
+    print(f"{', '.join(wheel.name for wheel in wheels)}: no tests; they run `echo hello` and simulate sjf+best-fit")
 
 
 def _check_names(archive: Path, names: list[str], file: str) -> None:
@@ -66,7 +66,7 @@ def _run_a_job(wheels: list[Path], scratch: Path) -> None:
             )
             for arguments in (
                 ("run", "--", "echo", "hello"),
-                ("sim", "run", "jobs.csv", "--nodes", "1", "--policy", "sjf"),
+                ("sim", "run", "jobs.csv", "--nodes", "1", "--policy", "sjf+best-fit"),
             )
         )
     finally:

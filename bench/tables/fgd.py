@@ -24,6 +24,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.measure import ROOT, Figure, median
+from ganger import registry
 from ganger.core.nodes.fragmentation import most_frequent
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
@@ -178,6 +179,7 @@ def fill(run: Run, nodes: Iterable[Node] | None = None, pods: Iterable[Shape] | 
     named, arriving = draw(run.seed, list(recorded_nodes() if nodes is None else nodes), all_pods)
     score = GpuShares(score=POLICIES[run.policy], cut=GRADES, ties="order", seed=run.seed)
     table = NodeTable(named, {}, Undo(), ("rack",), Rules(gpu_shares=score))
+    table.score_cache.find_score = registry.score
     table.set_demand_kinds(most_frequent(Counter(replace(pod, memory_bytes=0) for pod in all_pods)))
     meter = _Meter(table, typical_tasks(all_pods), 1000 * sum(node.gpus for node in named))
     places: list[Place | None] = []

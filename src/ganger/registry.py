@@ -1,29 +1,38 @@
-"""Registry of plug-ins: queue orders and frameworks, one module each.
+"""Registry of plug-ins: queue orders, placement scores and frameworks, one module each.
 
-A module in `policies/` or `frameworks/` is found by itself; a package elsewhere names its module under the entry point
-`ganger.policies` or `ganger.frameworks`, as plugins/ganger-baselines does. Nothing is imported before it is needed. A
-plug-in that does not load is left out, logged and listed by `broken()`: it never hides the others.
+A module in `policies/`, `core/nodes/scores/` or `frameworks/` is found by itself; a package elsewhere names its module
+under the entry point `ganger.policies`, `ganger.scores` or `ganger.frameworks`, as plugins/ganger-baselines does.
+Nothing is imported before it is needed. A plug-in that does not load is left out, logged and listed by `broken()`: it
+never hides the others.
 """
 
 import logging
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ganger.errors import RequestError
 
 POLICIES: Final = "ganger.policies"
+SCORES: Final = "ganger.scores"
 FRAMEWORKS: Final = "ganger.frameworks"
+NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
+"""The form of a plug-in's NAME."""
+
+_OWN_PACKAGES: Final = {POLICIES: POLICIES, SCORES: "ganger.core.nodes.scores", FRAMEWORKS: FRAMEWORKS}
+"""The packages that hold ganger's own plug-ins of each group."""
 
 _REQUIRED: Final = {
     POLICIES: (
         *("NAME", "LIVENESS_GUARANTEES", "ORDERS_RUNNING", "STARVATION_AGE_MS", "FIXED_RESERVATIONS", "STRICT_ORDER"),
         *("account_key", "gang_key", "key_lower_bound", "fifo_class", "key", "factors", "next_key_change_ms"),
     ),
+    SCORES: ("NAME", "LASTS", "SEEDED", "of_nodes", "of_devices"),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
 }
 PER: Final = ("rank", "node", "gang")
@@ -71,9 +80,9 @@ def policies() -> dict[str, ModuleType]:
     return _load_group(POLICIES)[0]
 
 
-def own_policies() -> dict[str, ModuleType]:
-    """Return the queue orders of ganger itself by NAME: those that schemas and pages name, whatever is installed."""
-    return {name: module for name, module in policies().items() if module.__name__.startswith(f"{POLICIES}.")}
+def scores() -> dict[str, ModuleType]:
+    """Return the placement scores by NAME."""
+    return _load_group(SCORES)[0]
 
 
 def order(name: str) -> ModuleType:
@@ -81,17 +90,15 @@ def order(name: str) -> ModuleType:
 
     Raise RequestError (no_such_order) when it is no longer installed.
     """
-    orders = policies()
-    if name not in orders:
-        # A plug-in that does not load has no name: any of these may be it.
-        failures = "".join(f"; {message}" for message in _load_group(POLICIES)[1].values())
-        raise RequestError(
-            "no_such_order",
-            f"the policy in force has the queue order {name}, which is not installed{failures}; installed: "
-            f"{', '.join(sorted(orders))}",
-            "install the package that it came with",
-        )
-    return orders[name]
+    return policies().get(name) or _raise_missing("no_such_order", f"the queue order {name}", POLICIES)
+
+
+def score(name: str) -> ModuleType:
+    """Return the placement score that a policy document names.
+
+    Raise RequestError (no_such_score) when it is no longer installed.
+    """
+    return scores().get(name) or _raise_missing("no_such_score", f"the placement score {name}", SCORES)
 
 
 def frameworks() -> dict[str, ModuleType]:
@@ -106,7 +113,18 @@ def plugin_attribute(framework: ModuleType, name: str) -> Any:
 
 def broken() -> dict[str, str]:
     """Return the plug-ins that did not load: the error message by the name under which each was found."""
-    return _load_group(POLICIES)[1] | _load_group(FRAMEWORKS)[1]
+    return _load_group(POLICIES)[1] | _load_group(SCORES)[1] | _load_group(FRAMEWORKS)[1]
+
+
+def _raise_missing(code: str, title: str, group: str) -> NoReturn:
+    loaded, failed = _load_group(group)
+    # A plug-in that does not load has no name: any of these may be it.
+    failures = "".join(f"; {message}" for message in failed.values())
+    raise RequestError(
+        code,
+        f"the policy in force has {title}, which is not installed{failures}; installed: {', '.join(sorted(loaded))}",
+        "install the package that it came with",
+    )
 
 
 @cache
@@ -127,9 +145,9 @@ def _load_group(group: str) -> tuple[dict[str, ModuleType], dict[str, str]]:
 
 
 def _files(group: str) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
-    package = import_module(group)
+    package = import_module(_OWN_PACKAGES[group])
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        path = f"{group}.{info.name}"
+        path = f"{package.__name__}.{info.name}"
         yield path, partial(import_module, path)
 
 
@@ -144,6 +162,8 @@ def _check(module: ModuleType, group: str, loaded: dict[str, ModuleType]) -> Non
         raise TypeError(f"the module has no {', '.join(missing)}")
     if not isinstance(module.NAME, str):
         raise TypeError(f"its NAME is {module.NAME!r}, not text")
+    if not re.fullmatch(NAME_PATTERN, module.NAME):
+        raise ValueError(f"its NAME is {module.NAME!r}: write up to 63 of a-z, 0-9, '_' and '-', the first not a sign")
     if (owner := loaded.get(module.NAME)) is not None:
         raise ValueError(f"its NAME {module.NAME!r} is taken by {owner.__name__}")
     if group == FRAMEWORKS:

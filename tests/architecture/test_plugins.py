@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from ganger import registry
+from ganger.core.nodes.score_interface import Score
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.frameworks import plain
 from ganger.model.policy import Rules
 
 ROOT = Path(__file__).parents[2]
-PLUG_INS = [*registry.policies().values(), *registry.frameworks().values()]
-OWN = [module for module in PLUG_INS if module.__name__.startswith(("ganger.", "ganger_baselines."))]
-POLICIES = [module for module in OWN if not module.__name__.startswith(registry.FRAMEWORKS)]
-FRAMEWORKS = [module for module in OWN if module.__name__.startswith(registry.FRAMEWORKS)]
+POLICIES, SCORES, FRAMEWORKS = (
+    [module for module in group.values() if module.__name__.startswith(("ganger.", "ganger_baselines."))]
+    for group in (registry.policies(), registry.scores(), registry.frameworks())
+)
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rank_environment": plain.rank_environment,
     **{name: default for name, default in registry._DEFAULTS.items() if inspect.isfunction(default)},
@@ -30,6 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """The functions of a framework, each with an implementation that has the right number of parameters."""
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda module: module.NAME)
+every_score = pytest.mark.parametrize("score", SCORES, ids=lambda module: module.NAME)
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda module: module.NAME)
 
 
@@ -39,22 +41,24 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 
 def occurs(name: str, *folders: str) -> bool:
     """Return whether a test in these folders names a plug-in: as text, or as a module that it imports."""
-    pattern = re.compile(rf'"{name}"|^from ganger\.policies import .*\b{name}\b', re.MULTILINE)
+    pattern = re.compile(rf'"{name}"|\bscore {name}\b|^from ganger\.policies import .*\b{name}\b', re.MULTILINE)
     paths = [path for folder in folders for path in (ROOT / "tests" / folder).rglob("test_*.py")]
     return any(pattern.search(path.read_text()) for path in paths)
 
 
 def test_every_own_plugin_loads() -> None:
     assert registry.broken() == {}
-    baselines = ROOT / "plugins" / "ganger-baselines" / "src" / "ganger_baselines"
-    files = [*(ROOT / "src" / "ganger" / package for package in ("policies", "frameworks")), baselines]
-    names = {path.stem for folder in files for path in folder.glob("*.py") if path.stem != "__init__"}
-    assert {module.NAME for module in OWN} == names, "a plug-in has the name of its file"
+    own, baselines = ROOT / "src" / "ganger", ROOT / "plugins" / "ganger-baselines" / "src" / "ganger_baselines"
+    folders = own / "policies", own / "frameworks", own / "core" / "nodes" / "scores", *baselines.iterdir()
+    names = {path.stem for folder in folders for path in folder.glob("*.py") if path.stem != "__init__"}
+    modules = (*POLICIES, *SCORES, *FRAMEWORKS)
+    assert {module.NAME.replace("-", "_") for module in modules} == names, "a plug-in has the name of its file"
 
 
-def test_the_registry_asks_for_the_interface_of_policies() -> None:
-    functions = {name for name, value in vars(Policy).items() if inspect.isfunction(value) and name[0] != "_"}
-    assert set(registry._REQUIRED[registry.POLICIES]) == functions | set(Policy.__annotations__)
+@pytest.mark.parametrize(("group", "interface"), [(registry.POLICIES, Policy), (registry.SCORES, Score)])
+def test_the_registry_asks_for_the_interface(group: str, interface: type) -> None:
+    functions = {name for name, value in vars(interface).items() if inspect.isfunction(value) and name[0] != "_"}
+    assert set(registry._REQUIRED[group]) == functions | set(interface.__annotations__)
 
 
 @every_policy
@@ -62,6 +66,17 @@ def test_a_policy_has_the_parameters_of_the_interface(policy: ModuleType) -> Non
     for name in registry._REQUIRED[registry.POLICIES]:
         if inspect.isfunction(declared := getattr(Policy, name, None)):
             assert parameters(getattr(policy, name)) == parameters(declared), name
+
+
+@every_score
+def test_a_score_has_the_parameters_of_the_interface(score: ModuleType) -> None:
+    for name in ("of_nodes", "of_devices"):
+        assert len(parameters(getattr(score, name))) == len(parameters(getattr(Score, name))), name
+
+
+@every_score
+def test_a_score_has_a_test_of_its_choice(score: ModuleType) -> None:
+    assert occurs(score.NAME, "pictures", "laws"), "show in tests/pictures which node it prefers"
 
 
 @every_policy
@@ -76,7 +91,7 @@ def test_what_a_policy_guarantees_is_a_law(policy: ModuleType) -> None:
 def test_a_policy_is_in_the_description_of_the_key_order(policy: ModuleType) -> None:
     (doc,) = [part.metadata["doc"] for part in fields(Rules) if part.name == "order"]
     offered = re.search(rf"\b{policy.NAME}\b", doc) is not None
-    assert offered == (policy.NAME in registry.own_policies()), (
+    assert offered == policy.__name__.startswith("ganger."), (
         "add it to the sentence of Rules.order, and run: make docs; a baseline of simulations is not offered there"
     )
 
@@ -102,5 +117,9 @@ def test_a_framework_with_an_environment_runs_for_real(framework: ModuleType) ->
 
 def test_the_page_of_plug_ins_has_every_name() -> None:
     page = (ROOT / "docs" / "how-to" / "frameworks" / "plug-in.md").read_text()
-    names = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
-    assert names == {*registry._REQUIRED[registry.FRAMEWORKS], *registry._DEFAULTS}
+    frameworks, _, scores = page.partition("## A queue order or a placement score")
+    frameworks_table, scores_table = (
+        set(re.findall(r"^\| `(\w+)", part, re.MULTILINE)) for part in (frameworks, scores)
+    )
+    assert frameworks_table == {*registry._REQUIRED[registry.FRAMEWORKS], *registry._DEFAULTS}
+    assert scores_table == set(registry._REQUIRED[registry.SCORES])

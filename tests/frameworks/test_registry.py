@@ -14,7 +14,8 @@ from ganger import registry
 ASK = """
 import json
 from ganger import registry
-print(json.dumps([sorted(registry.frameworks()), sorted(registry.policies()), registry.broken()]))
+groups = (registry.frameworks(), registry.policies(), registry.scores())
+print(json.dumps([*map(sorted, groups), registry.broken()]))
 """
 GOOD = 'NAME = "mine"\nDOC = "d"\nRESERVED = ()\ndef rank_environment(placed, rank): return {"MINE": str(rank)}\n'
 POLICY = """NAME = "mine"
@@ -25,6 +26,7 @@ FIXED_RESERVATIONS = None
 STRICT_ORDER = False
 account_key = gang_key = key_lower_bound = fifo_class = key = factors = next_key_change_ms = print
 """
+SCORE = 'NAME = "mine"\nLASTS = True\nSEEDED = False\nof_nodes = of_devices = print\n'
 
 
 def installed(folder: Path, modules: dict[str, str], points: str) -> Path:
@@ -50,22 +52,30 @@ def python(code: str, path: Path) -> str:
 
 
 def test_own_plugins_are_found_without_a_list(tmp_path: Path) -> None:
-    frameworks, policies, broken = json.loads(python(ASK, tmp_path))
+    frameworks, policies, scores, broken = json.loads(python(ASK, tmp_path))
     assert {"plain", "torch"} <= set(frameworks)
-    assert policies
+    assert {"dynamic", "fifo"} <= set(policies)
+    assert {"pack", "fgd"} <= set(scores)
     assert broken == {}
 
 
-def test_the_baselines_are_found_by_their_entry_points_and_are_not_own() -> None:
-    points = distribution("ganger-baselines").entry_points.select(group=registry.POLICIES)
-    assert {point.name for point in points} == {"sjf", "srsf", "srtf", "tiresias"}
-    assert [registry.policies()[point.name].__name__ for point in points] == [point.module for point in points]
-    assert points.names & registry.own_policies().keys() == set()
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        (registry.POLICIES, {"sjf", "srsf", "srtf", "tiresias"}),
+        (registry.SCORES, {"best-fit", "dotprod", "gpu-clustering", "gpu-packing", "random"}),
+    ],
+)
+def test_the_baselines_are_found_by_their_entry_points(group: str, names: set[str]) -> None:
+    points = distribution("ganger-baselines").entry_points.select(group=group)
+    assert points.names == names
+    modules = registry.policies() | registry.scores()
+    assert [modules[point.name].__name__ for point in points] == [point.module for point in points]
 
 
 def test_a_file_beside_the_own_ones_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(GOOD)
-    frameworks, _, _ = json.loads(
+    frameworks, *_ = json.loads(
         python(f"import ganger.frameworks as f; f.__path__.append({str(tmp_path)!r})\n{ASK}", tmp_path)
     )
     assert "mine" in frameworks
@@ -74,12 +84,12 @@ def test_a_file_beside_the_own_ones_is_found(tmp_path: Path) -> None:
 def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
     installed(
         tmp_path,
-        {"my_framework": GOOD, "my_policy": POLICY},
-        "[ganger.frameworks]\nmine = my_framework\n[ganger.policies]\nmine = my_policy\n",
+        {"my_framework": GOOD, "my_policy": POLICY, "my_score": SCORE},
+        "[ganger.frameworks]\nmine = my_framework\n[ganger.policies]\nmine = my_policy\n"
+        "[ganger.scores]\nmine = my_score\n",
     )
-    frameworks, policies, broken = json.loads(python(ASK, tmp_path))
-    assert "mine" in frameworks
-    assert "mine" in policies
+    *groups, broken = json.loads(python(ASK, tmp_path))
+    assert all("mine" in names for names in groups)
     assert broken == {}
     named = "from ganger.spec import spec_from_dict as s; print(s({'run': 'x', 'framework': 'mine'}, 'w').framework)"
     assert python(named, tmp_path).strip() == "mine"
@@ -94,6 +104,7 @@ def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
         ("exit('bye')", "SystemExit: bye"),
         ("NAME = 'mine'", "the module has no DOC, RESERVED, rank_environment"),
         (GOOD.replace('"mine"', "5"), "its NAME is 5, not text"),
+        (GOOD.replace('"mine"', '"a+b"'), "its NAME is 'a+b': write up to 63 of a-z"),
         (GOOD + "PER = 'slot'\n", "its PER is 'slot', not one of rank, node, gang"),
         (GOOD + "NEEDS = ('torch',)\n", "its NEEDS is ('torch',), not"),
         (GOOD + "files = {}\n", "its files is {}, not a function"),
@@ -106,7 +117,7 @@ def test_a_broken_plugin_is_named_and_hides_no_other(tmp_path: Path, text: str, 
         {"a_broken_one": text, "my_framework": GOOD.replace("mine", "other")},
         "[ganger.frameworks]\nbad = a_broken_one\nmine = my_framework\n",
     )
-    frameworks, _, broken = json.loads(python(ASK, tmp_path))
+    frameworks, *_, broken = json.loads(python(ASK, tmp_path))
     assert {"plain", "torch", "other"} <= set(frameworks)
     (name,) = broken
     assert name == "ganger.frameworks:bad (a_broken_one)"
@@ -124,28 +135,33 @@ from pathlib import Path
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.model import event as e
-from ganger.model.policy import document_of
+from ganger.model.policy import GpuShares, document_of
 from ganger.settings import Home
 log, state = EventLog(Home(Path("HOME")).database), State()
-document = replace(document_of(state.rules, state.queues), order="mine")
+document = replace(document_of(state.rules, state.queues), CHANGE)
 log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "is not installed; installed: conservative, dynamic, "),
-        ("import nothing_of_this_name", "does not load: ModuleNotFoundError: No module named 'nothing_of_this_name'; "),
-    ],
-    ids=["taken away", "broken"],
-)
-def test_a_server_does_not_begin_whose_queue_order_is_gone(tmp_path: Path, text: str, why: str) -> None:
-    home = tmp_path / "home"
+GONE = {
+    "order": ("queue order", 'order="mine"', "conservative, dynamic, "),
+    "score": ("placement score", 'gpu_shares=GpuShares(score="mine")', "best-fit, dotprod, "),
+}
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["taken away", "broken"])
+@pytest.mark.parametrize("key", GONE)
+def test_a_server_does_not_begin_whose_policy_needs_a_plugin_that_is_gone(
+    tmp_path: Path, key: str, broken: bool
+) -> None:
+    (title, change, legal), home = GONE[key], tmp_path / "home"
     home.mkdir(mode=0o700)
-    python(APPLIED.replace("HOME", str(home)), tmp_path)
-    if text:
-        installed(tmp_path, {"my_policy": text}, "[ganger.policies]\nmine = my_policy\n")
+    python(APPLIED.replace("HOME", str(home)).replace("CHANGE", change), tmp_path)
+    why = f"is not installed; installed: {legal}"
+    if broken:
+        group = registry.POLICIES if key == "order" else registry.SCORES
+        installed(tmp_path, {"gone": "import nothing_of_this_name"}, f"[{group}]\nmine = gone\n")
+        why = "does not load: ModuleNotFoundError: No module named 'nothing_of_this_name'; "
     done = subprocess.run(
         [sys.executable, "-m", "ganger.server", "serve", "--home", str(home)],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
@@ -154,6 +170,6 @@ def test_a_server_does_not_begin_whose_queue_order_is_gone(tmp_path: Path, text:
         check=False,
     )
     assert done.returncode == 5
-    assert "the policy in force has the queue order mine, which is not installed" in done.stderr
+    assert f"the policy in force has the {title} mine, which is not installed" in done.stderr
     assert why in done.stderr
     assert done.stderr.endswith("ganger: next: install the package that it came with\n")

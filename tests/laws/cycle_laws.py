@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ganger import registry
 from ganger.core.cycle.plan import REPORTS, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.state import State
@@ -83,7 +84,7 @@ def nothing_is_taken_for_the_unadmitted(world: World) -> None:
 
 def log_replays(world: World) -> None:
     """Check that the state is the fold of its log, which survives being written and read."""
-    state = State()
+    state = State(find_score=registry.score)
     for row in world.log:
         event = decode(encode(row.event))
         assert event == row.event
@@ -94,7 +95,7 @@ def log_replays(world: World) -> None:
 
 def input_order_does_not_matter(world: World, shuffle: list[int]) -> None:
     """Check that nodes and queues listed in another order give the same plan."""
-    state = State()
+    state = State(find_score=registry.score)
     for row in world.log:
         event = row.event
         if isinstance(event, e.NodesListed):

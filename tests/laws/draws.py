@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
@@ -25,7 +26,7 @@ from ganger.model.job import (
     Rule,
 )
 from ganger.model.placement_spec import Placement, Slice
-from ganger.model.policy import SCORES, TIES, GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
+from ganger.model.policy import TIES, GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
 from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -195,7 +196,9 @@ def pools() -> st.SearchStrategy[tuple[Pool, ...]]:
 def scores() -> st.SearchStrategy[GpuShares]:
     """Draw any score for nodes and devices."""
     cut, ties = st.sampled_from((0, 1, 100)), st.sampled_from(TIES)
-    return st.builds(GpuShares, score=st.sampled_from(SCORES), cut=cut, ties=ties, seed=st.integers(0, 2))
+    return st.builds(
+        GpuShares, score=st.sampled_from(sorted(registry.scores())), cut=cut, ties=ties, seed=st.integers(0, 2)
+    )
 
 
 def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrategy[JobSpec]:

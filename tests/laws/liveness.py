@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ganger import registry
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import explain
 from ganger.core.fold.fold import fold
@@ -90,7 +91,7 @@ def impossible_jobs_change_nothing(world: World) -> None:
     rules = [row.event.document for row in world.log if isinstance(row.event, e.PolicySet)]
     if any(document.gpu_shares.score == FRAGMENTATION for document in rules):
         return
-    state, extra = State(), 0
+    state, extra = State(find_score=registry.score), 0
     for event in _impossible():
         extra += 1
         fold(state, e.Stamped(extra, world.log[0].at_ms, event))

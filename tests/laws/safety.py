@@ -1,5 +1,6 @@
 """The laws that bind every policy, checked by `World` after every event and every cycle against the raw facts."""
 
+from ganger import registry
 from ganger.core.queues.quota import NO_CHARGE
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
@@ -127,7 +128,7 @@ def fingerprint(state: State) -> tuple[object, ...]:
 def copy_of(state: State) -> State:
     """Return a copy of the state by way of a snapshot."""
     image = encode_image(state.image())
-    copied = State(decode_image(image))
+    copied = State(decode_image(image), registry.score)
     assert encode_image(copied.image()) == image, "a snapshot survives being read and written"
     copied.validate()
     return copied

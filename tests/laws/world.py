@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.core.cycle.plan import plan
 from ganger.core.cycle.publish_reasons import MAX_REASONS
 from ganger.core.fold.fold import fold, refusal
@@ -41,7 +42,7 @@ class World:
 
     def __init__(self, policy: Policy, nodes: tuple[Node, ...], queues: tuple[Queue, ...] = ()) -> None:
         self.policy = policy
-        self.state, self.raw = State(), RawFacts()
+        self.state, self.raw = State(find_score=registry.score), RawFacts()
         self.log: list[e.Stamped] = []
         self.now_ms = 1_000_000_000
         self.wake_ms: int | None = None

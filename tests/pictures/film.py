@@ -8,6 +8,7 @@ through `core.fold.fold`.
 
 from dataclasses import replace
 
+from ganger import registry
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import current_reason, explain, reason_view
 from ganger.core.fold.fold import fold, refusal
@@ -34,7 +35,7 @@ class Film:
     """A scenario on one cluster."""
 
     def __init__(self, policy: Policy, cluster: str, queues: str) -> None:
-        self.policy, self.state, self.now_ms, self.steps = policy, State(), 1_000_000_000, 0
+        self.policy, self.state, self.now_ms, self.steps = policy, State(find_score=registry.score), 1_000_000_000, 0
         self.ended: dict[str, str] = {}
         for token in queues.split():
             self.apply(e.QueueSet(queue=picture.queue(token)))

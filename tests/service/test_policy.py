@@ -252,11 +252,10 @@ WRONG = {
         "topology[1].labels: no node has a label b or c",
     ),
     "a name of a queue": ("queues: {A_B: {}}", "is not the name of a queue"),
-    "a score for simulations": (
-        "gpu_shares: {cut: 7, score: random}",
-        "policy.yaml:1:29: gpu_shares.score: 'random' is a score for simulations (ganger sim): write pack or fgd",
+    "no score": (
+        "gpu_shares: {cut: 7, score: packed}",
+        "policy.yaml:1:29: gpu_shares.score: 'packed' is not a placement score: write ",
     ),
-    "no score": ("gpu_shares: {score: best}", "'best' is not a score: write pack or fgd"),
     "a half-life of a minute": ("half_life: 1m", "a half-life from 1h"),
     **{
         f"a priority of {priority}": (

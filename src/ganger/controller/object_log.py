@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from ganger import registry
 from ganger.controller.jobs import ended_jobs
 from ganger.controller.jobs.conditions import conditions, time_of
 from ganger.core.explain.explain import own_reason
@@ -51,7 +52,7 @@ class ObjectLog(EventLog):
         super().__init__(path)
         self._first = image
         self._begun = {gang.id: gang for gang in image.gangs if gang.generation}
-        state = State(decode_image(encode_image(image)))
+        state = State(decode_image(encode_image(image)), registry.score)
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
         self.import_jobs(chain(arrays, gangs, ended), state.seq)
@@ -70,7 +71,7 @@ class ObjectLog(EventLog):
         last = self.last_seq() if upto is None else upto
         state = self._image(last)
         if not state.seq:
-            state = State(decode_image(encode_image(self._first)))
+            state = State(decode_image(encode_image(self._first)), registry.score)
         for stamped in self.iter_rows(state.seq, last):
             fold(state, stamped)
         return state

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from ganger import registry
 from ganger.core.cycle.plan import REPORTS, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
@@ -257,6 +258,7 @@ class Loop:
 
     def open(self) -> None:
         """Take over: log it, then let the backend find out what runs."""
+        registry.score(self._state.rules.gpu_shares.score)  # before anything starts: it may not be installed
         self.run_cycle([(ServerStarted(version=self._version), Future())])
         self._backend.open(self.post, tuple(self._live_generations()))
 

@@ -20,10 +20,6 @@ Reserved nodes are paid for in any case, on-demand nodes while they are held; sp
 cpu nodes have no GPUs and serve jobs that request none.
 """
 FRAGMENTATION: Final = "fgd"
-OFFERED_SCORES: Final = ("pack", FRAGMENTATION)
-BASELINE_SCORES: Final = ("best-fit", "dotprod", "gpu-packing", "gpu-clustering", "random")
-"""Placement scores that published comparisons name; simulations alone take them."""
-SCORES: Final = (*OFFERED_SCORES, *BASELINE_SCORES)
 LEAST: Final = "least"
 TIES: Final = (LEAST, "order")
 ORDER: Final = "dynamic"
@@ -151,8 +147,8 @@ class GpuShares:
 
     score: str = described(
         "how candidate nodes are ranked: pack: for GPU shares, the device with the least left; fgd: the node "
-        "whose free capacity is least fragmented by the job, given what jobs here request. With fgd a job of one "
-        "node that accepts several GPU types gets the best node of any of them",
+        "whose free capacity is least fragmented by the job, given what jobs here request; or that of a plug-in. With "
+        "any but pack a job of one node that accepts several GPU types gets the best node of any of them",
         form="score",
         default="pack",
     )
@@ -166,7 +162,7 @@ class GpuShares:
         form="ties",
         default="least",
     )
-    seed: int = described("seed of the score random of simulations", form="seed", default=0)
+    seed: int = described("seed of a plug-in score that draws nodes, for simulations", form="seed", default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from ganger.model.decision import FAILURES
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
-from ganger.model.policy import OFFERED_SCORES, POOL_KINDS, TIES
+from ganger.model.policy import POOL_KINDS, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import DEVICE_MILLI
-from ganger.registry import frameworks, own_policies
+from ganger.registry import NAME_PATTERN as PLUGIN_PATTERN
+from ganger.registry import frameworks
 from ganger.spec.amounts import (
     GPU_TYPE_PATTERN,
     MAX_GPU_INDEX,
@@ -240,7 +241,7 @@ def _of_places() -> dict[str, Form]:
 def _of_policies() -> dict[str, Form]:
     lasting = _any_of({"type": "number", "minimum": 0}, _pattern(DURATION_PATTERN))
     return {
-        "order": Form(read_order, {"enum": sorted(own_policies())}),
+        "order": Form(read_order, _pattern(PLUGIN_PATTERN)),
         "points": Form(whole("a number of points", 0, MAX_POINTS), _integer(0, MAX_POINTS)),
         "some_points": Form(whole("a number of points", 1, MAX_POINTS), _integer(1, MAX_POINTS)),
         "half_life": Form(read_half_life, lasting, write_duration),
@@ -249,7 +250,7 @@ def _of_policies() -> dict[str, Form]:
         "pool_kind": Form(choice("a kind of pool", POOL_KINDS), {"enum": list(POOL_KINDS)}),
         "level_name": Form(read_level_name, _pattern(LEVEL_PATTERN)),
         "label_keys": Form(read_label_keys, _list_of(_pattern(LABEL_KEY_PATTERN)) | {"minItems": 1}, list),
-        "score": Form(read_score, {"enum": list(OFFERED_SCORES)}),
+        "score": Form(read_score, _pattern(PLUGIN_PATTERN)),
         "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),
         "seed": Form(whole("a seed", 0, MAX_SEED), _integer(0, MAX_SEED)),
         "ties": Form(choice("a rule for ties", TIES), {"enum": list(TIES)}),

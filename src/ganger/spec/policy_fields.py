@@ -4,32 +4,34 @@ A parser takes a value of YAML or JSON and raises ValueError with a sentence tha
 """
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 from ganger import registry
-from ganger.model.policy import BASELINE_SCORES, OFFERED_SCORES
 from ganger.spec.amounts import read_gpu_type
 from ganger.spec.placement_fields import LEVEL_PATTERN
 from ganger.spec.spec_document import quote
-from ganger.spec.text_fields import choice, did_you_mean, join_words, names, read_label_key
+from ganger.spec.text_fields import did_you_mean, join_words, names, read_label_key
 
 QUEUE_PATTERN: Final = r"[a-z0-9][a-z0-9-]{0,62}"
 _NO_LEVELS: Final = ("node", "cluster")
-_offered_score = choice("a score", OFFERED_SCORES)
 
 
 def read_order(value: Any) -> str:
     """Parse the name of an existing queue order."""
-    legal = registry.policies()
-    if isinstance(value, str) and value in legal:
-        return value
-    meant = did_you_mean(value, legal) if isinstance(value, str) else ""
-    raise ValueError(f"{quote(value)} is not a queue order: write {join_words(sorted(legal))}{meant}")
+    return _installed(value, "a queue order", registry.policies())
 
 
 def read_score(value: Any) -> str:
-    """Parse a placement score, also one for simulations alone: a server refuses those with the whole document."""
-    return str(value) if value in BASELINE_SCORES else _offered_score(value)
+    """Parse the name of an existing placement score."""
+    return _installed(value, "a placement score", registry.scores())
+
+
+def _installed(value: Any, what: str, legal: Collection[str]) -> str:
+    if isinstance(value, str) and value in legal:
+        return value
+    meant = did_you_mean(value, legal) if isinstance(value, str) else ""
+    raise ValueError(f"{quote(value)} is not {what}: write {join_words(sorted(legal))}{meant}")
 
 
 def read_queue_name(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Definitions of GangJob, Queue and SchedulingPolicy: structural, complete, and accepting what users write."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
+from ganger import registry
 from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.policy_doc.policy_validation import policy_from_dict
 from ganger.errors import RequestError
@@ -71,9 +73,14 @@ def test_every_key_is_described(plural: str) -> None:
 
 def test_a_policy_offers_nothing_that_is_for_simulations_alone() -> None:
     spec = schema_of("schedulingpolicies")["properties"]["spec"]["properties"]
-    assert {"dynamic", "strict_fifo"} <= set(spec["order"]["enum"])
-    assert {"sjf", "srtf", "srsf", "tiresias"} & set(spec["order"]["enum"]) == set()
-    assert spec["gpu_shares"]["properties"]["score"]["enum"] == ["pack", "fgd"]
+    score = spec["gpu_shares"]["properties"]["score"]
+    for key, group, own in ((spec["order"], registry.policies(), "dynamic"), (score, registry.scores(), "fgd")):
+        assert "enum" not in key
+        assert all(re.fullmatch(key["pattern"], name) for name in group), "those of plug-ins are accepted"
+        baselines = {name for name, module in group.items() if module.__name__.startswith("ganger_baselines.")}
+        named = set(re.findall(r"[\w-]+", key["description"]))
+        assert own in named
+        assert baselines & named == set()
 
 
 def test_every_key_of_a_job_is_there_with_its_sentence() -> None:

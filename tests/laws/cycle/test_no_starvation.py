@@ -6,6 +6,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Policy
@@ -32,7 +33,7 @@ class Stream:
     """A cluster on which every job runs for a while, and small ones are always pending."""
 
     def __init__(self, policy: Policy, nodes: tuple[Node, ...], queues: tuple[Queue, ...], chance: Random) -> None:
-        self.policy, self.chance, self.state = policy, chance, State()
+        self.policy, self.chance, self.state = policy, chance, State(find_score=registry.score)
         self.now_ms, self.number = 1_000_000_000, 0
         self.ends: dict[str, int] = {}
         self.empty = RawFacts()

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
 from ganger.core.undo import Undo
@@ -50,6 +51,7 @@ class HalfFull:
     def table(self, rules: Rules | None = None) -> NodeTable:
         """Return the node table of the core."""
         table = NodeTable(self.nodes, self.states, Undo(), draws.LEVELS, rules or Rules())
+        table.score_cache.find_score = registry.score
         for number, (name, devices) in enumerate(self.taken.items()):
             if devices:
                 used = Shape(nodes=1, gpus=len(devices), cpu_milli=500 * len(devices))

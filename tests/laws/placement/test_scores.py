@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.core.nodes.fragmentation import DemandKind
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.nodes.scores import SCORES
 from ganger.core.placement.place import place
 from ganger.core.undo import Undo
 from ganger.model import policy
@@ -112,7 +112,7 @@ def test_the_best_node_takes_it(score: str, cluster: HalfFull, spec: JobSpec, cu
         )
 
 
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", registry.scores())
 @given(cluster=half_full(), spec=SPECS, placement=draws.placements(), shares=draws.scores())
 def test_no_score_loses_a_place(
     score: str, cluster: HalfFull, spec: JobSpec, placement: Placement, shares: GpuShares
@@ -142,9 +142,16 @@ def test_no_score_loses_a_place(
         table.validate()
 
 
+def drawing_table(nodes: list[Node], seed: int) -> NodeTable:
+    """Return a table of these nodes with the score `random`."""
+    table = NodeTable(nodes, {}, Undo(), ("rack",), Rules(gpu_shares=GpuShares(score="random", seed=seed)))
+    table.score_cache.find_score = registry.score
+    return table
+
+
 def test_random_is_any_node_and_another_each_time() -> None:
     nodes = [Node(name=f"n{index}", gpus=1, cpu_milli=10**9) for index in range(4)]
-    table = NodeTable(nodes, {}, Undo(), ("rack",), Rules(gpu_shares=GpuShares(score="random", seed=3)))
+    table = drawing_table(nodes, 3)
     cpu, counts = Shape(nodes=1, cpu_milli=1), Counter[str]()
     for number in range(400):
         shares = place(table, cpu)
@@ -156,15 +163,8 @@ def test_random_is_any_node_and_another_each_time() -> None:
 
 def test_another_seed_is_another_draw() -> None:
     nodes = [Node(name=f"n{index}", gpus=8, cpu_milli=8_000) for index in range(40)]
-    drawn = {
-        place(NodeTable(nodes, {}, Undo(), ("rack",), Rules(gpu_shares=GpuShares(score="random", seed=seed))), HALF)
-        for seed in range(5)
-    }
+    drawn = {place(drawing_table(nodes, seed), HALF) for seed in range(5)}
     assert len({(share.node, share.devices) for shares in drawn if shares for share in shares}) > 1
 
 
 HALF = Shape(nodes=1, gpu_milli=500)
-
-
-def test_scores_are_those_of_the_policy() -> None:
-    assert tuple(SCORES) == policy.SCORES

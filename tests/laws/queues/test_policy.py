@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.fair_share import REMEMBERED, FairShares, first_remembered_period, recut_usage
@@ -123,7 +124,7 @@ def applied(state: State, document: PolicyDocument, at_ms: int = TODAY, **option
 
 @given(document=documents())
 def test_all_of_it_is_in_force_at_once(document: PolicyDocument) -> None:
-    state = State()
+    state = State(find_score=registry.score)
     applied(state, document)
     state.validate()
     assert document_of(state.rules, state.queues) == document
@@ -147,7 +148,7 @@ BAD = (
 
 @given(document=documents(), data=st.data())
 def test_a_refused_document_changes_nothing(document: PolicyDocument, data: st.DataObject) -> None:
-    state = State()
+    state = State(find_score=registry.score)
     before = encode_image(state.image())
     wrong = data.draw(st.sampled_from(BAD))(document, data)
     version = wrong.pop("version", 1)

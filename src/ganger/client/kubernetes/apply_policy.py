@@ -16,7 +16,7 @@ import msgspec
 
 from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
 from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
-from ganger.engine.policy_doc.policy_validation import check_offered, policy_from_dict, read_policy
+from ganger.engine.policy_doc.policy_validation import policy_from_dict, read_policy
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
@@ -96,7 +96,7 @@ def _document(proposal: Record) -> PolicyDocument:
         draft = policy_from_dict(proposal["document"], "document")
     else:
         draft = read_policy(proposal["text"], proposal["filename"])
-    return check_offered(draft).document
+    return draft.document
 
 
 async def _changes(api: ApiClient, document: PolicyDocument) -> tuple[list[_Change], list[str]]:

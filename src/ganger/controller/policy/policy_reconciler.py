@@ -20,7 +20,7 @@ from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.controller.policy import queue_usage
 from ganger.controller.policy.queue_usage import Usage
 from ganger.engine.loop import Loop
-from ganger.engine.policy_doc.policy_validation import check_fits, check_offered, policy_from_dict
+from ganger.engine.policy_doc.policy_validation import check_fits, policy_from_dict
 from ganger.engine.policy_doc.trial_run import find_stranded
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import RequestError
@@ -253,7 +253,7 @@ def _checked_document(specs: Specs, loop: Loop) -> PolicyDocument:
     """Return the document after checking it against nodes and jobs. Raises RequestError."""
     draft = policy_from_dict(_document_data(specs), "objects")
     with loop.view() as state:
-        document = check_fits(check_offered(draft), state)
+        document = check_fits(draft, state)
         lost = find_stranded(state, document)
     if lost:
         jobs = ", ".join(job.job for job in lost[:3])

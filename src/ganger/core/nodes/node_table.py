@@ -96,7 +96,17 @@ class NodeTable(NodeArrays):
 
     def with_rules(self, rules: Rules, states: Mapping[str, NodeState] = NO_STATES) -> "NodeTable":
         """Return the same nodes under these rules with nothing taken, not even by foreign workloads."""
-        return NodeTable([node.unused for node in self.listed], states, Undo(), self.listed_levels, rules)
+        table = NodeTable([node.unused for node in self.listed], states, Undo(), self.listed_levels, rules)
+        table.score_cache.find_score = self.score_cache.find_score
+        return table
+
+    def rebuilt(
+        self, nodes: Iterable[Node], states: Mapping[str, NodeState], levels: Sequence[str], rules: Rules
+    ) -> "NodeTable":
+        """Return a table of these nodes under these rules with nothing taken, in place of this one."""
+        table = NodeTable(nodes, states, self._undo, levels, rules)
+        table.score_cache.find_score = self.score_cache.find_score
+        return table
 
     def able(self, part: Shape) -> NDArray[np.bool_]:
         """Return (N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""

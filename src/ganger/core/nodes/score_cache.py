@@ -4,14 +4,14 @@ Only nodes that changed since a demand was last scored are scored again, by read
 """
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Final
 
 import numpy as np
 
 from ganger.core.nodes.capacity_index import CapacityIndex, Column
 from ganger.core.nodes.node_arrays import NodeArrays
-from ganger.core.nodes.scores import SCORES, pack
+from ganger.core.nodes.score_interface import Score
+from ganger.core.nodes.scores import FindScore, own_score, pack
 from ganger.core.nodes.topology import Ints
 from ganger.model.policy import LEAST
 from ganger.model.shape import Shape
@@ -29,7 +29,7 @@ class _Column:
     read: the journal position up to which it is current.
     """
 
-    score: ModuleType
+    score: Score
     part: Shape
     scores: Ints
     room: Column
@@ -37,11 +37,15 @@ class _Column:
 
 
 class ScoreCache:
-    """The scores of one table of nodes, for demands that the capacity index has a column for."""
+    """The scores of one table of nodes, for demands that the capacity index has a column for.
+
+    find_score: returns the score that the rules name; set anew, it finds those of plug-ins too.
+    """
 
     def __init__(self, nodes: NodeArrays, capacity: CapacityIndex) -> None:
         """Start without columns."""
         self._nodes, self._capacity = nodes, capacity
+        self.find_score: FindScore = own_score
         self._all_nodes = np.arange(len(nodes.nodes))
         self._columns: dict[tuple[str, Shape], _Column] = {}
         self._fragments, self._resets = nodes.fragments, capacity.resets
@@ -52,13 +56,13 @@ class ScoreCache:
         tightest = (self._of(pack, part),) if part.has_share else ()
         if rules.score == pack.NAME:
             return tightest
-        scores = self._of(SCORES[rules.score], part)
+        scores = self._of(self.find_score(rules.score), part)
         return (scores, *tightest) if rules.ties == LEAST else (scores, self._all_nodes)
 
     def order(self, part: Shape, devices: Ints) -> Ints:
         """Return positions in `devices` (of one node), the preferred device for a share first."""
         rules, keys = self._nodes.rules.gpu_shares, self._nodes.devices.packing_keys(part, devices)
-        scores = SCORES[rules.score].of_devices(self._nodes, part, devices)
+        scores = self.find_score(rules.score).of_devices(self._nodes, part, devices)
         if scores is None:
             return np.argsort(keys, kind="stable")
         return np.lexsort((keys, scores)) if rules.ties == LEAST else np.argsort(scores, kind="stable")
@@ -72,13 +76,12 @@ class ScoreCache:
         for column in self._columns.values():
             column.read = 0
 
-    def _of(self, score: ModuleType, part: Shape) -> Ints:
+    def _of(self, score: Score, part: Shape) -> Ints:
         """Return (N,) the values of a score; a single or hypothetical placement does not create a column."""
         self._drop_stale()
         room = self._capacity.existing(part) if score.LASTS else None
         if room is None:
-            scores: Ints = score.of_nodes(self._nodes, part, self._all_nodes)
-            return scores
+            return score.of_nodes(self._nodes, part, self._all_nodes)
         column = self._columns.get((score.NAME, part)) or self._create(score, part, room)
         self._refresh(column)
         return column.scores
@@ -89,7 +92,7 @@ class ScoreCache:
             self._columns.clear()
             self._fragments, self._resets = self._nodes.fragments, self._capacity.resets
 
-    def _create(self, score: ModuleType, part: Shape, room: Column) -> _Column:
+    def _create(self, score: Score, part: Shape, room: Column) -> _Column:
         demand = part.one
         column = self._columns.get((score.NAME, demand))
         if column is None or column.room is not room:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from ganger.core.nodes.node_table import NodeTable
+from ganger.core.nodes.scores import FindScore, own_score
 from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
 from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
@@ -98,8 +99,8 @@ class State:
     planned_changes: within a cycle, +1 for gangs that capacity is reserved for and -1 for victims, by id.
     """
 
-    def __init__(self, image: Image | None = None) -> None:
-        """Restore the image, or create an empty cluster with the queues root and default."""
+    def __init__(self, image: Image | None = None, find_score: FindScore = own_score) -> None:
+        """Restore the image, or create an empty cluster with root and default. `find_score`: as ScoreCache has it."""
         image = image or Image()
         self.undo = Undo()
         self.seq, self.at_ms, self.ready, self.port_index = image.seq, image.at_ms, image.ready, image.port_index
@@ -117,11 +118,11 @@ class State:
         self.node_time = NodeTimeUsage(image.node_time, self.at_ms)
         self.first_starts = FirstStarts.restore(image.first_starts, image.gangs, self.undo)
         self.classes: dict[ClassKey, list[Gang]] = {}
-        self.timers = Timers()
-        self.earliest_checked_ms: dict[str, int] = {}
+        self.timers, self.earliest_checked_ms = Timers(), dict[str, int]()
         self._lanes: PendingLanes | None = None
         self._shapes: dict[Shape, Shape] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
+        self.nodes.score_cache.find_score = find_score
         self.tree = self._tree()
         self.allocations = Allocations(self.gangs, self.nodes.index)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
@@ -166,7 +167,7 @@ class State:
         image = self._image([])
         image.gangs = [gangs[gang.id] for gang in image.gangs if gang.state is not GangState.PENDING]
         image.arrays = list(arrays)
-        copy = State(image)
+        copy = State(image, self.nodes.score_cache.find_score)
         copy.gangs.clear()  # its indexes refer to this very dict
         copy.gangs.update((name, gangs[name]) for name in self.gangs)
         copy.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
@@ -397,14 +398,13 @@ class State:
 
     def set_nodes(self, cluster: Cluster, states: dict[str, NodeState]) -> None:
         """Replace the nodes and rebuild the arrays. Gangs must already have left the nodes that are gone."""
-        self.nodes = NodeTable(cluster.nodes, states, self.undo, cluster.levels, self.rules)
+        self.nodes = self.nodes.rebuilt(cluster.nodes, states, cluster.levels, self.rules)
         self.recount()
 
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
         self.tree = self._tree()
-        listed, levels = self.nodes.listed, self.nodes.listed_levels
-        self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
+        self.nodes = self.nodes.rebuilt(self.nodes.listed, self._node_states(), self.nodes.listed_levels, self.rules)
         self.fair_shares = self._rebuild_fair_shares()
         self.classes, self.active, self.dependents, self._lanes = {}, {}, Dependents(), None
         self.allocations, self.timers = Allocations(self.gangs, self.nodes.index), Timers()

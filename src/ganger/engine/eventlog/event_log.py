@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ganger import registry
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec, event_row, job_costs, job_filters, job_table
@@ -267,8 +268,8 @@ class EventLog:
         for (seq,) in self._read("SELECT seq FROM snapshot WHERE seq <= ? ORDER BY seq DESC", (upto,)):
             for (image,) in self._read("SELECT image FROM snapshot WHERE seq = ?", (seq,)):
                 with suppress(Exception):  # the row may hold anything that decodes
-                    return State(codec.decode_image(image))
-        return State()
+                    return State(codec.decode_image(image), registry.score)
+        return State(find_score=registry.score)
 
     def iter_rows(self, after: int, upto: int) -> Iterator[Stamped]:
         """Yield events after `after` up to `upto`, in pages, so that a long log needs little memory."""

@@ -5,6 +5,7 @@ For runs in virtual time, which are never restored and never queried while they 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ganger import registry
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.disk_reserve import DiskReserve
@@ -28,7 +29,7 @@ class StreamLog:
         """Return the empty state. Called once, before anything is written."""
         if not self._is_empty:
             raise RuntimeError("a stream log keeps no state to restore")
-        return State()
+        return State(find_score=registry.score)
 
     def encode(self, event: Event) -> bytes:
         """Return nothing: the readers get events as they are."""

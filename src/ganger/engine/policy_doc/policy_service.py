@@ -10,7 +10,6 @@ from ganger.engine.policy_doc.policy_validation import (
     Draft,
     changes,
     check_fits,
-    check_offered,
     policy_from_dict,
     policy_text,
     policy_to_dict,
@@ -148,7 +147,7 @@ class PolicyService:
             earlier = policy_to_dict(_document_of(self._edition(proposal.version)))
             draft = policy_from_dict(earlier, f"version {proposal.version}")
         with self._loop.view() as state:
-            return check_fits(check_offered(draft), state)
+            return check_fits(draft, state)
 
     def _edition(self, version: int | None) -> _Edition:
         """Return a version, by default the one in force. Raise RequestError (no_such_version)."""

@@ -17,12 +17,12 @@ from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_root
 from ganger.errors import RequestError
-from ganger.model.policy import BASELINE_SCORES, OFFERED_SCORES, PolicyDocument
+from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.views.policy_views import PolicyChange
 from ganger.spec.schema import build, by_key, model_of, to_mapping
 from ganger.spec.spec_document import Document, Loc, SpecProblem, format_location, quote, read_mapping
-from ganger.spec.text_fields import did_you_mean, join_words
+from ganger.spec.text_fields import did_you_mean
 from ganger.spec.validation import validate_mapping
 from ganger.spec.yaml_text import read_text
 
@@ -56,19 +56,6 @@ def policy_from_dict(data: Mapping[str, Any], where: str) -> Draft:
         return _draft(read_mapping(data, where))
     except RequestError as error:
         raise _bad_policy(error) from None
-
-
-def check_offered(draft: Draft) -> Draft:
-    """Return the draft, if a server offers its placement score.
-
-    Raise RequestError (bad_policy) for a score that published comparisons name, which simulations alone take.
-    """
-    score = draft.document.gpu_shares.score
-    if score in BASELINE_SCORES:
-        message = f"{quote(score)} is a score for simulations (ganger sim): write {join_words(OFFERED_SCORES)}"
-        problem = SpecProblem(("gpu_shares", "score"), f"gpu_shares.score: {message}")
-        raise _bad_policy(draft.source.error_for([problem]))
-    return draft
 
 
 def check_fits(draft: Draft, state: State) -> PolicyDocument:

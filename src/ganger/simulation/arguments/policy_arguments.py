@@ -12,7 +12,7 @@ from ganger import registry
 from ganger.core.state.state import Image, State
 from ganger.engine.policy_doc.policy_validation import check_fits, read_policy
 from ganger.model.cluster import Node
-from ganger.model.policy import SCORES, GpuShares, PolicyDocument
+from ganger.model.policy import GpuShares, PolicyDocument
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.spec.yaml_text import MAX_BYTES
 
@@ -39,10 +39,9 @@ def order_and_score(policy: str) -> tuple[str, str]:
     order, plus, score = policy.partition("+")
     if order not in orders:
         raise InvalidArgument(f"there is no queue order {order}", f"name one of {', '.join(sorted(orders))}")
-    if plus and score not in SCORES:
-        raise InvalidArgument(
-            f"there is no placement score {score}", f"name one of {', '.join(SCORES)}, as {order}+fgd"
-        )
+    if plus and score not in registry.scores():
+        legal = ", ".join(sorted(registry.scores()))
+        raise InvalidArgument(f"there is no placement score {score}", f"name one of {legal}, as {order}+fgd")
     return order, score or GpuShares().score
 
 

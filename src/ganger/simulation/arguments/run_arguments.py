@@ -18,8 +18,6 @@ from ganger.simulation.traces.trace import RecordedJob, Trace
 
 RESTARTS_IN_LIMIT: Final = 20
 """Preemptions and lost nodes that the time limit of a job has room for."""
-RANDOM_SCORE: Final = "random"
-"""The placement score that a seed has a meaning for."""
 
 
 def trace_run_from(

@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ganger import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import ORDER
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.estimate_arguments import estimates_from
 from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
-from ganger.simulation.arguments.run_arguments import RANDOM_SCORE, trace_run_from
+from ganger.simulation.arguments.run_arguments import trace_run_from
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.common_jobs import with_common_figures
 from ganger.simulation.compare.contender import JOBS, TraceContender, run_trace_contender
@@ -102,13 +103,14 @@ def _seeds_by_policy(policies: Sequence[str], seeds: int, *, is_input_drawn: boo
     is_input_drawn: faults or estimates are drawn, for all policies alike
     """
     is_drawn = {
-        policy: order_and_score(policy)[1] == RANDOM_SCORE or (is_input_drawn and seeds > 1) for policy in policies
+        policy: registry.score(order_and_score(policy)[1]).SEEDED or (is_input_drawn and seeds > 1)
+        for policy in policies
     }
     if seeds > 1 and not any(is_drawn.values()):
-        policy = f"{policies[0].partition('+')[0]}+{RANDOM_SCORE}"
+        drawn = f"{policies[0].partition('+')[0]}+random, of the package ganger-baselines"
         raise InvalidArgument(
             f"--seeds {seeds}: none of these policies draws, so {seeds} runs of each would be the same",
-            f"leave --seeds out, add --faults FILE, or name a placement score that draws: {policy}",
+            f"leave --seeds out, add --faults FILE, or name a placement score that draws: {drawn}",
         )
     return {policy: list(range(seeds)) if is_drawn[policy] else [None] for policy in policies}
 

@@ -1,17 +1,15 @@
-"""Placement scores by their names in the policy's `gpu_shares.score`, one file each.
+"""Placement scores of ganger itself, one module each, as `core.nodes.score_interface` describes them."""
 
-A score provides two functions that read the nodes as they are and change nothing. `of_nodes(nodes, part, at)` returns
-for each of these nodes an integer that is compared before everything nodes have left, least first; it is meaningful
-only for nodes with room for the part. `of_devices(nodes, part, devices)` returns the same for devices of one node, for
-a share; None stands for the device with the least left. LASTS is True if a node's score is constant until the node
-changes, so that it can be cached. All results are integers, without clock or chance.
-"""
+from collections.abc import Callable
 
-from types import ModuleType
-from typing import Final
+from ganger.core.nodes.score_interface import Score
+from ganger.core.nodes.scores import fgd, pack
 
-from ganger.core.nodes.scores import best_fit, dot_product, drawn, fgd, gpu_clustering, gpu_packing, pack
+FindScore = Callable[[str], Score]
+"""Returns the score of a name; raises RequestError when it is no longer installed."""
 
-SCORES: Final[dict[str, ModuleType]] = {
-    score.NAME: score for score in (pack, fgd, best_fit, dot_product, gpu_packing, gpu_clustering, drawn)
-}
+
+def own_score(name: str) -> Score:
+    """Return a score of ganger itself."""
+    scores: dict[str, Score] = {pack.NAME: pack, fgd.NAME: fgd}
+    return scores[name]

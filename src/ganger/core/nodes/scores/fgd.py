@@ -17,6 +17,7 @@ from ganger.model.units import DEVICE_MILLI
 
 NAME: Final = FRAGMENTATION
 LASTS: Final = True
+SEEDED: Final = False
 NOWHERE: Final = np.iinfo(np.int64).max
 
 

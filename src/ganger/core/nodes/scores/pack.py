@@ -14,6 +14,7 @@ from ganger.model.shape import Shape
 
 NAME: Final = "pack"
 LASTS: Final = True
+SEEDED: Final = False
 
 
 def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:

@@ -7,12 +7,13 @@ Source: the best-fit rule of multi-dimensional packing, the comparison in "Bewar
 from typing import Final
 
 from ganger.core.nodes.node_arrays import NodeArrays
-from ganger.core.nodes.scores.grades import grades, largest
 from ganger.core.nodes.topology import Ints
 from ganger.model.shape import Shape
+from ganger_baselines.grades import grades, largest
 
 NAME: Final = "best-fit"
 LASTS: Final = True
+SEEDED: Final = False
 
 
 def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:

@@ -17,6 +17,7 @@ from ganger.model.units import DEVICE_MILLI
 
 NAME: Final = "gpu-packing"
 LASTS: Final = True
+SEEDED: Final = False
 _FREE: Final = 1 << 20
 _IDLE: Final = 2 << 20
 """Scores of a free device and of an idle node: more than any remainder."""

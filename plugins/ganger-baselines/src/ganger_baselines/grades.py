@@ -1,4 +1,4 @@
-"""Helpers of the scores: amounts relative to the largest node, and integers cut into grades."""
+"""Amounts relative to the largest node, and integers rounded to grades, for the scores."""
 
 from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import SHARED_OUT
 from ganger.core.nodes.node_arrays import NodeArrays
-from ganger.core.nodes.scores.grades import largest
 from ganger.core.nodes.topology import Ints
 from ganger.model.shape import Shape
+from ganger_baselines.grades import largest
 
 NAME: Final = "gpu-clustering"
 LASTS: Final = True
+SEEDED: Final = False
 _STEP: Final = 1 << 30
 """The distance between the four groups: more than any node has left."""
 

@@ -8,12 +8,13 @@ Fragmentation" (Weng et al., ATC 2023).
 from typing import Final
 
 from ganger.core.nodes.node_arrays import NodeArrays
-from ganger.core.nodes.scores.grades import grades, largest
 from ganger.core.nodes.topology import Ints
 from ganger.model.shape import Shape
+from ganger_baselines.grades import grades, largest
 
 NAME: Final = "dotprod"
 LASTS: Final = True
+SEEDED: Final = False
 _ONE: Final = 1 << 20
 """The product of an empty node and a part that requests all of one resource."""
 

@@ -17,6 +17,7 @@ from ganger.model.shape import Shape
 
 NAME: Final = "random"
 LASTS: Final = False
+SEEDED: Final = True
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 

@@ -1,0 +1,1 @@
+"""Published queue orders, one module each."""

@@ -1,0 +1,1 @@
+"""Published placement scores, one module each."""
