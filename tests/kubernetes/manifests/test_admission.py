@@ -157,7 +157,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "metadata.name: a cluster has one": (
         new_object("schedulingpolicies", "mine", {}),
-        new_object("schedulingpolicies", "default", {}),
+        new_object("schedulingpolicies", "default", {"order": "srtf", "gpu_shares": {"score": "best-fit"}}),
     ),
 }
 CHANGES = {"stop: a job that was stopped": ({"stop": False}, {"notes": "it was wrong"})}

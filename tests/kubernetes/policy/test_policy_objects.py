@@ -135,6 +135,32 @@ def test_an_invalid_object_says_so_and_keeps_no_other_out(
     scene(tmp_path, play)
 
 
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"order": "shortest"}, "order: 'shortest' is not a queue order: write conservative, "),
+        ({"gpu_shares": {"score": "tight"}}, "gpu_shares.score: 'tight' is not a placement score: write best-fit, "),
+    ],
+)
+def test_a_policy_takes_plugins_and_says_which_one_is_not_installed(
+    tmp_path: Path, spec: dict[str, Any], says: str
+) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
+        api.put(policy(order="srtf", gpu_shares={"score": "best-fit"}))
+        async with following(access, tmp_path) as (loop, _):
+            await until(lambda: accepted(api, "schedulingpolicies", "default") == ("True", "InForce", ""))
+            api.put(policy(**spec))
+            await until(lambda: accepted(api, "schedulingpolicies", "default")[0] == "False")
+            _, reason, message = accepted(api, "schedulingpolicies", "default")
+            assert reason == "BadPolicy"
+            assert says in message
+            assert message.endswith(": what was in force before still is")
+            with loop.view() as state:
+                assert (state.rules.order, state.rules.gpu_shares.score) == ("srtf", "best-fit")
+
+    scene(tmp_path, play)
+
+
 def test_a_queue_may_come_before_the_one_above_it(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("below", parent="up"))
