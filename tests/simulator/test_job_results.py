@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from ganger import simulation
 from ganger.simulation.__main__ import main
@@ -125,11 +126,29 @@ def test_columns_agree_with_a_file_of_csv(trace: Path, tmp_path: Path) -> None:
     assert [float(row["jct_ms"] or "nan") for row in rows] == pytest.approx([*jobs["jct_ms"]], nan_ok=True)
 
 
+def test_parquet_has_the_columns_with_their_types(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "jobs.parquet"
+    asked = ["run", str(trace), "--nodes", "2", "--gpu-type", "h100", "--policy", "fifo", "--start-ms", "10000"]
+    assert main([*asked, "--jobs-out", str(out)]) == 0
+    table, jobs = parquet.read_table(out), run(trace).jobs
+    assert table.column_names == [*jobs]
+    types = {name: str(table.schema.field(name).type) for name in ("submitted", "ended", "gpus", "jct_ms", "gpu_types")}
+    assert [*types.values()] == ["timestamp[ms, tz=UTC]", "timestamp[ms, tz=UTC]", "int64", "int64", "string"]
+    for name, column in jobs.items():
+        values = table[name].to_pylist()
+        if np.issubdtype(column.dtype, np.datetime64):
+            assert [time and time.replace(tzinfo=None) for time in values] == [*column.tolist()], name
+        else:
+            gaps = [None if value != value else value for value in column.tolist()]  # noqa: PLR0124 - NaN alone
+            assert values == gaps, name
+    assert [path.name for path in tmp_path.iterdir() if path != trace] == [out.name], "nothing half written is left"
+
+
 def test_parquet_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InvalidArgument, match=r"Parquet needs pyarrow, which is not installed") as refused:
         check_job_file(tmp_path / "jobs.parquet")
-    assert refused.value.next.startswith("pip install pyarrow, or --jobs-out ")
+    assert refused.value.next.startswith("pip install 'ganger[parquet]', or --jobs-out ")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ _JOBS_OUT: Final = click.option(
     "--jobs-out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write a row for each job and run to this file: .csv, .csv.gz, or .parquet, which needs pyarrow.",
+    help="Write a row for each job and run to this file: .csv, .csv.gz, or .parquet (pip install 'ganger[parquet]').",
 )
 _OPTIONS: Final = (
     click.option("--gpus", "--gpus-per-node", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),

@@ -22,7 +22,7 @@ def check_job_file(file: Path) -> None:
     if file.name.endswith(PARQUET) and find_spec("pyarrow") is None:
         raise InvalidArgument(
             f"{file}: Parquet needs pyarrow, which is not installed",
-            f"pip install pyarrow, or --jobs-out {file.with_suffix('.csv')}",
+            f"pip install 'ganger[parquet]', or --jobs-out {file.with_suffix('.csv')}",
         )
     check_output_file(file, "jobs", "--jobs-out jobs.csv")
 
