@@ -82,6 +82,8 @@ def test_tables_and_rows_say_the_same_as_json(shell: Shell, trace: Path) -> None
         assert float(row["finish_time_fairness.p95"]) == run["scorecard"]["finish_time_fairness"]["p95"]
         assert float(row["fragmentation.largest_gang.p50"]) == run["fragmentation"]["largest_gang"]["p50"]
         assert int(row["self_cost.cycle_ms.n"]) == run["self_cost"]["cycle_ms"]["n"]
+        assert int(row["goodput.lost_gpu_us.stop"]) == run["goodput"]["lost_gpu_us"]["stop"]
+        assert int(row["moved_gpu_us"]) == run["scorecard"]["moved_gpu_us"]
     assert re.search(r"^strict_fifo +3 +1m 29s ", table, re.MULTILINE)
 
 
@@ -160,14 +162,16 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
             good = spread[of]["goodput"]
             assert good["ettr"] == pytest.approx(fold([run["goodput"]["ettr"] for run in runs]))
             for cause in ("detection", "rollback", "restart"):
-                assert good["lost"][cause] == pytest.approx(fold([run["goodput"]["lost"][cause] for run in runs]))
+                assert good["lost_gpu_us"][cause] == pytest.approx(
+                    fold([run["goodput"]["lost_gpu_us"][cause] for run in runs])
+                )
             assert spread[of]["cost"]["total"] == pytest.approx(fold([run["cost"]["total"] for run in runs]))
             rows_of = [row for row in found.rows if row[:2] == [str(good["goodput"]), str(good["ettr"])]]
             assert [row[6:] for row in rows_of] == [
-                [*(str(value) for value in good["lost"].values()), str(good["waiting_for_nodes"])]
+                [*(str(value) for value in good["lost_gpu_us"].values()), str(good["waiting_for_nodes_gpu_us"])]
             ]
-    assert len({run["goodput"]["useful"] for run in comparison["runs"]}) == 1
-    assert len({run["goodput"]["allocated"] for run in comparison["runs"]}) > 1, "seeds draw other nodes"
+    assert len({run["goodput"]["useful_gpu_us"] for run in comparison["runs"]}) == 1
+    assert len({run["goodput"]["allocated_gpu_us"] for run in comparison["runs"]}) > 1, "seeds draw other nodes"
     table = shell(*words).out
     assert re.search(r"^POLICY +GOODPUT +ETTR +INTERRUPTED +MTTI +MTTR +LOST GPU-H ", table, re.MULTILINE)
     assert re.search(r"^POLICY +COST +NODE-H +A FINISHED GPU-H", table, re.MULTILINE)
@@ -189,7 +193,7 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
             "give one price for each type",
         ),
         (("--policies", "best"), "there is no queue order best", "name one of conservative"),
-        (("--policies", "easy+luck"), "there is no placement score luck", "name one of pack"),
+        (("--policies", "easy+luck"), "there is no placement score luck", "name one of best-fit, dotprod, fgd, "),
         (("--policies", ""), "a policy without a name in ''", "--policies dynamic"),
         (("--policies", "sjf,easy,sjf"), "sjf is named twice", "name each policy once"),
         (("--policies", "sjf", "--seeds", "3"), "none of these policies draws", "leave --seeds out"),

@@ -34,9 +34,9 @@ def test_a_run_with_faults_shows_what_was_lost_to_what_and_the_closed_form(
     result = json.loads(shell(*words, "-o", "json").out)
     good = result["goodput"]
     assert good["interruptions"] == 2
-    assert good["allocated"] == good["useful"] + sum(good["lost"].values())
-    assert good["useful"] == 4 * 8_000 * 7_200_000
-    assert good["lost"]["detection"] == 2 * 8_000 * 300_000
+    assert good["allocated_gpu_us"] == good["useful_gpu_us"] + sum(good["lost_gpu_us"].values())
+    assert good["useful_gpu_us"] == 4 * 8_000 * 7_200_000
+    assert good["lost_gpu_us"]["detection"] == 2 * 8_000 * 300_000
     assert result["forecast"]["goodput"] == pytest.approx(good["goodput"], abs=0.1)
 
 

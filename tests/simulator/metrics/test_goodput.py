@@ -158,7 +158,7 @@ runs = st.builds(Drawn, jobs, faults, paces, st.integers(0, 12), st.integers(0, 
 
 def total(outcome: Outcome) -> int:
     good = outcome.goodput
-    return good.useful + sum(good.lost.values())
+    return good.useful_gpu_us + sum(good.lost_gpu_us.values())
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -169,12 +169,12 @@ def test_all_gpu_time_is_useful_or_lost_to_one_cause_and_a_walk_over_the_log_agr
     oracle = Oracle(asked)
     found = simulate_trace(asked, oracle.take)
     good = found.goodput
-    assert good.allocated == total(found)
-    assert good.allocated == sum(job.gpu_milli * (b - a) for job in found.histories for a, b in job.running)
-    assert min(good.lost.values()) >= 0
-    assert (good.useful, good.lost) == (oracle.useful, {cause: oracle.of[cause] for cause in Loss})
+    assert good.allocated_gpu_us == total(found)
+    assert good.allocated_gpu_us == sum(job.gpu_milli * (b - a) for job in found.histories for a, b in job.running)
+    assert min(good.lost_gpu_us.values()) >= 0
+    assert (good.useful_gpu_us, good.lost_gpu_us) == (oracle.useful, {cause: oracle.of[cause] for cause in Loss})
     ended = [job for job in found.histories if job.ended_ms is not None]
-    assert good.useful >= sum(job.gpu_milli * job.duration_ms for job in ended)
+    assert good.useful_gpu_us >= sum(job.gpu_milli * job.duration_ms for job in ended)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -196,7 +196,7 @@ def lost(node: str, start: int, end: int) -> NodeFault:
 def minutes(found: Outcome) -> dict[str, int]:
     """Return GPU minutes by cause, without zeros."""
     good = found.goodput
-    each = {"useful": good.useful, "waiting": good.waiting_for_nodes, **good.lost}
+    each = {"useful": good.useful_gpu_us, "waiting": good.waiting_for_nodes_gpu_us, **good.lost_gpu_us}
     return {str(name): gpu_time // (1000 * M) for name, gpu_time in each.items() if gpu_time}
 
 

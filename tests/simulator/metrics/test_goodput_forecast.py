@@ -61,7 +61,7 @@ def test_simulations_of_an_exponential_process_agree_with_the_closed_form(
         (job,) = found.histories
         assert job.ended_ms is not None
         walls.append(job.ended_ms - job.submitted_ms)
-        allocated.append(found.goodput.allocated / (8_000 * nodes))
+        allocated.append(found.goodput.allocated_gpu_us / (8_000 * nodes))
         losses.append(found.goodput.interruptions)
     rate = 1 / MTBF_MS
     _agree(walls, expected_ms(WORK_MS, rate, costs.checkpoint_costs, repair_ms))

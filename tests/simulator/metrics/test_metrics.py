@@ -138,13 +138,13 @@ def test_fairness_and_moves_are_what_the_log_says(order: str, drawn: Drawn) -> N
             want = sum(job.milli for job in theirs if job.came_ms <= at_ms < over_ms(job))
             got = sum(job.milli for job in theirs if runs_at(job, at_ms))
             debts[user] += max(Fraction(), min(Fraction(gpus[at_ms - begins_ms], len(debts)), Fraction(want)) - got)
-    assert agrees(card.quota_debt, [*debts.values()])
+    assert agrees(card.quota_debt_gpu_us, [*debts.values()])
     assert agrees(card.preemptions_per_job, [job.preempted for job in jobs])
     moves = [[a != b for a, b in zip(job.tries, job.tries[1:], strict=False)] for job in jobs]
     assert agrees(card.migrations_per_job, [sum(each) for each in moves])
     left = sum(job.milli * (ran[1] - ran[0]) for job, each in zip(jobs, moves, strict=True)
                for ran, is_move in zip(job.ran, each, strict=False) if is_move)  # fmt: skip
-    assert card.moved == left
+    assert card.moved_gpu_us == left
     several = [nodes for job in jobs for nodes in job.tries if len(nodes) > 1]
     crossing = [nodes for nodes in several if "n0" in nodes]
     assert card.multi_node_starts == len(several)

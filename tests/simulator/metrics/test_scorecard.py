@@ -193,7 +193,7 @@ def test_fairness_equals_a_walk_over_the_run(jobs: list[JobHistory], capacity: l
             debt, due = debt + max(Fraction(), wanted - had) * TICK_MS, due + wanted * TICK_MS
         debts.append(debt)
         dues.append(due)
-    assert agrees(card.quota_debt, debts)
+    assert agrees(card.quota_debt_gpu_us, debts)
     assert close(card.quota_debt_share, sum(debts) / sum(dues) if sum(dues) else None)
 
 
@@ -244,7 +244,7 @@ def test_a_run_known_by_hand() -> None:
     assert card.finish_time_fairness.mean == (70 / (60 * 2 / (140 / 160)) + 100 / 33) / 2
     assert card.unfair == 0.5
     # Half of the GPUs each: ann waits 10 s for one, the other has none from 10 to 80 s, which both of its jobs ask for.
-    assert (card.quota_debt.n, card.quota_debt.mean) == (2, 1000 * (10_000 + 70_000) / 2)
+    assert (card.quota_debt_gpu_us.n, card.quota_debt_gpu_us.mean) == (2, 1000 * (10_000 + 70_000) / 2)
     assert card.quota_debt_share == 80 / (70 + 100)
     assert (card.starvation_ms.n, card.longest_starvation_ms) == (3, 70_000)
 

@@ -105,8 +105,8 @@ def test_work_is_done_once_and_all_gpu_time_is_useful_or_lost(
     )  # fmt: skip
     outcome = simulate_trace(asked)
     good = outcome.goodput
-    assert good.allocated == good.useful + sum(good.lost.values())
-    assert min(good.lost.values()) >= 0
+    assert good.allocated_gpu_us == good.useful_gpu_us + sum(good.lost_gpu_us.values())
+    assert min(good.lost_gpu_us.values()) >= 0
     ended = [job.work_ms for job in outcome.histories if job.ended_ms is not None]
     assert kept_ms(outcome) == ended
     for job in outcome.histories:

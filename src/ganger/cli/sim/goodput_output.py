@@ -18,8 +18,8 @@ _LOST: Final = {
     "stop": "until stopped attempts had ended",
 }
 _WAITED: Final = {
-    "waiting_for_nodes": "waiting for a node, after a loss",
-    "waiting_after_stops": "waiting again, after a stop",
+    "waiting_for_nodes_gpu_us": "waiting for a node, after a loss",
+    "waiting_after_stops_gpu_us": "waiting again, after a stop",
 }
 
 
@@ -40,11 +40,13 @@ def show_goodput(result: Record) -> None:
     goodput = result["goodput"]
     if goodput is None:
         return
-    lost = {label: goodput["lost"][cause] for cause, label in _LOST.items() if goodput["lost"][cause]}
+    lost = {label: goodput["lost_gpu_us"][cause] for cause, label in _LOST.items() if goodput["lost_gpu_us"][cause]}
     if lost:
         show()
-        rows = [("useful", goodput["useful"]), *lost.items()]
-        shares = [[label, _hours(gpu_time), f"{100 * gpu_time / goodput['allocated']:.2f}"] for label, gpu_time in rows]
+        rows = [("useful", goodput["useful_gpu_us"]), *lost.items()]
+        shares = [
+            [label, _hours(gpu_time), f"{100 * gpu_time / goodput['allocated_gpu_us']:.2f}"] for label, gpu_time in rows
+        ]
         waited = [[label, _hours(goodput[name]), "-"] for name, label in _WAITED.items() if goodput[name]]
         columns = (Column("GPU TIME"), Column("HOURS", right=True), Column("% OF ALLOCATED", right=True))
         show_table(columns, [*shares, *waited], "")

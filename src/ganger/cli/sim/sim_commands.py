@@ -152,7 +152,7 @@ def _show_run(result: Record) -> None:
         show(f"{label:36}{'-' if card[name] is None else format(card[name], '.4f')}")
     show(f"{'starts, of them after a preemption':36}{result['starts']}, {result['preemptions']}")
     show(f"{'worst finish-time fairness':36}{_or_dash(card['worst_fairness'])}")
-    show(f"{'GPU-hours run before a migration':36}{card['moved'] / DEVICE_MILLI / HOUR_MS:.1f}")
+    show(f"{'GPU-hours run before a migration':36}{card['moved_gpu_us'] / DEVICE_MILLI / HOUR_MS:.1f}")
     _show_regret(result)
     show_goodput(result)
     _show_costs(result)

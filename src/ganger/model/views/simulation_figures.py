@@ -135,7 +135,7 @@ GOODPUT: Final = Figure("goodput", "goodput.goodput", _share, max)
 _N: Final = Figure("n", "scorecard.jct_ms.n", _count)
 _COMMON: Final = Figure("n in all runs", "common.jobs", _count)
 _ESTIMATED_WAIT: Final = Figure("wait mean", "estimates.wait_ms", _time, min)
-_LOST: Final = Figure("lost GPU-h", "goodput.lost", _hours, min)
+_LOST: Final = Figure("lost GPU-h", "goodput.lost_gpu_us", _hours, min)
 _DEADLINES: Final = Figure("deadlines", "goodput.deadlines", _count)
 _COST: Final = Figure("cost", "cost.total", _number, min)
 TABLES: Final = (
@@ -177,7 +177,7 @@ TABLES: Final = (
             *_statistics("fairness", "scorecard.finish_time_fairness", _number),
             Figure("worst", "scorecard.worst_fairness", _number, min),
             Figure("over 1.05", "scorecard.unfair", _share, min),
-            Figure("debt GPU-h", "scorecard.quota_debt.mean", _hours, min),
+            Figure("debt GPU-h", "scorecard.quota_debt_gpu_us.mean", _hours, min),
             Figure("of due", "scorecard.quota_debt_share", _share, min),
         )
     ),
@@ -196,7 +196,7 @@ TABLES: Final = (
             Figure("across switches", "scorecard.cross_switch", _share, min),
             Figure("preempted/job", "scorecard.preemptions_per_job.mean", _number, min),
             Figure("migrated/job", "scorecard.migrations_per_job.mean", _number, min),
-            Figure("GPU-h moved", "scorecard.moved", _hours, min),
+            Figure("GPU-h moved", "scorecard.moved_gpu_us", _hours, min),
             Figure("cycle ms p50", "self_cost.cycle_ms.p50", _number, min, starts_group=True),
             Figure("p99", "self_cost.cycle_ms.p99", _number, min),
         )
@@ -209,13 +209,13 @@ TABLES: Final = (
             Figure("MTTI", "goodput.mtti_ms", _time, max),
             Figure("MTTR", "goodput.recovery_ms.mean", _time, min),
             _LOST,
-            Figure("start", "goodput.lost.start", _hours, min, starts_group=True),
-            Figure("restart", "goodput.lost.restart", _hours, min),
-            Figure("checkpoint", "goodput.lost.checkpoint", _hours, min),
-            Figure("rollback", "goodput.lost.rollback", _hours, min),
-            Figure("detection", "goodput.lost.detection", _hours, min),
-            Figure("stop", "goodput.lost.stop", _hours, min),
-            Figure("waited", "goodput.waiting_for_nodes", _hours, min),
+            Figure("start", "goodput.lost_gpu_us.start", _hours, min, starts_group=True),
+            Figure("restart", "goodput.lost_gpu_us.restart", _hours, min),
+            Figure("checkpoint", "goodput.lost_gpu_us.checkpoint", _hours, min),
+            Figure("rollback", "goodput.lost_gpu_us.rollback", _hours, min),
+            Figure("detection", "goodput.lost_gpu_us.detection", _hours, min),
+            Figure("stop", "goodput.lost_gpu_us.stop", _hours, min),
+            Figure("waited", "goodput.waiting_for_nodes_gpu_us", _hours, min),
         ),
         needs=_LOST,
     ),

@@ -10,7 +10,7 @@ so that waiting for other nodes counts too (Kokolis et al., "Revisiting Reliabil
 Research Clusters", HPCA 2025). A job that waits loses time, but has no allocation meanwhile: waiting is reported beside
 the sum, not in it.
 
-Times are ms, GPU time is in thousandths of a GPU times ms.
+Times are ms, GPU time is in GPU-microseconds: thousandths of a GPU times ms.
 """
 
 from collections import Counter
@@ -60,32 +60,32 @@ class CheckpointCosts:
 class Goodput:
     """The goodput of one run; a ratio is None if its denominator is 0.
 
-    allocated, useful, lost: GPU time
+    allocated_gpu_us, useful_gpu_us, lost_gpu_us: GPU time
     ettr: of all jobs that ended, weighted by GPU time
     ettr_by_job: of each job
     interruptions: number of attempts that lost a node
     mtti_ms: mean running time to an interruption
     recovery_ms: from the loss of a node until the job works again; its mean is the MTTR of jobs
-    waiting_for_nodes: GPU time that jobs waited for nodes after they had lost some
+    waiting_for_nodes_gpu_us: GPU time that jobs waited for nodes after they had lost some
     waiting_ms: each such wait
-    waiting_after_stops: GPU time that jobs waited after they were stopped
+    waiting_after_stops_gpu_us: GPU time that jobs waited after they were stopped
     deadlines: number of jobs with a deadline
     met: number of jobs that ended by their deadline
     deadlines_met: their share
     """
 
-    allocated: int
-    useful: int
-    lost: dict[Loss, int]
+    allocated_gpu_us: int
+    useful_gpu_us: int
+    lost_gpu_us: dict[Loss, int]
     goodput: float | None
     ettr: float | None
     ettr_by_job: Summary
     interruptions: int
     mtti_ms: float | None
     recovery_ms: Summary
-    waiting_for_nodes: int
+    waiting_for_nodes_gpu_us: int
     waiting_ms: Summary
-    waiting_after_stops: int
+    waiting_after_stops_gpu_us: int
     deadlines: int
     met: int
     deadlines_met: float | None
@@ -121,18 +121,18 @@ def goodput(jobs: Sequence[JobHistory], costs: CheckpointCosts) -> Goodput:
     with_deadline = [job for job in jobs if job.deadline_ms is not None]
     met = sum(job.ended_ms is not None and job.ended_ms <= (job.deadline_ms or 0) for job in with_deadline)
     return Goodput(
-        allocated=allocated,
-        useful=useful,
-        lost=lost,
+        allocated_gpu_us=allocated,
+        useful_gpu_us=useful,
+        lost_gpu_us=lost,
         goodput=useful / allocated if allocated else None,
         ettr=sum(job.gpu_milli * job.duration_ms for job, _ in ended) / wall if wall else None,
         ettr_by_job=summary(job.duration_ms / wall_ms if wall_ms else 1.0 for job, wall_ms in ended),
         interruptions=interrupted,
         mtti_ms=ran_ms / interrupted if interrupted else None,
         recovery_ms=summary(ms for job in jobs for ms in _recoveries(job, costs)),
-        waiting_for_nodes=sum(job.gpu_milli * ms for job, is_for_nodes, ms in waits if is_for_nodes),
+        waiting_for_nodes_gpu_us=sum(job.gpu_milli * ms for job, is_for_nodes, ms in waits if is_for_nodes),
         waiting_ms=summary(ms for _, is_for_nodes, ms in waits if is_for_nodes),
-        waiting_after_stops=sum(job.gpu_milli * ms for job, is_for_nodes, ms in waits if not is_for_nodes),
+        waiting_after_stops_gpu_us=sum(job.gpu_milli * ms for job, is_for_nodes, ms in waits if not is_for_nodes),
         deadlines=len(with_deadline),
         met=met,
         deadlines_met=met / len(with_deadline) if with_deadline else None,

@@ -32,9 +32,9 @@ class Scorecard:
     occupancy: share of what could have been allocated, given what was asked for; 1: no GPU is idle while a job waits
     unfair: share of jobs whose finish-time fairness is above `UNFAIR_ABOVE`
     starvation_ms: longest uninterrupted wait of each job, ended or not
-    quota_debt: of each tenant, in thousandths of a GPU times ms
+    quota_debt_gpu_us: of each tenant, in GPU-microseconds: thousandths of a GPU times ms
     quota_debt_share: all debt, as a share of what tenants were entitled to and asked for
-    moved: GPU time that was run before a migration, in thousandths of a GPU times ms
+    moved_gpu_us: GPU time that was run before a migration
     cross_switch: share of `multi_node_starts` on nodes of more than one domain of the innermost level
     """
 
@@ -53,11 +53,11 @@ class Scorecard:
     unfair: float | None
     starvation_ms: Summary
     longest_starvation_ms: int | None
-    quota_debt: Summary
+    quota_debt_gpu_us: Summary
     quota_debt_share: float | None
     preemptions_per_job: Summary
     migrations_per_job: Summary
-    moved: int
+    moved_gpu_us: int
     multi_node_starts: int
     cross_switch: float | None
 
@@ -91,11 +91,11 @@ def score(jobs: Sequence[JobHistory], capacity: Sequence[Interval], entitled: Ma
         unfair=sum(value > UNFAIR_ABOVE for value in fairness) / len(fairness) if fairness else None,
         starvation_ms=summary(starved_ms),
         longest_starvation_ms=max(starved_ms, default=None),
-        quota_debt=summary(debt for debt, _ in debts),
+        quota_debt_gpu_us=summary(debt for debt, _ in debts),
         quota_debt_share=sum(debt for debt, _ in debts) / owed if owed else None,
         preemptions_per_job=summary(sum(attempt.preempted for attempt in job.attempts) for job in jobs),
         migrations_per_job=summary(sum(attempt.moved for attempt in job.attempts) for job in jobs),
-        moved=_moved(jobs),
+        moved_gpu_us=_moved(jobs),
         multi_node_starts=multi_node_starts,
         cross_switch=cross_switch_starts / multi_node_starts if multi_node_starts else None,
     )
