@@ -95,7 +95,9 @@ class ObjectService(Service):
         check_text(submission)
         spec = read_spec(submission)
         key = Key(submission.namespace, new_id(spec.name, lambda _: False))
-        return self._submit_service.plan(self._job_builder.job(key, asking or self._user, spec))
+        user = asking or self._user
+        job = self._job_builder.job(key, user, spec, is_administrator=self._is_administrator)
+        return self._submit_service.plan(job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

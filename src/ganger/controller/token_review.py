@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ganger.backends.kubernetes.controller_tokens import (
+    ADMINISTERS_PREFIX,
     ALL_JOBS_AUDIENCE,
     CALLER_ACCOUNT,
     CONTROLLER_AUDIENCE,
@@ -57,10 +58,18 @@ class TokenReviewer:
         if not result.authenticated or result.user.username != self._account:
             return None
         audiences = _audiences(token)
-        names = [audience.removeprefix(USER_PREFIX) for audience in audiences if audience.startswith(USER_PREFIX)]
-        return (
-            CallerIdentity(names[0], sees_all=ALL_JOBS_AUDIENCE in audiences) if len(names) == 1 and names[0] else None
-        )
+        return identity_of(audiences)
+
+
+def identity_of(audiences: Sequence[str]) -> CallerIdentity | None:
+    """Return the caller whom the audiences of a token identify; None if they identify no single one."""
+    names, namespaces = (
+        [audience.removeprefix(prefix) for audience in audiences if audience.startswith(prefix)]
+        for prefix in (USER_PREFIX, ADMINISTERS_PREFIX)
+    )
+    if len(names) != 1 or not names[0]:
+        return None
+    return CallerIdentity(names[0], sees_all=ALL_JOBS_AUDIENCE in audiences, administers=tuple(namespaces))
 
 
 def _audiences(token: str) -> Sequence[str]:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ganger.rest.problem_json import problem
 from ganger.rest.responses import IS_USER
 
-_USER: Final = "ganger.user"
+_CALLER: Final = "ganger.caller"
 _PUBLIC: Final = re.compile(r"GET /api/v1/(fit|policy|policy/versions|policy/versions/\d+)")
 """Answers that name no job."""
 _JOB_DRY_RUN: Final = "POST /api/v1/jobs"
@@ -34,10 +34,15 @@ _POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
 class CallerIdentity(NamedTuple):
-    """A user known to the API server. sees_all: they may list the jobs of all namespaces."""
+    """A user known to the API server.
+
+    sees_all: they may list the jobs of all namespaces.
+    administers: namespaces whose jobs they may administer.
+    """
 
     name: str
     sees_all: bool
+    administers: tuple[str, ...] = ()
 
 
 class NotReviewedError(Exception):
@@ -82,7 +87,7 @@ class ProxyIdentity:
             refusal: Response | None = problem(503, "no_review", str(error), "ask again in a while")
         else:
             refusal = self._refusal(scope, caller)
-            scope = scope if caller is None else {**scope, _USER: caller.name, IS_USER: True}
+            scope = scope if caller is None else {**scope, _CALLER: caller, IS_USER: True}
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, caller: CallerIdentity | None) -> Response | None:
@@ -126,10 +131,18 @@ def _is_dry_run(scope: Scope) -> bool:
     return _query(scope).get("dryRun") == ["plan"]
 
 
-async def _caller_name(request: Request) -> str | None:
-    name: str | None = request.scope.get(_USER)
-    return name
+async def _caller(request: Request) -> CallerIdentity | None:
+    caller: CallerIdentity | None = request.scope.get(_CALLER)
+    return caller
+
+
+CallerParam = Annotated[CallerIdentity | None, Depends(_caller)]
+"""The caller who comes through the API server, as a parameter of a route; None: another one."""
+
+
+async def _caller_name(caller: CallerParam) -> str | None:
+    return None if caller is None else caller.name
 
 
 CallerName = Annotated[str | None, Depends(_caller_name)]
-"""The name of the caller, as a parameter of a route; None: the owner of the server."""
+"""The name of that caller."""

@@ -15,10 +15,8 @@ from typing import Any, TypeVar
 
 from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
 from ganger.backends.kubernetes.controller_tokens import (
-    ALL_JOBS_AUDIENCE,
     CALLER_HEADER,
     DRY_RUN_PARAMETER,
-    USER_PREFIX,
 )
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.assembly import ObjectService
@@ -26,6 +24,7 @@ from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.controller.token_review import identity_of
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
@@ -48,11 +47,14 @@ NODES = 2
 
 
 class ServedController:
-    """`users`: users who may query the controller, and whether they may list the jobs of all namespaces."""
+    """`users`: users who may query the controller, and their rights to GangJobs.
+
+    A right is a verb: list, in all namespaces; administer, in that of their contexts.
+    """
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop, api: FakeApi, space: str) -> None:
         self.folder, self.api, self.space, self._loop = folder, api, space, loop
-        self.users: dict[str, bool] = {}
+        self.users: dict[str, tuple[str, ...]] = {}
         self.controlled: Controlled
         self.logs: dict[str, str] = {}
         """Output of containers by pod."""
@@ -87,7 +89,7 @@ class ServedController:
         until(lambda: self.status(name).get("phase") in phases, f"{name} to be {phases}, not {self.status(name)}")
         return self.status(name)
 
-    def let_in(self, name: str, *, asks: bool = True, sees_all: bool = False) -> None:
+    def let_in(self, name: str, *rights: str, asks: bool = True) -> None:
         """Write a kubeconfig of a user."""
 
         def give() -> None:
@@ -96,7 +98,7 @@ class ServedController:
 
         self.does(give)
         if asks:
-            self.users[name] = sees_all
+            self.users[name] = rights
 
 
 @contextmanager
@@ -161,9 +163,7 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
     app = make_app(service, lambda _: None)
 
     async def identify(token: str) -> CallerIdentity | None:
-        audiences = json.loads(token)
-        [name] = [item.removeprefix(USER_PREFIX) for item in audiences if item.startswith(USER_PREFIX)]
-        return CallerIdentity(name, sees_all=ALL_JOBS_AUDIENCE in audiences)
+        return identity_of(json.loads(token))
 
     async def without_token(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError(f"without a token: {scope['path']}")
@@ -178,7 +178,7 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
 
     async def may(request: Request, user: str) -> Answer:
         review = json.loads(request.body)["spec"]["resourceAttributes"]
-        allowed = served_system.users.get(user, False) if review["resource"] == "gangjobs" else True
+        allowed = review["resource"] != "gangjobs" or review["verb"] in served_system.users.get(user, ())
         return 201, json.dumps({"status": {"allowed": allowed}}).encode()
 
     async def token(request: Request, user: str) -> Answer:

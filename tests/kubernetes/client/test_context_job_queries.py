@@ -19,7 +19,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedControlle
     with served(tmp_path_factory.mktemp("cluster")) as actual:
         actual.let_in("bob")
         actual.let_in("eve", asks=False)
-        actual.let_in("seer", sees_all=True)
+        actual.let_in("seer", "list")
         yield actual
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kubernetes.client.served_controller import ServedController, served
 from tools.fakeapi import Fault
+from tools.testcluster.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,22 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(system: ServedContro
     fits = system.ganger("fit", "-f", str(tmp_path / "job.yaml"))
     assert fits.stdout == "narrow fits: 1x8 gpu would start now on n0\n", fits
     assert system.names() == before
+
+
+def test_a_dry_run_keeps_to_the_highest_priority_of_users_but_not_for_administrators(system: ServedController) -> None:
+    calm = {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "calm"}}
+    system.does(lambda: system.api.put(calm | {"spec": {"user_limits": {"priority": 5}}}))
+    system.let_in("chief", "administer")
+
+    def dry_run(caller: str, priority: int) -> Any:
+        asked = ("--dry-run", "-o", "json", "--queue", "calm", "--priority", str(priority), "--", "true")
+        return system.ganger("run", *asked, caller=caller)
+
+    until(lambda: dry_run("ada", 5).returncode == 0, "the queue to be in force")
+    refused = dry_run("ada", 6)
+    assert refused.returncode == 2, refused
+    assert "a user may ask for priority 5 at most in queue calm, and this is 6" in refused.stderr
+    assert record(dry_run("chief", 6))["spec"]["priority"] == 6
 
 
 def test_a_dry_run_requires_the_right_to_query(system: ServedController) -> None:
@@ -97,7 +114,7 @@ def test_what_was_made_is_taken_back_when_the_next_is_refused(system: ServedCont
 
 
 def test_what_changes_nothing_says_who_changes_it(system: ServedController) -> None:
-    system.let_in("seer", sees_all=True)
+    system.let_in("seer", "list")
     for arguments, typed in (
         (["node", "cordon", "n0"], "kubectl --context fakeapi cordon n0"),
         (["node", "uncordon", "n0"], "kubectl --context fakeapi uncordon n0"),

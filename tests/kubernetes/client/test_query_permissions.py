@@ -187,6 +187,31 @@ def test_a_ticket_serves_no_other_user_and_no_other_account(system: Controlled) 
             system.on.kubectl("create", "token", "ganger-caller", "--namespace", OWN, own[0], f"--audience={audience}")
 
 
+def test_a_ticket_of_an_administrator_requires_that_right_in_its_namespace(ganger: Typed, system: Controlled) -> None:
+    def ticket(name: str, *namespaces: str) -> str:
+        user = f"system:serviceaccount:{system.namespace}:{name}"
+        audiences = "controller", f"user/{user}", *(f"administers/{namespace}" for namespace in namespaces)
+        words = (f"--as={user}", *(f"--audience=ganger.dev/{audience}" for audience in audiences))
+        return system.on.kubectl("create", "token", "ganger-caller", "--namespace", OWN, *words)
+
+    assert ticket("asker")
+    assert ticket("chief", system.namespace)
+    for name, namespaces in (("asker", (system.namespace,)), ("asker", ("",)), ("chief", (system.namespace, "more"))):
+        with pytest.raises(subprocess.CalledProcessError):
+            ticket(name, *namespaces)
+
+
+def test_an_administrator_dry_runs_a_job_above_the_priority_of_users(ganger: Typed, system: Controlled) -> None:
+    calm = {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "calm"}}
+    system.on.kubectl("apply", "-f", "-", input=json.dumps(calm | {"spec": {"user_limits": {"priority": 5}}}))
+    try:
+        until(lambda: "calm" in system.client.policy()["document"]["queues"], "the queue to be in force")
+        asked = ("run", "--dry-run", "-o", "json", "--queue", "calm", "--priority", "6", "--cpu", "100m", "--", "true")
+        assert record(ganger("chief", *asked))["spec"]["priority"] == 6
+    finally:
+        system.on.kubectl("delete", "queues.ganger.dev", "calm")
+
+
 def answered(system: Controlled, token: str, path: str = "/fit") -> tuple[int, str]:
     """Return status and code."""
     link = http.client.HTTPSConnection(system.listens, context=ssl._create_unverified_context(), timeout=60)

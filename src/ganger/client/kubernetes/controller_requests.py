@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from ganger.backends.kubernetes.controller_tokens import (
+    ADMINISTERS_PREFIX,
     ALL_JOBS_AUDIENCE,
     CALLER_ACCOUNT,
     CALLER_HEADER,
@@ -33,6 +34,8 @@ SERVICE: Final = "https:ganger:rest"
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update"}
 """Verbs that the role grants, by HTTP method."""
 DRY_RUN: Final = "dryRun"
+_JOBS: Final = "/jobs"
+"""The resource of a job's dry run, whose answer depends on the right to administer jobs."""
 TOKEN_LIFETIME_S: Final = 600
 """Lifetime of a token: the minimum that the API server accepts."""
 
@@ -65,8 +68,9 @@ async def query_controller(caller: Caller, user: str, query: Record) -> Record:
     if (command := _kubectl_command(caller, query)) is not None:
         detail = "through the API server the controller answers queries, and changes nothing"
         raise CannotError("read_only", detail, command, REFUSED)
-    token = await _token(caller, user)
     path, _, parameters = query["target"].partition("?")
+    administers = path == _JOBS and await _may(caller, {"verb": "administer", "namespace": caller.namespace})
+    token = await _token(caller, user, [f"{ADMINISTERS_PREFIX}{caller.namespace}"] if administers else [])
     request = Request(
         description="query the controller",
         permission=Permission(_VERBS[query["method"]], "", "services/proxy"),
@@ -95,11 +99,17 @@ def _kubectl_command(caller: Caller, query: Record) -> str | None:
     return None if method in _VERBS else caller.kubectl("api-resources", "--categories=ganger")
 
 
-async def _token(caller: Caller, user: str) -> str:
-    attributes = {"verb": "list", "group": GROUP, "resource": "gangjobs"}
+async def _may(caller: Caller, attributes: Record) -> bool:
+    """Return whether the caller has a right to GangJobs."""
+    attributes = attributes | {"group": GROUP, "resource": "gangjobs"}
     review = await caller.api.create_review(_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
-    sees_all = review.status.allowed
-    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *([ALL_JOBS_AUDIENCE] if sees_all else [])]
+    return review.status.allowed
+
+
+async def _token(caller: Caller, user: str, audiences: list[str]) -> str:
+    """Return a token with these audiences and those of every query."""
+    sees_all = [ALL_JOBS_AUDIENCE] if await _may(caller, {"verb": "list"}) else []
+    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *audiences]
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
     request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)
     try:

@@ -29,12 +29,15 @@ class JobBuilder:
     loop: Loop
     state_of: Callable[[str], GangState | None]
 
-    def job(self, key: Key, user: str, spec: JobSpec) -> Job:
-        """Return the job of a GangJob; its code is not checked. Raises RequestError."""
+    def job(self, key: Key, user: str, spec: JobSpec, *, is_administrator: bool = True) -> Job:
+        """Return the job of a GangJob; its code is not checked. Raises RequestError.
+
+        is_administrator: whether the limits of users do not apply; for a GangJob that exists, admission checked them.
+        """
         if any(spec.role(name).resources.gpu.is_share for name in spec.order):
             raise RequestError("bad_spec", "a share of a GPU is not supported on Kubernetes yet", "ask for whole GPUs")
         with self.loop.view() as state:
-            spec = limited(spec, state, user)
+            spec = limited(spec, state, user, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = replace(spec, after=after)
         job = Job(id=id_of(key), user=user, spec=spec, origin=Origin(directory=WORK, environment={"PATH": PATH}))
