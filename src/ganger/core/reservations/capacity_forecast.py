@@ -24,8 +24,8 @@ from ganger.core.reservations.availability_profile import (
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.quota_forecast import QuotaCharge, QuotaForecast
 from ganger.core.reservations.sparse_profile import SparseProfile
-from ganger.core.state.allocations import AMOUNTS, NODE, split_by_part
-from ganger.core.state.column_table import END_MS, ColumnTable
+from ganger.core.state.allocations.allocations import AMOUNTS, NODE, split_by_part
+from ganger.core.state.allocations.column_table import END_MS, ColumnTable
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State

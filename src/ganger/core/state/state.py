@@ -14,13 +14,13 @@ from ganger.core.nodes.node_table import NodeTable
 from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
 from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
-from ganger.core.state.allocations import Allocations, reallocated_nodes
+from ganger.core.state.allocations.allocations import Allocations, reallocated_nodes
+from ganger.core.state.allocations.quota_charges import QuotaCharges
 from ganger.core.state.dependencies import Dependents
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
 from ganger.core.state.pending import FifoClassifier, FirstStarts, PendingLanes
-from ganger.core.state.quota_charges import QuotaCharges
 from ganger.core.state.runtime_estimate import ForecastErrors, RecordedForecasts, RunTimeHistory, RunTimes
 from ganger.core.state.timers import Timers
 from ganger.core.undo import Undo

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.state.column_table import ColumnTable
+from ganger.core.state.allocations.column_table import ColumnTable
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.decision import NodeShare
