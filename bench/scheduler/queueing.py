@@ -124,7 +124,7 @@ class Queueing:
                 _, name = heapq.heappop(self.ends)
                 gang = self.state.gangs[name]
                 for kind in (e.Finished, e.Cleared):
-                    self._step(kind(gang=name, generation=gang.generation, nodes=gang.nodes))
+                    self._step(kind(gang=name, generation=gang.attempt.generation, nodes=gang.nodes))
             self.cycle()
 
     def _start(self, start: Start) -> None:

@@ -64,7 +64,7 @@ def go(state: State) -> dict[str, tuple[str, ...]]:
     """Run a cycle; return the nodes of each gang."""
     planned: Plan = plan(state, state.at_ms, order(state.rules.order))
     happens(state, e.Decided(plan=planned, policy=state.rules.order, version="0"))
-    return {gang.id: gang.nodes for gang in state.gangs.values() if gang.start}
+    return {gang.id: gang.nodes for gang in state.gangs.values() if gang.attempt.start}
 
 
 def places(table: NodeTable) -> list[tuple[str, tuple[str, ...]]]:

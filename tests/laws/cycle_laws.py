@@ -52,7 +52,7 @@ def nothing_is_taken_for_the_unadmitted(world: World) -> None:
     for gang in pending_gangs(world):
         refused = state.gangs[gang.id]
         state.dequeue(refused)
-        refused.unadmitted = 1
+        refused.retries = replace(refused.retries, unadmitted=1)
         state.enqueue(refused)
     decisions = plan(state, world.now_ms, world.policy).decisions
     assert not [decision for decision in decisions if isinstance(decision, Stop) and decision.cause is Cause.PREEMPTED]

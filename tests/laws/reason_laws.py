@@ -24,7 +24,9 @@ USER = tuple(code for code in ReasonCode if code.startswith("user_"))
 def pending_gangs(world: World) -> list[Gang]:
     """Return pending gangs that may be started now."""
     pending = (gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING)
-    return [gang for gang in pending if gang.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)]
+    return [
+        gang for gang in pending if gang.retries.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)
+    ]
 
 
 def class_reason(world: World, gang: Gang) -> PendingReason:
@@ -64,7 +66,7 @@ def explanations_agree(world: World) -> None:
             reason = current_reason(world.state, gang, world.now_ms, world.policy)
             first = world.raw.waits_for(gang.job)
             assert (reason.code is ReasonCode.DEPENDENCY) == bool(first)
-            has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
+            has_own = not first and (gang.retries.not_before_ms > world.now_ms or gang.retries.unadmitted > 0)
             assert (reason.code in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
             assert first or has_own or reason == by_class.get(gang.class_key, reason), "one class and all classes agree"
             assert not first or set(reason.holders) == set(first)
@@ -219,7 +221,9 @@ def may_hold_capacity(world: World, gang: Gang) -> bool:
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
         return True
     return (
-        any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
+        any(
+            other.attempt.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values()
+        )
         and class_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
     )
 

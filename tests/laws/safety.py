@@ -24,11 +24,11 @@ def state_is_consistent(state: State, raw: RawFacts) -> None:
     assert over_allocated(raw) == []
     assert [*state.gangs] == [*raw.jobs], "live gangs, in order of submission"
     for name, gang in state.gangs.items():
-        assert gang.generation == raw.generations[name]
+        assert gang.attempt.generation == raw.generations[name]
         rests = gang.state in (GangState.PENDING, GangState.SUSPENDED)
         assert rests == (name not in raw.starts), f"{name} is {gang.state}"
         assert gang.state is not GangState.SUSPENDED or name in raw.suspended
-        assert {(name, node) for node in gang.left} == {key for key in raw.left if key[0] == name}
+        assert {(name, node) for node in gang.attempt.left} == {key for key in raw.left if key[0] == name}
         assert {*gang.avoids} == {*raw.excluded.get(name, ())}
         assert bool(gang.awaits) == bool(raw.waits_for(gang.job)), f"{name} waits for {gang.awaits}"
     for name, array in state.arrays.items():
@@ -218,9 +218,9 @@ def _stop_is_legal(stop: Stop, state: State, raw: RawFacts, away: dict[str, str]
     if gang.state in (GangState.PENDING, GangState.SUSPENDED):
         assert stop.cause in ENDS, "a pending gang can only be ended"
     elif gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
-        assert gang.stop_sent is None, f"{gang.id} is being stopped already"
+        assert gang.attempt.stop_sent is None, f"{gang.id} is being stopped already"
     elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
-        assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
+        assert gang.attempt.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
     leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)

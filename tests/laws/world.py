@@ -61,7 +61,7 @@ class World:
             return False
         stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
         failing = self._judged(event)
-        spent = failing.retries_used if failing else 0
+        spent = failing.retries.used if failing else 0
         touched = fold(self.state, stamped)
         self.log.append(stamped)
         self.raw.now_ms = self.now_ms
@@ -77,7 +77,7 @@ class World:
             safety.retry_rule_is_applied(self.raw.retry_action(event), failing, spent)
         safety.state_is_consistent(self.state, self.raw)
         if isinstance(event, e.NodeLost):
-            touched_ids = {gang.id for gang in gangs if gang.job.awaits and gang.start is None}
+            touched_ids = {gang.id for gang in gangs if gang.job.awaits and gang.attempt.start is None}
             assert {gang.id for gang in gangs} - touched_ids == {*self.raw.killed} - touched_ids, (
                 "a lost node fails its gangs alone"
             )
@@ -86,7 +86,7 @@ class World:
     def _judged(self, event: e.Event) -> Gang | None:
         """Return the gang whose fate the event decides, if it is the first failure of a running one."""
         gang = self.state.gangs.get(event.gang) if isinstance(event, e.Failed) else None
-        up = gang is not None and gang.state in (GangState.STARTING, GangState.RUNNING) and gang.failure is None
+        up = gang is not None and gang.state in (GangState.STARTING, GangState.RUNNING) and gang.attempt.failure is None
         return gang if up else None
 
     def run_cycle(self) -> Plan:
@@ -95,10 +95,10 @@ class World:
         planned = plan(self.state, self.now_ms, self.policy)
         self.raw.now_ms = self.now_ms
         safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
-        spent = {name: gang.retries_used for name, gang in self.state.gangs.items()}
+        spent = {name: gang.retries.used for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms
         at_once = any(
-            isinstance(decision, Stop) and self.state.gangs[decision.gang].start is None
+            isinstance(decision, Stop) and self.state.gangs[decision.gang].attempt.start is None
             for decision in planned.decisions
         )
         at_once |= (
@@ -108,7 +108,7 @@ class World:
         if planned.decisions:
             self.try_event(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
         assert {name: spent.get(name, 0) for name in self.state.gangs} == {
-            name: gang.retries_used for name, gang in self.state.gangs.items()
+            name: gang.retries.used for name, gang in self.state.gangs.items()
         }, "only a failure spends an attempt"
         return planned
 

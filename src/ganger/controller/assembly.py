@@ -320,7 +320,7 @@ def restore_image(
 def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
     """Return the nodes as the gangs know them: with those that are gone, and at least the GPUs that gangs hold."""
     gpus: dict[str, int] = {}
-    for share in (share for gang in gangs if gang.start is not None for share in gang.start.shares):
+    for share in (share for gang in gangs if gang.attempt.start is not None for share in gang.attempt.start.shares):
         gpus[share.node] = max(gpus.get(share.node, 0), 1 + max(share.devices, default=-1))
     gone = [Node(name=name) for name in sorted(gpus.keys() - {node.name for node in nodes})]
     all_nodes = (*nodes, *gone)
@@ -330,8 +330,7 @@ def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
 def _running_gang(adopted: AdoptedGang, seq: int) -> Gang:
     """Return a gang that has its nodes; it is reported as started once the backend is open."""
     gang = new_gang(adopted.job, seq, adopted.submitted_ms)
-    gang.generation, gang.start, gang.began_ms = adopted.start.generation, adopted.start, adopted.began_ms
-    gang.left = list(gang.nodes)
+    gang.attempt = gang.attempt.next(adopted.start, adopted.began_ms)
     gang.step(GangStep.PLACED, adopted.began_ms)
     return gang
 

@@ -50,7 +50,7 @@ class ObjectLog(EventLog):
         path.unlink(missing_ok=True)
         super().__init__(path)
         self._first = image
-        self._begun = {gang.id: gang for gang in image.gangs if gang.generation}
+        self._begun = {gang.id: gang for gang in image.gangs if gang.attempt.generation}
         state = State(decode_image(encode_image(image)))
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
@@ -148,7 +148,7 @@ def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
     """Return the generation of each started element of an array: none of its pods is created before this is written."""
     if checkpoint.array is None:
         return None
-    started = [(gang.job.index, gang.generation) for gang in checkpoint.gangs if gang.start is not None]
+    started = [(gang.job.index, gang.attempt.generation) for gang in checkpoint.gangs if gang.attempt.start is not None]
     return " ".join(f"{index}:{generation}" for index, generation in started)
 
 
@@ -166,11 +166,11 @@ def _dependency_reason(state: State, gang: Gang) -> dict[str, Any]:
 
 def _last_failure(gang: Gang) -> dict[str, Any]:
     """Return how the last attempt of a gang ended that will be retried."""
-    if gang.failure is None:
+    if gang.attempt.failure is None:
         return {}
     return {
-        "reason": gang.failure.cause,
-        "message": f"attempt {gang.generation}: {failure_text(gang.failure)}{checkpoint_text(gang)}",
+        "reason": gang.attempt.failure.cause,
+        "message": f"attempt {gang.attempt.generation}: {failure_text(gang.attempt.failure)}{checkpoint_text(gang)}",
     }
 
 

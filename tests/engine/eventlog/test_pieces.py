@@ -84,10 +84,11 @@ def test_a_contradicting_checkpoint_is_an_error(field: str, value: object, messa
     assert job_checkpoint.decode(json.dumps(written), "A").gangs[0].id == "A"
     gang = written["gangs"][0]
     if field == "devices":
-        for share, devices in zip(gang["start"]["shares"], cast(list[object], value), strict=True):
+        for share, devices in zip(gang["attempt"]["start"]["shares"], cast(list[object], value), strict=True):
             share["devices"] = devices
     elif field != "name":
-        (written if field == "reservations" else gang)[field] = value
+        parts = {"reservations": written, "generation": gang["attempt"], "left": gang["attempt"]}
+        parts.get(field, gang)[field] = value
     with pytest.raises(ValueError, match=message):
         job_checkpoint.decode(json.dumps(written), "B" if field == "name" else "A")
 

@@ -110,7 +110,7 @@ def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resou
             await until(lambda: system.state_of(GANG) == "pending" and status(api).get("generation"))
             assert not [pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]
             with system.loop.view() as state:
-                failure = state.gangs[GANG].failure
+                failure = state.gangs[GANG].attempt.failure
             assert failure is not None
             assert quota_message in failure.detail
             forbidden.times = 0

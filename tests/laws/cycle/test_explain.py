@@ -188,13 +188,17 @@ def _events_ending_other_elements(state: State, gang: Gang) -> list[e.Event]:
     waiting = [other.id for other in others if other.state not in ACTIVE]
     return [
         *(e.StopRequested(gang=name) for name in (*waiting, *rest)),
-        *(event for other in others if other.left for event in _ending_events(other)),
+        *(event for other in others if other.attempt.left for event in _ending_events(other)),
     ]
 
 
 def _ending_events(gang: Gang) -> list[e.Event]:
     """Return events that end a gang, or what is left of it."""
-    generation_fields: dict[str, Any] = {"gang": gang.id, "generation": gang.generation, "nodes": tuple(gang.left)}
+    generation_fields: dict[str, Any] = {
+        "gang": gang.id,
+        "generation": gang.attempt.generation,
+        "nodes": tuple(gang.attempt.left),
+    }
     runs = gang.state in ACTIVE
     return [*([e.Finished(**generation_fields)] if runs else []), e.Cleared(**generation_fields)]
 

@@ -65,7 +65,7 @@ def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.D
             )
             assert len(start.shares) == sum(part.count for part in parts(world.raw.jobs[start.gang].spec))
         for gang in world.state.gangs.values():
-            assert (gang.id in world.raw.starts) == (gang.start is not None)
+            assert (gang.id in world.raw.starts) == (gang.attempt.start is not None)
 
 
 @every_policy

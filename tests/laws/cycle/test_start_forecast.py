@@ -56,16 +56,16 @@ def _starts_ms(film: Film) -> dict[str, int]:
     ends: list[tuple[int, str]] = []
     while True:
         for gang in film.state.gangs.values():
-            if gang.start is not None and gang.id not in starts_ms:
-                starts_ms[gang.id] = gang.began_ms
-                heappush(ends, (gang.began_ms + (gang.time_ms or 0), gang.id))
+            if gang.attempt.start is not None and gang.id not in starts_ms:
+                starts_ms[gang.id] = gang.attempt.began_ms
+                heappush(ends, (gang.attempt.began_ms + (gang.time_ms or 0), gang.id))
         if not ends:
             return starts_ms
         film.now_ms = ends[0][0]
         while ends and ends[0][0] == film.now_ms:
             gang = film.state.gangs[heappop(ends)[1]]
             for kind in (e.Finished, e.Cleared):
-                film.apply(kind(gang=gang.id, generation=gang.generation, nodes=gang.nodes))
+                film.apply(kind(gang=gang.id, generation=gang.attempt.generation, nodes=gang.nodes))
         film.run_cycles()
 
 

@@ -14,6 +14,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import LaneHeads, Policy
 from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, FairShares, first_remembered_period, gang_points
 from ganger.core.queues.quota import QueueTree
+from ganger.core.state.gang_attempts import Retries
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.eventlog.codec import encode_image
@@ -194,12 +195,12 @@ def _apply(state: State, at_ms: int, event: e.Event) -> None:
 def _restart(state: State, at_ms: int) -> None:
     """Start the one gang, or make it start again if it runs."""
     gang = state.gangs["j1"]
-    if gang.start:
-        _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.generation, nodes=("n1",)))
+    if gang.attempt.start:
+        _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.attempt.generation, nodes=("n1",)))
         return
     share = NodeShare("n1", (0,), (0, 1, 2, 3))
-    gang.retries_used = gang.attempts_without_progress = 0
-    start = Start(gang="j1", generation=gang.generation + 1, shares=(share,), host="127.0.0.1", port=20_000)
+    gang.retries = Retries()
+    start = Start(gang="j1", generation=gang.attempt.generation + 1, shares=(share,), host="127.0.0.1", port=20_000)
     _apply(state, at_ms, e.Decided(plan=Plan(as_of=state.seq, decisions=(start,)), policy="fifo", version="0"))
 
 

@@ -117,7 +117,7 @@ class CoreCluster:
             del self.ends[name]
             gang = self.state.gangs[name]
             for kind in (e.Finished, e.Cleared):
-                self.apply(kind(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+                self.apply(kind(gang=name, generation=gang.attempt.generation, nodes=tuple(gang.attempt.left)))
 
 
 def requests_of(nodes: int, gpus: st.SearchStrategy[int]) -> st.SearchStrategy[list[NodeRequest]]:

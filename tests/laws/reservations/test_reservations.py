@@ -92,7 +92,7 @@ class PunctualCluster:
             del self.ends[name]
             gang = self.state.gangs[name]
             for kind in (e.Finished, e.Cleared):
-                self.apply(kind(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+                self.apply(kind(gang=name, generation=gang.attempt.generation, nodes=tuple(gang.attempt.left)))
 
     def pass_time(self) -> None:
         """Let a part of the time until then pass."""
@@ -105,7 +105,7 @@ class PunctualCluster:
             planned_by_copy = plan(copy_of(self.state), self.now_ms, self.policy)
             planned = plan(self.state, self.now_ms, self.policy)
             assert planned == planned_by_copy, "what earlier cycles found makes no difference"
-            before = [name for name, gang in self.state.gangs.items() if gang.generation]
+            before = [name for name, gang in self.state.gangs.items() if gang.attempt.generation]
             if planned.decisions:
                 self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
             restarted = [
@@ -153,9 +153,9 @@ class PunctualCluster:
     def _clear(self, name: str) -> None:
         gang = self.state.gangs[name]
         away = [node for window in self.windows.values() if window.from_ms <= self.now_ms for node in window.nodes]
-        assert not {*gang.left}.isdisjoint(away), f"{name} is stopped, but need not leave"
+        assert not {*gang.attempt.left}.isdisjoint(away), f"{name} is stopped, but need not leave"
         del self.ends[name]
-        self.apply(e.Cleared(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+        self.apply(e.Cleared(gang=name, generation=gang.attempt.generation, nodes=tuple(gang.attempt.left)))
 
     def _record_start(self, start: Start) -> None:
         reserved = self.reserved.pop(start.gang, None)

@@ -96,7 +96,7 @@ def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
     if isinstance(found, PossibleStart):
         return _start(cycle, candidate, found, last_start)
     reason, state = found.reason, cycle.state
-    if candidate.unadmitted or reason not in CURABLE or not could_ever_start(state, start_request(candidate)):
+    if candidate.retries.unadmitted or reason not in CURABLE or not could_ever_start(state, start_request(candidate)):
         return found
     if cycle.policy.ORDERS_RUNNING and _is_preemption_useful(cycle, candidate, reason):
         preempted = None if cycle.holds.holders_blocking(candidate) else preemption.preempt_for(cycle, candidate)
@@ -148,15 +148,16 @@ def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: S
     gang, is_last = _next_to_start(cycle, candidate)
     start = Start(
         gang=gang.id,
-        generation=gang.generation + 1,
+        generation=gang.attempt.generation + 1,
         shares=shares,
         host=state.nodes.nodes[state.nodes.index[shares[0].node]].address,
         port=state.rendezvous_port(shares, last_start),
         time_ms=possible.time_ms,
-        skipped=gang.fallback.skipped,
+        skipped=gang.checkpoints.fallback.skipped,
     )
     if start.time_ms is not None:
-        gang = replace(gang, start=start)  # the rest of the cycle must know that it ends sooner
+        # The rest of the cycle must know that it ends sooner.
+        gang = replace(gang, attempt=replace(gang.attempt, start=start))
     state.take(gang, shares)
     state.record_start(gang, cycle.now_ms)
     cycle.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones

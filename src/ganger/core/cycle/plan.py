@@ -52,7 +52,7 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
     with state.trial():
         starts, known = _place_pending(cycle)
         reasons = publish_reasons.changed_reasons(cycle, known) if explains else []
-    preempted = [_preempt(victim) for victim in cycle.victims]
+    preempted = [_stop(victim, Cause.PREEMPTED, notice_ms(victim)) for victim in cycle.victims]
     decisions: list[Decision] = [*stops, *preempted, *starts, *cycle.reservations.changes.values(), *reasons]
     is_due_at_once = cycle.limits.is_unfinished or _frees_others(state, stops)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
@@ -91,7 +91,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         cause = cause or (Cause.DRAINED if gang.id in maintained else None)
         if cause:
-            yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=_notice_left_ms(gang, now_ms))
+            yield _stop(gang, cause, _notice_left_ms(gang, now_ms))
 
 
 def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
@@ -102,8 +102,9 @@ def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
     for name in dict.fromkeys(state.timers.expired(now_ms)):
         gang = state.gangs[name]
         if gang.state in ACTIVE and gang.time_ms is None and gang.expected is not None:
-            ran_ms = gang.ran_ms + now_ms - gang.began_ms
-            yield Expect(gang=name, generation=gang.generation, run_ms=extend_estimate(gang.expected, ran_ms).run_ms)
+            ran_ms = gang.ran_ms + now_ms - gang.attempt.began_ms
+            run_ms = extend_estimate(gang.expected, ran_ms).run_ms
+            yield Expect(gang=name, generation=gang.attempt.generation, run_ms=run_ms)
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
@@ -121,17 +122,17 @@ def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
 
 
 def _failure_cause(gang: Gang) -> Cause | None:
-    ending = gang.state in (GangState.REQUEUEING, GangState.FAILING)
-    return gang.failure.cause if gang.failure and gang.stop_sent is None and ending else None
+    attempt, is_ending = gang.attempt, gang.state in (GangState.REQUEUEING, GangState.FAILING)
+    return attempt.failure.cause if attempt.failure and attempt.stop_sent is None and is_ending else None
 
 
 def _pause_cause(gang: Gang) -> Cause | None:
     """Return the cause why a gang has to be suspended or leave a node, or why the rest of a finished one may go."""
-    if gang.state in ACTIVE and (gang.suspends or gang.drains):
+    if gang.state in ACTIVE and (gang.suspends or gang.attempt.drains):
         if gang.suspends:
             return Cause.SUSPENDED
-        return Cause.DRAINED if gang.leave_by_ms is None else Cause.NODE_PREEMPTED
-    return Cause.DONE if gang.state is GangState.FINISHING and gang.stop_sent is None else None
+        return Cause.DRAINED if gang.attempt.leave_by_ms is None else Cause.NODE_PREEMPTED
+    return Cause.DONE if gang.state is GangState.FINISHING and gang.attempt.stop_sent is None else None
 
 
 def notice_ms(gang: Gang) -> int:
@@ -142,7 +143,8 @@ def notice_ms(gang: Gang) -> int:
 
 def _notice_left_ms(gang: Gang, now_ms: int) -> int:
     """Return the notice, at most the time that is left until a node goes away."""
-    return notice_ms(gang) if gang.leave_by_ms is None else max(0, min(notice_ms(gang), gang.leave_by_ms - now_ms))
+    leave_by_ms = gang.attempt.leave_by_ms
+    return notice_ms(gang) if leave_by_ms is None else max(0, min(notice_ms(gang), leave_by_ms - now_ms))
 
 
 def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
@@ -166,8 +168,8 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     return starts, known
 
 
-def _preempt(victim: Gang) -> Stop:
-    return Stop(gang=victim.id, generation=victim.generation, cause=Cause.PREEMPTED, notice_ms=notice_ms(victim))
+def _stop(gang: Gang, cause: Cause, notice_ms: int) -> Stop:
+    return Stop(gang=gang.id, generation=gang.attempt.generation, cause=cause, notice_ms=notice_ms)
 
 
 def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
@@ -179,8 +181,8 @@ def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
     """
     now_ms, policy = cycle.now_ms, cycle.policy
     starting = [
-        replace(cycle.started_gangs[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
-        for start in starts
+        replace(gang, state=GangState.STARTING, attempt=gang.attempt.next(start, now_ms))
+        for start, gang in ((start, cycle.started_gangs[start.gang]) for start in starts)
     ]
     times_ms = [_next_timer_ms(cycle.state, now_ms), *chain.from_iterable(map(timer_times_ms, starting))]
     if policy.ORDERS_RUNNING:
@@ -204,5 +206,5 @@ def _next_timer_ms(state: State, now_ms: int) -> int | None:
 
 def _frees_others(state: State, stops: Iterable[Stop]) -> bool:
     """Return whether a gang that others depend on ends with this very plan, so that the next cycle is due at once."""
-    ending = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].start is None]
+    ending = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].attempt.start is None]
     return any(gang.id in state.dependents or gang.array in state.dependents for gang in ending)

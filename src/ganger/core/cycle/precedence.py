@@ -38,7 +38,7 @@ class Precedence:
 
     def cause_to_move(self, gang: Gang, other: Gang) -> ReservationCause | None:
         """Return why a gang may move the reservation of another one, or None if it may not."""
-        if gang.id == other.id or gang.unadmitted:
+        if gang.id == other.id or gang.retries.unadmitted:
             return None
         if self._is_guaranteed_before(gang, other):
             return ReservationCause.GUARANTEE

@@ -160,7 +160,8 @@ class ReservationLimits:
 
     def _awaits_reservation(self, gang: Gang) -> bool:
         is_gone = gang.id in self._reservations.by_gang or any(gang.id in gangs for gangs in self._gone)
-        return gang.is_forecastable and not gang.unadmitted and not is_gone and gang.not_before_ms <= self._now_ms
+        is_ready = not gang.retries.unadmitted and gang.retries.not_before_ms <= self._now_ms
+        return gang.is_forecastable and is_ready and not is_gone
 
     def _may_gain_next(self, queue: str) -> bool:
         return self._may_gain(queue, large=False)

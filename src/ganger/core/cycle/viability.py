@@ -227,7 +227,7 @@ class Viability:
     def _is_excluded(self, entry: LaneEntry) -> bool:
         """Return whether a gang cannot be tried: it pauses, ends, was tried, or its class was refused."""
         gang = entry.gang
-        if gang.not_before_ms > self._cycle.now_ms or (self._cycle.ending and gang.id in self._cycle.ending):
+        if gang.retries.not_before_ms > self._cycle.now_ms or (self._cycle.ending and gang.id in self._cycle.ending):
             return True
         if gang.id in self._tried_gangs:
             return True

@@ -90,7 +90,7 @@ def _maintenance_lines(state: State, gang: Gang, indices: Ints, now_ms: int) -> 
 
 def _unavailable_lines(nodes: NodeTable, gang: Gang, indices: Ints) -> list[str]:
     """Return lines about nodes that are excluded by the gang's rules or out of service."""
-    rules = dict(gang.excluded)
+    rules = dict(gang.retries.excluded)
     named = [
         (nodes.names[index], index)
         for index in indices.tolist()

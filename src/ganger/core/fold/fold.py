@@ -261,16 +261,10 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
     state.port_index = state.next_port_index(start)
     state.record_start(gang, at_ms)
-    gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
+    gang.attempt, gang.checkpoints = gang.attempt.next(start, at_ms), gang.checkpoints.begun()
     gang.step(GangStep.PLACED, at_ms)
-    if gang.generation > 1:
+    if gang.attempt.generation > 1:
         gang.account.restart()
-    gang.left, gang.started, gang.finished = list(gang.nodes), [], []
-    gang.stepped_before = gang.stepped_before or gang.stepped
-    gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
-    gang.leave_by_ms, gang.killed, gang.grace_ms = None, (), 0
-    gang.resume(gang.checkpoint_step, ())
-    gang.fallback = gang.fallback.begun()
     state.take(gang, start.shares)
     state.begin_usage(gang)
     return (gang, *head)
@@ -297,7 +291,7 @@ def _reserve(state: State, reserved: ReservedStart) -> Gang:
 
 def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
-    gang.stop_sent, gang.notice_until_ms = stop.cause, at_ms + stop.notice_ms
+    gang.attempt.stop_sent, gang.attempt.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause not in retry.ENDINGS:
         return (gang,)  # a failure: the reaction was decided when it was reported
     action = reaction(Member.WORKER, retry.ENDINGS[stop.cause], gang.phase).action

@@ -104,7 +104,7 @@ def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
     """Mark the running gangs of a node so that the next cycle stops them; those being stopped need no second stop."""
     gangs = [gang for gang in state.on_nodes([node]) if gang.state in fold_attempt.ACTIVE]
     for gang in gangs:
-        gang.drains, gang.leave_by_ms = True, leave_by_ms
+        gang.attempt.drains, gang.attempt.leave_by_ms = True, leave_by_ms
     return tuple(gangs)
 
 
@@ -165,10 +165,10 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
     """End what ran on these nodes."""
     touched: list[Gang] = []
     for gang in state.on_nodes(names):
-        nodes = tuple(node for node in gang.left if node in names)
-        silent = [node for node in nodes if node not in gang.finished]
+        nodes = tuple(node for node in gang.attempt.left if node in names)
+        silent = [node for node in nodes if node not in gang.attempt.finished]
         if silent:
-            lost = e.Failed(gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.NODE_LOST)
+            lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
             fold_attempt.fail(gang, lost, at_ms)
         touched += [gang, *fold_attempt.clear(state, gang, nodes, at_ms)]
     return tuple(touched)

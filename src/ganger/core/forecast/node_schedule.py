@@ -123,7 +123,7 @@ class NodeSchedule:
             if gang.is_predicted:
                 rows = table.row_indices((name,))
                 is_predicted[rows] = True
-                ran_ms = gang.ran_ms + self.now_ms - gang.began_ms
+                ran_ms = gang.ran_ms + self.now_ms - gang.attempt.began_ms
                 ends_ms[rows] = self.now_ms + drawn_run_ms(state, gang, ran_ms)
         return is_predicted
 

@@ -68,7 +68,7 @@ class QueueSimulation:
             kind=np.array([parts[0].kind for parts in self._parts], dtype=np.int64),
             nodes=np.array([parts[0].nodes for parts in self._parts], dtype=np.int64),
             run_ms=np.array([self._run_ms(gang) for gang in order], dtype=np.int64),
-            since_ms=np.array([max(now_ms, gang.not_before_ms) for gang in order], dtype=np.int64),
+            since_ms=np.array([max(now_ms, gang.retries.not_before_ms) for gang in order], dtype=np.int64),
             queue=np.array([queues.setdefault(gang.queue, len(queues)) for gang in order], dtype=np.int64),
             large_ms=np.array([self._large_ms(gang) for gang in order], dtype=np.int64),
             waits=np.ones(size, dtype=bool),

@@ -243,7 +243,7 @@ def _enough_left_ms(state: State, request: StartRequest, limit: "_UserLimit") ->
     leaving = list(tree.node_time.leaving(queues, request.user, used))
     for gang in state.allocations.oldest(user=request.user):
         if gang.queue in queues and gang.requested_stay_ms <= used.per_ms:
-            began_ms = now_ms if gang.state is GangState.PENDING else gang.began_ms
+            began_ms = now_ms if gang.state is GangState.PENDING else gang.attempt.began_ms
             parts = by_period(began_ms, began_ms + gang.requested_stay_ms, slide_ms(used.per_ms))
             leaving += ((leaves_ms(bucket, used), gang.shape.all_nodes * part_ms) for bucket, part_ms in parts)
     leaving.sort()

@@ -38,7 +38,7 @@ def _staying_gangs(state: State, queue: str, user: str) -> Iterator[Gang]:
 
 def _start_order(gang: Gang) -> tuple[int, int, int]:
     """Return the order in which gangs of one tenant start."""
-    return gang.began_ms, -gang.job.spec.priority, gang.number
+    return gang.attempt.began_ms, -gang.job.spec.priority, gang.number
 
 
 def _weighted_share(state: State, queue: str, gangs: Iterable[Gang]) -> Fraction:

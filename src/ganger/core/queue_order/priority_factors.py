@@ -127,7 +127,7 @@ def width(gang: Gang) -> int:
 
 def attained_gpu_ms(gang: Gang, now_ms: int) -> int:
     """Return the GPU time that a gang has held, over all attempts; for a CPU gang the node time."""
-    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holds_nodes else 0)
+    held_ms = gang.ran_ms + (now_ms - gang.attempt.began_ms if gang.holds_nodes else 0)
     return held_ms * width(gang)
 
 
@@ -135,4 +135,4 @@ def left_ms(gang: Gang, now_ms: int) -> int | None:
     """Return what is left of a gang's time limit, or None without one. It is constant while a gang is pending."""
     if gang.time_ms is None:
         return None
-    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holds_nodes else 0))
+    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.attempt.began_ms if gang.holds_nodes else 0))

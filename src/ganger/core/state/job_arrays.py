@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ganger.core.state.gang import HEAD, RESTING, Gang
+from ganger.core.state.gang_attempts import Attempt
 from ganger.model.job import ENDED, GangState, Job, split_element_id
 
 
@@ -90,9 +91,7 @@ def element(head: Gang, index: int) -> Gang:
         number=head.number - HEAD + index,
         account=copy.copy(head.account),
         awaits=list(head.awaits),
-        left=[],
-        started=[],
-        finished=[],
+        attempt=Attempt(),
     )
 
 

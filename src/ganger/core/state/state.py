@@ -122,7 +122,7 @@ class State:
         self._lanes: PendingLanes | None = None
         self._shapes: dict[Shape, Shape] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
-        self.tree = self._tree()
+        self.tree = self.tree_with(self.queues.values())
         self.allocations = Allocations(self.gangs, self.nodes.index)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
         self.fair_shares = FairShares(self.tree, self._capacity(), image.usage, self.at_ms, self.rules.half_life_ms)
@@ -191,12 +191,13 @@ class State:
             self.undo.put(self.gangs, gang.id, gang)
         self.nodes.take(gang.number, gang.shape, shares)
         self.undo.put(self.allocations, gang.id, shares)
-        self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self.type_of))
+        start = gang.attempt.start
+        self._charge(gang, self.tree.taken(gang.shape, start.shares if start else shares, self.type_of))
         self._activate(gang, +1)
 
     def record_start(self, gang: Gang, at_ms: int) -> None:
         """Record that a gang starts, before its generation is raised: those submitted later are not passed over."""
-        if not gang.generation:
+        if not gang.attempt.generation:
             self.first_starts.record(gang.number, at_ms)
 
     def passed_over_ms(self, gang: Gang, now_ms: int) -> int:
@@ -218,12 +219,12 @@ class State:
 
     def begin_usage(self, gang: Gang) -> None:
         """Count what the gang holds as usage of its queue and its user, from its start on."""
-        self.fair_shares.begin(gang.queue, gang.job.user, need(gang.shape), gang.began_ms)
+        self.fair_shares.begin(gang.queue, gang.job.user, need(gang.shape), gang.attempt.began_ms)
 
     def end_usage(self, gang: Gang, at_ms: int) -> None:
         """Add the final usage of a gang that no longer holds anything."""
-        self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.began_ms, at_ms))
-        self.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.began_ms, at_ms))
+        self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.attempt.began_ms, at_ms))
+        self.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.attempt.began_ms, at_ms))
 
     def _charge(self, gang: Gang, amounts: Vector) -> None:
         self.undo.put(self.quota_charges, gang.id, amounts)
@@ -402,7 +403,7 @@ class State:
 
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
-        self.tree = self._tree()
+        self.tree = self.tree_with(self.queues.values())
         listed, levels = self.nodes.listed, self.nodes.listed_levels
         self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.fair_shares = self._rebuild_fair_shares()
@@ -417,9 +418,9 @@ class State:
             self.dependents.add(gang, self.is_live)
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
-            elif gang.start:
-                nodes = [node for node in gang.left if node not in reallocated.get(gang.id, ())]
-                self.take(gang, tuple(share for share in gang.start.shares if share.node in nodes))
+            elif gang.attempt.start:
+                nodes = [node for node in gang.attempt.left if node not in reallocated.get(gang.id, ())]
+                self.take(gang, tuple(share for share in gang.attempt.start.shares if share.node in nodes))
                 self.begin_usage(gang)
             self.timers.note(gang, live=True)
 
@@ -436,9 +437,6 @@ class State:
     def _capacity(self) -> Vector:
         table = self.nodes
         return (DEVICE_MILLI * int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
-
-    def _tree(self) -> QueueTree:
-        return self.tree_with(self.queues.values())
 
     def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
         """Return an unused tree of these queues over the nodes."""
@@ -488,8 +486,8 @@ class State:
         assert (self.nodes.free_memory_bytes >= 0).all(), "memory of a node is over-allocated"
         for gang in self.gangs.values():
             assert not gang.ended, f"{gang.id} has ended and is still present"
-            assert (gang.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (
-                f"{gang.id} is {gang.state} with {gang.start}"
+            assert (gang.attempt.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (
+                f"{gang.id} is {gang.state} with {gang.attempt.start}"
             )
             assert not gang.is_head or self.arrays[gang.id].rest, f"{gang.id} stands for no elements"
         for array in self.arrays.values():

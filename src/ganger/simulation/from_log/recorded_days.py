@@ -314,7 +314,7 @@ class _LogReader:
             return None
         if gang.state is GangState.SUCCEEDED or work.has_finished:
             if work.has_failed:
-                text = f"{name} was started {gang.generation} times"
+                text = f"{name} was started {gang.attempt.generation} times"
                 self._findings.add(Flaw.FAILED, self._submission_seqs[name], text)
             return work.done_ms
         if gang.state is GangState.FAILED and work.has_failed:

@@ -41,10 +41,10 @@ def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
     holders: dict[tuple[str, int], Gang] = {}
     reallocated: dict[str, dict[str, None]] = {}
     for gang in gangs:
-        if gang.start is None or any(part.has_share for part in gang.shape.parts):
+        if gang.attempt.start is None or any(part.has_share for part in gang.shape.parts):
             continue
-        left = dict.fromkeys(gang.left)
-        for share in gang.start.shares:
+        left = dict.fromkeys(gang.attempt.left)
+        for share in gang.attempt.start.shares:
             for device in share.devices if share.node in left else ():
                 holder = holders.setdefault((share.node, device), gang)
                 if holder is not gang:
@@ -55,7 +55,7 @@ def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
 
 
 def _start_order(gang: Gang) -> tuple[int, int]:
-    return gang.began_ms, gang.number
+    return gang.attempt.began_ms, gang.number
 
 
 class Allocations(dict[str, Shares]):
