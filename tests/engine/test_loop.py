@@ -339,7 +339,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
     with copy.trial():
         for gang, _ in copy.allocated():
             copy.release(gang)
-        copy.undo.put(copy.nodes.free_gpus, slice(None), 0)
+        copy.undo.put(copy.nodes.free.gpus, slice(None), 0)
     copy.validate()
     for gang in [*copy.gangs.values()]:
         gang.attempt.left.append("n9")

@@ -76,10 +76,10 @@ def _nodes_are_counted(state: State, raw: RawFacts) -> None:
         devices = {device for _, share in here for device in share.devices}
         needs = [parts(spec)[share.part].need for spec, share in here]
         free = [getattr(node, r) - sum(need[r] for need in needs) for r in ("cpu_milli", "memory_bytes")]
-        assert [nodes.free_cpu_milli[index], nodes.free_memory_bytes[index]] == free
-        assert nodes.free_gpus[index] == node.gpus - len(devices) - len(node.foreign)
+        assert [nodes.free.cpu_milli[index], nodes.free.memory_bytes[index]] == free
+        assert nodes.free.gpus[index] == node.gpus - len(devices) - len(node.foreign)
         alone = sum(spec.placement.sharing != "shared" for spec, _ in here)
-        assert (nodes.guests[index], nodes.alone[index]) == (len(here), alone)
+        assert (nodes.occupancy.guests[index], nodes.occupancy.alone[index]) == (len(here), alone)
 
 
 def account_adds_up(gang: Gang, now_ms: int) -> None:
@@ -99,19 +99,19 @@ def fingerprint(state: State) -> tuple[object, ...]:
     """Return everything in the state, to tell whether it changed."""
     nodes, tree = state.nodes, state.tree
     arrays = (
-        nodes.free_gpus,
-        nodes.free_cpu_milli,
-        nodes.free_memory_bytes,
-        nodes.owner,
+        nodes.free.gpus,
+        nodes.free.cpu_milli,
+        nodes.free.memory_bytes,
+        nodes.devices.owner,
         nodes.held,
         nodes.ready,
         nodes.topology.domain,
-        nodes.guests,
-        nodes.alone,
+        nodes.occupancy.guests,
+        nodes.occupancy.alone,
         nodes.devices.sharers,
         nodes.devices.used_milli,
         nodes.devices.used_memory_bytes,
-        nodes.gpus,
+        nodes.total.gpus,
     )
     derived = (
         [list(row) for row in tree.usage],

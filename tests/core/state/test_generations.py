@@ -146,7 +146,7 @@ def test_servers_that_began_at_different_times_use_different_ports() -> None:
 
 def test_what_runs_on_a_node_that_is_not_ready_goes_on_and_nothing_new_starts_there() -> None:
     film = Film(POLICIES["priority"], "n1:A.. A", "")
-    (node,), levels = film.state.nodes.listed, film.state.nodes.listed_levels
+    (node,), levels = film.state.nodes.listing.nodes, film.state.nodes.listing.levels
     film.apply(e.NodesListed(nodes=(replace(node, unready="not ready"),), levels=levels))
     film.play("C:1x1 -> A.. | C no_node")
     assert [row.state for row in node_rows(film.state)] == ["unready"]

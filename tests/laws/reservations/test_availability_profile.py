@@ -175,7 +175,7 @@ def clusters(draw: st.DrawFn) -> tuple[State, int]:
             try_event(e.Decided(plan=planned, policy="fifo", version="0"))
         now_ms += draw(pause)
     for number in range(draw(st.integers(0, 2), label="windows")):
-        nodes = tuple(draw(st.lists(st.sampled_from(state.nodes.names), min_size=1, unique=True)))
+        nodes = tuple(draw(st.lists(st.sampled_from(state.nodes.attributes.names), min_size=1, unique=True)))
         from_ms = now_ms + draw(st.sampled_from((0, *TIMES_MS)))
         until_ms = from_ms + draw(st.sampled_from(TIMES_MS))
         try_event(e.MaintenanceSet(id=f"m{number}", nodes=nodes, from_ms=from_ms, until_ms=until_ms))

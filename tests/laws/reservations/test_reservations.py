@@ -70,7 +70,7 @@ class PunctualCluster:
     def plan_maintenance(self) -> None:
         """Announce maintenance of some nodes, from now on or later."""
         self.number += 1
-        names = self.state.nodes.names
+        names = self.state.nodes.attributes.names
         nodes = tuple(sorted(self.chance.sample(names, self.chance.randint(1, max(1, len(names) // 2)))))
         from_ms = self.now_ms + self.chance.choice((0, 1, 7 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS))
         until_ms = from_ms + self.chance.choice((1, 7 * MINUTE_MS, 2 * HOUR_MS))

@@ -20,7 +20,7 @@ CONSERVATIVE = "policy reservations.total=all,reservations.per_queue=all"
 
 def timeline(film: Film) -> list[str]:
     """Return the gang on each node, hour by hour."""
-    state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.names}
+    state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.attributes.names}
     stays = [
         (gang, gang.attempt.began_ms, tuple(gang.attempt.left)) for gang in state.gangs.values() if gang.attempt.start
     ]

@@ -111,9 +111,9 @@ def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
 def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     """Replace the nodes by the listed ones; nodes that are gone or too small for what they ran lose their gangs."""
     state.ready = True
-    before = {node.name: node for node in state.nodes.listed}
+    before = {node.name: node for node in state.nodes.listing.nodes}
     after = {node.name: node for node in listed.nodes}
-    same = before == after and listed.levels == state.nodes.listed_levels
+    same = before == after and listed.levels == state.nodes.listing.levels
     if same and all(state.nodes.is_lost(name) == (name in listed.lost) for name in before):
         return ()
     lost = [name for name in before if name not in after or name in listed.lost]
@@ -140,8 +140,8 @@ def _is_too_small(state: State, listed: Node) -> bool:
     if listed.gpus < known.gpus or listed.gpu_memory_bytes < known.gpu_memory_bytes:
         return True
     held_cpu_milli, held_bytes = (
-        known.cpu_milli - table.free_cpu_milli[index],
-        known.memory_bytes - table.free_memory_bytes[index],
+        known.cpu_milli - table.free.cpu_milli[index],
+        known.memory_bytes - table.free.memory_bytes[index],
     )
     return bool(listed.cpu_milli < held_cpu_milli or listed.memory_bytes < held_bytes)
 

@@ -112,7 +112,7 @@ def _suitable_nodes(state: State, demand: NodeDemand) -> Bools:
 def _totals(state: State, suitable: Bools) -> Floats:
     """Return the GPUs, CPUs and memory of these nodes, at least one of each."""
     nodes = state.nodes
-    amounts = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+    amounts = nodes.total
     return np.array([max(1, int(amount[suitable].sum())) for amount in amounts], dtype=np.float64)
 
 

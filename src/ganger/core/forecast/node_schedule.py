@@ -69,8 +69,8 @@ class NodeSchedule:
         nodes = state.nodes
         self._state, self.now_ms, self._nodes = state, now_ms, nodes
         size = len(nodes.nodes)
-        guests = EXCLUSIVE - nodes.guests.astype(np.int64) - (EXCLUSIVE - 1) * nodes.alone
-        free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes, guests)
+        guests = EXCLUSIVE - nodes.occupancy.guests.astype(np.int64) - (EXCLUSIVE - 1) * nodes.occupancy.alone
+        free = (*nodes.free, guests)
         self._free: Ints = np.stack(free).astype(np.int64)
         self._kinds: dict[tuple[Shape, tuple[str, ...]], int] = {}
         self._stacked: list[int] = []
@@ -156,7 +156,7 @@ class NodeSchedule:
     def _max_stacked(self, part: Shape, one: Ints, suitable: Bools) -> int:
         """Return how many shares of a part the largest suitable node holds when idle."""
         nodes = self._nodes
-        totals = np.stack((nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)).astype(np.int64)
+        totals = np.stack(nodes.total).astype(np.int64)
         used = np.flatnonzero(one[:GUESTS])
         counts = (totals[used] // one[used, None]).min(axis=0, initial=part.nodes)
         return max(1, int(counts[suitable].max(initial=1)))

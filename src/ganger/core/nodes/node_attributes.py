@@ -11,9 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.node_pools import NodePools
 from ganger.core.nodes.topology import Ints
 from ganger.model.affinity import Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
+from ganger.model.policy import Pool
 from ganger.model.terms import SHARED, Selector
 
 Mask = NDArray[np.bool_]
@@ -24,15 +26,35 @@ MOST_SELECTORS: Final = 4_096
 
 
 class NodeAttributes:
-    """Masks and sums over N nodes in topology order, computed when first needed."""
+    """Masks and sums over N nodes in topology order, computed when first needed.
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    names, gpu_types: lists, the types in lower case.
+    pools: the pool of each node by the policy's rules.
+    penalty: (N,) int64, what speaks against a node if all else is equal.
+    has_penalties: whether any node has a penalty.
+    """
+
+    def __init__(self, nodes: Sequence[Node], pools: Sequence[Pool]) -> None:
         """Start without cached masks."""
         self._nodes = nodes
+        self.names = [node.name for node in nodes]
+        self.gpu_types = [node.gpu_type.lower() for node in nodes]
+        self.pools = NodePools(nodes, pools)
+        self.penalty = _penalties(nodes)
+        self.has_penalties = bool(self.penalty.any())
+        self._of_type: dict[tuple[str | None, ...], Mask] = {}
         self._label_traits: dict[str, Trait] = {}
         self._distinct: dict[Trait, tuple[list[Node], Ints]] = {}
         self._eligible: dict[Selector, Mask] = {}
         self._points: dict[tuple[Preference, ...], Ints] = {}
+
+    def of_type(self, *gpu_types: str | None) -> Mask:
+        """Return (N,) nodes with one of these GPU types; all nodes if one of them is None."""
+        if gpu_types not in self._of_type:
+            self._of_type[gpu_types] = np.array(
+                [None in gpu_types or node_type in gpu_types for node_type in self.gpu_types], dtype=bool
+            )
+        return self._of_type[gpu_types]
 
     def eligible(self, selector: Selector) -> Mask:
         """Return (N,) nodes that a gang may have by name, labels, taints and networks."""
@@ -118,3 +140,11 @@ def _taints(node: Node) -> Hashable:
 
 def _networks(node: Node) -> Hashable:
     return node.networks
+
+
+def _penalties(nodes: Sequence[Node]) -> NDArray[np.int64]:
+    """Return (N,) penalties: higher for nodes under more suspicion, then for slower nodes."""
+    suspicion = np.array([node.suspicion for node in nodes], dtype=np.int64)
+    performance = np.array([node.performance_milli for node in nodes], dtype=np.int64)
+    has_penalties: NDArray[np.int64] = suspicion * 1_000_000 + (performance.max(initial=0) - performance)
+    return has_penalties

@@ -187,7 +187,7 @@ def maintenance_reason(state: State, request: StartRequest, now_ms: int) -> Pend
 
 
 def _place_outside(nodes: NodeTable, request: StartRequest, closed: tuple[str, ...]) -> Shares | None:
-    nodes_and_types = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
+    nodes_and_types = zip(nodes.nodes, nodes.attributes.gpu_types, strict=True) if closed else ()
     excluded = [node.name for node, gpu_type in nodes_and_types if gpu_type in closed]
     with nodes.excluding((*request.avoids, *excluded)):
         return place(nodes, request.shape)

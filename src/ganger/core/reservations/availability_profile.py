@@ -124,7 +124,7 @@ class AvailabilityProfile:
         self._hold_table_of: dict[Shape, _HoldTable] = {}
         self._log: list[int] = []
         self._cut_count = 0
-        totals: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        totals: tuple[Ints, ...] = nodes.total
         gpus, cpu_milli, memory_bytes, self.guests, self.alone = self._sum_taken(held, list(stays))
         self.free: list[Ints] = [gpus, cpu_milli, memory_bytes]
         for total, taken in zip(totals, self.free, strict=True):
@@ -327,11 +327,11 @@ class AvailabilityProfile:
 
 def suitable_nodes(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     """Return (N,) True for nodes that can satisfy the part at some time, by their type, labels and size."""
-    suitable = nodes.of_type(*part.gpu_types) & nodes.eligible(part.selector)
-    if part.selector.sharing != SHARED and nodes.foreign is not None:
-        suitable = suitable & (nodes.foreign == 0)
+    suitable = nodes.attributes.of_type(*part.gpu_types) & nodes.eligible(part.selector)
+    if part.selector.sharing != SHARED and nodes.occupancy.foreign is not None:
+        suitable = suitable & (nodes.occupancy.foreign == 0)
     if part.selector.sharing == WHOLE:
-        suitable = suitable & (nodes.gpus == part.devices)
+        suitable = suitable & (nodes.total.gpus == part.devices)
     return suitable & (nodes.devices.capacity_when_idle(part) > 0) if picks_devices(part) else suitable
 
 

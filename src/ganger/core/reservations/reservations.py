@@ -113,7 +113,7 @@ class CycleReservations:
         nodes = self.state.nodes
         own_devices = {(nodes.index[share.node], device): None for share in shares for device in share.devices}
         counts = np.bincount([index for index, _ in own_devices], minlength=len(nodes.nodes))[kept.at]
-        return bool((counts <= np.maximum(0, nodes.free_gpus[kept.at] - kept.gpus)).all())
+        return bool((counts <= np.maximum(0, nodes.free.gpus[kept.at] - kept.gpus)).all())
 
     def _max_stay_of_others_ms(self, stays_ms: int, delayed: list[str]) -> int:
         """Return the longest stay of others of its kind if a gang with this stay may not start."""
@@ -425,7 +425,7 @@ class CycleReservations:
             return is_open  # no type has a quota
         closed = quota.tree_at(request.user, at_ms).closed_types(request.queue, request.shape)
         for gpu_type in closed:
-            is_open &= ~nodes.of_type(gpu_type)
+            is_open &= ~nodes.attributes.of_type(gpu_type)
         return is_open
 
 

@@ -139,8 +139,8 @@ class State:
             ready=self.ready,
             port_index=self.port_index,
             early_releases=self.early_releases,
-            levels=self.nodes.listed_levels,
-            nodes=list(self.nodes.listed),
+            levels=self.nodes.listing.levels,
+            nodes=list(self.nodes.listing.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             leaving=dict(self.leaving),
             maintenance=list(self.maintenance.values()),
@@ -244,7 +244,7 @@ class State:
     def type_of(self, node: str) -> str:
         """Return the GPU type of a node, or an empty string for a node that is gone."""
         index = self.nodes.index.get(node)
-        return "" if index is None else self.nodes.gpu_types[index]
+        return "" if index is None else self.nodes.attributes.gpu_types[index]
 
     def _activate(self, gang: Gang, by: int) -> None:
         if gang.array is not None:
@@ -404,13 +404,13 @@ class State:
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
         self.tree = self.tree_with(self.queues.values())
-        listed, levels = self.nodes.listed, self.nodes.listed_levels
+        listed, levels = self.nodes.listing.nodes, self.nodes.listing.levels
         self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.fair_shares = self._rebuild_fair_shares()
         self.classes, self.active, self.dependents, self._lanes = {}, {}, Dependents(), None
         self.allocations, self.timers = Allocations(self.gangs, self.nodes.index), Timers()
-        if self.nodes.foreign is not None:
-            self.allocations.set_foreign(self.nodes.foreign)
+        if self.nodes.occupancy.foreign is not None:
+            self.allocations.set_foreign(self.nodes.occupancy.foreign)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
         self.history.forget_waiting()
         reallocated = reallocated_nodes(self.gangs.values())
@@ -435,13 +435,13 @@ class State:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
 
     def _capacity(self) -> Vector:
-        table = self.nodes
-        return (DEVICE_MILLI * int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
+        gpus, cpu_milli, memory_bytes = (int(amounts.sum()) for amounts in self.nodes.total)
+        return (DEVICE_MILLI * gpus, cpu_milli, memory_bytes)
 
     def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
         """Return an unused tree of these queues over the nodes."""
         of_type: dict[str, int] = {}
-        for gpu_type, gpus in zip(self.nodes.gpu_types, self.nodes.gpus.tolist(), strict=True):
+        for gpu_type, gpus in zip(self.nodes.attributes.gpu_types, self.nodes.total.gpus.tolist(), strict=True):
             of_type[gpu_type] = of_type.get(gpu_type, 0) + DEVICE_MILLI * gpus
         return QueueTree(queues, self._capacity(), self.undo, of_type, self.node_time)
 
@@ -451,12 +451,7 @@ class State:
             expected = self.history.estimate(gang.job, gang.shape, gang.ran_ms)
             assert gang.expected == expected, f"{gang.id} is expected to run {gang.expected}, not {expected}"
         rebuilt = State(self.image())
-        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held", "guests", "alone"):
-            assert (getattr(self.nodes, name) == getattr(rebuilt.nodes, name)).all(), (
-                f"nodes.{name} differs from its gangs"
-            )
-        self.nodes.devices.validate(rebuilt.nodes.devices)
-        assert self.nodes.states == rebuilt.nodes.states, "node states differ"
+        self.nodes.validate_against(rebuilt.nodes)
         assert self.nodes.bare().states == rebuilt.nodes.states, "node states without load differ"
         missing = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
         assert not missing, f"{missing} are to be taken away and do not exist"
@@ -482,8 +477,6 @@ class State:
         assert {name: sorted(gangs) for name, gangs in self.dependents.items()} == {
             name: sorted(gangs) for name, gangs in rebuilt.dependents.items()
         }, "dependents differ"
-        assert (self.nodes.free_gpus >= 0).all() and (self.nodes.free_cpu_milli >= 0).all(), "a node is over-allocated"
-        assert (self.nodes.free_memory_bytes >= 0).all(), "memory of a node is over-allocated"
         for gang in self.gangs.values():
             assert not gang.ended, f"{gang.id} has ended and is still present"
             assert (gang.attempt.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (

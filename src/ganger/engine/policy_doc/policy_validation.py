@@ -77,7 +77,7 @@ def check_fits(draft: Draft, state: State) -> PolicyDocument:
     Raise RequestError (bad_policy) for a type of GPU that no node has, or a level of the network that no node is in,
     unless the policy in force names it too.
     """
-    gpu_types = {gpu_type for gpu_type in state.nodes.gpu_types if gpu_type}
+    gpu_types = {gpu_type for gpu_type in state.nodes.attributes.gpu_types if gpu_type}
     if problems := [*_missing_types(draft.document, state, gpu_types), *_missing_labels(draft.document, state)]:
         raise _bad_policy(draft.source.error_for(problems))
     return draft.document

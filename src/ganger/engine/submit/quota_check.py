@@ -174,7 +174,7 @@ def contradicts(state: State, queue: Queue) -> str | None:
         return TOO_DEEP
     if (reason := guarantee_conflict(queues.values(), queue.name)) is not None:
         return reason
-    gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.gpu_types if gpu_type})
+    gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.attributes.gpu_types if gpu_type})
     before = state.queues.get(queue.name, queue if not state.nodes.nodes else Queue(name=queue.name))
     for part in ("nominal", "borrowing", "lending"):
         for gpu_type in getattr(queue, part).gpu_types:
