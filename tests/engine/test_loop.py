@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -347,8 +348,8 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
         gang.account.lose(world.now_ms())
         gang.attempt.killed = (1,)
     fold(copy, e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
-    copy.pending_reasons.clear()
-    copy.queues.clear()
+    copy.pending.reasons.clear()
+    copy.document = replace(copy.document, queues={})
     assert raw(loop.copy()) == before
     loop.copy().validate()
     world.run(loop, 40 * S)

@@ -81,6 +81,6 @@ def input_order_does_not_matter(world: World, shuffle: list[int]) -> None:
             nodes = sorted(event.nodes, key=lambda node: shuffle[int(node.name[1:]) % len(shuffle)])
             event = replace(event, nodes=tuple(nodes))
         fold(state, e.Stamped(row.seq, row.at_ms, event))
-    state.queues = dict(sorted(state.queues.items(), reverse=True))
+    state.document = replace(state.document, queues=dict(sorted(state.document.queues.items(), reverse=True)))
     state.recount()
     assert plan(state, world.now_ms, world.policy) == plan(world.state, world.now_ms, world.policy)

@@ -37,8 +37,8 @@ def class_reason(world: World, gang: Gang) -> PendingReason:
     if not world.publishes_all:
         return all_reasons(world.state, world.now_ms, world.policy)[gang.class_key]
     text = class_text(gang.class_key)
-    assert text in world.state.pending_reasons, f"{gang.id} is pending without a reason"
-    return world.state.pending_reasons[text]
+    assert text in world.state.pending.reasons, f"{gang.id} is pending without a reason"
+    return world.state.pending.reasons[text]
 
 
 def every_class_has_a_true_reason(world: World) -> None:
@@ -217,7 +217,7 @@ def may_hold_capacity(world: World, gang: Gang) -> bool:
     """Return whether a cycle may hold capacity for a gang: it starves, preempts others, or blocks all others."""
     if gang.id in world.state.reservations or world.policy.STRICT_ORDER:
         return True
-    threshold_ms = starvation_age_ms(world.policy, world.state.rules, gang.job.spec.priority)
+    threshold_ms = starvation_age_ms(world.policy, world.state.document, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
         return True
     return (

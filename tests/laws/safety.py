@@ -34,8 +34,10 @@ def state_is_consistent(state: State, raw: RawFacts) -> None:
     for name, array in state.arrays.items():
         assert array.rest == raw.rest.get(name, [])
         assert sum(array.counts.values()) == len(array.job.spec.array.indices), "every element is counted once"
-    for text in state.pending_reasons:
-        assert text in [class_text(key) for key in state.classes], f"a reason for {text}, in which no gang is pending"
+    for text in state.pending.reasons:
+        assert text in [class_text(key) for key in state.pending.classes], (
+            f"a reason for {text}, in which no gang is pending"
+        )
 
 
 def derived_figures_are_exact(state: State, raw: RawFacts) -> None:
@@ -117,9 +119,9 @@ def fingerprint(state: State) -> tuple[object, ...]:
         [list(row) for row in tree.usage],
         dict(tree.users),
         dict(state.allocations),
-        {key: [gang.id for gang in members] for key, members in state.classes.items()},
-        dict(state.active),
-        {name: sorted(gangs) for name, gangs in state.dependents.items()},
+        {key: [gang.id for gang in members] for key, members in state.pending.classes.items()},
+        dict(state.arrays.active),
+        {name: sorted(gangs) for name, gangs in state.pending.dependents.items()},
     )
     return (encode_image(state.image()), *(array.tobytes() for array in arrays), derived)
 

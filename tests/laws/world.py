@@ -91,7 +91,7 @@ class World:
 
     def run_cycle(self) -> Plan:
         """Plan, check and record one cycle."""
-        self.publishes_all = len(self.state.classes) <= MAX_REASONS
+        self.publishes_all = len(self.state.pending.classes) <= MAX_REASONS
         planned = plan(self.state, self.now_ms, self.policy)
         self.raw.now_ms = self.now_ms
         safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
@@ -115,7 +115,8 @@ class World:
     def with_drawn_policy(self, data: st.DataObject) -> "World":
         """Apply a drawn policy in half of the worlds."""
         if data.draw(st.booleans(), label="with_drawn_policy"):
-            document = document_of(data.draw(draws.policy_rules(self.state.rules.half_life_ms)), self.state.queues)
+            in_force = self.state.document
+            document = document_of(data.draw(draws.policy_rules(in_force.half_life_ms)), in_force.queues)
             assert self.try_event(e.PolicySet(document=document, version=self.state.policy_version + 1))
         return self
 
@@ -185,7 +186,7 @@ class World:
 
 def _submits(world: World, data: st.DataObject) -> None:
     world.steps += 1
-    queues = tuple(name for name in world.state.queues)
+    queues = tuple(name for name in world.state.document.queues)
     user = data.draw(st.sampled_from(draws.USERS))
     job = draws.job(world.steps, user, data.draw(draws.specs(queues)))
     live = [*world.state.gangs, *world.state.arrays]
@@ -352,7 +353,7 @@ def _is_done(world: World, data: st.DataObject) -> None:
 
 
 def _edits(world: World, data: st.DataObject) -> None:
-    names = [*world.state.queues]
+    names = [*world.state.document.queues]
     name = data.draw(st.sampled_from([*draws.QUEUES, "root"]))
     if data.draw(st.integers(0, 3)) == 0:
         world.try_event(e.QueueDeleted(queue=name))
@@ -363,14 +364,14 @@ def _edits(world: World, data: st.DataObject) -> None:
 def _applies(world: World, data: st.DataObject) -> None:
     """Apply another policy document, which may leave a queue out."""
     state = world.state
-    queues = dict(state.queues)
+    queues = dict(state.document.queues)
     removed = data.draw(st.sampled_from([None, *(name for name in draws.QUEUES if name in queues)]), label="gone")
     if removed is not None:
         parent = queues.pop(removed).parent
         queues = {
             name: replace(queue, parent=parent) if queue.parent == removed else queue for name, queue in queues.items()
         }
-    document = document_of(data.draw(draws.policy_rules(state.rules.half_life_ms)), queues)
+    document = document_of(data.draw(draws.policy_rules(state.document.half_life_ms)), queues)
     forced = data.draw(st.booleans())
     strands = any(job.spec.queue == removed for job in world.raw.jobs.values())
     taken = world.try_event(e.PolicySet(document=document, version=state.policy_version + 1, forced=forced))

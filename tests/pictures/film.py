@@ -19,7 +19,7 @@ from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
-from ganger.model.policy import GpuShares, Pool, document_of
+from ganger.model.policy import GpuShares, Pool
 from ganger.model.units import parse_duration_ms
 from ganger.model.views.service_views import Explanation, ReasonView
 from tests.laws.policies import POLICIES
@@ -246,8 +246,7 @@ class Film:
         self._rules(gpu_shares=GpuShares(score=score, cut=int(cut), ties=ties))
 
     def _rules(self, **more: object) -> None:
-        rules = replace(self.state.rules, **more)
-        document = document_of(rules, self.state.queues)
+        document = replace(self.state.document, **more)
         self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1))
 
     def _queue(self, token: str) -> None:
@@ -257,7 +256,7 @@ class Film:
         """Apply a changed policy: `half_life=1h,queues.q.weight=3`; `without=q` removes a queue; `force` forces it."""
         changes = dict(word.partition("=")[::2] for word in token.split(","))
         forced, removed = changes.pop("force", None) is not None, changes.pop("without", "")
-        data = policy_to_dict(document_of(self.state.rules, self.state.queues))
+        data = policy_to_dict(self.state.document)
         data["queues"].pop(removed, None)
         for path, value in changes.items():
             *parents, key = path.split(".")

@@ -60,7 +60,7 @@ from ganger.kubeapi.objects import CustomObject, Key
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState
-from ganger.model.policy import PolicyDocument
+from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import Queue
 from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
@@ -307,9 +307,8 @@ def restore_image(
         at_ms=at_ms,
         nodes=nodes,
         levels=cluster.levels,
-        rules=policy.rules,
-        queues=list(queues.values()),
-        usage=current_usage(usage.values(), policy.rules.half_life_ms, queues),
+        document=document_of(policy, queues),
+        usage=current_usage(usage.values(), policy.half_life_ms, queues),
         node_time=current_node_time(usage.values(), queues),
         run_times=known_run_times(usage),
         node_states={node.name: NodeState.READY for node in nodes},

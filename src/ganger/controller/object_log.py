@@ -99,7 +99,7 @@ class ObjectLog(EventLog):
         changed_classes, self._changed_classes = self._changed_classes, set()
         for name, checkpoint in job_checkpoint.checkpoint_jobs(state, rows).items():
             self._write_status(name, _status(state, rows[name], checkpoint, self.observed.get(name, 0)), soon=True)
-        for key, members in state.classes.items() if changed_classes else ():
+        for key, members in state.pending.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
                 for gang in members:
                     name = gang.array or gang.id
@@ -154,7 +154,7 @@ def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
 
 def _pending_reason(state: State, key: ClassKey) -> dict[str, Any]:
     """Return the pending reason of a job class."""
-    reason = state.pending_reasons.get(class_text(key))
+    reason = state.pending.reasons.get(class_text(key))
     return {"reason": reason.code, "message": sentence(reason)} if reason else {}
 
 

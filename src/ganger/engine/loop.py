@@ -239,7 +239,7 @@ class Loop:
     @property
     def policy(self) -> Policy:
         """The queue order in force."""
-        return self._order(self._state.rules.order)
+        return self._order(self._state.document.order)
 
     def order(self, name: str) -> Policy:
         """Return the queue order of that name."""

@@ -106,6 +106,6 @@ def _sorted(state: State) -> str:
             gangs=sorted(image.gangs, key=lambda gang: gang.number),
             arrays=sorted(image.arrays, key=lambda array: array.number),
             reservations=sorted(image.reservations, key=lambda reserved: reserved.gang),
-            pending_reasons=dict(sorted(image.pending_reasons.items())),
+            pending=replace(image.pending, reasons=dict(sorted(image.pending.reasons.items()))),
         )
     ).decode()

@@ -288,8 +288,8 @@ def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> N
         api.put(claim)
         async with controller(access, tmp_path) as system:
             system.loop.post(Submitted(job=job_of(MEMBERS + 1)))
-            await until(lambda: system.loop.copy().pending_reasons)
-            (reason,) = system.loop.copy().pending_reasons.values()
+            await until(lambda: system.loop.copy().pending.reasons)
+            (reason,) = system.loop.copy().pending.reasons.values()
             assert (reason.have, reason.foreign) == (MEMBERS, 1)
             api.delete("resourceclaims", "theirs")
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS + 1)

@@ -85,7 +85,7 @@ def accepted(api: FakeApi, plural: str, name: str) -> tuple[str, str, str]:
 def in_force(loop: Loop) -> dict[str, int | None]:
     """Return the guaranteed GPUs of each queue."""
     with loop.view() as state:
-        return {name: item.nominal.gpus for name, item in state.queues.items()}
+        return {name: item.nominal.gpus for name, item in state.document.queues.items()}
 
 
 def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:

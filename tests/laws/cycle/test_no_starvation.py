@@ -90,8 +90,8 @@ def test_invariant_17_every_feasible_job_starts(policy: Policy, data: st.DataObj
     stream = Stream(
         policy, data.draw(draws.nodes()), data.draw(draws.queues()), data.draw(st.randoms(use_true_random=False))
     )
-    specs = draws.specs(tuple(stream.state.queues)).map(_patient)
-    plain = [spec for spec in map(_plain, stream.state.queues) if stream.feasible(spec)]
+    specs = draws.specs(tuple(stream.state.document.queues)).map(_patient)
+    plain = [spec for spec in map(_plain, stream.state.document.queues) if stream.feasible(spec)]
     assume(plain)
     small = [spec for spec in data.draw(st.lists(specs, min_size=3, max_size=5)) if stream.feasible(spec)] or plain
     targets = [spec for spec in data.draw(st.lists(specs, min_size=1, max_size=2)) if stream.feasible(spec)] or plain

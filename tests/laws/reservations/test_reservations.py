@@ -193,7 +193,7 @@ class PunctualCluster:
         chosen = [d.gang for d in planned.decisions if isinstance(d, Start | ReservedStart) and d.gang != job.id]
         before = [jobs[name] for name in self.ends if name not in starting]
         after = [*before, *(jobs[name] for name in starting)]
-        guarantees = Guarantees(self.state.queues)
+        guarantees = Guarantees(self.state.document.queues)
         return {
             ReservationCause.HIGHER_PRIORITY: [g for g in chosen if jobs[g].spec.priority > job.spec.priority],
             ReservationCause.GUARANTEE: [
@@ -226,7 +226,7 @@ def run_life(policy: Policy, data: st.DataObject, *, maintained: bool, prioritie
     queues = tuple(replace(q, user_limits=replace(q.user_limits, time_ms=None)) for q in data.draw(draws.queues()))
     chance = data.draw(st.randoms(use_true_random=False))
     world = PunctualCluster(policy, data.draw(draws.nodes()), queues, chance)
-    specs = draws.specs(tuple(world.state.queues))
+    specs = draws.specs(tuple(world.state.document.queues))
     limits = st.sampled_from((MINUTE_MS, 7 * MINUTE_MS, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS))
     drawn = data.draw(st.lists(st.builds(_limited, specs, limits, st.none() | limits), min_size=2, max_size=8))
     for _ in range(CYCLES):

@@ -90,7 +90,7 @@ def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
     For a starving gang or a preemptor capacity is held back from later ones. For a gang that the cluster did not admit
     nothing is taken from others: it may never be used. `last_start` is the cycle's latest start.
     """
-    if cycle.state.is_full(candidate):
+    if cycle.state.arrays.is_full(candidate):
         return Blocked(ReasonCode.ARRAY_LIMIT)
     found = find_start(cycle, candidate)
     if isinstance(found, PossibleStart):

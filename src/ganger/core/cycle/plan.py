@@ -46,7 +46,7 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
     if predictions:
         return Plan(as_of=state.seq, decisions=predictions, next_wake_ms=now_ms)
     state.nodes.trim()
-    state.allocations.now_ms = state.maintenance.now_ms = state.node_time.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = state.tree.node_time.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
@@ -56,7 +56,8 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
     decisions: list[Decision] = [*stops, *preempted, *starts, *cycle.reservations.changes.values(), *reasons]
     is_due_at_once = cycle.limits.is_unfinished or _frees_others(state, stops)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
-    is_forecast_due = explains and bool(decisions) and state.forecast_errors.is_due(state.seq, _pending_count(state))
+    errors = state.pending.forecast_errors
+    is_forecast_due = explains and bool(decisions) and errors.is_due(state.seq, _pending_count(state))
     forecasts = forecasts_to_record(state, now_ms, policy, cycle.started_gangs) if is_forecast_due else ()
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=next_wake_ms, forecasts=forecasts)
 
@@ -73,7 +74,7 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
     Yields the cycle and the pending reasons that it found while it tried gangs. `without` is a gang that does not take
     part.
     """
-    state.allocations.now_ms = state.maintenance.now_ms = state.node_time.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = state.tree.node_time.now_ms = now_ms
     ending = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
         cycle = Cycle(state, now_ms, policy, ending)
@@ -151,7 +152,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     """Try the candidates (steps 2 to 5), recording victims in the cycle; return the starts and the reasons found."""
     starts: list[Start] = []
     known: Known = {}
-    if not cycle.state.lanes(cycle.policy).by_key:
+    if not cycle.state.pending.lanes(cycle.policy).by_key:
         return starts, known
     candidates = Candidates(cycle)
     while (entry := candidates.next()) is not None:
@@ -188,7 +189,7 @@ def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
     if policy.ORDERS_RUNNING:
         holding = [cycle.state.gangs[name] for name in cycle.state.allocations]
         # Of pending gangs only the first of each lane competes with running ones.
-        heads = [lane.entries[0].gang for lane in cycle.state.lanes(policy).by_key.values()]
+        heads = [lane.entries[0].gang for lane in cycle.state.pending.lanes(policy).by_key.values()]
         times_ms += [policy.next_key_change_ms(gang, now_ms) for gang in (*holding, *starting, *heads)]
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
 
@@ -198,7 +199,7 @@ def _next_timer_ms(state: State, now_ms: int) -> int | None:
     times_ms = (
         state.timers.next_ms(now_ms),
         state.maintenance.next_ms(now_ms),
-        state.tree.next_slide_ms(now_ms) if state.classes else None,
+        state.tree.next_slide_ms(now_ms) if state.pending.classes else None,
         *state.leaving.values(),
     )
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
@@ -207,4 +208,4 @@ def _next_timer_ms(state: State, now_ms: int) -> int | None:
 def _frees_others(state: State, stops: Iterable[Stop]) -> bool:
     """Return whether a gang that others depend on ends with this very plan, so that the next cycle is due at once."""
     ending = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].attempt.start is None]
-    return any(gang.id in state.dependents or gang.array in state.dependents for gang in ending)
+    return any(gang.id in state.pending.dependents or gang.array in state.pending.dependents for gang in ending)

@@ -37,7 +37,7 @@ class Viability:
     def __init__(self, cycle: Cycle) -> None:
         """Begin with a cycle in which no gang was tried yet."""
         self._cycle, self._state, self._reservations = cycle, cycle.state, cycle.reservations
-        self._reserved, self._lanes = cycle.reservations.by_gang, cycle.state.lanes(cycle.policy)
+        self._reserved, self._lanes = cycle.reservations.by_gang, cycle.state.pending.lanes(cycle.policy)
         self._max_stays: dict[NodeDemand, int] = {}
         """By kind, the longest stay with which a gang that starts now delays no reservation."""
         self._reserved_max_stays: dict[NodeDemand, int] = {}

@@ -147,7 +147,7 @@ def current_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Pen
 def all_reasons(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, PendingReason]:
     """Return the reason of every class of pending gangs without dependencies."""
     if not state.ready:
-        return dict.fromkeys(state.classes, PendingReason(code=ReasonCode.NOT_LISTED))
+        return dict.fromkeys(state.pending.classes, PendingReason(code=ReasonCode.NOT_LISTED))
     with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
         return publish_reasons.reasons_of_all_classes(cycle, reasons)
 
@@ -226,7 +226,7 @@ def _cycle_reason(cycle: Cycle, gang: Gang, reasons: dict[ClassKey, PendingReaso
     reason = publish_reasons.reasons_of_classes(cycle, [gang.class_key], reasons).get(gang.class_key)
     return (
         reason
-        or cycle.state.pending_reasons.get(class_text(gang.class_key))
+        or cycle.state.pending.reasons.get(class_text(gang.class_key))
         or PendingReason(code=ReasonCode.NOT_LISTED)
     )
 
@@ -236,7 +236,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
     Each lane is sorted, so bisection finds how many of its gangs come first.
     """
-    queue_lanes = state.lanes(policy).queues.get(gang.queue, QueueLanes())
+    queue_lanes = state.pending.lanes(policy).queues.get(gang.queue, QueueLanes())
     waiting = sum(len(lane.entries) for lane in queue_lanes.lanes)
     if gang.awaits:
         return None, waiting
@@ -259,7 +259,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
 def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Factor, ...]:
     """Return the factors of the gang's position, and its size if that gets it a reservation."""
-    factors, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.rules, gang)
+    factors, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.document, gang)
     if after_ms is None:
         return factors
     size_factor = size(gang, after_ms)

@@ -134,7 +134,7 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
         fail(gang, lost, at_ms)
     attempt.left = [node for node in attempt.left if node not in nodes]
     if state.allocations.end_ms(gang.id) > at_ms:
-        state.release_early()
+        state.reservations.release_early()
     state.leave(gang, nodes)
     if attempt.left:
         return ()

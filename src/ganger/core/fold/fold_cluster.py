@@ -5,7 +5,7 @@ A node that is lost, or returns too small for what it ran, ends the generations 
 
 from dataclasses import replace
 
-from ganger.core.fold import fold_attempt
+from ganger.core.fold import fold_attempt, fold_policy
 from ganger.core.queues.quota import invalid_figure
 from ganger.core.state import maintenance
 from ganger.core.state.gang import Gang
@@ -41,18 +41,13 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
             state.maintenance.pop(name, None)  # it may have ended in the meantime
             return ()
         case e.QueueSet(queue=queue):
-            state.queues[queue.name] = queue
-            state.policy_version += 1
-            state.recount()
-            return ()
+            return fold_policy.set_queues(state, state.document.queues | {queue.name: queue})
         case e.QueueDeleted(queue=name):
-            parent = state.queues[name].parent or ROOT
+            parent = state.document.queues[name].parent or ROOT
             state.fair_shares.move_usage_to_parent(name, parent)
-            state.node_time.move(name, parent)
-            del state.queues[name]
-            state.policy_version += 1
-            state.recount()
-            return ()
+            state.tree.node_time.move(name, parent)
+            queues = state.document.queues
+            return fold_policy.set_queues(state, {key: queue for key, queue in queues.items() if key != name})
         case _:
             return _change_node(state, change, at_ms)
 
@@ -179,7 +174,8 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
 
 def unknown_queue(state: State, name: str) -> str | None:
     """Return the reason why a job cannot go to that queue, or None."""
-    return None if name in state.queues else f"there is no queue {name}; there are {', '.join(sorted(state.queues))}"
+    queues = state.document.queues
+    return None if name in queues else f"there is no queue {name}; there are {', '.join(sorted(queues))}"
 
 
 def queue_refusal(state: State, queue: Queue) -> str | None:
@@ -188,15 +184,14 @@ def queue_refusal(state: State, queue: Queue) -> str | None:
         return f"queue {queue.name}: {error}"
     if queue.name == ROOT:
         return "root is above all queues and has no parent" if queue.parent is not None else None
-    if queue.parent is None or queue.parent not in state.queues:
-        return (
-            f"parent {queue.parent} of queue {queue.name} is not a queue; there are {', '.join(sorted(state.queues))}"
-        )
+    queues = state.document.queues
+    if queue.parent is None or queue.parent not in queues:
+        return f"parent {queue.parent} of queue {queue.name} is not a queue; there are {', '.join(sorted(queues))}"
     above: str | None = queue.parent
     while above is not None:
         if above == queue.name:
             return f"queue {queue.name} would be above itself: {queue.parent} is below it"
-        above = state.queues[above].parent
+        above = queues[above].parent
     return None
 
 
@@ -204,9 +199,9 @@ def deletion_refusal(state: State, name: str) -> str | None:
     """Return the reason why the queue cannot be deleted, or None."""
     if name in (ROOT, DEFAULT):
         return f"queue {name} is always there"
-    if name not in state.queues:
+    if name not in state.document.queues:
         return unknown_queue(state, name)
-    below = sorted(queue.name for queue in state.queues.values() if queue.parent == name)
+    below = sorted(queue.name for queue in state.document.queues.values() if queue.parent == name)
     if below:
         return f"queue {name} has queues below it: {', '.join(below)}"
     jobs = [gang.id for gang in state.gangs.values() if gang.queue == name]

@@ -59,7 +59,7 @@ class QueueSimulation:
     def __init__(self, state: State, policy: Policy, now_ms: int, order: Sequence[Gang]) -> None:
         """Prepare the gangs, in order."""
         self._state, self._policy, self.order = state, policy, order
-        self._limits = reservation_limits(policy, state.rules)
+        self._limits = reservation_limits(policy, state.document)
         self._nodes = NodeSchedule(state, now_ms)
         self._parts = [self._parts_of(gang) for gang in order]
         queues: dict[str, int] = {}
@@ -112,7 +112,7 @@ class QueueSimulation:
         return drawn_run_ms(self._state, gang, gang.ran_ms) if gang.is_predicted else gang.runs_for_ms
 
     def _large_ms(self, gang: Gang) -> int:
-        age_ms = large_reservation_age_ms(self._policy, self._state.rules, gang)
+        age_ms = large_reservation_age_ms(self._policy, self._state.document, gang)
         return NEVER_MS if age_ms is None else gang.since_ms + age_ms
 
     # -- starts --------------------------------------------------------------------------------------------------------

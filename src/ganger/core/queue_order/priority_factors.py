@@ -92,7 +92,7 @@ def user_share(state: State, gang: Gang, now_ms: int, max_points: int | None = N
 
 def tenant_share(state: State, gang: Gang) -> Factor:
     """Return the factor of the user's current share in the queue, over the queue's weight."""
-    share, weight = max_min.tenant_share(state, gang.queue, gang.job.user), state.queues[gang.queue].weight
+    share, weight = max_min.tenant_share(state, gang.queue, gang.job.user), state.document.queues[gang.queue].weight
     weighted = f", {_of(*share.as_integer_ratio())} % over its weight of {weight}" if weight > 1 else ""
     sentence = (
         f"{gang.job.user} has {_of(*(share * weight).as_integer_ratio())} % of the cluster now, in queue {gang.queue}"

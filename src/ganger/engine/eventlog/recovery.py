@@ -107,7 +107,7 @@ def reconcile(state: State, find_entry: Callable[[str], JobEntry | None], live: 
 
 
 def _submit(state: State, job: Job, row: JobEntry | None) -> str:
-    if job.spec.queue not in state.queues:
+    if job.spec.queue not in state.document.queues:
         job = replace(job, spec=replace(job.spec, queue=DEFAULT))
     job = replace(job, awaits=tuple(after for after in job.awaits if state.is_live(after.job)))
     fold(state, Stamped(state.seq + 1, state.at_ms, Submitted(job=job)))

@@ -266,7 +266,7 @@ def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProb
     if not state.nodes.nodes:
         return
     for index, level in enumerate(document.topology):
-        if level not in state.rules.topology and not any(key in keys for key in level.labels):
+        if level not in state.document.topology and not any(key in keys for key in level.labels):
             path = ("topology", index, "labels")
             hint = next(filter(None, (did_you_mean(key, keys) for key in level.labels)), "")
             yield SpecProblem(path, f"{format_location(path)}: no node has a label {' or '.join(level.labels)}{hint}")
@@ -277,7 +277,7 @@ def _missing_types(document: PolicyDocument, state: State, gpu_types: Iterable[s
         return
     types = sorted(gpu_types)
     for name, queue in document.queues.items():
-        before = state.queues.get(name)
+        before = state.document.queues.get(name)
         for part in _AMOUNTS:
             for gpu_type in getattr(queue, part).gpu_types:
                 if gpu_type not in types and not (before and gpu_type in getattr(before, part).gpu_types):

@@ -132,7 +132,7 @@ def _next_in_policy_order(state: State, now_ms: int, policy: Policy) -> Iterator
     for _, gang in sorted(reserved, key=lambda pair: (pair[0], pair[1].number))[:MAX_NEXT]:
         shown[gang.id] = None
         yield _next_row(state, gang, now_ms)
-    lanes = [lane.entries for lane in state.lanes(policy).by_key.values()]
+    lanes = [lane.entries for lane in state.pending.lanes(policy).by_key.values()]
     heads = [entry.gang for entries in lanes for entry in entries[:MAX_NEXT]]
     for gang in nsmallest(MAX_NEXT, heads, key=lambda gang: policy.key(gang, state, now_ms)):
         if gang.id not in shown and len(shown) < MAX_NEXT:
@@ -157,13 +157,13 @@ def _next_in_order(state: State, now_ms: int, order: Order) -> Iterator[NextJob]
         "queue": lambda gang: gang.queue,
     }
     key = keys[order]
-    pending = (gang for members in state.classes.values() for gang in members)
+    pending = (gang for members in state.pending.classes.values() for gang in members)
     for gang in nsmallest(MAX_NEXT, pending, key=lambda gang: (key(gang), gang.number)):
         yield _next_row(state, gang, now_ms)
 
 
 def _next_row(state: State, gang: Gang, now_ms: int) -> NextJob:
-    reason, reserved = state.pending_reasons.get(class_text(gang.class_key)), state.reservations.get(gang.id)
+    reason, reserved = state.pending.reasons.get(class_text(gang.class_key)), state.reservations.get(gang.id)
     return NextJob(
         job=gang.id,
         user=gang.job.user,

@@ -94,7 +94,7 @@ def node_rows(state: State) -> list[NodeRow]:
 
 def pending_reason(state: State, gang: Gang, now_ms: int, *, is_administrator: bool = True) -> ReasonView | None:
     """Return the reason of a pending gang; None before the first cycle that saw it."""
-    reason = own_reason(state, gang, now_ms) or state.pending_reasons.get(class_text(gang.class_key))
+    reason = own_reason(state, gang, now_ms) or state.pending.reasons.get(class_text(gang.class_key))
     return reason_view(reason, gang.id, gang.queue, is_administrator=is_administrator) if reason else None
 
 

@@ -64,6 +64,7 @@ class Allocations(dict[str, Shares]):
     gangs_on_node: the ids of the gangs on each node.
     sharers: ids of gangs that hold shares of devices.
     table: a row of columns for each share.
+    planned_changes: within a cycle, +1 for gangs that capacity is reserved for and -1 for victims, by id.
     now_ms: the time of the current cycle, from which gangs that it places run.
     """
 
@@ -72,6 +73,7 @@ class Allocations(dict[str, Shares]):
         super().__init__()
         self.now_ms = 0
         self.sharers: dict[str, None] = {}
+        self.planned_changes: dict[str, int] = {}
         self.table = ColumnTable(COLUMNS)
         self._index = index
         self.gangs_on_node: dict[str, dict[str, None]] = {}
