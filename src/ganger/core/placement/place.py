@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from ganger.core.nodes.devices import DeviceOrder
-from ganger.core.nodes.node_pools import Usable
+from ganger.core.nodes.node_attributes import Usable
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import pack
 from ganger.core.nodes.topology import Ints
