@@ -28,7 +28,7 @@ def run() -> list[Figure]:
     fleet.decide(fleet.cycle())
     fleet.now_ms += 1_000
     fleet.cycle()
-    waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
+    waiting = [gang.id for members in fleet.state.pending.classes.values() for gang in members]
     gc.collect()
     gc.freeze()
     names = fleet.chance.sample(waiting, ASKED)

@@ -100,7 +100,7 @@ class Fleet:
             if isinstance(decision, Start):
                 self.step(e.Started(gang=decision.gang, generation=decision.generation, nodes=decision.nodes))
                 self.running.append(decision.gang)
-            elif isinstance(decision, Stop) and (left := self.state.gangs[decision.gang].left):
+            elif isinstance(decision, Stop) and (left := self.state.gangs[decision.gang].attempt.left):
                 self.step(e.Cleared(gang=decision.gang, generation=decision.generation, nodes=tuple(left)))
 
     def next_s(self) -> float:
@@ -124,7 +124,7 @@ class Fleet:
         self.running[index], self.running[-1] = self.running[-1], self.running[index]
         gang = self.state.gangs[self.running.pop()]
         for kind in (e.Finished, e.Cleared):
-            self.step(kind(gang=gang.id, generation=gang.generation, nodes=gang.nodes))
+            self.step(kind(gang=gang.id, generation=gang.attempt.generation, nodes=gang.nodes))
 
     def lose_one(self) -> None:
         """Lose a ready node; its gangs restart elsewhere."""

@@ -42,7 +42,7 @@ def _measured(nodes: int) -> dict[str, float]:
     first = time.process_time() - before
     fleet.decide(planned)
     later = [fleet.next_s() for _ in range(EVENTS)]
-    waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
+    waiting = [gang.id for members in fleet.state.pending.classes.values() for gang in members]
     explain_s = [_explain_s(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
     gc.unfreeze()
     return {"cycle_full": first, "cycle_next": statistics.median(later), "explain": statistics.median(explain_s)}

@@ -77,7 +77,7 @@ class Queueing:
         """Add the nodes and the policy."""
         listed = (Node(name=f"n{n}", gpus=GPUS, cpu_milli=64_000, memory_bytes=1 << 40) for n in range(self.nodes))
         self._step(e.NodesListed(nodes=tuple(listed)))
-        document = document_of(rules, self.state.queues)
+        document = document_of(rules, self.state.document.queues)
         self._step(e.PolicySet(document=document, version=1))
 
     def submit(self, job: Recorded) -> None:
@@ -124,7 +124,7 @@ class Queueing:
                 _, name = heapq.heappop(self.ends)
                 gang = self.state.gangs[name]
                 for kind in (e.Finished, e.Cleared):
-                    self._step(kind(gang=name, generation=gang.generation, nodes=gang.nodes))
+                    self._step(kind(gang=name, generation=gang.attempt.generation, nodes=gang.nodes))
             self.cycle()
 
     def _start(self, start: Start) -> None:

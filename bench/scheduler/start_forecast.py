@@ -72,7 +72,7 @@ def _run(cluster: str, has_limits: bool) -> Result:
 
 def _ask(queueing: Queueing, at_ms: int) -> list[Asked]:
     forecasts = StartForecasts(queueing.state, dynamic, at_ms)
-    gangs = [gang for members in queueing.state.classes.values() for gang in members]
+    gangs = [gang for members in queueing.state.pending.classes.values() for gang in members]
     return [Asked(gang.id, at_ms, forecasts.of(gang)) for gang in gangs]
 
 

@@ -68,7 +68,7 @@ def main(jobs: str, nodes: str, first: str, copies_to: str) -> None:
         trace=replace(trace, records=records),
         nodes=read_nodes(TRACES / nodes).records if nodes else EQUAL,
         order=registry.order,
-        document=document_of(Rules(), State().queues),
+        document=document_of(Rules(), State().document.queues),
     )
     read_s = time.process_time() - began_s
     outcome = simulate_trace(run)

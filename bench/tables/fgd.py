@@ -262,10 +262,10 @@ class _Meter:
 
     def _rest(self, index: int) -> IdleResources:
         table = self._table
-        own = slice(int(table.first_device[index]), int(table.first_device[index + 1]))
-        used = zip(table.owner[own].tolist(), table.devices.used_milli[own].tolist(), strict=True)
+        own = slice(int(table.devices.first[index]), int(table.devices.first[index + 1]))
+        used = zip(table.devices.owner[own].tolist(), table.devices.used_milli[own].tolist(), strict=True)
         left = tuple(0 if owner >= 0 else 1000 - milli for owner, milli in used)
-        return IdleResources(table.gpu_types[index], int(table.free_cpu_milli[index]), left)
+        return IdleResources(table.attributes.gpu_types[index], int(table.free.cpu_milli[index]), left)
 
 
 @cache

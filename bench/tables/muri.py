@@ -140,7 +140,7 @@ def by_our_rules(row: Row) -> Figures:
     trace = _trace(row.trace)
     work = [replace(record, duration_ms=round(_work_us(trace, record) / 1000)) for record in trace.records]
     nodes = tuple(Node(name=f"n{number}", gpus=GPUS, cpu_milli=10**9, memory_bytes=1 << 46) for number in range(NODES))
-    document = document_of(replace(Rules(), order=ORDERS[row.policy]), State().queues)
+    document = document_of(replace(Rules(), order=ORDERS[row.policy]), State().document.queues)
     run = TraceRun(trace=replace(trace, records=tuple(work)), nodes=nodes, order=registry.order, document=document)
     histories = simulate_trace(run).histories
     first_ms = min(history.submitted_ms for history in histories)

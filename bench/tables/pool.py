@@ -51,7 +51,7 @@ def simulated(row: Row) -> Scorecard:
     """Simulate the same row."""
     trace = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz")
     pool = Node(name="pool", gpus=int(row["gpus"]), cpu_milli=1, memory_bytes=1)
-    document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().queues)
+    document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().document.queues)
     return simulate_trace(TraceRun(trace=trace, nodes=(pool,), order=registry.order, document=document)).card
 
 

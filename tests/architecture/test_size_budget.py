@@ -16,6 +16,8 @@ DOCUMENTED_ROOMS = ("model", "framework_api", "spec", "core", "engine")
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 80
+MAX_ATTRIBUTES = 20
+"""Attributes of an object of the core, where state has to be understood as a whole."""
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -38,6 +40,25 @@ def over_budget(path: Path) -> list[str]:
         if isinstance(node, Function) and (lines := _length(node)) > MAX_FUNCTION_LINES
     ]
     return found
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """Return the names of the fields of a class and of the attributes that its methods set."""
+    fields = {
+        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    stores = (part for part in ast.walk(node) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store))
+    return fields | {part.attr for part in stores if isinstance(part.value, ast.Name) and part.value.id == "self"}
+
+
+def too_many_attributes(path: Path) -> list[str]:
+    """Return a sentence for each class in the module at `path` that has too many attributes."""
+    classes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
+    return [
+        f"{path}:{node.lineno}: {node.name} has {amount} attributes; the limit is {MAX_ATTRIBUTES}: group them"
+        for node in classes
+        if (amount := len(attributes(node))) > MAX_ATTRIBUTES
+    ]
 
 
 def undocumented(path: Path) -> list[str]:
@@ -72,6 +93,12 @@ def test_everything_is_within_budget() -> None:
     assert [sentence for path in modules for sentence in over_budget(path)] == []
 
 
+def test_objects_of_the_core_have_few_attributes() -> None:
+    modules = _modules(ROOT / "src" / "ganger" / "core")
+    assert modules
+    assert [sentence for path in modules for sentence in too_many_attributes(path)] == []
+
+
 def test_public_names_are_documented() -> None:
     modules = _modules(*(ROOT / "src" / "ganger" / room for room in DOCUMENTED_ROOMS))
     assert [sentence for path in modules for sentence in undocumented(path)] == []
@@ -93,6 +120,21 @@ def test_budget_catches(file: str, text: str, tmp_path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     assert len(over_budget(path)) == 1
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class C:\n" + "".join(f"  f{n}: int = 0\n" for n in range(MAX_ATTRIBUTES)),
+        "class C:\n  def m(self):\n" + "".join(f"    self.a{n}, x.y = 0, 1\n" for n in range(MAX_ATTRIBUTES)),
+        "class C:\n  def m(self):\n" + "".join(f"    self.a{n} += 1\n" for n in range(MAX_ATTRIBUTES)),
+    ],
+)
+def test_attributes_are_counted(text: str, is_over: bool, tmp_path: Path) -> None:
+    path = tmp_path / "counted.py"
+    path.write_text(text + "  def more(self):\n    self.last = other.last = 0\n" * is_over)
+    assert len(too_many_attributes(path)) == is_over
 
 
 def test_budget_lets_the_largest_pass(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def crowded() -> Film:
 
 def test_an_explanation_is_current_though_a_cycle_reported_other_classes() -> None:
     film = crowded()
-    waits = film.state.pending_reasons
+    waits = film.state.pending.reasons
     gangs = [film.state.gangs[f"J{number}"] for number in range(1, MANY)]
     stale = [gang for gang in gangs if waits.get(class_text(gang.class_key)) is None or _names_a(film, gang.id)]
     assert stale, f"a cycle reported all of {MANY} classes: there is nothing to see here"
@@ -38,7 +38,7 @@ def test_the_others_get_reasons_in_rotation_though_newer_gangs_keep_coming() -> 
     for number in range(MANY):
         film.do(f"K{number}:1x4,time={number + 1}m")
         film.run_cycles()
-    gangs, waits = film.state.gangs, film.state.pending_reasons
+    gangs, waits = film.state.gangs, film.state.pending.reasons
     waiting = [name for name in before if name in gangs and gangs[name].state is GangState.PENDING]
     without_reason = [
         name for name in waiting if class_text(gangs[name].class_key) not in waits or _names_a(film, name)
@@ -50,7 +50,7 @@ def test_the_others_get_reasons_in_rotation_though_newer_gangs_keep_coming() -> 
 
 
 def _names_a(film: Film, gang: str) -> bool:
-    return "A" in film.state.pending_reasons[class_text(film.state.gangs[gang].class_key)].holders
+    return "A" in film.state.pending.reasons[class_text(film.state.gangs[gang].class_key)].holders
 
 
 def test_all_reasons_at_once_are_those_of_each() -> None:
@@ -70,7 +70,7 @@ def test_the_place_in_a_queue_is_counted_without_sorting_all_who_wait() -> None:
         "C:1x4,q=q D:1x4,q=p,prio=high E:1x4,q=q,user=bob,prio=high F:1x4,q=q,user=bob G:1x4,q=q,prio=low H:1x4,q=p"
     )
     film.run_cycles()
-    waiting = [gang for members in film.state.classes.values() for gang in members]
+    waiting = [gang for members in film.state.pending.classes.values() for gang in members]
     for gang in waiting:
         key = film.policy.key(gang, film.state, film.now_ms)
         of_queue = [

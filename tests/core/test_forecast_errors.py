@@ -25,8 +25,8 @@ def _film_with_forecast() -> Film:
 
 def _waits(film: Film) -> list[tuple[int, int]]:
     """Return (forecast, actual) waits in minutes, as a restart restores them."""
-    restored = State(film.state.image()).forecast_errors
-    assert restored.image() == film.state.forecast_errors.image()
+    restored = State(film.state.image()).pending.forecast_errors
+    assert restored.image() == film.state.pending.forecast_errors.image()
     waits_ms = restored.waits(film.now_ms)
     return [(forecast_ms // MINUTE_MS, actual_ms // MINUTE_MS) for forecast_ms, actual_ms in waits_ms]
 
@@ -58,7 +58,7 @@ def test_a_job_that_ends_or_changes_while_pending_shows_nothing(action: str) -> 
 
 def test_forecasts_are_recorded_now_and_then() -> None:
     film = Film(fifo, "n1:AA A,time=2h", "")
-    errors, seq = film.state.forecast_errors, film.state.forecast_errors.image().seq
+    errors, seq = film.state.pending.forecast_errors, film.state.pending.forecast_errors.image().seq
     assert not errors.is_due(seq + FORECAST_EVENTS - 1, 0)
     assert errors.is_due(seq + FORECAST_EVENTS, 0)
     assert not errors.is_due(seq + FORECAST_EVENTS, 1)
@@ -67,13 +67,13 @@ def test_forecasts_are_recorded_now_and_then() -> None:
         film.do("step A")
     film.do("C:1x2,time=1h")
     film.run_cycles()
-    awaited = film.state.forecast_errors.image().awaited
+    awaited = film.state.pending.forecast_errors.image().awaited
     in_hours = [(name, (start_ms - film.now_ms) // (HOUR * MINUTE_MS)) for name, _, start_ms in awaited]
     assert in_hours == [("B", 2), ("C", 3)]
 
 
 def test_only_the_newest_errors_are_kept() -> None:
-    errors = State().forecast_errors
+    errors = State().pending.forecast_errors
     for number in range(MAX_ERRORS + 5):
         errors.record([StartForecast(gang=f"g{number}", start_ms=1)], number + 1, 0)
         errors.score(f"g{number}", number)

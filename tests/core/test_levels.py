@@ -12,7 +12,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Plan
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.placement_spec import Placement
-from ganger.model.policy import Level, PolicyDocument, document_of
+from ganger.model.policy import Level, PolicyDocument
 from ganger.model.terms import REQUIRED
 from ganger.model.units import GIB_BYTES
 from ganger.registry import order
@@ -47,7 +47,7 @@ def listed() -> State:
 
 
 def under(state: State, *topology: Level) -> PolicyDocument:
-    return replace(document_of(state.rules, state.queues), topology=topology)
+    return replace(state.document, topology=topology)
 
 
 def set_to(state: State, *topology: Level) -> None:
@@ -62,9 +62,9 @@ def submit(state: State, name: str, nodes: int, level: str = "") -> None:
 
 def go(state: State) -> dict[str, tuple[str, ...]]:
     """Run a cycle; return the nodes of each gang."""
-    planned: Plan = plan(state, state.at_ms, order(state.rules.order))
-    happens(state, e.Decided(plan=planned, policy=state.rules.order, version="0"))
-    return {gang.id: gang.nodes for gang in state.gangs.values() if gang.start}
+    planned: Plan = plan(state, state.at_ms, order(state.document.order))
+    happens(state, e.Decided(plan=planned, policy=state.document.order, version="0"))
+    return {gang.id: gang.nodes for gang in state.gangs.values() if gang.attempt.start}
 
 
 def places(table: NodeTable) -> list[tuple[str, tuple[str, ...]]]:

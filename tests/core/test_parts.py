@@ -51,7 +51,7 @@ def test_processes_of_a_role_share_a_node_with_each_other_and_the_workers() -> N
     nodes = table(1, 1)
     shares = place(nodes, spec.shape)
     assert on(shares) == [(0, "n1", (0,), (0,)), (1, "n1", (1,), ()), (1, "n1", (2,), ())]
-    assert nodes.free_cpu_milli.tolist() == [4_000, 4_000], "a place that was looked for is not taken"
+    assert nodes.free.cpu_milli.tolist() == [4_000, 4_000], "a place that was looked for is not taken"
 
 
 def test_they_go_on_to_the_next_node_when_one_is_full() -> None:

@@ -108,7 +108,7 @@ def test_the_log_has_no_hole_and_time_does_not_go_back() -> None:
 def test_a_device_is_never_given_twice() -> None:
     film = Film(POLICIES["priority"], "n1:AA..", "")
     film.do("C:1x2")
-    shares = film.state.gangs["A"].start
+    shares = film.state.gangs["A"].attempt.start
     assert shares
     with pytest.raises(ValueError, match="device of n1 is not free"):
         film.state.take(film.state.gangs["C"], shares.shares)

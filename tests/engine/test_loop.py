@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -351,16 +352,16 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
     with copy.trial():
         for gang, _ in copy.allocated():
             copy.release(gang)
-        copy.undo.put(copy.nodes.free_gpus, slice(None), 0)
+        copy.undo.put(copy.nodes.free.gpus, slice(None), 0)
     copy.validate()
     for gang in [*copy.gangs.values()]:
-        gang.left.append("n9")
-        gang.started.clear()
+        gang.attempt.left.append("n9")
+        gang.attempt.started.clear()
         gang.account.lose(world.now_ms())
-        gang.retries_used += 1
+        gang.attempt.killed = (1,)
     fold(copy, e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
-    copy.pending_reasons.clear()
-    copy.queues.clear()
+    copy.pending.reasons.clear()
+    copy.document = replace(copy.document, queues={})
     assert raw(loop.copy()) == before
     loop.copy().validate()
     world.run(loop, 40 * S)
@@ -473,7 +474,9 @@ def test_a_loop_that_failed_leaves_no_caller_waiting(log: EventLog) -> None:
         assert isinstance(running.failure, ZeroDivisionError)
         with pytest.raises(RequestError):
             loop.ask(submit("job-2"))
-    assert raw(serve(VirtualCluster(nodes(1)), log).copy())["gangs"][0].generation == 1, "the decision is in the log"
+    assert raw(serve(VirtualCluster(nodes(1)), log).copy())["gangs"][0].attempt.generation == 1, (
+        "the decision is in the log"
+    )
 
 
 def test_in_memory_one_thread_does_everything() -> None:

@@ -135,10 +135,10 @@ from pathlib import Path
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.model import event as e
-from ganger.model.policy import GpuShares, document_of
+from ganger.model.policy import GpuShares
 from ganger.settings import Home
 log, state = EventLog(Home(Path("HOME")).database), State()
-document = replace(document_of(state.rules, state.queues), CHANGE)
+document = replace(state.document, CHANGE)
 log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
 """
 

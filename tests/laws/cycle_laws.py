@@ -73,7 +73,7 @@ def nothing_is_taken_for_the_unadmitted(world: World) -> None:
     for gang in pending_gangs(world):
         refused = state.gangs[gang.id]
         state.dequeue(refused)
-        refused.unadmitted = 1
+        refused.retries = replace(refused.retries, unadmitted=1)
         state.enqueue(refused)
     decisions = plan(state, world.now_ms, world.policy).decisions
     assert not [decision for decision in decisions if isinstance(decision, Stop) and decision.cause is Cause.PREEMPTED]
@@ -102,6 +102,6 @@ def input_order_does_not_matter(world: World, shuffle: list[int]) -> None:
             nodes = sorted(event.nodes, key=lambda node: shuffle[int(node.name[1:]) % len(shuffle)])
             event = replace(event, nodes=tuple(nodes))
         fold(state, e.Stamped(row.seq, row.at_ms, event))
-    state.queues = dict(sorted(state.queues.items(), reverse=True))
+    state.document = replace(state.document, queues=dict(sorted(state.document.queues.items(), reverse=True)))
     state.recount()
     assert plan(state, world.now_ms, world.policy) == plan(world.state, world.now_ms, world.policy)

@@ -24,7 +24,9 @@ USER = tuple(code for code in ReasonCode if code.startswith("user_"))
 def pending_gangs(world: World) -> list[Gang]:
     """Return pending gangs that may be started now."""
     pending = (gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING)
-    return [gang for gang in pending if gang.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)]
+    return [
+        gang for gang in pending if gang.retries.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)
+    ]
 
 
 def class_reason(world: World, gang: Gang) -> PendingReason:
@@ -35,8 +37,8 @@ def class_reason(world: World, gang: Gang) -> PendingReason:
     if not world.publishes_all:
         return all_reasons(world.state, world.now_ms, world.policy)[gang.class_key]
     text = class_text(gang.class_key)
-    assert text in world.state.pending_reasons, f"{gang.id} is pending without a reason"
-    return world.state.pending_reasons[text]
+    assert text in world.state.pending.reasons, f"{gang.id} is pending without a reason"
+    return world.state.pending.reasons[text]
 
 
 def every_class_has_a_true_reason(world: World) -> None:
@@ -64,7 +66,7 @@ def explanations_agree(world: World) -> None:
             reason = current_reason(world.state, gang, world.now_ms, world.policy)
             first = world.raw.waits_for(gang.job)
             assert (reason.code is ReasonCode.DEPENDENCY) == bool(first)
-            has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
+            has_own = not first and (gang.retries.not_before_ms > world.now_ms or gang.retries.unadmitted > 0)
             assert (reason.code in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
             assert first or has_own or reason == by_class.get(gang.class_key, reason), "one class and all classes agree"
             assert not first or set(reason.holders) == set(first)
@@ -215,11 +217,13 @@ def may_hold_capacity(world: World, gang: Gang) -> bool:
     """Return whether a cycle may hold capacity for a gang: it starves, preempts others, or blocks all others."""
     if gang.id in world.state.reservations or world.policy.STRICT_ORDER:
         return True
-    threshold_ms = starvation_age_ms(world.policy, world.state.rules, gang.job.spec.priority)
+    threshold_ms = starvation_age_ms(world.policy, world.state.document, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
         return True
     return (
-        any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
+        any(
+            other.attempt.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values()
+        )
         and class_reason(world, gang).code is ReasonCode.STOPPING_OTHERS
     )
 

@@ -25,18 +25,20 @@ def state_is_consistent(state: State, raw: RawFacts) -> None:
     assert over_allocated(raw) == []
     assert [*state.gangs] == [*raw.jobs], "live gangs, in order of submission"
     for name, gang in state.gangs.items():
-        assert gang.generation == raw.generations[name]
+        assert gang.attempt.generation == raw.generations[name]
         rests = gang.state in (GangState.PENDING, GangState.SUSPENDED)
         assert rests == (name not in raw.starts), f"{name} is {gang.state}"
         assert gang.state is not GangState.SUSPENDED or name in raw.suspended
-        assert {(name, node) for node in gang.left} == {key for key in raw.left if key[0] == name}
+        assert {(name, node) for node in gang.attempt.left} == {key for key in raw.left if key[0] == name}
         assert {*gang.avoids} == {*raw.excluded.get(name, ())}
         assert bool(gang.awaits) == bool(raw.waits_for(gang.job)), f"{name} waits for {gang.awaits}"
     for name, array in state.arrays.items():
         assert array.rest == raw.rest.get(name, [])
         assert sum(array.counts.values()) == len(array.job.spec.array.indices), "every element is counted once"
-    for text in state.pending_reasons:
-        assert text in [class_text(key) for key in state.classes], f"a reason for {text}, in which no gang is pending"
+    for text in state.pending.reasons:
+        assert text in [class_text(key) for key in state.pending.classes], (
+            f"a reason for {text}, in which no gang is pending"
+        )
 
 
 def derived_figures_are_exact(state: State, raw: RawFacts) -> None:
@@ -77,10 +79,10 @@ def _nodes_are_counted(state: State, raw: RawFacts) -> None:
         devices = {device for _, share in here for device in share.devices}
         needs = [parts(spec)[share.part].need for spec, share in here]
         free = [getattr(node, r) - sum(need[r] for need in needs) for r in ("cpu_milli", "memory_bytes")]
-        assert [nodes.free_cpu_milli[index], nodes.free_memory_bytes[index]] == free
-        assert nodes.free_gpus[index] == node.gpus - len(devices) - len(node.foreign)
+        assert [nodes.free.cpu_milli[index], nodes.free.memory_bytes[index]] == free
+        assert nodes.free.gpus[index] == node.gpus - len(devices) - len(node.foreign)
         alone = sum(spec.placement.sharing != "shared" for spec, _ in here)
-        assert (nodes.guests[index], nodes.alone[index]) == (len(here), alone)
+        assert (nodes.occupancy.guests[index], nodes.occupancy.alone[index]) == (len(here), alone)
 
 
 def account_adds_up(gang: Gang, now_ms: int) -> None:
@@ -100,27 +102,27 @@ def fingerprint(state: State) -> tuple[object, ...]:
     """Return everything in the state, to tell whether it changed."""
     nodes, tree = state.nodes, state.tree
     arrays = (
-        nodes.free_gpus,
-        nodes.free_cpu_milli,
-        nodes.free_memory_bytes,
-        nodes.owner,
+        nodes.free.gpus,
+        nodes.free.cpu_milli,
+        nodes.free.memory_bytes,
+        nodes.devices.owner,
         nodes.held,
         nodes.ready,
         nodes.topology.domain,
-        nodes.guests,
-        nodes.alone,
+        nodes.occupancy.guests,
+        nodes.occupancy.alone,
         nodes.devices.sharers,
         nodes.devices.used_milli,
         nodes.devices.used_memory_bytes,
-        nodes.gpus,
+        nodes.total.gpus,
     )
     derived = (
         [list(row) for row in tree.usage],
         dict(tree.users),
         dict(state.allocations),
-        {key: [gang.id for gang in members] for key, members in state.classes.items()},
-        dict(state.active),
-        {name: sorted(gangs) for name, gangs in state.dependents.items()},
+        {key: [gang.id for gang in members] for key, members in state.pending.classes.items()},
+        dict(state.arrays.active),
+        {name: sorted(gangs) for name, gangs in state.pending.dependents.items()},
     )
     return (encode_image(state.image()), *(array.tobytes() for array in arrays), derived)
 
@@ -219,9 +221,9 @@ def _stop_is_legal(stop: Stop, state: State, raw: RawFacts, away: dict[str, str]
     if gang.state in (GangState.PENDING, GangState.SUSPENDED):
         assert stop.cause in ENDS, "a pending gang can only be ended"
     elif gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
-        assert gang.stop_sent is None, f"{gang.id} is being stopped already"
+        assert gang.attempt.stop_sent is None, f"{gang.id} is being stopped already"
     elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
-        assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
+        assert gang.attempt.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
     leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)

@@ -62,7 +62,7 @@ class World:
             return False
         stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
         failing = self._judged(event)
-        spent = failing.retries_used if failing else 0
+        spent = failing.retries.used if failing else 0
         touched = fold(self.state, stamped)
         self.log.append(stamped)
         self.raw.now_ms = self.now_ms
@@ -78,7 +78,7 @@ class World:
             safety.retry_rule_is_applied(self.raw.retry_action(event), failing, spent)
         safety.state_is_consistent(self.state, self.raw)
         if isinstance(event, e.NodeLost):
-            touched_ids = {gang.id for gang in gangs if gang.job.awaits and gang.start is None}
+            touched_ids = {gang.id for gang in gangs if gang.job.awaits and gang.attempt.start is None}
             assert {gang.id for gang in gangs} - touched_ids == {*self.raw.killed} - touched_ids, (
                 "a lost node fails its gangs alone"
             )
@@ -87,19 +87,19 @@ class World:
     def _judged(self, event: e.Event) -> Gang | None:
         """Return the gang whose fate the event decides, if it is the first failure of a running one."""
         gang = self.state.gangs.get(event.gang) if isinstance(event, e.Failed) else None
-        up = gang is not None and gang.state in (GangState.STARTING, GangState.RUNNING) and gang.failure is None
+        up = gang is not None and gang.state in (GangState.STARTING, GangState.RUNNING) and gang.attempt.failure is None
         return gang if up else None
 
     def run_cycle(self) -> Plan:
         """Plan, check and record one cycle."""
-        self.publishes_all = len(self.state.classes) <= MAX_REASONS
+        self.publishes_all = len(self.state.pending.classes) <= MAX_REASONS
         planned = plan(self.state, self.now_ms, self.policy)
         self.raw.now_ms = self.now_ms
         safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
-        spent = {name: gang.retries_used for name, gang in self.state.gangs.items()}
+        spent = {name: gang.retries.used for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms
         at_once = any(
-            isinstance(decision, Stop) and self.state.gangs[decision.gang].start is None
+            isinstance(decision, Stop) and self.state.gangs[decision.gang].attempt.start is None
             for decision in planned.decisions
         )
         at_once |= (
@@ -109,14 +109,15 @@ class World:
         if planned.decisions:
             self.try_event(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
         assert {name: spent.get(name, 0) for name in self.state.gangs} == {
-            name: gang.retries_used for name, gang in self.state.gangs.items()
+            name: gang.retries.used for name, gang in self.state.gangs.items()
         }, "only a failure spends an attempt"
         return planned
 
     def with_drawn_policy(self, data: st.DataObject) -> "World":
         """Apply a drawn policy in half of the worlds."""
         if data.draw(st.booleans(), label="with_drawn_policy"):
-            document = document_of(data.draw(draws.policy_rules(self.state.rules.half_life_ms)), self.state.queues)
+            in_force = self.state.document
+            document = document_of(data.draw(draws.policy_rules(in_force.half_life_ms)), in_force.queues)
             assert self.try_event(e.PolicySet(document=document, version=self.state.policy_version + 1))
         return self
 
@@ -186,7 +187,7 @@ class World:
 
 def _submits(world: World, data: st.DataObject) -> None:
     world.steps += 1
-    queues = tuple(name for name in world.state.queues)
+    queues = tuple(name for name in world.state.document.queues)
     user = data.draw(st.sampled_from(draws.USERS))
     job = draws.job(world.steps, user, data.draw(draws.specs(queues)))
     live = [*world.state.gangs, *world.state.arrays]
@@ -353,7 +354,7 @@ def _is_done(world: World, data: st.DataObject) -> None:
 
 
 def _edits(world: World, data: st.DataObject) -> None:
-    names = [*world.state.queues]
+    names = [*world.state.document.queues]
     name = data.draw(st.sampled_from([*draws.QUEUES, "root"]))
     if data.draw(st.integers(0, 3)) == 0:
         world.try_event(e.QueueDeleted(queue=name))
@@ -364,14 +365,14 @@ def _edits(world: World, data: st.DataObject) -> None:
 def _applies(world: World, data: st.DataObject) -> None:
     """Apply another policy document, which may leave a queue out."""
     state = world.state
-    queues = dict(state.queues)
+    queues = dict(state.document.queues)
     removed = data.draw(st.sampled_from([None, *(name for name in draws.QUEUES if name in queues)]), label="gone")
     if removed is not None:
         parent = queues.pop(removed).parent
         queues = {
             name: replace(queue, parent=parent) if queue.parent == removed else queue for name, queue in queues.items()
         }
-    document = document_of(data.draw(draws.policy_rules(state.rules.half_life_ms)), queues)
+    document = document_of(data.draw(draws.policy_rules(state.document.half_life_ms)), queues)
     forced = data.draw(st.booleans())
     strands = any(job.spec.queue == removed for job in world.raw.jobs.values())
     taken = world.try_event(e.PolicySet(document=document, version=state.policy_version + 1, forced=forced))

@@ -20,7 +20,7 @@ from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
-from ganger.model.policy import GpuShares, Pool, document_of
+from ganger.model.policy import GpuShares, Pool
 from ganger.model.units import parse_duration_ms
 from ganger.model.views.service_views import Explanation, ReasonView
 from tests.laws.policies import POLICIES
@@ -112,23 +112,23 @@ class Film:
     def _of(self, gang: str, nodes: tuple[str, ...] = ()) -> dict[str, object]:
         """Return the fields of an event about a gang's generation, on these nodes or all that are left."""
         subject = self.state.gangs[gang]
-        return {"gang": gang, "generation": subject.generation, "nodes": nodes or tuple(subject.left)}
+        return {"gang": gang, "generation": subject.attempt.generation, "nodes": nodes or tuple(subject.attempt.left)}
 
     def _up(self, gang: str, *nodes: str) -> None:
         self.apply(e.Started(**self._of(gang, nodes)))
 
     def _step(self, gang: str) -> None:
         self.steps += 1
-        self.apply(e.Progressed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
+        self.apply(e.Progressed(gang=gang, generation=self.state.gangs[gang].attempt.generation, step=self.steps))
 
     def _saves(self, gang: str, more: str = "1") -> None:
         self.steps += int(more)
-        self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
+        self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].attempt.generation, step=self.steps))
 
     def _resumes(self, gang: str, step: str, older: str = "") -> None:
         """Report that the generation resumed from the checkpoint of a step, with an older complete one, if any."""
         older_step = int(older) if older else None
-        generation = self.state.gangs[gang].generation
+        generation = self.state.gangs[gang].attempt.generation
         self.apply(e.Resumed(gang=gang, generation=generation, step=int(step), older_step=older_step))
 
     def _fails(self, gang: str, manner: str = "exit", log: str = "", node: str = "") -> None:
@@ -140,20 +140,20 @@ class Film:
         failing = self.state.gangs[gang]
         log = log.strip("-")
         matches = [
-            e.RuleMatch(rule=index, do=rule.do, node=node or failing.left[0], rank=0, line=log)
+            e.RuleMatch(rule=index, do=rule.do, node=node or failing.attempt.left[0], rank=0, line=log)
             for index, rule in enumerate(failing.job.spec.retry.rules)
             if log and rule.log == log
         ]
         code, signal = 1 if manner in ("exit", "error") else None, 9 if manner == "signal" else None
         error = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
         end = RankEnd(
-            rank=0, node=node or failing.left[0], at_ms=self.now_ms, exit_code=1, step=self.steps, error=error
+            rank=0, node=node or failing.attempt.left[0], at_ms=self.now_ms, exit_code=1, step=self.steps, error=error
         )
         cause = CAUSES.get(manner, Cause.RANK_FAILED)
         event = e.Failed(
             gang=gang,
-            generation=failing.generation,
-            node=node if node and not log else failing.left[0],
+            generation=failing.attempt.generation,
+            node=node if node and not log else failing.attempt.left[0],
             cause=cause,
             rank=0 if manner == "error" else None,
             ends=(end,) if manner == "error" else (),
@@ -161,7 +161,7 @@ class Film:
             signal=signal,
             match=matches[0] if matches else None,
         )
-        if failing.failure is None:
+        if failing.attempt.failure is None:
             self.apply(event)
         else:
             assert refusal(self.state, event), "a second failure is a consequence of the first"
@@ -177,7 +177,7 @@ class Film:
         self.apply(e.Finished(**self._of(gang, nodes)))
 
     def _ends(self, gang: str) -> None:
-        self.apply(e.Done(gang=gang, generation=self.state.gangs[gang].generation))
+        self.apply(e.Done(gang=gang, generation=self.state.gangs[gang].attempt.generation))
 
     def _suspend(self, gang: str) -> None:
         self.apply(e.SuspendRequested(gang=gang))
@@ -247,8 +247,7 @@ class Film:
         self._rules(gpu_shares=GpuShares(score=score, cut=int(cut), ties=ties))
 
     def _rules(self, **more: object) -> None:
-        rules = replace(self.state.rules, **more)
-        document = document_of(rules, self.state.queues)
+        document = replace(self.state.document, **more)
         self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1))
 
     def _queue(self, token: str) -> None:
@@ -258,7 +257,7 @@ class Film:
         """Apply a changed policy: `half_life=1h,queues.q.weight=3`; `without=q` removes a queue; `force` forces it."""
         changes = dict(word.partition("=")[::2] for word in token.split(","))
         forced, removed = changes.pop("force", None) is not None, changes.pop("without", "")
-        data = policy_to_dict(document_of(self.state.rules, self.state.queues))
+        data = policy_to_dict(self.state.document)
         data["queues"].pop(removed, None)
         for path, value in changes.items():
             *parents, key = path.split(".")

@@ -228,8 +228,8 @@ def _row(state: State, index: int) -> str:
     node, cpu_only = state.nodes.nodes[index], ""
     row = ["@" if device in node.foreign else "." for device in range(node.gpus)]
     for gang in state.gangs.values():
-        for share in gang.start.shares if gang.start else ():
-            if share.node == node.name and share.node in gang.left:
+        for share in gang.attempt.start.shares if gang.attempt.start else ():
+            if share.node == node.name and share.node in gang.attempt.left:
                 part = gang.shape.parts[share.part]
                 for device in share.devices:
                     assert row[device] == "." or part.has_share, f"device {device} of {node.name} is held twice"

@@ -36,7 +36,7 @@ def cluster(many: int, gpus: int) -> tuple[Node, ...]:
 
 
 def document(order: str) -> PolicyDocument:
-    return document_of(replace(Rules(), order=order), State().queues)
+    return document_of(replace(Rules(), order=order), State().document.queues)
 
 
 def run(trace: Trace[RecordedJob], nodes: Sequence[Node], order: str = "strict_fifo", **more: object) -> TraceRun:

@@ -60,7 +60,7 @@ from ganger.kubeapi.objects import CustomObject, Key
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState
-from ganger.model.policy import PolicyDocument
+from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import Queue
 from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
@@ -309,9 +309,8 @@ def restore_image(
         at_ms=at_ms,
         nodes=nodes,
         levels=cluster.levels,
-        rules=policy.rules,
-        queues=list(queues.values()),
-        usage=current_usage(usage.values(), policy.rules.half_life_ms, queues),
+        document=document_of(policy, queues),
+        usage=current_usage(usage.values(), policy.half_life_ms, queues),
         node_time=current_node_time(usage.values(), queues),
         run_times=known_run_times(usage),
         node_states={node.name: NodeState.READY for node in nodes},
@@ -322,7 +321,7 @@ def restore_image(
 def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
     """Return the nodes as the gangs know them: with those that are gone, and at least the GPUs that gangs hold."""
     gpus: dict[str, int] = {}
-    for share in (share for gang in gangs if gang.start is not None for share in gang.start.shares):
+    for share in (share for gang in gangs if gang.attempt.start is not None for share in gang.attempt.start.shares):
         gpus[share.node] = max(gpus.get(share.node, 0), 1 + max(share.devices, default=-1))
     gone = [Node(name=name) for name in sorted(gpus.keys() - {node.name for node in nodes})]
     all_nodes = (*nodes, *gone)
@@ -332,8 +331,7 @@ def _nodes_of_gangs(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
 def _running_gang(adopted: AdoptedGang, seq: int) -> Gang:
     """Return a gang that has its nodes; it is reported as started once the backend is open."""
     gang = new_gang(adopted.job, seq, adopted.submitted_ms)
-    gang.generation, gang.start, gang.began_ms = adopted.start.generation, adopted.start, adopted.began_ms
-    gang.left = list(gang.nodes)
+    gang.attempt = gang.attempt.next(adopted.start, adopted.began_ms)
     gang.step(GangStep.PLACED, adopted.began_ms)
     return gang
 

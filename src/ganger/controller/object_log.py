@@ -51,7 +51,7 @@ class ObjectLog(EventLog):
         path.unlink(missing_ok=True)
         super().__init__(path)
         self._first = image
-        self._begun = {gang.id: gang for gang in image.gangs if gang.generation}
+        self._begun = {gang.id: gang for gang in image.gangs if gang.attempt.generation}
         state = State(decode_image(encode_image(image)), registry.score)
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
@@ -100,7 +100,7 @@ class ObjectLog(EventLog):
         changed_classes, self._changed_classes = self._changed_classes, set()
         for name, checkpoint in job_checkpoint.checkpoint_jobs(state, rows).items():
             self._write_status(name, _status(state, rows[name], checkpoint, self.observed.get(name, 0)), soon=True)
-        for key, members in state.classes.items() if changed_classes else ():
+        for key, members in state.pending.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
                 for gang in members:
                     name = gang.array or gang.id
@@ -149,13 +149,13 @@ def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
     """Return the generation of each started element of an array: none of its pods is created before this is written."""
     if checkpoint.array is None:
         return None
-    started = [(gang.job.index, gang.generation) for gang in checkpoint.gangs if gang.start is not None]
+    started = [(gang.job.index, gang.attempt.generation) for gang in checkpoint.gangs if gang.attempt.start is not None]
     return " ".join(f"{index}:{generation}" for index, generation in started)
 
 
 def _pending_reason(state: State, key: ClassKey) -> dict[str, Any]:
     """Return the pending reason of a job class."""
-    reason = state.pending_reasons.get(class_text(key))
+    reason = state.pending.reasons.get(class_text(key))
     return {"reason": reason.code, "message": sentence(reason)} if reason else {}
 
 
@@ -167,11 +167,11 @@ def _dependency_reason(state: State, gang: Gang) -> dict[str, Any]:
 
 def _last_failure(gang: Gang) -> dict[str, Any]:
     """Return how the last attempt of a gang ended that will be retried."""
-    if gang.failure is None:
+    if gang.attempt.failure is None:
         return {}
     return {
-        "reason": gang.failure.cause,
-        "message": f"attempt {gang.generation}: {failure_text(gang.failure)}{checkpoint_text(gang)}",
+        "reason": gang.attempt.failure.cause,
+        "message": f"attempt {gang.attempt.generation}: {failure_text(gang.attempt.failure)}{checkpoint_text(gang)}",
     }
 
 

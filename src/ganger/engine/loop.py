@@ -244,7 +244,7 @@ class Loop:
     @property
     def policy(self) -> Policy:
         """The queue order in force."""
-        return self._order(self._state.rules.order)
+        return self._order(self._state.document.order)
 
     def order(self, name: str) -> Policy:
         """Return the queue order of that name."""
@@ -258,7 +258,7 @@ class Loop:
 
     def open(self) -> None:
         """Take over: log it, then let the backend find out what runs."""
-        registry.score(self._state.rules.gpu_shares.score)  # before anything starts: it may not be installed
+        registry.score(self._state.document.gpu_shares.score)  # before anything starts: it may not be installed
         self.run_cycle([(ServerStarted(version=self._version), Future())])
         self._backend.open(self.post, tuple(self._live_generations()))
 
@@ -460,15 +460,17 @@ class Loop:
         """Return the generations that hold nodes by the log; a stopping one with the rest of its notice."""
         generations, now_ms = [], self.now_ms()
         for gang in self._state.gangs.values():
-            if gang.start is None:
+            if gang.attempt.start is None:
                 continue
             stopping = None
-            if gang.stop_sent and gang.state in LEAVING:
-                left_ms = max(0, gang.notice_until_ms - now_ms)
-                stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent, notice_ms=left_ms)
+            if gang.attempt.stop_sent and gang.state in LEAVING:
+                left_ms = max(0, gang.attempt.notice_until_ms - now_ms)
+                stopping = Stop(
+                    gang=gang.id, generation=gang.attempt.generation, cause=gang.attempt.stop_sent, notice_ms=left_ms
+                )
             held_nodes = {share.node for share in self._state.allocations[gang.id]}
-            lost = tuple(node for node in gang.left if node not in held_nodes)
-            generations.append(LiveGeneration(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
+            lost = tuple(node for node in gang.attempt.left if node not in held_nodes)
+            generations.append(LiveGeneration(job=gang.job, start=gang.attempt.start, stopping=stopping, lost=lost))
         return generations
 
 

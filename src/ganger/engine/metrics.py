@@ -59,8 +59,8 @@ def state_metrics(state: State) -> Iterable[Metric]:
     """Yield the metrics of a state: gangs by state, pending gangs by reason."""
     states = Counter(str(gang.state) for gang in state.gangs.values() if not gang.is_head)
     pending: Counter[str] = Counter()
-    for key, gangs in state.classes.items():
-        reason = state.pending_reasons.get(class_text(key))
+    for key, gangs in state.pending.classes.items():
+        reason = state.pending.reasons.get(class_text(key))
         pending[str(reason.code) if reason else NO_REASON] += len(gangs)
     yield Metric("ganger_gangs", "Live gangs, by state.", "gauge", "state", dict(states))
     yield Metric("ganger_pending_gangs", "Pending gangs, by reason.", "gauge", "reason", dict(pending))

@@ -1,6 +1,6 @@
 """The policy document: everything that an operator configures about scheduling, as data.
 
-`State.rules` has all of it but the queues, which are `State.queues`; `PolicySet` installs a new version. Like those of
+`State.document` is the one in force; `PolicySet` installs a new version. Like those of
 a job, its fields carry the key, the form and the sentence by which `spec` parses, writes and documents them.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ganger.model.described import described
-from ganger.model.queue import Queue
+from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import DAY_MS
 
 RESERVED, SPOT, ON_DEMAND, CPU = "reserved", "spot", "on-demand", "cpu"
@@ -199,13 +199,13 @@ class PolicyDocument(Rules):
         factory=dict,
     )
 
-    @property
-    def rules(self) -> Rules:
-        """The document without its queues."""
-        return Rules(**{part.name: getattr(self, part.name) for part in fields(Rules)})
-
 
 def document_of(rules: Rules, queues: Mapping[str, Queue]) -> PolicyDocument:
     """Return the document of these rules and queues, with the queues in order of their names."""
     values: dict[str, Any] = {part.name: getattr(rules, part.name) for part in fields(Rules)}
     return PolicyDocument(**values, queues={name: queues[name] for name in sorted(queues)})
+
+
+def initial_document() -> PolicyDocument:
+    """Return the document of a server that was never given one."""
+    return document_of(Rules(), {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT)})

@@ -29,19 +29,19 @@ STRICT_ORDER = False
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     """Return minus the points of all jobs of the user in the queue."""
-    return (-account_points(state.fair_shares, state.rules.weights, queue, user, now_ms),)
+    return (-account_points(state.fair_shares, state.document.weights, queue, user, now_ms),)
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Return minus the gang's own points, then the order of submission, which a gang that starts again keeps."""
-    points = gang_points(state.rules.weights, gang.job.spec.priority, state.passed_over_ms(gang, now_ms))
+    points = gang_points(state.document.weights, gang.job.spec.priority, state.pending.passed_over_ms(gang, now_ms))
     return (-points, gang.number)
 
 
 def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
     """Return minus an upper bound of all points, computed in floats."""
-    weights, shares = state.rules.weights, state.fair_shares
-    passed_over_ms = now_ms - np.maximum(heads.submitted_ms, state.first_starts.all_since_ms(heads.number))
+    weights, shares = state.document.weights, state.fair_shares
+    passed_over_ms = now_ms - np.maximum(heads.submitted_ms, state.pending.first_starts.all_since_ms(heads.number))
     account_points = max_account_points(shares, weights, heads.owners, now_ms)[heads.owner]
     return -(account_points + max_gang_points(weights, heads.priority, passed_over_ms))
 
@@ -58,13 +58,13 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """Return the factors of the gang's priority; their points add up to it."""
-    weights = state.rules.weights
+    weights = state.document.weights
     return (
         priority_factors.priority(gang, weights.priority),
         priority_factors.queue_share(state, gang, now_ms, weights.queue),
         priority_factors.user_share(state, gang, now_ms, weights.user),
         priority_factors.passed_over(
-            state.passed_over_ms(gang, now_ms), weights.passed_over_after_ms, weights.passed_over
+            state.pending.passed_over_ms(gang, now_ms), weights.passed_over_after_ms, weights.passed_over
         ),
     )
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.state.gang import CheckpointFallback, Gang
+from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import CheckpointFallback
 from ganger.engine.query.event_text import checkpoint_text
 from ganger.model import event as e
 from ganger.model.evidence import PythonError, RankEnd
@@ -31,12 +32,12 @@ def gang(scenario: Film) -> Gang:
 def fails(scenario: Film, error: PythonError | None = UNPICKLING, *, signal: int | None = None) -> None:
     """Fail the first rank; then clear the attempt, and start the next one if there is one."""
     code = None if signal else 1
-    (node,) = gang(scenario).left
+    (node,) = gang(scenario).attempt.left
     end = RankEnd(rank=0, node=node, at_ms=scenario.now_ms, exit_code=code, signal=signal, error=error)
     cause = e.Cause.RANK_FAILED
     failed = e.Failed(
         gang="C",
-        generation=gang(scenario).generation,
+        generation=gang(scenario).attempt.generation,
         node=node,
         cause=cause,
         rank=0,
@@ -57,7 +58,7 @@ def next_attempt(scenario: Film) -> None:
 
 def skipped(scenario: Film) -> tuple[int, ...]:
     """Return the checkpoints that the running attempt skips."""
-    start = gang(scenario).start
+    start = gang(scenario).attempt.start
     assert start is not None
     return start.skipped
 
@@ -71,17 +72,17 @@ def test_the_next_attempt_passes_over_the_checkpoint(error: PythonError | None, 
     assert gang(scenario).state is GangState.REQUEUEING, (
         "though the same error would end a job that has never made a step"
     )
-    assert gang(scenario).retries_used == 0
+    assert gang(scenario).retries.used == 0
     assert checkpoint_text(gang(scenario)) == "; failed on the checkpoint of step 10, trying the one of step 8"
     next_attempt(scenario)
-    assert (skipped(scenario), gang(scenario).resumed_step) == ((10,), 8)
+    assert (skipped(scenario), gang(scenario).checkpoints.resumed_step) == ((10,), 8)
 
 
 @pytest.mark.parametrize("happens", ["fails C signal", "fails C launcher", "fails C hung", "fails C oom", "lose n1"])
 def test_what_is_not_the_programs_says_nothing_of_the_checkpoint(happens: str) -> None:
     scenario = film()
     scenario.do(happens)
-    assert (gang(scenario).fallback.skipped, gang(scenario).fallback.tried) == ((), ())
+    assert (gang(scenario).checkpoints.fallback.skipped, gang(scenario).checkpoints.fallback.tried) == ((), ())
 
 
 @pytest.mark.parametrize("progress", ["step C", "saves C 11"])
@@ -89,14 +90,14 @@ def test_an_attempt_that_got_further_says_nothing_of_the_checkpoint(progress: st
     scenario = film()
     scenario.do(progress)
     fails(scenario)
-    assert gang(scenario).fallback.skipped == ()
+    assert gang(scenario).checkpoints.fallback.skipped == ()
 
 
 def test_a_gang_that_never_reports_a_step_is_past_its_checkpoint_after_a_while() -> None:
     scenario = film()
     scenario.do("+11m")
     fails(scenario)
-    assert gang(scenario).fallback.skipped == ()
+    assert gang(scenario).checkpoints.fallback.skipped == ()
 
 
 def test_a_gang_that_has_reported_steps_before_may_take_long_to_load() -> None:
@@ -107,7 +108,7 @@ def test_a_gang_that_has_reported_steps_before_may_take_long_to_load() -> None:
     scenario.do("resumes C 10 8")
     scenario.do("+11m")
     fails(scenario)
-    assert gang(scenario).fallback.skipped == (10,)
+    assert gang(scenario).checkpoints.fallback.skipped == (10,)
 
 
 def test_one_that_is_begun_from_since_no_other_is_whole_is_not_passed_over_again() -> None:
@@ -116,8 +117,8 @@ def test_one_that_is_begun_from_since_no_other_is_whole_is_not_passed_over_again
     next_attempt(scenario)
     scenario.do("resumes C 10 8")
     fails(scenario, None)
-    assert gang(scenario).fallback.skipped == (10,)
-    assert gang(scenario).checkpoint_step == 10
+    assert gang(scenario).checkpoints.fallback.skipped == (10,)
+    assert gang(scenario).checkpoints.newest_step == 10
     assert checkpoint_text(gang(scenario)) == "; failed on the checkpoint of step 10"
 
 
@@ -127,7 +128,7 @@ def test_an_attempt_that_has_not_reported_where_it_began_does_not_fall_back_on_w
     fails(scenario, signal=9)
     next_attempt(scenario)
     fails(scenario)
-    assert gang(scenario).fallback.skipped == ()
+    assert gang(scenario).checkpoints.fallback.skipped == ()
 
 
 def test_without_an_older_one_it_ends_and_names_the_checkpoint() -> None:
@@ -144,7 +145,7 @@ def test_a_later_failure_of_another_kind_does_not_speak_of_the_checkpoint() -> N
     fails(scenario)
     next_attempt(scenario)
     scenario.do("fails C launcher")
-    assert gang(scenario).resumed_step == 10
+    assert gang(scenario).checkpoints.resumed_step == 10
     assert checkpoint_text(gang(scenario)) == ""
 
 
@@ -158,7 +159,7 @@ def test_the_retry_limit_of_the_job_holds() -> None:
     scenario = film(",max=1")
     fails(scenario)
     next_attempt(scenario)
-    assert (skipped(scenario), gang(scenario).retries_used) == ((10,), 1)
+    assert (skipped(scenario), gang(scenario).retries.used) == ((10,), 1)
     scenario.do("resumes C 8 6")
     fails(scenario, None)
     assert gang(scenario).state is GangState.FAILING
@@ -172,7 +173,7 @@ def test_the_same_error_on_the_older_one_is_not_the_checkpoints() -> None:
     scenario.do("resumes C 8 6")
     fails(scenario)
     assert gang(scenario).state is GangState.FAILING
-    assert gang(scenario).fallback.skipped == (), "the newest one is as good as any"
+    assert gang(scenario).checkpoints.fallback.skipped == (), "the newest one is as good as any"
     assert checkpoint_text(gang(scenario)) == "; failed on each of the checkpoints of steps 10, 8"
 
 
@@ -183,10 +184,10 @@ def test_another_error_on_the_older_one_leads_to_the_one_before_that_until_there
     scenario.do("resumes C 8 6")
     fails(scenario, None)
     next_attempt(scenario)
-    assert (skipped(scenario), gang(scenario).resumed_step) == ((10, 8), 6)
+    assert (skipped(scenario), gang(scenario).checkpoints.resumed_step) == ((10, 8), 6)
     fails(scenario, PythonError(type="EOFError", file="train.py", line=8))
     assert gang(scenario).state is GangState.FAILING
-    assert gang(scenario).generation == 3
+    assert gang(scenario).attempt.generation == 3
 
 
 @settings(max_examples=25)
@@ -199,12 +200,12 @@ def test_without_progress_there_are_no_more_attempts_than_checkpoints(lines: lis
         if "C" not in scenario.state.gangs or gang(scenario).state is not GangState.RUNNING:
             break
         attempts += 1
-        assert set(skipped(scenario)) <= set(range(gang(scenario).resumed_step or 0, 11)), (
+        assert set(skipped(scenario)) <= set(range(gang(scenario).checkpoints.resumed_step or 0, 11)), (
             "it never begins from one that it skips"
         )
         fails(scenario, PythonError(type="ValueError", file="train.py", line=line))
         next_attempt(scenario) if gang(scenario).state is GangState.REQUEUEING else scenario.do("gone C")
-        step = gang(scenario).resumed_step if "C" in scenario.state.gangs else None
+        step = gang(scenario).checkpoints.resumed_step if "C" in scenario.state.gangs else None
         if step is not None and step > 2:
             scenario.do(f"resumes C {step} {step - 2}")
     assert attempts <= 5
@@ -216,8 +217,8 @@ def test_a_failed_checkpoint_is_passed_over_until_a_newer_one_or_its_own_step_is
     fails(scenario)
     next_attempt(scenario)
     for step, left in ((9, (10,)), (10, ())):
-        scenario.apply(e.Checkpointed(gang="C", generation=gang(scenario).generation, step=step))
-        assert gang(scenario).fallback == CheckpointFallback(older_step=step - 1, skipped=left)
+        scenario.apply(e.Checkpointed(gang="C", generation=gang(scenario).attempt.generation, step=step))
+        assert gang(scenario).checkpoints.fallback == CheckpointFallback(older_step=step - 1, skipped=left)
 
 
 def test_once_a_step_is_made_the_same_error_may_be_the_checkpoints_again() -> None:
@@ -226,5 +227,5 @@ def test_once_a_step_is_made_the_same_error_may_be_the_checkpoints_again() -> No
     next_attempt(scenario)
     scenario.do("resumes C 8 6")
     scenario.do("step C")
-    assert (gang(scenario).fallback.failure, gang(scenario).fallback.tried) == ("", ())
-    assert gang(scenario).fallback.skipped == (10,)
+    assert (gang(scenario).checkpoints.fallback.failure, gang(scenario).checkpoints.fallback.tried) == ("", ())
+    assert gang(scenario).checkpoints.fallback.skipped == (10,)

@@ -7,6 +7,7 @@ import pytest
 from ganger.core.failure.reactions import Action
 from ganger.core.failure.retry import RetryDecision, decide_retry, matching_rule
 from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import Attempt, Checkpoints, Retries
 from ganger.core.state.time_accounting import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch
@@ -14,15 +15,17 @@ from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState, Job, JobSpec, Origin, Retry, Role, Rule
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
+SHARES = (NodeShare("n1", (0,)), NodeShare("n2", (1,)))
+RUNNING = Attempt(start=Start(gang="j", generation=1, shares=SHARES, host="h", port=1))
+STEPPED = replace(RUNNING, stepped=True)
 
 
 def gang(max_attempts: int | None, **so_far: object) -> Gang:
     retry = Retry(max=max_attempts, backoff_first_ms=1_000, backoff_max_ms=60_000)
     job = Job(id="j", user="ann", spec=JobSpec(run="x", retry=retry), origin=Origin(directory="/"))
     account = Account(opened_ms=0, since_ms=0)
-    start = Start(gang="j", generation=1, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
-    fields = {"state": GangState.RUNNING, "start": start} | so_far
-    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **fields)
+    parts = {"state": GangState.RUNNING, "attempt": RUNNING} | so_far
+    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **parts)
 
 
 def retry_decision(pause_ms: int, *, counts: bool) -> RetryDecision:
@@ -37,28 +40,58 @@ def elsewhere_decision(pause_ms: int) -> RetryDecision:
     ("max_attempts", "so_far", "cause", "exit_fields", "expected"),
     [
         (None, {}, Cause.RANK_FAILED, SIGNAL, retry_decision(1_000, counts=True)),
-        (None, {"retries_used": 2}, Cause.RANK_FAILED, SIGNAL, retry_decision(1_000, counts=True)),
-        (None, {"retries_used": 3}, Cause.RANK_FAILED, SIGNAL, None),
+        (None, {"retries": Retries(used=2)}, Cause.RANK_FAILED, SIGNAL, retry_decision(1_000, counts=True)),
+        (None, {"retries": Retries(used=3)}, Cause.RANK_FAILED, SIGNAL, None),
         (None, {}, Cause.RANK_FAILED, EXIT, None),
-        (None, {"stepped": True}, Cause.RANK_FAILED, EXIT, retry_decision(1_000, counts=True)),
+        (None, {"attempt": STEPPED}, Cause.RANK_FAILED, EXIT, retry_decision(1_000, counts=True)),
         (None, {}, Cause.START_FAILED, SETUP, retry_decision(1_000, counts=True)),
         (1, {}, Cause.RANK_FAILED, EXIT, retry_decision(1_000, counts=True)),
-        (1, {"retries_used": 1}, Cause.RANK_FAILED, EXIT, None),
+        (1, {"retries": Retries(used=1)}, Cause.RANK_FAILED, EXIT, None),
         (0, {}, Cause.RANK_FAILED, SIGNAL, None),
         (0, {}, Cause.NODE_LOST, SETUP, elsewhere_decision(0)),
         (0, {}, Cause.LAUNCHER_LOST, SETUP, retry_decision(0, counts=False)),
         (0, {}, Cause.PORT_BUSY, EXIT, retry_decision(0, counts=False)),
-        (0, {"attempts_without_progress": 1}, Cause.NODE_LOST, SETUP, elsewhere_decision(2_000)),
-        (9, {"attempts_without_progress": 3}, Cause.RANK_FAILED, SIGNAL, retry_decision(8_000, counts=True)),
-        (9, {"attempts_without_progress": 6}, Cause.RANK_FAILED, SIGNAL, retry_decision(60_000, counts=True)),
-        (9, {"attempts_without_progress": 900}, Cause.RANK_FAILED, SIGNAL, retry_decision(60_000, counts=True)),
-        (0, {"attempts_without_progress": 9}, Cause.NAMESPACE_QUOTA, SETUP, retry_decision(10_000, counts=False)),
-        (0, {"unadmitted": 2}, Cause.WEBHOOK_UNREACHABLE, SETUP, retry_decision(40_000, counts=False)),
-        (0, {"unadmitted": 900}, Cause.NAMESPACE_QUOTA, SETUP, retry_decision(160_000, counts=False)),
+        (0, {"retries": Retries(attempts_without_progress=1)}, Cause.NODE_LOST, SETUP, elsewhere_decision(2_000)),
+        (
+            9,
+            {"retries": Retries(attempts_without_progress=3)},
+            Cause.RANK_FAILED,
+            SIGNAL,
+            retry_decision(8_000, counts=True),
+        ),
+        (
+            9,
+            {"retries": Retries(attempts_without_progress=6)},
+            Cause.RANK_FAILED,
+            SIGNAL,
+            retry_decision(60_000, counts=True),
+        ),
+        (
+            9,
+            {"retries": Retries(attempts_without_progress=900)},
+            Cause.RANK_FAILED,
+            SIGNAL,
+            retry_decision(60_000, counts=True),
+        ),
+        (
+            0,
+            {"retries": Retries(attempts_without_progress=9)},
+            Cause.NAMESPACE_QUOTA,
+            SETUP,
+            retry_decision(10_000, counts=False),
+        ),
+        (0, {"retries": Retries(unadmitted=2)}, Cause.WEBHOOK_UNREACHABLE, SETUP, retry_decision(40_000, counts=False)),
+        (0, {"retries": Retries(unadmitted=900)}, Cause.NAMESPACE_QUOTA, SETUP, retry_decision(160_000, counts=False)),
         (9, {}, Cause.ADMISSION_DENIED, SETUP, None),
-        (0, {"checkpoint_step": 5}, Cause.RANK_FAILED, EXIT, retry_decision(0, counts=False)),
-        (0, {"checkpoint_step": 5, "best_step": 4}, Cause.RANK_FAILED, EXIT, retry_decision(0, counts=False)),
-        (0, {"checkpoint_step": 5, "best_step": 5}, Cause.RANK_FAILED, EXIT, None),
+        (0, {"checkpoints": Checkpoints(newest_step=5)}, Cause.RANK_FAILED, EXIT, retry_decision(0, counts=False)),
+        (
+            0,
+            {"checkpoints": Checkpoints(newest_step=5, best_step=4)},
+            Cause.RANK_FAILED,
+            EXIT,
+            retry_decision(0, counts=False),
+        ),
+        (0, {"checkpoints": Checkpoints(newest_step=5, best_step=5)}, Cause.RANK_FAILED, EXIT, None),
     ],
 )
 def test_retry_decision(
@@ -78,7 +111,7 @@ def test_a_role_may_take_the_job_with_it() -> None:
     roles = {"ps": Role(on_failure="fail"), "eval": Role()}
     shares = (NodeShare("n1", (0,), part=0), NodeShare("n1", (1,), part=1), NodeShare("n1", (2,), part=2))
     start = Start(gang="j", generation=1, shares=shares, host="h", port=1)
-    owner = gang(9, checkpoint_step=5, start=start)
+    owner = gang(9, checkpoints=Checkpoints(newest_step=5), attempt=Attempt(start=start))
     owner.job = replace(owner.job, spec=replace(owner.job.spec, roles=roles))
     retry_decision = [
         decide_retry(owner, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9), 0).retries
@@ -121,7 +154,7 @@ def test_the_first_rule_that_fits_decides(
 
 def test_a_rule_goes_before_the_role() -> None:
     shares = (NodeShare("n1", (0,)),)
-    owner = gang(9, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
+    owner = gang(9, attempt=Attempt(start=Start(gang="j", generation=1, shares=shares, host="h", port=1)))
     owner.job = replace(owner.job, spec=replace(owner.job.spec, run=(), roles={"ps": Role(run="x", on_failure="fail")}))
     failed = Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1)
     assert not decide_retry(owner, failed, 0).retries
@@ -141,13 +174,28 @@ def ended(error: PythonError | None, step: int | None = None, node: str = "n2") 
     ("so_far", "failed", "expected"),
     [
         ({}, ended(KEY_ERROR), False),
-        ({"stepped_before": True}, ended(KEY_ERROR), True),
-        ({"stepped": True}, ended(KEY_ERROR, 7), True),
-        ({"stepped": True, "same_error": "KeyError at train.py:31, step 7"}, ended(KEY_ERROR, 7), False),
-        ({"stepped": True, "same_error": "KeyError at train.py:31, step 6"}, ended(KEY_ERROR, 7), True),
-        ({"checkpoint_step": 6, "same_error": "KeyError at train.py:31, step 7"}, ended(KEY_ERROR, 7), False),
+        ({"attempt": replace(RUNNING, stepped_before=True)}, ended(KEY_ERROR), True),
+        ({"attempt": STEPPED}, ended(KEY_ERROR, 7), True),
+        (
+            {"attempt": STEPPED, "retries": Retries(same_error="KeyError at train.py:31, step 7")},
+            ended(KEY_ERROR, 7),
+            False,
+        ),
+        (
+            {"attempt": STEPPED, "retries": Retries(same_error="KeyError at train.py:31, step 6")},
+            ended(KEY_ERROR, 7),
+            True,
+        ),
+        (
+            {
+                "checkpoints": Checkpoints(newest_step=6),
+                "retries": Retries(same_error="KeyError at train.py:31, step 7"),
+            },
+            ended(KEY_ERROR, 7),
+            False,
+        ),
         ({}, replace(ended(None), cause=Cause.OUT_OF_MEMORY), False),
-        ({"stepped": True}, replace(ended(None), cause=Cause.OUT_OF_MEMORY), True),
+        ({"attempt": STEPPED}, replace(ended(None), cause=Cause.OUT_OF_MEMORY), True),
         ({}, replace(ended(None), cause=Cause.HUNG), True),
     ],
 )
@@ -158,7 +206,7 @@ def test_who_is_to_blame_and_when_decides(so_far: dict[str, object], failed: Fai
 
 def test_what_is_ignored_is_nothing_once_all_runs() -> None:
     shares = (NodeShare("n1", (0,), part=0), NodeShare("n2", (1,), part=1))
-    owner = gang(None, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
+    owner = gang(None, attempt=Attempt(start=Start(gang="j", generation=1, shares=shares, host="h", port=1)))
     owner.job = replace(owner.job, spec=replace(owner.job.spec, roles={"eval": Role(on_failure="ignore")}))
     lost = Failed(gang="j", generation=1, node="n2", cause=Cause.NODE_LOST)
     owner.state = GangState.STARTING

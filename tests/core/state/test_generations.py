@@ -20,7 +20,7 @@ def test_it_runs_once_it_runs_on_every_node() -> None:
     film = Film(POLICIES["priority"], "n1:.. n2:..", "")
     film.play("C:2x2 -> CC CC")
     gang = film.state.gangs["C"]
-    assert (gang.state, gang.generation, gang.first_started_ms) == (GangState.STARTING, 1, None)
+    assert (gang.state, gang.attempt.generation, gang.first_started_ms) == (GangState.STARTING, 1, None)
     film.play("up C n2 -> CC CC")
     assert gang.state is GangState.STARTING
     film.play("+1s; up C n1 -> CC CC")
@@ -34,18 +34,23 @@ def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
            up C; step C; saves C; fails C; gone C -> CC CC"""
     )
     gang = film.state.gangs["C"]
-    assert (gang.generation, gang.state, gang.started, gang.finished) == (2, GangState.STARTING, [], [])
-    assert (gang.stepped, gang.failure, gang.stop_sent) == (False, None, None)
-    assert gang.resumed_step == gang.checkpoint_step == 2
-    assert not gang.has_progressed
+    assert (gang.attempt.generation, gang.state, gang.attempt.started, gang.attempt.finished) == (
+        2,
+        GangState.STARTING,
+        [],
+        [],
+    )
+    assert (gang.attempt.stepped, gang.attempt.failure, gang.attempt.stop_sent) == (False, None, None)
+    assert gang.checkpoints.resumed_step == gang.checkpoints.newest_step == 2
+    assert not gang.checkpoints.has_progressed
 
 
 def resumed(film: Film, step: int | None, *flawed: int) -> str | None:
     """Report where C resumed; return the reason if the event is refused."""
     passed = tuple(FlawedCheckpoint(step=step_of_flaw, flaw="its manifest is broken") for step_of_flaw in flawed)
     gang = film.state.gangs["C"]
-    older_step = gang.fallback.older_step
-    event = e.Resumed(gang="C", generation=gang.generation, step=step, skipped=passed, older_step=older_step)
+    older_step = gang.checkpoints.fallback.older_step
+    event = e.Resumed(gang="C", generation=gang.attempt.generation, step=step, skipped=passed, older_step=older_step)
     reason = refusal(film.state, event)
     if reason is None:
         film.apply(event)
@@ -62,7 +67,11 @@ def test_a_broken_checkpoint_counts_for_nothing() -> None:
     gang = film.state.gangs["C"]
     assert resumed(film, 3) == "resumed of C generation 2 is known"
     assert resumed(film, 2, 3) is None
-    assert (gang.checkpoint_step, gang.resumed_step, [flawed.step for flawed in gang.skipped_checkpoints]) == (
+    assert (
+        gang.checkpoints.newest_step,
+        gang.checkpoints.resumed_step,
+        [flawed.step for flawed in gang.checkpoints.flawed],
+    ) == (
         2,
         2,
         [3],
@@ -72,10 +81,12 @@ def test_a_broken_checkpoint_counts_for_nothing() -> None:
     assert resumed(film, 2, 3) == "resumed of C generation 2 is known"
     film.steps = 1
     film.play("up C; step C; saves C -> CC")
-    assert (gang.checkpoint_step, gang.has_progressed) == (3, False), "there was one of that step before"
+    assert (gang.checkpoints.newest_step, gang.checkpoints.has_progressed) == (3, False), (
+        "there was one of that step before"
+    )
     assert resumed(film, 2) == "resumed of C generation 2 is known", "it has saved since"
     film.play("saves C -> CC")
-    assert gang.has_progressed
+    assert gang.checkpoints.has_progressed
 
 
 def test_what_another_job_saved_is_no_progress_of_this_one() -> None:
@@ -83,7 +94,7 @@ def test_what_another_job_saved_is_no_progress_of_this_one() -> None:
     film.play("C:1x2 -> CC")
     gang = film.state.gangs["C"]
     assert resumed(film, 1000) is None
-    assert (gang.checkpoint_step, gang.has_progressed) == (1000, False)
+    assert (gang.checkpoints.newest_step, gang.checkpoints.has_progressed) == (1000, False)
     assert gang.account.ledger(film.now_ms).losses == ()
 
 
@@ -94,7 +105,7 @@ def test_checkpoints_that_vanished_are_none() -> None:
            up C; step C; +1m; saves C; fails C; gone C -> CC"""
     )
     assert resumed(film, None) is None
-    assert film.state.gangs["C"].checkpoint_step is None
+    assert film.state.gangs["C"].checkpoints.newest_step is None
     assert film.state.gangs["C"].account.ledger(film.now_ms).productive_ms == 0
 
 
@@ -113,7 +124,7 @@ def test_a_start_has_ports_for_all_ranks_that_meet_on_an_address() -> None:
     film = Film(POLICIES["priority"], "n1:.... n2:....", "")
     film.play("C:1x1 D:2x2 -> CDD. DD..")
     film.play("E:1x1 -> CDDE DD..")
-    ports = [gang.start.port for gang in film.state.gangs.values() if gang.start]
+    ports = [gang.attempt.start.port for gang in film.state.gangs.values() if gang.attempt.start]
     addresses = {node.address for node in film.state.nodes.nodes}
     assert len(addresses) == 1
     assert ports == [20_000, 20_002, 20_007]
@@ -135,11 +146,11 @@ def test_servers_that_began_at_different_times_use_different_ports() -> None:
 
 def test_what_runs_on_a_node_that_is_not_ready_goes_on_and_nothing_new_starts_there() -> None:
     film = Film(POLICIES["priority"], "n1:A.. A", "")
-    (node,), levels = film.state.nodes.listed, film.state.nodes.listed_levels
+    (node,), levels = film.state.nodes.listing.nodes, film.state.nodes.listing.levels
     film.apply(e.NodesListed(nodes=(replace(node, unready="not ready"),), levels=levels))
     film.play("C:1x1 -> A.. | C no_node")
     assert [row.state for row in node_rows(film.state)] == ["unready"]
-    assert film.state.gangs["A"].failure is None
+    assert film.state.gangs["A"].attempt.failure is None
     assert explain(film.state, "A", film.now_ms, film.policy).domains == ("n1: not ready",)
     film.apply(e.NodesListed(nodes=(node,), levels=levels))
     film.play("+1s -> AC.")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ganger.core.fold.fold import fold
-from ganger.core.state.allocations import reallocated_nodes
+from ganger.core.state.allocations.allocations import reallocated_nodes
 from ganger.core.state.state import State
 from ganger.engine.query.state_replica import copy_of
 from ganger.model import event as e

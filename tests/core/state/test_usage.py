@@ -135,7 +135,7 @@ class Lived(Film):
         self.steps += 1
         fact = e.Checkpointed(
             gang=gang,
-            generation=self.state.gangs[gang].generation,
+            generation=self.state.gangs[gang].attempt.generation,
             step=self.steps,
             took_ms=parse_duration_ms(took),
         )
@@ -146,7 +146,12 @@ class Lived(Film):
         failing = self.state.gangs[gang]
         since_ms = self.now_ms - ago_ms
         fact = e.Failed(
-            gang=gang, generation=failing.generation, node=failing.left[0], cause=Cause.HUNG, rank=0, since_ms=since_ms
+            gang=gang,
+            generation=failing.attempt.generation,
+            node=failing.attempt.left[0],
+            cause=Cause.HUNG,
+            rank=0,
+            since_ms=since_ms,
         )
         self.apply(fact)
 

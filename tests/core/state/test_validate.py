@@ -22,11 +22,11 @@ def lived() -> State:
 
 
 def _more_free(state: State) -> None:
-    state.nodes.free_gpus[0] += 1
+    state.nodes.free.gpus[0] += 1
 
 
 def _owner_is_missing(state: State) -> None:
-    state.nodes.owner[0] = 0
+    state.nodes.devices.owner[0] = 0
 
 
 def _used_less(state: State) -> None:

@@ -60,7 +60,7 @@ def damage(log: EventLog, seq: int, data: bytes) -> None:
 
 
 def attempts(state: State) -> dict[str, tuple[str, int, tuple[str, ...]]]:
-    return {gang.id: (gang.state.value, gang.generation, gang.nodes) for gang in state.gangs.values()}
+    return {gang.id: (gang.state.value, gang.attempt.generation, gang.nodes) for gang in state.gangs.values()}
 
 
 def rows_of(path: Path) -> list[e.Stamped]:

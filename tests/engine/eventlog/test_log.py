@@ -194,7 +194,7 @@ def test_steps_beyond_64_bits_are_kept() -> None:
     """The step is whatever the script reports."""
     log, state = EventLog(MEMORY), State()
     (gang,) = fold(state, submitted(1, "a-1"))
-    gang.checkpoint_step = 1 << 80
+    gang.checkpoints = gang.checkpoints.saved(1 << 80)
     log.append([submitted(1, "a-1")], [project(gang, 1_000)])
     assert (log.job("a-1") or pytest.fail("it is there"))[2] == 1 << 80
 

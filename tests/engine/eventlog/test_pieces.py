@@ -84,10 +84,11 @@ def test_a_contradicting_checkpoint_is_an_error(field: str, value: object, messa
     assert job_checkpoint.decode(json.dumps(written), "A").gangs[0].id == "A"
     gang = written["gangs"][0]
     if field == "devices":
-        for share, devices in zip(gang["start"]["shares"], cast(list[object], value), strict=True):
+        for share, devices in zip(gang["attempt"]["start"]["shares"], cast(list[object], value), strict=True):
             share["devices"] = devices
     elif field != "name":
-        (written if field == "reservations" else gang)[field] = value
+        parts = {"reservations": written, "generation": gang["attempt"], "left": gang["attempt"]}
+        parts.get(field, gang)[field] = value
     with pytest.raises(ValueError, match=message):
         job_checkpoint.decode(json.dumps(written), "B" if field == "name" else "A")
 
@@ -105,6 +106,6 @@ def _sorted(state: State) -> str:
             gangs=sorted(image.gangs, key=lambda gang: gang.number),
             arrays=sorted(image.arrays, key=lambda array: array.number),
             reservations=sorted(image.reservations, key=lambda reserved: reserved.gang),
-            pending_reasons=dict(sorted(image.pending_reasons.items())),
+            pending=replace(image.pending, reasons=dict(sorted(image.pending.reasons.items()))),
         )
     ).decode()

@@ -272,7 +272,7 @@ def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
         await api.start()
         async with leading(access) as (election, _), ruled(access, tmp_path, election) as system:
             await asyncio.sleep(120)
-            assert (system.state_of(GANG), system.loop.copy().gangs[GANG].generation) == ("starting", 1)
+            assert (system.state_of(GANG), system.loop.copy().gangs[GANG].attempt.generation) == ("starting", 1)
             assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before
             calls = {(call.verb, call.resource) for call in api.server.calls}
             assert not calls & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
@@ -339,7 +339,7 @@ def test_a_pod_edited_by_hand_gives_nothing_of_its_node_away(labels: Any, annota
             api.put(pod | {"metadata": about})
             await asyncio.sleep(60)
             system.loop.copy().validate()
-            generation = system.loop.copy().gangs[GANG].generation
+            generation = system.loop.copy().gangs[GANG].attempt.generation
             assert len({name for name in bound(api) if f"-{generation}-" in name}) == MEMBERS
             assert system.state_of(GANG) == "starting"
 
@@ -356,6 +356,6 @@ def test_a_status_edited_by_hand_is_not_believed(tmp_path: Path) -> None:
         async with controller(access, tmp_path) as system:
             await asyncio.sleep(60)
             gang = system.loop.copy().gangs[GANG]
-            assert (gang.state, gang.generation, len(bound(api))) == ("starting", 1, MEMBERS)
+            assert (gang.state, gang.attempt.generation, len(bound(api))) == ("starting", 1, MEMBERS)
 
     scene(tmp_path, play)

@@ -119,7 +119,7 @@ def test_a_token_that_is_not_renewed_is_reported_and_running_gangs_go_on_until_i
         api.server.calls.clear()
         async with leading(token.access) as (election, _leads), ruled(token.access, tmp_path, election) as system:
             await asyncio.sleep(FOR_S)
-            assert (system.state_of(GANG), system.loop.copy().gangs[GANG].generation) == ("starting", 1)
+            assert (system.state_of(GANG), system.loop.copy().gangs[GANG].attempt.generation) == ("starting", 1)
             calls = {(call.verb, call.resource) for call in api.server.calls}
             assert not calls & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
             assert uids(api) == before
@@ -140,6 +140,6 @@ def test_a_start_in_the_midst_of_which_it_runs_out_costs_no_attempt_when_it_is_r
             await asyncio.sleep(5)
             token.renew()
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
-            assert system.loop.copy().gangs[GANG].generation == 1
+            assert system.loop.copy().gangs[GANG].attempt.generation == 1
 
     scene(tmp_path, play)

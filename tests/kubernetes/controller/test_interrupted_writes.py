@@ -82,7 +82,9 @@ def test_a_node_that_went_while_no_controller_was_there(becomes: str, tmp_path: 
         else:
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": SMALLER})
         async with controller(access, tmp_path) as system:
-            await until(lambda: system.state_of(gang) != "starting" or system.loop.copy().gangs[gang].generation == 2)
+            await until(
+                lambda: system.state_of(gang) != "starting" or system.loop.copy().gangs[gang].attempt.generation == 2
+            )
             assert surviving["metadata"]["uid"] in uids(api)
             if becomes == "gone":
                 assert (system.state_of(gang), bound(api)) == ("pending", [surviving["metadata"]["name"]])

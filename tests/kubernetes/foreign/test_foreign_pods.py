@@ -181,8 +181,8 @@ def test_what_was_bound_before_a_restart_gives_way_whole_where_the_order_says_so
         async with controller(access, folder) as again:
             with again.loop.view() as state:
                 assert sorted(len(gang.nodes) for gang in state.gangs.values()) == [2, 2]
-                queues = {**state.queues, "other": Queue(name="other")}
-                document = replace(document_of(state.rules, queues), order="max_min")
+                queues = {**state.document.queues, "other": Queue(name="other")}
+                document = replace(document_of(state.document, queues), order="max_min")
             again.loop.post(PolicySet(document=document, version=1))
             pod(api, "first", queue="other")
             await until(lambda: "first" in bound(api))

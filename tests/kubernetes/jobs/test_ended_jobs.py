@@ -19,7 +19,7 @@ def test_jobs_are_listed_by_the_next_controller(tmp_path: Path) -> None:
                 await until(lambda: status(api).get("phase") == "Stopped")
                 for name in ("holds", "waits"):
                     api.put(JOB | {"metadata": {"name": name, "namespace": "default"}, "spec": SPEC})
-                await until(lambda: system.state_of("waits.default") and system.loop.copy().pending_reasons)
+                await until(lambda: system.state_of("waits.default") and system.loop.copy().pending.reasons)
                 before, listed = system.log.job(GANG), system.log.jobs()
                 await until(lambda: (api.get("gangjobs", "waits") or {}).get("status", {}).get("record"))
             assert len(listed) == 3

@@ -110,8 +110,8 @@ def test_a_job_whose_record_was_spoilt_is_left_alone_and_says_so(tmp_path: Path)
                 await until(lambda: status(api).get("reason") == "record_unreadable")
                 assert "restore the record" in status(api)["message"]
                 api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
-                await until(lambda: system.loop.copy().pending_reasons)
-                (reason,) = system.loop.copy().pending_reasons.values()
+                await until(lambda: system.loop.copy().pending.reasons)
+                (reason,) = system.loop.copy().pending.reasons.values()
                 assert reason.foreign == 8 * NODES, "what its pods have is given to nobody else"
                 assert GANG not in system.loop.copy().gangs
             assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before

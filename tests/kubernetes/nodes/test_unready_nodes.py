@@ -64,7 +64,7 @@ def pods(api: FakeApi) -> dict[str, str]:
 
 def generation(system: Controlled) -> int:
     with system.loop.view() as state:
-        return state.gangs[GANG].generation
+        return state.gangs[GANG].attempt.generation
 
 
 def states(system: Controlled) -> dict[str, str]:

@@ -110,7 +110,7 @@ def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resou
             await until(lambda: system.state_of(GANG) == "pending" and status(api).get("generation"))
             assert not [pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]
             with system.loop.view() as state:
-                failure = state.gangs[GANG].failure
+                failure = state.gangs[GANG].attempt.failure
             assert failure is not None
             assert quota_message in failure.detail
             forbidden.times = 0
@@ -288,8 +288,8 @@ def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> N
         api.put(claim)
         async with controller(access, tmp_path) as system:
             system.loop.post(Submitted(job=job_of(MEMBERS + 1)))
-            await until(lambda: system.loop.copy().pending_reasons)
-            (reason,) = system.loop.copy().pending_reasons.values()
+            await until(lambda: system.loop.copy().pending.reasons)
+            (reason,) = system.loop.copy().pending.reasons.values()
             assert (reason.have, reason.foreign) == (MEMBERS, 1)
             api.delete("resourceclaims", "theirs")
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS + 1)

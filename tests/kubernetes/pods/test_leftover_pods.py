@@ -101,7 +101,7 @@ def test_a_node_that_goes_after_the_plan_and_before_all_is_bound(
                     lambda: len(bound(api)) == MEMBERS and not any(on(pod) == lost_node for pod in remaining_pods(api))
                 )
                 assert {on(pod) for pod in remaining_pods(api)} == {"n0", "n1", "n9"} - {lost_node}
-                assert generations(api) == {str(system.loop.copy().gangs[GANG].generation)}
+                assert generations(api) == {str(system.loop.copy().gangs[GANG].attempt.generation)}
             else:
                 await until(lambda: status(api).get("phase") == "Pending" and not remaining_pods(api))
                 assert "node" in status(api)["message"]

@@ -106,8 +106,8 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
             await until_virtually(lambda: not api.objects("pods"))
             await asyncio.sleep(MINUTES * 60)
             gang = system.loop.copy().gangs[GANG]
-            assert (gang.retries_used, gang.attempts_without_progress, gang.state) == (0, 0, "pending")
-            assert MINUTES / 4 <= gang.generation <= MINUTES, "it is tried again and again, but not often"
+            assert (gang.retries.used, gang.retries.attempts_without_progress, gang.state) == (0, 0, "pending")
+            assert MINUTES / 4 <= gang.attempt.generation <= MINUTES, "it is tried again and again, but not often"
             assert status(api)["reason"] == reason
             assert not JobHistories(system.log).attempts(GANG, ended_ms=None)
             refused.times = 0

@@ -85,7 +85,7 @@ def accepted(api: FakeApi, plural: str, name: str) -> tuple[str, str, str]:
 def in_force(loop: Loop) -> dict[str, int | None]:
     """Return the guaranteed GPUs of each queue."""
     with loop.view() as state:
-        return {name: item.nominal.gpus for name, item in state.queues.items()}
+        return {name: item.nominal.gpus for name, item in state.document.queues.items()}
 
 
 def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_policy_takes_plugins_and_says_which_one_is_not_installed(
             assert says in message
             assert message.endswith(": what was in force before still is")
             with loop.view() as state:
-                assert (state.rules.order, state.rules.gpu_shares.score) == ("srtf", "best-fit")
+                assert (state.document.order, state.document.gpu_shares.score) == ("srtf", "best-fit")
 
     scene(tmp_path, play)
 

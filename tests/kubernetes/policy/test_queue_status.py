@@ -90,7 +90,7 @@ def counted(api: FakeApi) -> list[Call]:
 
 def known(state: State) -> Any:
     """Return what determines the order of users, the known run times, and the node time used."""
-    return state.fair_shares.decayed_usage(), state.history.runs(), state.node_time.records(state.at_ms)
+    return state.fair_shares.decayed_usage(), state.history.runs(), state.tree.node_time.records(state.at_ms)
 
 
 def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("lab"))
         async with leading(access, tmp_path) as system:
-            await until(lambda: "lab" in system.loop.copy().queues)
+            await until(lambda: "lab" in system.loop.copy().document.queues)
             job = submit(api, system, "first", "ada", "lab")
             await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
@@ -215,7 +215,7 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
         async with leading(access, tmp_path) as system:
             assert known(system.loop.copy())[0] == before[0]
             system.loop.post(StopRequested(gang=late))
-            await until(lambda: "lab" not in system.loop.copy().queues)
+            await until(lambda: "lab" not in system.loop.copy().document.queues)
             await until(lambda: {item["queue"] for item in usage(api, "root")["decayed"]} == {"root"})
             assert SPELL <= held(usage(api, "root")) < 1.5 * SPELL
         async with leading(access, tmp_path) as system:
@@ -229,7 +229,7 @@ def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: P
         for created in (queue("lab"), queue("team", parent="lab")):
             api.put(created)
         async with leading(access, tmp_path) as system:
-            await until(lambda: "team" in system.loop.copy().queues)
+            await until(lambda: "team" in system.loop.copy().document.queues)
             job = submit(api, system, "first", "ada", "team")
             await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
@@ -246,7 +246,7 @@ def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("lab"))
         async with leading(access, tmp_path) as system:
-            await until(lambda: "lab" in system.loop.copy().queues)
+            await until(lambda: "lab" in system.loop.copy().document.queues)
             for index in range(3):
                 submit(api, system, f"lab-{index}", "ada", "lab")
             wanted = {"pending": 2, "running": 1, "gpus": 8, "fairShare": 8}

@@ -84,7 +84,8 @@ def crowded(policy: Policy, data: st.DataObject) -> World:
 @given(data=st.data())
 def test_invariant_16_a_dry_run_is_what_the_next_cycle_does(policy: Policy, data: st.DataObject) -> None:
     world = lived(policy, data)
-    job = draws.job(999, data.draw(st.sampled_from(draws.USERS)), data.draw(draws.specs(tuple(world.state.queues))))
+    queues = tuple(world.state.document.queues)
+    job = draws.job(999, data.draw(st.sampled_from(draws.USERS)), data.draw(draws.specs(queues)))
     before = fingerprint(world.state)
     with hypothetical_gang(world.state, job, world.now_ms):
         foretold = plan(world.state, world.now_ms, policy)
@@ -162,7 +163,7 @@ def _events_that_cure(state: State, gang: Gang, reason: PendingReason) -> list[e
         path = reversed([tree.queues[index] for index in tree.path(tree.index[gang.queue])])
         return [e.QueueSet(queue=_unbounded(queue, reason.resource, depth)) for depth, queue in enumerate(path)]
     if reason.code in OF_USERS:
-        queue = state.queues[reason.scope]
+        queue = state.document.queues[reason.scope]
         name = OF_USERS[reason.code]
         limits: UserLimits = replace(queue.user_limits, **{name: getattr(UserLimits(), name)})
         return [e.QueueSet(queue=replace(queue, user_limits=limits))]
@@ -188,13 +189,17 @@ def _events_ending_other_elements(state: State, gang: Gang) -> list[e.Event]:
     waiting = [other.id for other in others if other.state not in ACTIVE]
     return [
         *(e.StopRequested(gang=name) for name in (*waiting, *rest)),
-        *(event for other in others if other.left for event in _ending_events(other)),
+        *(event for other in others if other.attempt.left for event in _ending_events(other)),
     ]
 
 
 def _ending_events(gang: Gang) -> list[e.Event]:
     """Return events that end a gang, or what is left of it."""
-    generation_fields: dict[str, Any] = {"gang": gang.id, "generation": gang.generation, "nodes": tuple(gang.left)}
+    generation_fields: dict[str, Any] = {
+        "gang": gang.id,
+        "generation": gang.attempt.generation,
+        "nodes": tuple(gang.attempt.left),
+    }
     runs = gang.state in ACTIVE
     return [*([e.Finished(**generation_fields)] if runs else []), e.Cleared(**generation_fields)]
 

@@ -19,7 +19,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import Array, GpuRequest, JobSpec, Limits, Resources
-from ganger.model.policy import Starvation, document_of
+from ganger.model.policy import Starvation
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.liveness import impossible_jobs_change_nothing
@@ -65,7 +65,7 @@ def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.D
             )
             assert len(start.shares) == sum(part.count for part in parts(world.raw.jobs[start.gang].spec))
         for gang in world.state.gangs.values():
-            assert (gang.id in world.raw.starts) == (gang.start is not None)
+            assert (gang.id in world.raw.starts) == (gang.attempt.start is not None)
 
 
 @every_policy
@@ -90,8 +90,8 @@ def test_invariant_10_no_gang_waits_for_free_capacity(policy: Policy, data: st.D
 def test_invariant_10_where_more_classes_wait_than_a_cycle_considers() -> None:
     """Hold a node for an array that starves: most of the classes that fit beside it were last told that it was full."""
     world = World(POLICIES["first_fit"], (Node(name="n1", gpus=2, cpu_milli=99_000, memory_bytes=1 << 40),))
-    rules = replace(world.state.rules, starvation=Starvation(after_ms=MINUTE_MS))
-    assert world.try_event(e.PolicySet(document=document_of(rules, world.state.queues), version=1))
+    document = replace(world.state.document, starvation=Starvation(after_ms=MINUTE_MS))
+    assert world.try_event(e.PolicySet(document=document, version=1))
     for number, gpus in enumerate((1, 1, 2, *[1] * 2 * MAX_REASONS)):
         array = Array(indices=(0, 1), limit=1) if gpus == 2 else None
         resources, limits = Resources(gpu=GpuRequest(count=gpus)), Limits(time_ms=(number + 1) * HOUR_MS)

@@ -61,8 +61,8 @@ class Stream:
         for gang in [gang for gang, end_ms in self.ends.items() if end_ms <= self.now_ms]:
             del self.ends[gang]
             index = self.state.gangs[gang]
-            self.apply(e.Finished(gang=gang, generation=index.generation, nodes=tuple(index.left)))
-            self.apply(e.Cleared(gang=gang, generation=index.generation, nodes=tuple(index.left)))
+            self.apply(e.Finished(gang=gang, generation=index.attempt.generation, nodes=tuple(index.attempt.left)))
+            self.apply(e.Cleared(gang=gang, generation=index.attempt.generation, nodes=tuple(index.attempt.left)))
         waiting = sum(gang.state is GangState.PENDING for gang in self.state.gangs.values())
         for _ in range(max(0, SMALL_ONES_WAITING - waiting)):
             self.submit(self.chance.choice(small))
@@ -91,8 +91,8 @@ def test_invariant_17_every_feasible_job_starts(policy: Policy, data: st.DataObj
     stream = Stream(
         policy, data.draw(draws.nodes()), data.draw(draws.queues()), data.draw(st.randoms(use_true_random=False))
     )
-    specs = draws.specs(tuple(stream.state.queues)).map(_patient)
-    plain = [spec for spec in map(_plain, stream.state.queues) if stream.feasible(spec)]
+    specs = draws.specs(tuple(stream.state.document.queues)).map(_patient)
+    plain = [spec for spec in map(_plain, stream.state.document.queues) if stream.feasible(spec)]
     assume(plain)
     small = [spec for spec in data.draw(st.lists(specs, min_size=3, max_size=5)) if stream.feasible(spec)] or plain
     targets = [spec for spec in data.draw(st.lists(specs, min_size=1, max_size=2)) if stream.feasible(spec)] or plain
@@ -100,7 +100,9 @@ def test_invariant_17_every_feasible_job_starts(policy: Policy, data: st.DataObj
         stream.tick(small)
     waiting = [stream.submit(spec) for spec in targets]
     for _ in range(BOUND_TICKS):
-        waiting = [gang for gang in waiting if gang in stream.state.gangs and not stream.state.gangs[gang].generation]
+        waiting = [
+            gang for gang in waiting if gang in stream.state.gangs and not stream.state.gangs[gang].attempt.generation
+        ]
         if not waiting:
             return
         stream.tick(small)

@@ -46,7 +46,7 @@ def _film(policy: Policy, jobs: list[Job]) -> Film:
 def _forecast_ms(film: Film) -> dict[str, int | None]:
     forecasts = StartForecasts(film.state, film.policy, film.now_ms)
     film.state.validate()
-    pending = (gang for members in film.state.classes.values() for gang in members)
+    pending = (gang for members in film.state.pending.classes.values() for gang in members)
     return {gang.id: forecasts.of(gang).expected_ms for gang in pending}
 
 
@@ -56,16 +56,16 @@ def _starts_ms(film: Film) -> dict[str, int]:
     ends: list[tuple[int, str]] = []
     while True:
         for gang in film.state.gangs.values():
-            if gang.start is not None and gang.id not in starts_ms:
-                starts_ms[gang.id] = gang.began_ms
-                heappush(ends, (gang.began_ms + (gang.time_ms or 0), gang.id))
+            if gang.attempt.start is not None and gang.id not in starts_ms:
+                starts_ms[gang.id] = gang.attempt.began_ms
+                heappush(ends, (gang.attempt.began_ms + (gang.time_ms or 0), gang.id))
         if not ends:
             return starts_ms
         film.now_ms = ends[0][0]
         while ends and ends[0][0] == film.now_ms:
             gang = film.state.gangs[heappop(ends)[1]]
             for kind in (e.Finished, e.Cleared):
-                film.apply(kind(gang=gang.id, generation=gang.generation, nodes=gang.nodes))
+                film.apply(kind(gang=gang.id, generation=gang.attempt.generation, nodes=gang.nodes))
         film.run_cycles()
 
 
@@ -90,7 +90,7 @@ def test_the_first_job_starts_when_forecast(policy: Policy, jobs: list[Job]) -> 
 def test_jobs_on_all_nodes_start_far_back_as_simulated(minutes: list[int]) -> None:
     film = _film(fifo, [Job(NODES, length) for length in minutes])
     forecasts = StartForecasts(film.state, fifo, film.now_ms)
-    first, *others = (gang for members in film.state.classes.values() for gang in members)
+    first, *others = (gang for members in film.state.pending.classes.values() for gang in members)
     first, *others = sorted((first, *others), key=lambda gang: gang.number)
     begin_ms = (forecasts.of(first).expected_ms or 0) + minutes[0] * MINUTE_MS
     later = later_starts(film.state, fifo, film.now_ms, np.array([first.number]), begin_ms)

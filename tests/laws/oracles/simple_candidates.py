@@ -11,7 +11,7 @@ class SimpleCandidates:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle, self._viability = cycle, Viability(cycle)
-        lanes = cycle.state.lanes(cycle.policy).by_key.values()
+        lanes = cycle.state.pending.lanes(cycle.policy).by_key.values()
         self._entries = [entry for lane in lanes for entry in lane.entries]
         self._first: LaneEntry | None = None
 

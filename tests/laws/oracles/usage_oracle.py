@@ -81,7 +81,7 @@ def usage_agrees_with_the_log(world: World) -> None:
     nodes = world.raw.nodes.values()
     capacity = [1000 * sum(node.gpus for node in nodes)]
     capacity += [sum(getattr(node, r) for node in nodes) for r in RESOURCES[1:]]
-    half_life_ms = state.rules.half_life_ms
+    half_life_ms = state.document.half_life_ms
     for queue, user in {(allocation.queue, allocation.user): None for allocation in allocations}:
         own = [allocation for allocation in allocations if (allocation.queue, allocation.user) == (queue, user)]
         shares = [Fraction(0)]

@@ -32,8 +32,8 @@ KINDS = st.lists(st.builds(DemandKind, NEEDS | CPUS, st.integers(1, 3)), min_siz
 
 def lefts(table: NodeTable, index: int) -> list[int]:
     """Return what each device of a node has left."""
-    devices = range(int(table.first_device[index]), int(table.first_device[index + 1]))
-    return [1000 - int(table.devices.used_milli[d]) if table.owner[d] < 0 else 0 for d in devices]
+    devices = range(int(table.devices.first[index]), int(table.devices.first[index + 1]))
+    return [1000 - int(table.devices.used_milli[d]) if table.devices.owner[d] < 0 else 0 for d in devices]
 
 
 def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
@@ -49,7 +49,7 @@ def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
             fits = need.gpu_type is None or node.gpu_type.lower() in (need.gpu_type, *need.other_types)
             fits &= sum(device_left >= size for device_left in left) >= max(1, need.gpus)
             fits &= (
-                table.free_cpu_milli[index] >= need.cpu_milli and table.free_memory_bytes[index] >= need.memory_bytes
+                table.free.cpu_milli[index] >= need.cpu_milli and table.free.memory_bytes[index] >= need.memory_bytes
             )
             fits &= bool(need.gpus or need.gpu_milli)
             total += times * sum(device_left for device_left in left if device_left < size or not fits)
@@ -68,12 +68,12 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
     before = fragments(table, kinds)
     of_nodes = fgd.of_nodes(table, part, np.arange(len(table.nodes)))
     for index, node in enumerate(table.nodes):
-        if table.free_cpu_milli[index] < part.cpu_milli or table.free_memory_bytes[index] < part.memory_bytes:
+        if table.free.cpu_milli[index] < part.cpu_milli or table.free.memory_bytes[index] < part.memory_bytes:
             continue
-        first, increases = int(table.first_device[index]), []
-        devices = range(int(table.first_device[index + 1]) - first)
+        first, increases = int(table.devices.first[index]), []
+        devices = range(int(table.devices.first[index + 1]) - first)
         left = lefts(table, index)
-        free = [d for d in devices if table.owner[first + d] == -1]
+        free = [d for d in devices if table.devices.owner[first + d] == -1]
         if part.has_share:
             places = [(d,) for d in devices if left[d] >= part.gpu_milli]
         else:
@@ -94,9 +94,9 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, 
     table = table_for(cluster, kinds)
     all_nodes = np.arange(len(table.nodes))
     left = table.devices.left_milli(all_nodes)
-    counted = table.fragments.expected(all_nodes, left, table.free_cpu_milli, table.free_memory_bytes)
-    for index, kind in enumerate(table.gpu_types):
-        rest = IdleResources(kind, int(table.free_cpu_milli[index]), tuple(lefts(table, index)))
+    counted = table.fragments.expected(all_nodes, left, table.free.cpu_milli, table.free.memory_bytes)
+    for index, kind in enumerate(table.attributes.gpu_types):
+        rest = IdleResources(kind, int(table.free.cpu_milli[index]), tuple(lefts(table, index)))
         assert fragmented_milli(rest, kinds) == counted[index]
     assert counted.sum() == fragments(table, kinds)
 

@@ -106,7 +106,7 @@ def test_the_best_node_takes_it(score: str, cluster: HalfFull, spec: JobSpec, cu
     chosen_badness, least = badness[shares[0].node], min(badness.values())
     assert chosen_badness <= least + NEARLY + (Fraction(1, cut) if cut else 0)
     if ties == "order":
-        before = table.names[: table.index[shares[0].node]]
+        before = table.attributes.names[: table.index[shares[0].node]]
         assert all(badness[name] > chosen_badness - NEARLY for name in before if name in badness), (
             "of equal ones the first"
         )

@@ -14,6 +14,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import LaneHeads, Policy
 from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, FairShares, first_remembered_period, gang_points
 from ganger.core.queues.quota import QueueTree
+from ganger.core.state.gang_attempts import Retries
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.eventlog.codec import encode_image
@@ -194,12 +195,12 @@ def _apply(state: State, at_ms: int, event: e.Event) -> None:
 def _restart(state: State, at_ms: int) -> None:
     """Start the one gang, or make it start again if it runs."""
     gang = state.gangs["j1"]
-    if gang.start:
-        _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.generation, nodes=("n1",)))
+    if gang.attempt.start:
+        _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.attempt.generation, nodes=("n1",)))
         return
     share = NodeShare("n1", (0,), (0, 1, 2, 3))
-    gang.retries_used = gang.attempts_without_progress = 0
-    start = Start(gang="j1", generation=gang.generation + 1, shares=(share,), host="127.0.0.1", port=20_000)
+    gang.retries = Retries()
+    start = Start(gang="j1", generation=gang.attempt.generation + 1, shares=(share,), host="127.0.0.1", port=20_000)
     _apply(state, at_ms, e.Decided(plan=Plan(as_of=state.seq, decisions=(start,)), policy="fifo", version="0"))
 
 
@@ -223,7 +224,7 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
     for queue in queues:
         _apply(state, TODAY, e.QueueSet(queue=queue))
     _apply(state, TODAY, e.NodesListed(nodes=data.draw(draws.nodes())))
-    accounts = [(queue, user) for queue in state.queues for user in draws.USERS]
+    accounts = [(queue, user) for queue in state.document.queues for user in draws.USERS]
 
     def keys() -> list[tuple[object, ...]]:
         return [policy.account_key(state, queue, user, TODAY) for queue, user in accounts]
@@ -249,7 +250,7 @@ def test_no_key_is_below_its_lower_bound(
     for queue in queues:
         _apply(state, TODAY, e.QueueSet(queue=queue))
     _apply(state, TODAY, e.NodesListed(nodes=data.draw(draws.nodes())))
-    queue_names, times_ms = st.sampled_from([*state.queues]), st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY)
+    queue_names, times_ms = st.sampled_from([*state.document.queues]), st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY)
     for queue, (began, until), amounts, ends in data.draw(
         st.lists(st.tuples(queue_names, st.tuples(times_ms, times_ms).map(sorted), HELD, st.booleans()), max_size=6)
     ):
@@ -315,7 +316,7 @@ def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], da
     for number in range(data.draw(st.integers(1, 4))):
         owner = data.draw(st.sampled_from(draws.USERS))
         spec = JobSpec(
-            run="x", queue=data.draw(st.sampled_from([*state.queues])), priority=data.draw(st.integers(-9, 9))
+            run="x", queue=data.draw(st.sampled_from([*state.document.queues])), priority=data.draw(st.integers(-9, 9))
         )
         time_ms = TODAY + number * data.draw(st.sampled_from((0, MINUTE_MS, 40 * MINUTE_MS)))
         _apply(state, max(state.at_ms, time_ms), e.Submitted(job=draws.job(number, owner, spec)))

@@ -43,7 +43,7 @@ def test_the_least_share_is_as_great_as_it_can_be(
             assert world.submit(draws.job(sum(requested.values()), user, spec))
             requested[queue, user] += 1
         constant_demand_settles(world)
-    running = [gang.job for gang in world.state.gangs.values() if gang.start is not None]
+    running = [gang.job for gang in world.state.gangs.values() if gang.attempt.start is not None]
     held = Counter((job.spec.queue, job.user) for job in running)
     assert held.total() == min(sum(gpus), requested.total())
     for tenant in TENANTS:

@@ -127,7 +127,7 @@ def test_all_of_it_is_in_force_at_once(document: PolicyDocument) -> None:
     state = State(find_score=registry.score)
     applied(state, document)
     state.validate()
-    assert document_of(state.rules, state.queues) == document
+    assert state.document == document
     assert decode_image(encode_image(state.image())) == state.image()
 
 
@@ -225,7 +225,7 @@ def test_usage_is_exact_and_nothing_is_over_allocated_whatever_the_rules(
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
     rules = data.draw(draws.policy_rules(half_life_ms))
     assert world.try_event(
-        e.PolicySet(document=document_of(rules, world.state.queues), version=world.state.policy_version + 1)
+        e.PolicySet(document=document_of(rules, world.state.document.queues), version=world.state.policy_version + 1)
     )
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
         world.draw_events(data)
@@ -245,6 +245,6 @@ def test_a_half_life_that_changes_is_made_anew_exactly(data: st.DataObject) -> N
         world.run_cycle()
         world.now_ms += data.draw(st.sampled_from((MINUTE_MS, DAY_MS, 40 * DAY_MS)))
         rules = data.draw(draws.policy_rules(half_life_ms))
-        document = document_of(rules, world.state.queues)
+        document = document_of(rules, world.state.document.queues)
         assert world.try_event(e.PolicySet(document=document, version=world.state.policy_version + 1))
         world.state.validate()

@@ -126,24 +126,24 @@ class ProfileOracle:
 
 
 def _holds(state: State, gang: Gang, now_ms: int, late_ms: int) -> Iterator[Held]:
-    if gang.start is None:
+    if gang.attempt.start is None:
         return
-    limit_ms = gang.job.spec.limits.time_ms if gang.start.time_ms is None else gang.start.time_ms
-    end_ms = NEVER_MS if limit_ms is None else gang.began_ms + limit_ms - gang.ran_ms
+    limit_ms = gang.job.spec.limits.time_ms if gang.attempt.start.time_ms is None else gang.attempt.start.time_ms
+    end_ms = NEVER_MS if limit_ms is None else gang.attempt.began_ms + limit_ms - gang.ran_ms
     if gang.state in LEAVING or end_ms <= now_ms:
         end_ms = late_ms
     else:
         ahead = [
             device
             for device in state.maintenance.values()
-            if device.from_ms > now_ms and {*device.nodes} & {*gang.left}
+            if device.from_ms > now_ms and {*device.nodes} & {*gang.attempt.left}
         ]
         end_ms = min([end_ms, *(device.from_ms for device in ahead)])
     all_parts = parts(gang.job.spec)
-    for share in gang.start.shares:
+    for share in gang.attempt.start.shares:
         need = all_parts[share.part].need
         is_alone = gang.job.spec.placement.sharing != "shared"
-        if share.node in gang.left:
+        if share.node in gang.attempt.left:
             index = state.nodes.index[share.node]
             yield Held(index, (need["cpu_milli"], need["memory_bytes"]), share.devices, is_alone, end_ms)
 
@@ -175,7 +175,7 @@ def clusters(draw: st.DrawFn) -> tuple[State, int]:
             try_event(e.Decided(plan=planned, policy="fifo", version="0"))
         now_ms += draw(pause)
     for number in range(draw(st.integers(0, 2), label="windows")):
-        nodes = tuple(draw(st.lists(st.sampled_from(state.nodes.names), min_size=1, unique=True)))
+        nodes = tuple(draw(st.lists(st.sampled_from(state.nodes.attributes.names), min_size=1, unique=True)))
         from_ms = now_ms + draw(st.sampled_from((0, *TIMES_MS)))
         until_ms = from_ms + draw(st.sampled_from(TIMES_MS))
         try_event(e.MaintenanceSet(id=f"m{number}", nodes=nodes, from_ms=from_ms, until_ms=until_ms))

@@ -17,7 +17,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import ReservedStart, Start
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
-from ganger.model.policy import Reservations, document_of
+from ganger.model.policy import Reservations
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import POLICIES
@@ -86,8 +86,8 @@ class CoreCluster:
         self.nodes: dict[str, list[int]] = {}
         listed = (Node(name=f"n{index}", gpus=gpus, cpu_milli=64_000, memory_bytes=1 << 36) for index in range(nodes))
         self.apply(e.NodesListed(nodes=tuple(listed)))
-        rules = replace(self.state.rules, reservations=Reservations(total=None, per_queue=None))
-        self.apply(e.PolicySet(document=document_of(rules, self.state.queues), version=1))
+        document = replace(self.state.document, reservations=Reservations(total=None, per_queue=None))
+        self.apply(e.PolicySet(document=document, version=1))
         for number, request in enumerate(requests):
             resources = Resources(gpu=GpuRequest(count=request.gpus), cpu_milli=1)
             spec = JobSpec(run="x", nodes=request.nodes, resources=resources, limits=Limits(time_ms=request.for_ms))
@@ -117,7 +117,7 @@ class CoreCluster:
             del self.ends[name]
             gang = self.state.gangs[name]
             for kind in (e.Finished, e.Cleared):
-                self.apply(kind(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+                self.apply(kind(gang=name, generation=gang.attempt.generation, nodes=tuple(gang.attempt.left)))
 
 
 def requests_of(nodes: int, gpus: st.SearchStrategy[int]) -> st.SearchStrategy[list[NodeRequest]]:

@@ -83,7 +83,7 @@ def _first_hour(film: Film, windows: list[Window], demand: Demand) -> int | None
     """
     used, leaving = ({f"n{number}": [0] * 100 for number in range(1, NODES + 1)} for _ in range(2))
     for gang in film.state.gangs.values():
-        for share in gang.start.shares if gang.start else ():
+        for share in gang.attempt.start.shares if gang.attempt.start else ():
             drained = [window.from_h for window in windows for node in gang.nodes if window.node == node]
             end_h = min([(gang.job.spec.limits.time_ms or 0) // HOUR_MS, *drained])
             for hour in range(end_h):

@@ -70,7 +70,7 @@ class PunctualCluster:
     def plan_maintenance(self) -> None:
         """Announce maintenance of some nodes, from now on or later."""
         self.number += 1
-        names = self.state.nodes.names
+        names = self.state.nodes.attributes.names
         nodes = tuple(sorted(self.chance.sample(names, self.chance.randint(1, max(1, len(names) // 2)))))
         from_ms = self.now_ms + self.chance.choice((0, 1, 7 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS))
         until_ms = from_ms + self.chance.choice((1, 7 * MINUTE_MS, 2 * HOUR_MS))
@@ -92,7 +92,7 @@ class PunctualCluster:
             del self.ends[name]
             gang = self.state.gangs[name]
             for kind in (e.Finished, e.Cleared):
-                self.apply(kind(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+                self.apply(kind(gang=name, generation=gang.attempt.generation, nodes=tuple(gang.attempt.left)))
 
     def pass_time(self) -> None:
         """Let a part of the time until then pass."""
@@ -105,7 +105,7 @@ class PunctualCluster:
             planned_by_copy = plan(copy_of(self.state), self.now_ms, self.policy)
             planned = plan(self.state, self.now_ms, self.policy)
             assert planned == planned_by_copy, "what earlier cycles found makes no difference"
-            before = [name for name, gang in self.state.gangs.items() if gang.generation]
+            before = [name for name, gang in self.state.gangs.items() if gang.attempt.generation]
             if planned.decisions:
                 self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
             restarted = [
@@ -153,9 +153,9 @@ class PunctualCluster:
     def _clear(self, name: str) -> None:
         gang = self.state.gangs[name]
         away = [node for window in self.windows.values() if window.from_ms <= self.now_ms for node in window.nodes]
-        assert not {*gang.left}.isdisjoint(away), f"{name} is stopped, but need not leave"
+        assert not {*gang.attempt.left}.isdisjoint(away), f"{name} is stopped, but need not leave"
         del self.ends[name]
-        self.apply(e.Cleared(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+        self.apply(e.Cleared(gang=name, generation=gang.attempt.generation, nodes=tuple(gang.attempt.left)))
 
     def _record_start(self, start: Start) -> None:
         reserved = self.reserved.pop(start.gang, None)
@@ -193,7 +193,7 @@ class PunctualCluster:
         chosen = [d.gang for d in planned.decisions if isinstance(d, Start | ReservedStart) and d.gang != job.id]
         before = [jobs[name] for name in self.ends if name not in starting]
         after = [*before, *(jobs[name] for name in starting)]
-        guarantees = Guarantees(self.state.queues)
+        guarantees = Guarantees(self.state.document.queues)
         return {
             ReservationCause.HIGHER_PRIORITY: [g for g in chosen if jobs[g].spec.priority > job.spec.priority],
             ReservationCause.GUARANTEE: [
@@ -226,7 +226,7 @@ def run_life(policy: Policy, data: st.DataObject, *, maintained: bool, prioritie
     queues = tuple(replace(q, user_limits=replace(q.user_limits, time_ms=None)) for q in data.draw(draws.queues()))
     chance = data.draw(st.randoms(use_true_random=False))
     world = PunctualCluster(policy, data.draw(draws.nodes()), queues, chance)
-    specs = draws.specs(tuple(world.state.queues))
+    specs = draws.specs(tuple(world.state.document.queues))
     limits = st.sampled_from((MINUTE_MS, 7 * MINUTE_MS, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS))
     drawn = data.draw(st.lists(st.builds(_limited, specs, limits, st.none() | limits), min_size=2, max_size=8))
     for _ in range(CYCLES):

@@ -18,7 +18,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Plan, ReservedStart, Wait
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
-from ganger.model.policy import Reservations, document_of
+from ganger.model.policy import Reservations
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS
 from tests.laws import draws
@@ -30,7 +30,7 @@ BY_DOCUMENT = [
     policy
     for policy in POLICIES.values()
     if policy.FIXED_RESERVATIONS is None
-    and reservation_limits(policy, State().rules) is not None
+    and reservation_limits(policy, State().document) is not None
     and not policy.STRICT_ORDER
 ]
 """Policies for which the policy document limits the number of reservations."""
@@ -45,8 +45,8 @@ class FullCluster:
             self.apply(e.QueueSet(queue=Queue(name=name)))
         nodes = (Node(name=f"n{index}", gpus=1, cpu_milli=64_000, memory_bytes=1 << 36) for index in range(NODES))
         self.apply(e.NodesListed(nodes=tuple(nodes)))
-        rules = replace(self.state.rules, reservations=Reservations(total=total))
-        self.apply(e.PolicySet(document=document_of(rules, self.state.queues), version=self.state.policy_version + 1))
+        document = replace(self.state.document, reservations=Reservations(total=total))
+        self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1))
         self.submit(QUEUES[0], NODES)
         self.decide(self.plan())
 

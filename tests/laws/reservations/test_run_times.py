@@ -124,7 +124,7 @@ class UnlimitedCluster(PunctualCluster):
 
     def _record_prediction(self, decision: Expect) -> None:
         assert self.due_ms[decision.gang] <= self.now_ms, f"{decision.gang} did not run for longer"
-        assert decision.generation == self.state.gangs[decision.gang].generation
+        assert decision.generation == self.state.gangs[decision.gang].attempt.generation
         self.due_ms[decision.gang] = self.began_ms[decision.gang] + decision.run_ms
         assert self.due_ms[decision.gang] > self.now_ms
         self.is_late = True

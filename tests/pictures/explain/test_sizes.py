@@ -68,7 +68,8 @@ def test_a_reported_size_starts_when_it_is_submitted(data: st.DataObject) -> Non
         world.run_cycle()
     if not world.state.ready:
         return
-    queue, user = data.draw(st.sampled_from(sorted(world.state.queues))), data.draw(st.sampled_from(draws.USERS))
+    queue = data.draw(st.sampled_from(sorted(world.state.document.queues)))
+    user = data.draw(st.sampled_from(draws.USERS))
     job = Job(id="new", user=user, spec=JobSpec(queue=queue, run="x"), origin=Origin(directory="/"))
     before = fingerprint(world.state)
     sizes = largest_sizes(world.state, job, SizeRequest(), world.now_ms, world.policy)

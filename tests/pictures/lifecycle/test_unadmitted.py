@@ -29,7 +29,7 @@ def test_no_other_gang_is_preempted_for_it(policy: str) -> None:
         +20s                   -> HHHH BBBB
         up H; +30m; done H     -> .... BBBB | H succeeded"""
     )
-    assert film.state.gangs["B"].generation == 2, "it gave way once, before anything was known"
+    assert film.state.gangs["B"].attempt.generation == 2, "it gave way once, before anything was known"
 
 
 def test_the_user_reads_the_refusal_while_no_room_is_free() -> None:

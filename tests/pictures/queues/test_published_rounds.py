@@ -29,7 +29,9 @@ def test_kueue_6947_a_head_that_can_never_start_evicts_no_gang(policy: str) -> N
     film.play("""S:3x4,prio=high    -> AAAA BBBB | S no_node
                  +2h                -> AAAA BBBB | S no_node
                  T:1x5,user=bob; +9h -> AAAA BBBB | S no_node, T no_node""")
-    assert [gang.generation for gang in film.state.gangs.values() if gang.start] == [1, 1], "nobody was stopped"
+    assert [gang.attempt.generation for gang in film.state.gangs.values() if gang.attempt.start] == [1, 1], (
+        "nobody was stopped"
+    )
 
 
 @pytest.mark.parametrize("policy", FAIR)

@@ -20,8 +20,10 @@ CONSERVATIVE = "policy reservations.total=all,reservations.per_queue=all"
 
 def timeline(film: Film) -> list[str]:
     """Return the gang on each node, hour by hour."""
-    state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.names}
-    stays = [(gang, gang.began_ms, tuple(gang.left)) for gang in state.gangs.values() if gang.start]
+    state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.attributes.names}
+    stays = [
+        (gang, gang.attempt.began_ms, tuple(gang.attempt.left)) for gang in state.gangs.values() if gang.attempt.start
+    ]
     stays += [
         (state.gangs[reserved.gang], reserved.start_ms or 0, reserved.nodes) for reserved in state.reservations.values()
     ]

@@ -104,11 +104,11 @@ def test_a_log_that_begins_with_a_live_gang_has_its_running_attempt() -> None:
             continue
         later = JobHistory("a", deepcopy(gang))
         later.add(rows[row.seq :])
-        attempts, first = later.attempts(None), gang.generation + (gang.start is None)
+        attempts, first = later.attempts(None), gang.attempt.generation + (gang.attempt.start is None)
         assert len(attempts) == len(all_attempts[first - 1 :]), row
         for actual, expected in zip(attempts, all_attempts[first - 1 :], strict=True):
             assert replace(actual, started_ms=expected.started_ms) == expected, row
-            assert actual.started_ms == expected.started_ms or (actual.started_ms, gang.generation > 1) == (
+            assert actual.started_ms == expected.started_ms or (actual.started_ms, gang.attempt.generation > 1) == (
                 None,
                 True,
             ), row

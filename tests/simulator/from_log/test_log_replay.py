@@ -37,7 +37,7 @@ SERVERS_OWN = ("dynamic", "fifo", "priority", "fair_share", "las", "easy", "srtf
 
 
 def document(order: str) -> PolicyDocument:
-    return document_of(replace(Rules(), order=order), State().queues)
+    return document_of(replace(Rules(), order=order), State().document.queues)
 
 
 def lived(world: VirtualCluster, log: EventLog, order: str) -> None:

@@ -135,7 +135,7 @@ def test_the_first_jobs_start_when_they_do_in_the_pool(row: dict[str, str]) -> N
     trace = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz")
     jobs = tuple(job for job in trace.records if job.gpus <= GPUS)[:JOBS_COMPARED]
     pool = Node(name="pool", gpus=GPUS, cpu_milli=1, memory_bytes=1)
-    document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().queues)
+    document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().document.queues)
     asked = TraceRun(trace=replace(trace, records=jobs), nodes=(pool,), order=registry.order, document=document)
     ours = [job.running[0][0] - job.submitted_ms for job in simulate_trace(asked).histories]
     assert ours == [job.running[0][0] - job.submitted_ms for job in run(jobs, GPUS, POLICIES[row["policy"]])]

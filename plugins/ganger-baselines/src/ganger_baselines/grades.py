@@ -7,7 +7,7 @@ from ganger.model.units import DEVICE_MILLI
 
 def largest(nodes: NodeArrays) -> tuple[int, int]:
     """Return the most CPU, and the most GPUs in thousandths, of any node; at least 1."""
-    cpu_milli, gpus = int(nodes.cpu_milli.max(initial=0)), int(nodes.gpus.max(initial=0))
+    cpu_milli, gpus = int(nodes.total.cpu_milli.max(initial=0)), int(nodes.total.gpus.max(initial=0))
     return max(1, cpu_milli), max(1, gpus * DEVICE_MILLI)
 
 

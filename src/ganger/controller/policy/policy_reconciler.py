@@ -30,7 +30,7 @@ from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.event import PolicySet
 from ganger.model.job import MAX_PRIORITY
-from ganger.model.policy import PolicyDocument, document_of
+from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT, Queue
 
 COLLECT_S: Final = 0.2
@@ -132,7 +132,7 @@ class PolicyReconciler:
     async def reconcile(self, loop: Loop, changed: Callable[[PolicyDocument], None]) -> None:
         """Keep the loop's policy in line with the objects until cancelled. `changed` is called with a new policy."""
         with loop.view() as state:  # a queue whose object was deleted while no controller ran stays for its jobs
-            without_object: Specs = {name: {} for name in state.queues if name not in (ROOT, DEFAULT)}
+            without_object: Specs = {name: {} for name in state.document.queues if name not in (ROOT, DEFAULT)}
         self._in_force = {**without_object, **self._in_force}
         while True:
             self._wakeup.clear()
@@ -183,7 +183,7 @@ class PolicyReconciler:
             specs, refused = self._accept_valid(loop, specs)
             document = _checked_document(specs, loop)
         with loop.view() as state:
-            version, current = state.policy_version, document_of(state.rules, state.queues)
+            version, current = state.policy_version, state.document
         if document != current:
             loop.ask(PolicySet(document=document, version=version + 1, by="objects"))
         self._in_force = specs

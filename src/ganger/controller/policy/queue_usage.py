@@ -62,7 +62,7 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
         decayed.setdefault(recorded_with.get(usage.queue, ROOT), []).append(usage)
     for run_times in state.history.runs():
         runs.setdefault(recorded_with.get(run_times.queue, run_times.queue), []).append(run_times)
-    for record in state.node_time.records(state.at_ms):
+    for record in state.tree.node_time.records(state.at_ms):
         node_time.setdefault(recorded_with.get(record.queue, ROOT), []).append(record)
     empty = Usage(at_ms=state.at_ms, half_life_ms=state.fair_shares.half_life_ms)
     return {

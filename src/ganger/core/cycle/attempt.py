@@ -90,13 +90,13 @@ def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
     For a starving gang or a preemptor capacity is held back from later ones. For a gang that the cluster did not admit
     nothing is taken from others: it may never be used. `last_start` is the cycle's latest start.
     """
-    if cycle.state.is_full(candidate):
+    if cycle.state.arrays.is_full(candidate):
         return Blocked(ReasonCode.ARRAY_LIMIT)
     found = find_start(cycle, candidate)
     if isinstance(found, PossibleStart):
         return _start(cycle, candidate, found, last_start)
     reason, state = found.reason, cycle.state
-    if candidate.unadmitted or reason not in CURABLE or not could_ever_start(state, start_request(candidate)):
+    if candidate.retries.unadmitted or reason not in CURABLE or not could_ever_start(state, start_request(candidate)):
         return found
     if cycle.policy.ORDERS_RUNNING and _is_preemption_useful(cycle, candidate, reason):
         preempted = None if cycle.holds.holders_blocking(candidate) else preemption.preempt_for(cycle, candidate)
@@ -148,15 +148,16 @@ def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: S
     gang, is_last = _next_to_start(cycle, candidate)
     start = Start(
         gang=gang.id,
-        generation=gang.generation + 1,
+        generation=gang.attempt.generation + 1,
         shares=shares,
         host=state.nodes.nodes[state.nodes.index[shares[0].node]].address,
         port=state.rendezvous_port(shares, last_start),
         time_ms=possible.time_ms,
-        skipped=gang.fallback.skipped,
+        skipped=gang.checkpoints.fallback.skipped,
     )
     if start.time_ms is not None:
-        gang = replace(gang, start=start)  # the rest of the cycle must know that it ends sooner
+        # The rest of the cycle must know that it ends sooner.
+        gang = replace(gang, attempt=replace(gang.attempt, start=start))
     state.take(gang, shares)
     state.record_start(gang, cycle.now_ms)
     cycle.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones

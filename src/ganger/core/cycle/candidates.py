@@ -42,7 +42,7 @@ class Candidates:
 
     def __init__(self, cycle: Cycle) -> None:
         """Prepare the candidates of a cycle in which no gang was tried yet."""
-        self._cycle, self._lanes, self._viability = cycle, cycle.state.lanes(cycle.policy), Viability(cycle)
+        self._cycle, self._lanes, self._viability = cycle, cycle.state.pending.lanes(cycle.policy), Viability(cycle)
         self._account_keys: dict[tuple[str, str], Key] = {}
         self._heap: list[Candidate] = []
         self._unkeyed: list[tuple[float, int]] = []

@@ -124,6 +124,6 @@ class CapacityHolds:
         state.tree.charge(gang.queue, tuple(sign * amount for amount in hold.quota))
         state.nodes.hold(hold.nodes, held=sign > 0)
         if sign > 0:
-            state.undo.put(state.planned_changes, gang.id, +1)
+            state.undo.put(state.allocations.planned_changes, gang.id, +1)
         else:
-            state.undo.drop(state.planned_changes, gang.id)
+            state.undo.drop(state.allocations.planned_changes, gang.id)

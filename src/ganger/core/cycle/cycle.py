@@ -68,7 +68,7 @@ class Cycle:
 
     def __post_init__(self) -> None:
         state, now_ms, policy = self.state, self.now_ms, self.policy
-        if state.rules.gpu_shares.score == FRAGMENTATION:
+        if state.document.gpu_shares.score == FRAGMENTATION:
             state.nodes.set_demand_kinds(demand_kinds(_live_shapes(state)))
         self.holds, self.precedence = CapacityHolds(state), Precedence(state, now_ms, policy)
         self.reservations = CycleReservations(state, now_ms, self.ending, self.precedence.cause_to_move)
@@ -118,5 +118,5 @@ class Cycle:
 
 def _live_shapes(state: State) -> Iterator[tuple[Shape, int]]:
     """Yield the shapes that live gangs request, with counts. O(pending classes + running gangs)."""
-    yield from ((members[0].shape, len(members)) for members in state.classes.values())
+    yield from ((members[0].shape, len(members)) for members in state.pending.classes.values())
     yield from ((state.gangs[name].shape, 1) for name in state.allocations)

@@ -60,17 +60,18 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
     if predictions:
         return Plan(as_of=state.seq, decisions=predictions, next_wake_ms=now_ms)
     state.nodes.trim()
-    state.allocations.now_ms = state.maintenance.now_ms = state.node_time.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = state.tree.node_time.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
         starts, known = _place_pending(cycle)
         reasons = publish_reasons.changed_reasons(cycle, known) if explains else []
-    preempted = [_preempt(victim) for victim in cycle.victims]
+    preempted = [_stop(victim, Cause.PREEMPTED, notice_ms(victim)) for victim in cycle.victims]
     decisions: list[Decision] = [*stops, *preempted, *starts, *cycle.reservations.changes.values(), *reasons]
     is_due_at_once = cycle.limits.is_unfinished or _frees_others(state, stops)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
-    is_forecast_due = explains and bool(decisions) and state.forecast_errors.is_due(state.seq, _pending_count(state))
+    errors = state.pending.forecast_errors
+    is_forecast_due = explains and bool(decisions) and errors.is_due(state.seq, _pending_count(state))
     forecasts = forecasts_to_record(state, now_ms, policy, cycle.started_gangs) if is_forecast_due else ()
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=next_wake_ms, forecasts=forecasts)
 
@@ -87,7 +88,7 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
     Yields the cycle and the pending reasons that it found while it tried gangs. `without` is a gang that does not take
     part.
     """
-    state.allocations.now_ms = state.maintenance.now_ms = state.node_time.now_ms = now_ms
+    state.allocations.now_ms = state.maintenance.now_ms = state.tree.node_time.now_ms = now_ms
     ending = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
         cycle = Cycle(state, now_ms, policy, ending)
@@ -105,7 +106,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         cause = cause or (Cause.DRAINED if gang.id in maintained else None)
         if cause:
-            yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=_notice_left_ms(gang, now_ms))
+            yield _stop(gang, cause, _notice_left_ms(gang, now_ms))
 
 
 def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
@@ -116,8 +117,9 @@ def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
     for name in dict.fromkeys(state.timers.expired(now_ms)):
         gang = state.gangs[name]
         if gang.state in ACTIVE and gang.time_ms is None and gang.expected is not None:
-            ran_ms = gang.ran_ms + now_ms - gang.began_ms
-            yield Expect(gang=name, generation=gang.generation, run_ms=extend_estimate(gang.expected, ran_ms).run_ms)
+            ran_ms = gang.ran_ms + now_ms - gang.attempt.began_ms
+            run_ms = extend_estimate(gang.expected, ran_ms).run_ms
+            yield Expect(gang=name, generation=gang.attempt.generation, run_ms=run_ms)
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
@@ -135,17 +137,17 @@ def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
 
 
 def _failure_cause(gang: Gang) -> Cause | None:
-    ending = gang.state in (GangState.REQUEUEING, GangState.FAILING)
-    return gang.failure.cause if gang.failure and gang.stop_sent is None and ending else None
+    attempt, is_ending = gang.attempt, gang.state in (GangState.REQUEUEING, GangState.FAILING)
+    return attempt.failure.cause if attempt.failure and attempt.stop_sent is None and is_ending else None
 
 
 def _pause_cause(gang: Gang) -> Cause | None:
     """Return the cause why a gang has to be suspended or leave a node, or why the rest of a finished one may go."""
-    if gang.state in ACTIVE and (gang.suspends or gang.drains):
+    if gang.state in ACTIVE and (gang.suspends or gang.attempt.drains):
         if gang.suspends:
             return Cause.SUSPENDED
-        return Cause.DRAINED if gang.leave_by_ms is None else Cause.NODE_PREEMPTED
-    return Cause.DONE if gang.state is GangState.FINISHING and gang.stop_sent is None else None
+        return Cause.DRAINED if gang.attempt.leave_by_ms is None else Cause.NODE_PREEMPTED
+    return Cause.DONE if gang.state is GangState.FINISHING and gang.attempt.stop_sent is None else None
 
 
 def notice_ms(gang: Gang) -> int:
@@ -156,14 +158,15 @@ def notice_ms(gang: Gang) -> int:
 
 def _notice_left_ms(gang: Gang, now_ms: int) -> int:
     """Return the notice, at most the time that is left until a node goes away."""
-    return notice_ms(gang) if gang.leave_by_ms is None else max(0, min(notice_ms(gang), gang.leave_by_ms - now_ms))
+    leave_by_ms = gang.attempt.leave_by_ms
+    return notice_ms(gang) if leave_by_ms is None else max(0, min(notice_ms(gang), leave_by_ms - now_ms))
 
 
 def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     """Try the candidates (steps 2 to 5), recording victims in the cycle; return the starts and the reasons found."""
     starts: list[Start] = []
     known: Known = {}
-    if not cycle.state.lanes(cycle.policy).by_key:
+    if not cycle.state.pending.lanes(cycle.policy).by_key:
         return starts, known
     candidates = Candidates(cycle)
     while (entry := candidates.next()) is not None:
@@ -180,8 +183,8 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     return starts, known
 
 
-def _preempt(victim: Gang) -> Stop:
-    return Stop(gang=victim.id, generation=victim.generation, cause=Cause.PREEMPTED, notice_ms=notice_ms(victim))
+def _stop(gang: Gang, cause: Cause, notice_ms: int) -> Stop:
+    return Stop(gang=gang.id, generation=gang.attempt.generation, cause=cause, notice_ms=notice_ms)
 
 
 def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
@@ -193,14 +196,14 @@ def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
     """
     now_ms, policy = cycle.now_ms, cycle.policy
     starting = [
-        replace(cycle.started_gangs[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
-        for start in starts
+        replace(gang, state=GangState.STARTING, attempt=gang.attempt.next(start, now_ms))
+        for start, gang in ((start, cycle.started_gangs[start.gang]) for start in starts)
     ]
     times_ms = [_next_timer_ms(cycle.state, now_ms), *chain.from_iterable(map(timer_times_ms, starting))]
     if policy.ORDERS_RUNNING:
         holding = [cycle.state.gangs[name] for name in cycle.state.allocations]
         # Of pending gangs only the first of each lane competes with running ones.
-        heads = [lane.entries[0].gang for lane in cycle.state.lanes(policy).by_key.values()]
+        heads = [lane.entries[0].gang for lane in cycle.state.pending.lanes(policy).by_key.values()]
         times_ms += [policy.next_key_change_ms(gang, now_ms) for gang in (*holding, *starting, *heads)]
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
 
@@ -210,7 +213,7 @@ def _next_timer_ms(state: State, now_ms: int) -> int | None:
     times_ms = (
         state.timers.next_ms(now_ms),
         state.maintenance.next_ms(now_ms),
-        state.tree.next_slide_ms(now_ms) if state.classes else None,
+        state.tree.next_slide_ms(now_ms) if state.pending.classes else None,
         *state.leaving.values(),
     )
     return min((time_ms for time_ms in times_ms if time_ms is not None and time_ms > now_ms), default=None)
@@ -218,5 +221,5 @@ def _next_timer_ms(state: State, now_ms: int) -> int | None:
 
 def _frees_others(state: State, stops: Iterable[Stop]) -> bool:
     """Return whether a gang that others depend on ends with this very plan, so that the next cycle is due at once."""
-    ending = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].start is None]
-    return any(gang.id in state.dependents or gang.array in state.dependents for gang in ending)
+    ending = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].attempt.start is None]
+    return any(gang.id in state.pending.dependents or gang.array in state.pending.dependents for gang in ending)

@@ -38,7 +38,7 @@ class Precedence:
 
     def cause_to_move(self, gang: Gang, other: Gang) -> ReservationCause | None:
         """Return why a gang may move the reservation of another one, or None if it may not."""
-        if gang.id == other.id or gang.unadmitted:
+        if gang.id == other.id or gang.retries.unadmitted:
             return None
         if self._is_guaranteed_before(gang, other):
             return ReservationCause.GUARANTEE
@@ -54,7 +54,7 @@ class Precedence:
     def _highest_priority(self, queue: str) -> int:
         """Return the highest priority of the gangs that were pending in a queue when the cycle began."""
         if self._highest is None:
-            lanes = self._state.lanes(self._policy)
+            lanes = self._state.pending.lanes(self._policy)
             highest = np.full(lanes.queue_numbers.limit, np.iinfo(np.int64).min)
             np.maximum.at(highest, lanes.index.cells[QUEUE], lanes.index.cells[PRIORITY])
             self._highest = {name: int(highest[members.slot]) for name, members in lanes.queues.items()}
@@ -62,7 +62,7 @@ class Precedence:
 
     def may_move_any(self, reserved: Collection[Reservation]) -> NDArray[np.bool_]:
         """Return (job classes,) False where no gang of the class may move one of these reservations."""
-        lanes = self._state.lanes(self._policy)
+        lanes = self._state.pending.lanes(self._policy)
         cells = lanes.index.cells
         if not reserved:
             return np.zeros(cells.shape[1], dtype=np.bool_)

@@ -37,7 +37,7 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     cycle.victims += victims
     cycle.ending |= {other.id: None for other in victims}
     for other in victims:
-        state.undo.put(state.planned_changes, other.id, -1)
+        state.undo.put(state.allocations.planned_changes, other.id, -1)
     cycle.holds.hold(gang, ReasonCode.NO_CAPACITY, placement)
     nodes = {share.node: None for share in placement}
     leaving_shares = [(other.id, held_shares) for other, held_shares in holding if _is_leaving(cycle, other)]

@@ -46,7 +46,7 @@ def changed_reasons(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> list[
     return [
         Wait(gang_class=text, reason=reason)
         for text, reason in texts
-        if cycle.state.pending_reasons.get(text) != reason
+        if cycle.state.pending.reasons.get(text) != reason
     ]
 
 
@@ -62,7 +62,7 @@ def reasons_of_classes(
 
 def reasons_of_all_classes(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> dict[ClassKey, PendingReason]:
     """Return the reasons of all pending classes, in no particular order."""
-    classes = cycle.state.classes.items()
+    classes = cycle.state.pending.classes.items()
     return _find_reasons(
         cycle, [(key, gang) for key, members in classes if (gang := _first_waiting_of(cycle, members))], known
     )
@@ -116,7 +116,7 @@ class _ReasonCache:
     def reason(self, gang: Gang) -> PendingReason:
         """Return the reason why a gang is pending at the end of the cycle."""
         state = self._cycle.state
-        if state.is_full(gang):
+        if state.arrays.is_full(gang):
             return PendingReason(code=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
         request = start_request(gang)
         if self._cycle.holds.by_gang and self._has_own_capacity(gang):
@@ -158,8 +158,8 @@ def _classes_to_publish(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> I
     All if they are few; otherwise those with a known reason, those of the newest gangs, then others in rotation with
     the log.
     """
-    if len(cycle.state.classes) <= MAX_REASONS:
-        yield from cycle.state.classes
+    if len(cycle.state.pending.classes) <= MAX_REASONS:
+        yield from cycle.state.pending.classes
         return
     newest = (gang for gang in islice(reversed(cycle.state.gangs.values()), MAX_NEWEST) if _waits(gang))
     pending = (gang.class_key for gang in islice(chain(newest, _pending_in_rotation(cycle)), MAX_GANGS_SCANNED))
@@ -174,7 +174,7 @@ def _classes_to_publish(cycle: Cycle, known: dict[ClassKey, PendingReason]) -> I
 
 def _pending_in_rotation(cycle: Cycle) -> Iterator[Gang]:
     """Yield all pending gangs, beginning with another lane in each cycle and in each lane at another position."""
-    lanes, position = cycle.state.lanes(cycle.policy).by_key, cycle.state.seq
+    lanes, position = cycle.state.pending.lanes(cycle.policy).by_key, cycle.state.seq
     first_lane = position % max(1, len(lanes))
     for lane in chain(islice(lanes.values(), first_lane, None), islice(lanes.values(), first_lane)):
         begin = position * STRIDE % len(lane.entries)
@@ -188,12 +188,12 @@ def _waits(gang: Gang) -> bool:
 
 def _first_waiting(cycle: Cycle, key: ClassKey) -> Gang | None:
     """Return the first gang of a class that is still pending and not in a backoff pause."""
-    return _first_waiting_of(cycle, cycle.state.classes[key])
+    return _first_waiting_of(cycle, cycle.state.pending.classes[key])
 
 
 def _first_waiting_of(cycle: Cycle, members: Iterable[Gang]) -> Gang | None:
     for gang in members:
-        if gang.id in cycle.ending or gang.id in cycle.started_gangs or gang.not_before_ms > cycle.now_ms:
+        if gang.id in cycle.ending or gang.id in cycle.started_gangs or gang.retries.not_before_ms > cycle.now_ms:
             continue
         if not gang.is_head or cycle.started_elements.get(gang.id, 0) < len(cycle.state.arrays[gang.id].rest):
             return gang

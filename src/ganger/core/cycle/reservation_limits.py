@@ -38,7 +38,7 @@ class ReservationLimits:
         self._reservations, self._precedence, self._gone, self._policy = reservations, precedence, gone, policy
         state = self._state = reservations.state
         self._now_ms = reservations.now_ms
-        self._limits = reservation_limits(policy, state.rules)
+        self._limits = reservation_limits(policy, state.document)
         self._tries: dict[tuple[str, bool], int] = {}
         """By queue, and large gangs or others, the gangs that no reservation could be made for."""
         self._rotation: QueueRotation | None = None
@@ -46,19 +46,19 @@ class ReservationLimits:
         if self._limits is None or self._limits.total == 0:
             reservations.end_all()
         elif is_large_cluster(state):
-            lanes = state.lanes(policy)
+            lanes = state.pending.lanes(policy)
             self._rotation = QueueRotation(state, lanes, self._awaits_reservation, self._may_gain_next)
 
     # -- of one gang ---------------------------------------------------------------------------------------------------
 
     def starves(self, gang: Gang) -> bool:
         """Return whether a gang has waited beyond the starvation threshold."""
-        age_ms = starvation_age_ms(self._policy, self._state.rules, gang.job.spec.priority)
+        age_ms = starvation_age_ms(self._policy, self._state.document, gang.job.spec.priority)
         return age_ms is not None and self._now_ms - gang.since_ms >= age_ms
 
     def is_large(self, gang: Gang) -> bool:
         """Return whether a gang has enough nodes and age for a reservation beside that of the first of its queue."""
-        age_ms = large_reservation_age_ms(self._policy, self._state.rules, gang)
+        age_ms = large_reservation_age_ms(self._policy, self._state.document, gang)
         return age_ms is not None and self._now_ms - gang.since_ms >= age_ms
 
     def may_reserve(self, gang: Gang) -> bool:
@@ -160,7 +160,8 @@ class ReservationLimits:
 
     def _awaits_reservation(self, gang: Gang) -> bool:
         is_gone = gang.id in self._reservations.by_gang or any(gang.id in gangs for gangs in self._gone)
-        return gang.is_forecastable and not gang.unadmitted and not is_gone and gang.not_before_ms <= self._now_ms
+        is_ready = not gang.retries.unadmitted and gang.retries.not_before_ms <= self._now_ms
+        return gang.is_forecastable and is_ready and not is_gone
 
     def _may_gain_next(self, queue: str) -> bool:
         return self._may_gain(queue, large=False)

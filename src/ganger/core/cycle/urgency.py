@@ -18,10 +18,10 @@ class Urgency:
 
     def __init__(self, cycle: Cycle) -> None:
         """Begin with a cycle in which no gang was tried yet."""
-        self._cycle, self._lanes = cycle, cycle.state.lanes(cycle.policy)
+        self._cycle, self._lanes = cycle, cycle.state.pending.lanes(cycle.policy)
         self._since: dict[tuple[str, bool], int | None] = {}
         self._bounds = self._find_bounds()
-        large = cycle.state.rules.reservations.large
+        large = cycle.state.document.reservations.large
         min_nodes = large.nodes if large.per_queue != 0 else NEVER_MS
         self._large_kinds = {kind: None for kind in self._lanes.demands.values() if kind.shape.all_nodes >= min_nodes}
         self._oldest_since_ms: int | None = None
@@ -90,7 +90,7 @@ class Urgency:
             return None if cycle.is_queue_blocked(queue) else cycle.now_ms
         if (cycle.policy.ORDERS_RUNNING and not cycle.has_no_victims) or limits.may_try(queue):
             return cycle.now_ms
-        rules = cycle.state.rules
+        rules = cycle.state.document
         starvation_ms = rules.starvation.soonest_ms(cycle.policy.STARVATION_AGE_MS)
         ages_ms = [starvation_ms] if self._may_help_starving(queue, large=large) else []
         if large and limits.may_try(queue, large=True):

@@ -37,7 +37,7 @@ class Viability:
     def __init__(self, cycle: Cycle) -> None:
         """Begin with a cycle in which no gang was tried yet."""
         self._cycle, self._state, self._reservations = cycle, cycle.state, cycle.reservations
-        self._reserved, self._lanes = cycle.reservations.by_gang, cycle.state.lanes(cycle.policy)
+        self._reserved, self._lanes = cycle.reservations.by_gang, cycle.state.pending.lanes(cycle.policy)
         self._max_stays: dict[NodeDemand, int] = {}
         """By kind, the longest stay with which a gang that starts now delays no reservation."""
         self._reserved_max_stays: dict[NodeDemand, int] = {}
@@ -228,7 +228,7 @@ class Viability:
     def _is_excluded(self, entry: LaneEntry) -> bool:
         """Return whether a gang cannot be tried: it pauses, ends, was tried, or its class was refused."""
         gang = entry.gang
-        if gang.not_before_ms > self._cycle.now_ms or (self._cycle.ending and gang.id in self._cycle.ending):
+        if gang.retries.not_before_ms > self._cycle.now_ms or (self._cycle.ending and gang.id in self._cycle.ending):
             return True
         if gang.id in self._tried_gangs:
             return True

@@ -60,7 +60,7 @@ def _holder_lines(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: 
     nodes, blockers = state.nodes, Blockers(state.nodes, part, able)
     blocked = np.flatnonzero(blockers.anywhere)
     lines: dict[int, list[str]] = {domain: [] for domain in of_node[blocked].tolist()}
-    for holder in state.on_nodes(nodes.names[index] for index in blocked.tolist()):
+    for holder in state.on_nodes(nodes.attributes.names[index] for index in blocked.tolist()):
         own_domains = dict.fromkeys(int(of_node[nodes.index[share.node]]) for share in state.allocations[holder.id])
         if all(len(lines.get(domain, _FULL)) >= MAX_NAMED for domain in own_domains):
             continue
@@ -77,7 +77,7 @@ def _holder_lines(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: 
 def _maintenance_lines(state: State, gang: Gang, indices: Ints, now_ms: int) -> Iterator[str]:
     """Iterate over lines about useful nodes that go into maintenance before the gang would end."""
     nodes, windows = state.nodes, state.maintenance
-    names = [nodes.names[index] for index in indices.tolist()] if windows else []
+    names = [nodes.attributes.names[index] for index in indices.tolist()] if windows else []
     for window in windows.overlapping(names, now_ms, now_ms + start_request(gang).stays_ms)[:MAX_NAMED]:
         count = int(np.isin(indices, windows.nodes_of(nodes, window)).sum())
         if window.from_ms > now_ms:
@@ -90,11 +90,11 @@ def _maintenance_lines(state: State, gang: Gang, indices: Ints, now_ms: int) -> 
 
 def _unavailable_lines(nodes: NodeTable, gang: Gang, indices: Ints) -> list[str]:
     """Return lines about nodes that are excluded by the gang's rules or out of service."""
-    rules = dict(gang.excluded)
+    rules = dict(gang.retries.excluded)
     named = [
-        (nodes.names[index], index)
+        (nodes.attributes.names[index], index)
         for index in indices.tolist()
-        if not nodes.ready[index] or nodes.names[index] in rules
+        if not nodes.ready[index] or nodes.attributes.names[index] in rules
     ]
     lines = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
     return lines + [f"{name} is {nodes.display_state(index)}" for name, index in named if not nodes.ready[index]]

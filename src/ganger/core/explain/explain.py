@@ -147,7 +147,7 @@ def current_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Pen
 def all_reasons(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, PendingReason]:
     """Return the reason of every class of pending gangs without dependencies."""
     if not state.ready:
-        return dict.fromkeys(state.classes, PendingReason(code=ReasonCode.NOT_LISTED))
+        return dict.fromkeys(state.pending.classes, PendingReason(code=ReasonCode.NOT_LISTED))
     with simulated_cycle(state, now_ms, policy) as (cycle, reasons):
         return publish_reasons.reasons_of_all_classes(cycle, reasons)
 
@@ -162,16 +162,15 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
         return PendingReason(
             code=ReasonCode.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits))
         )
-    is_paused = gang.not_before_ms > now_ms
-    if gang.unadmitted and gang.failure is not None:
-        code = (
-            ReasonCode.NAMESPACE_QUOTA
-            if gang.failure.cause is Cause.NAMESPACE_QUOTA
-            else ReasonCode.WEBHOOK_UNREACHABLE
-        )
-        return PendingReason(code=code, scope=gang.failure.detail, until_ms=gang.not_before_ms if is_paused else None)
+    retries, failure = gang.retries, gang.attempt.failure
+    is_paused = retries.not_before_ms > now_ms
+    if retries.unadmitted and failure is not None:
+        is_quota = failure.cause is Cause.NAMESPACE_QUOTA
+        code = ReasonCode.NAMESPACE_QUOTA if is_quota else ReasonCode.WEBHOOK_UNREACHABLE
+        return PendingReason(code=code, scope=failure.detail, until_ms=retries.not_before_ms if is_paused else None)
     if is_paused:
-        return PendingReason(code=ReasonCode.BACKOFF, need=gang.attempts_without_progress, until_ms=gang.not_before_ms)
+        need, until_ms = retries.attempts_without_progress, retries.not_before_ms
+        return PendingReason(code=ReasonCode.BACKOFF, need=need, until_ms=until_ms)
     return None
 
 
@@ -227,7 +226,7 @@ def _cycle_reason(cycle: Cycle, gang: Gang, reasons: dict[ClassKey, PendingReaso
     reason = publish_reasons.reasons_of_classes(cycle, [gang.class_key], reasons).get(gang.class_key)
     return (
         reason
-        or cycle.state.pending_reasons.get(class_text(gang.class_key))
+        or cycle.state.pending.reasons.get(class_text(gang.class_key))
         or PendingReason(code=ReasonCode.NOT_LISTED)
     )
 
@@ -237,7 +236,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
     Each lane is sorted, so bisection finds how many of its gangs come first.
     """
-    queue_lanes = state.lanes(policy).queues.get(gang.queue, QueueLanes())
+    queue_lanes = state.pending.lanes(policy).queues.get(gang.queue, QueueLanes())
     waiting = sum(len(lane.entries) for lane in queue_lanes.lanes)
     if gang.awaits:
         return None, waiting
@@ -260,7 +259,7 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
 def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Factor, ...]:
     """Return the factors of the gang's position, and its size if that gets it a reservation."""
-    factors, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.rules, gang)
+    factors, after_ms = policy.factors(gang, state, now_ms), large_reservation_age_ms(policy, state.document, gang)
     if after_ms is None:
         return factors
     size_factor = size(gang, after_ms)
@@ -283,7 +282,7 @@ def _earliest_ms(gang: Gang, reason: PendingReason, earliest_start: EarliestStar
         return reason.until_ms
     if earliest_start is None or earliest_start.at_ms is None:
         return None
-    return max(earliest_start.at_ms, gang.not_before_ms)
+    return max(earliest_start.at_ms, gang.retries.not_before_ms)
 
 
 def _prediction_lines(state: State, gang: Gang, earliest_start: EarliestStart | None, now_ms: int) -> Iterator[str]:
@@ -306,19 +305,20 @@ def _state_sentence(gang: Gang) -> str:
         return f"{gang.id} is suspended: it waits for `ganger resume {shell_quoted_id(gang.id)}`"
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
-    return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}{_excluded(gang)}"
+    number = gang.attempt.generation
+    return f"{gang.id} is not waiting: it is {gang.state} (attempt {number}) on {nodes}{more}{_excluded(gang)}"
 
 
 def _unready_lines(state: State, gang: Gang) -> Iterator[str]:
     """Iterate over a line for each of its nodes that is not ready."""
-    for node in (state.nodes.nodes[state.nodes.index[name]] for name in gang.left if name in state.nodes.index):
+    for node in (state.nodes.nodes[state.nodes.index[name]] for name in gang.attempt.left if name in state.nodes.index):
         if node.unready:
             yield f"{node.name}: {node.unready}"
 
 
 def _excluded(gang: Gang) -> str:
     """Return the end of a sentence that names the excluded nodes and the rules that exclude them."""
-    rules = [f"{node} is excluded by retry.rules[{rule}]" for node, rule in gang.excluded]
+    rules = [f"{node} is excluded by retry.rules[{rule}]" for node, rule in gang.retries.excluded]
     return f"; {', '.join(rules)}" if rules else ""
 
 

@@ -90,7 +90,7 @@ def _node_forms(state: State, request: SizeRequest) -> Iterator[Shape]:
     """Iterate over node forms: of every GPU type all of a node's GPUs, then half of them, down to one."""
     nodes = state.nodes
     max_gpus: dict[str, int] = {}
-    for gpu_type, gpus in zip(nodes.gpu_types, nodes.gpus.tolist(), strict=True):
+    for gpu_type, gpus in zip(nodes.attributes.gpu_types, nodes.total.gpus.tolist(), strict=True):
         if gpus and (not request.gpu_type or gpu_type == request.gpu_type):
             max_gpus[gpu_type] = max(gpus, max_gpus.get(gpu_type, 0))
     node = Shape(nodes=1, memory_bytes=request.memory_bytes)
@@ -100,7 +100,7 @@ def _node_forms(state: State, request: SizeRequest) -> Iterator[Shape]:
                 node, gpus=gpus, gpu_type=gpu_type or None, cpu_milli=request.cpu_milli or CPU_MILLI * gpus, ranks=gpus
             )
     if not max_gpus and not request.gpus and not request.gpu_type:
-        cpus = min(MAX_CPUS, int(nodes.cpu_milli.max(initial=0)) // CPU_MILLI)
+        cpus = min(MAX_CPUS, int(nodes.total.cpu_milli.max(initial=0)) // CPU_MILLI)
         for cpu_milli in (
             [request.cpu_milli] if request.cpu_milli else [CPU_MILLI * cpus for cpus in _descending_sizes(max(1, cpus))]
         ):

@@ -18,6 +18,7 @@ from ganger.core.placement.restrictions import name_list, restrictions, with_sel
 from ganger.core.placement.start_check import place_request, start_request
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import Attempt
 from ganger.core.state.state import Shares, State
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
 from ganger.model.pending_reason import PendingReason, sentence
@@ -82,7 +83,8 @@ class _Trial:
     def __init__(self, cycle: Cycle, gang: Gang, *, is_administrator: bool) -> None:
         """Treat the gang like a new one."""
         self._is_administrator = is_administrator
-        self._cycle, self._gang = cycle, replace(gang, generation=0, ran_ms=0, failed_on=("", 0))
+        retries = replace(gang.retries, failed_on=("", 0))
+        self._cycle, self._gang = cycle, replace(gang, attempt=Attempt(), retries=retries, ran_ms=0)
         self._shape = gang.shape
 
     def single(self) -> Iterator[Change]:

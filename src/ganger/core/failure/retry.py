@@ -4,13 +4,14 @@ The reaction is a row of the table in `reactions`; here are the numbers: retry l
 attribution. The job's own `retry.rules` go before the table (docs/explanation/decisions/frameworks.md, "Rules for
 failures")."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.failure.checkpoint_fallback import falls_back
 from ganger.core.failure.reactions import Action, Ending, Member, reaction
 from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import Retries
 from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import GangState
@@ -78,7 +79,7 @@ def matching_rule(gang: Gang, failed: Failed) -> RuleMatch | None:
 
 def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
     """Decide on the first failure of a generation; `failed.match` is the rule that applies."""
-    row = reaction(failed_member(gang, failed), ending(failed), gang.phase)
+    retries, row = gang.retries, reaction(failed_member(gang, failed), ending(failed), gang.phase)
     rule_action = failed.match.do if failed.match else None
     if row.action is Action.NOTHING:
         return RetryDecision(Action.NOTHING)
@@ -86,33 +87,38 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
         return NO_RETRY
     if row.pauses:
         return RetryDecision(
-            row.action, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MAX_MS)
+            row.action, pause_ms=min(UNADMITTED_FIRST_MS << min(retries.unadmitted, 32), UNADMITTED_MAX_MS)
         )
     retry = gang.job.spec.retry
-    pause_ms = min(retry.backoff_first_ms << min(gang.attempts_without_progress, 32), retry.backoff_max_ms)
+    pause_ms = min(retry.backoff_first_ms << min(retries.attempts_without_progress, 32), retry.backoff_max_ms)
     if falls_back(gang, failed, at_ms):
         return RetryDecision(
-            Action.RETRY, counts=retry.max is not None, pause_ms=pause_ms if gang.attempts_without_progress else 0
+            Action.RETRY, counts=retry.max is not None, pause_ms=pause_ms if retries.attempts_without_progress else 0
         )
     if rule_action is None and row.action is Action.FAIL:
         return NO_RETRY
-    if rule_action is None and retry.max is None and program_error(failed) and program_error(failed) == gang.same_error:
+    if (
+        rule_action is None
+        and retry.max is None
+        and program_error(failed)
+        and program_error(failed) == retries.same_error
+    ):
         return NO_RETRY  # the same error at the same step would recur, whatever was saved on the way
     action = Action.RETRY_ELSEWHERE if row.action is Action.RETRY_ELSEWHERE else Action.RETRY
-    if gang.has_progressed:
+    if gang.checkpoints.has_progressed:
         return RetryDecision(action)
     if not row.counts and row.action is not Action.FAIL:
         # The next attempt gets another port, and another node for a lost one: the first time, a pause gains nothing.
-        return RetryDecision(action, pause_ms=pause_ms if gang.attempts_without_progress else 0)
+        return RetryDecision(action, pause_ms=pause_ms if retries.attempts_without_progress else 0)
     max_attempts = (
         retry.max if retry.max is not None else 0 if row.needs_retry_max and rule_action is None else DEFAULT_RETRIES
     )
-    return RetryDecision(action, counts=True, pause_ms=pause_ms) if gang.retries_used < max_attempts else NO_RETRY
+    return RetryDecision(action, counts=True, pause_ms=pause_ms) if retries.used < max_attempts else NO_RETRY
 
 
 def failed_member(gang: Gang, failed: Failed) -> Member:
     """Return whose failure it is: that of a rank, or of everything on a node."""
-    shares, spec = gang.start.shares if gang.start else (), gang.job.spec
+    shares, spec = gang.attempt.start.shares if gang.attempt.start else (), gang.job.spec
     if failed.rank is None:
         shares_of_failure = [share for share in shares if share.node == failed.node]
     else:
@@ -125,12 +131,30 @@ def failed_member(gang: Gang, failed: Failed) -> Member:
     return Member.MASTER if gang.nodes[:1] == (failed.node,) else Member.WORKER
 
 
-def failed_on(gang: Gang, failed: Failed) -> tuple[str, int]:
-    """Return the node of the failure and the number of consecutive failures there without progress."""
-    (before, count), node = gang.failed_on, attribute(failed).node
-    if gang.has_progressed:
-        return "", 0
-    return node, count + 1 if node == before else 1
+def retries_after(gang: Gang, failed: Failed, decision: RetryDecision, at_ms: int) -> Retries:
+    """Return the retries of a gang after the decision about a failure; `failed.match` is the rule that applies."""
+    before, match = gang.retries, failed.match
+    excluded, not_before_ms = before.excluded, at_ms + decision.pause_ms
+    if match is not None and match.do == EXCLUDE and match.node not in gang.avoids:
+        excluded = (*excluded, (match.node, match.rule))
+    if failed.cause in UNADMITTED and decision.retries:
+        unadmitted = before.unadmitted + 1
+        return replace(before, unadmitted=unadmitted, not_before_ms=not_before_ms, excluded=excluded)
+    has_progressed = gang.checkpoints.has_progressed
+    return Retries(
+        used=before.used + (decision.counts and decision.retries),
+        attempts_without_progress=0 if has_progressed else before.attempts_without_progress + 1,
+        failed_on=("", 0) if has_progressed else _failed_on(before, attribute(failed).node),
+        same_error=program_error(failed),
+        not_before_ms=not_before_ms,
+        excluded=excluded,
+    )
+
+
+def _failed_on(before: Retries, node: str) -> tuple[str, int]:
+    """Return the node of a failure and the number of consecutive failures there without progress."""
+    node_before, count = before.failed_on
+    return node, count + 1 if node == node_before else 1
 
 
 def ending(failed: Failed) -> Ending:

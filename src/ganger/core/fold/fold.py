@@ -82,7 +82,7 @@ def fold(state: State, stamped: e.Stamped) -> tuple[Gang | ArrayJob, ...]:
         raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {reason}")
     state.seq, state.at_ms = stamped.seq, stamped.at_ms
     if not isinstance(stamped.event, FREES_NOTHING + MAY_FREE):
-        state.earliest_checked_ms.clear()
+        state.reservations.earliest_checked_ms.clear()
     if state.at_ms >= state.fair_shares.until_ms:
         state.recount()
     if state.maintenance:
@@ -118,7 +118,7 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
         case e.Decided(plan=plan):
             touched = _decide(state, plan.decisions, at_ms)
             pending = (forecast for forecast in plan.forecasts if _is_pending(state, forecast.gang))
-            state.forecast_errors.record(pending, state.seq, at_ms)
+            state.pending.forecast_errors.record(pending, state.seq, at_ms)
             return touched
         case e.PolicySet():
             return fold_policy.fold(state, event)
@@ -194,7 +194,7 @@ def _submit(state: State, job: Job, stamped: e.Stamped) -> Touched:
     if gang.is_head:
         fold_arrays.begin(state, gang)
     state.gangs[gang.id] = gang
-    state.dependents.add(gang, state.is_live)
+    state.pending.dependents.add(gang, state.is_live)
     state.enqueue(gang)
     return (*split_off, gang)
 
@@ -235,14 +235,14 @@ def _decide(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touche
             case Start():
                 touched += _start(state, decision, at_ms)
             case Stop():
-                state.earliest_checked_ms.clear()
+                state.reservations.earliest_checked_ms.clear()
                 touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
-                state.pending_reasons[text] = reason
+                state.pending.reasons[text] = reason
             case ReservedStart():
                 touched.append(_reserve(state, decision))
             case Expect(gang=name, run_ms=run_ms):
-                state.earliest_checked_ms.clear()
+                state.reservations.earliest_checked_ms.clear()
                 state.extend_expected_end(state.gangs[name], run_ms)
                 touched.append(state.gangs[name])
     return tuple(touched)
@@ -256,21 +256,15 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
     gang = fold_arrays.named_gangs(state, start.gang)[0]
     if _is_as_reserved(state, gang, start, at_ms):
         del state.reservations[gang.id]  # it frees nothing earlier than was known
-    state.forecast_errors.score(gang.id, at_ms)
+    state.pending.forecast_errors.score(gang.id, at_ms)
     state.dequeue(gang)
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
     state.port_index = state.next_port_index(start)
     state.record_start(gang, at_ms)
-    gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
+    gang.attempt, gang.checkpoints = gang.attempt.next(start, at_ms), gang.checkpoints.begun()
     gang.step(GangStep.PLACED, at_ms)
-    if gang.generation > 1:
+    if gang.attempt.generation > 1:
         gang.account.restart()
-    gang.left, gang.started, gang.finished = list(gang.nodes), [], []
-    gang.stepped_before = gang.stepped_before or gang.stepped
-    gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
-    gang.leave_by_ms, gang.killed, gang.grace_ms = None, (), 0
-    gang.resume(gang.checkpoint_step, ())
-    gang.fallback = gang.fallback.begun()
     state.take(gang, start.shares)
     state.begin_usage(gang)
     return (gang, *head)
@@ -290,14 +284,14 @@ def _reserve(state: State, reserved: ReservedStart) -> Gang:
         state.drop_reservation(reserved.gang)
     else:
         if reserved.gang in state.reservations:
-            state.release_early()  # its previous reservation ends
+            state.reservations.release_early()  # its previous reservation ends
         state.reservations[reserved.gang] = reserved
     return state.gangs[reserved.gang]
 
 
 def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
-    gang.stop_sent, gang.notice_until_ms = stop.cause, at_ms + stop.notice_ms
+    gang.attempt.stop_sent, gang.attempt.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause not in retry.ENDINGS:
         return (gang,)  # a failure: the reaction was decided when it was reported
     action = reaction(Member.WORKER, retry.ENDINGS[stop.cause], gang.phase).action

@@ -24,13 +24,13 @@ def split_off(state: State, array: ArrayJob, index: int) -> Gang:
     gang = element(head, index)
     del array.rest[bisect_left(array.rest, index)]
     state.gangs[gang.id] = gang
-    state.dependents.add(gang, state.is_live)
+    state.pending.dependents.add(gang, state.is_live)
     if gang.state is GangState.PENDING:
         state.enqueue(gang)
     if not array.rest:
         if head.state is GangState.PENDING:
             state.dequeue(head)
-        state.dependents.forget(head)
+        state.pending.dependents.forget(head)
         state.timers.note(head, live=False)
         del state.gangs[head.id]
     return gang

@@ -5,7 +5,7 @@ A node that is lost, or returns too small for what it ran, ends the generations 
 
 from dataclasses import replace
 
-from ganger.core.fold import fold_attempt
+from ganger.core.fold import fold_attempt, fold_policy
 from ganger.core.queues.quota import invalid_figure
 from ganger.core.state import maintenance
 from ganger.core.state.gang import Gang
@@ -41,18 +41,13 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
             state.maintenance.pop(name, None)  # it may have ended in the meantime
             return ()
         case e.QueueSet(queue=queue):
-            state.queues[queue.name] = queue
-            state.policy_version += 1
-            state.recount()
-            return ()
+            return fold_policy.set_queues(state, state.document.queues | {queue.name: queue})
         case e.QueueDeleted(queue=name):
-            parent = state.queues[name].parent or ROOT
+            parent = state.document.queues[name].parent or ROOT
             state.fair_shares.move_usage_to_parent(name, parent)
-            state.node_time.move(name, parent)
-            del state.queues[name]
-            state.policy_version += 1
-            state.recount()
-            return ()
+            state.tree.node_time.move(name, parent)
+            queues = state.document.queues
+            return fold_policy.set_queues(state, {key: queue for key, queue in queues.items() if key != name})
         case _:
             return _change_node(state, change, at_ms)
 
@@ -104,16 +99,16 @@ def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
     """Mark the running gangs of a node so that the next cycle stops them; those being stopped need no second stop."""
     gangs = [gang for gang in state.on_nodes([node]) if gang.state in fold_attempt.ACTIVE]
     for gang in gangs:
-        gang.drains, gang.leave_by_ms = True, leave_by_ms
+        gang.attempt.drains, gang.attempt.leave_by_ms = True, leave_by_ms
     return tuple(gangs)
 
 
 def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     """Replace the nodes by the listed ones; nodes that are gone or too small for what they ran lose their gangs."""
     state.ready = True
-    before = {node.name: node for node in state.nodes.listed}
+    before = {node.name: node for node in state.nodes.listing.nodes}
     after = {node.name: node for node in listed.nodes}
-    same = before == after and listed.levels == state.nodes.listed_levels
+    same = before == after and listed.levels == state.nodes.listing.levels
     if same and all(state.nodes.is_lost(name) == (name in listed.lost) for name in before):
         return ()
     lost = [name for name in before if name not in after or name in listed.lost]
@@ -140,8 +135,8 @@ def _is_too_small(state: State, listed: Node) -> bool:
     if listed.gpus < known.gpus or listed.gpu_memory_bytes < known.gpu_memory_bytes:
         return True
     held_cpu_milli, held_bytes = (
-        known.cpu_milli - table.free_cpu_milli[index],
-        known.memory_bytes - table.free_memory_bytes[index],
+        known.cpu_milli - table.free.cpu_milli[index],
+        known.memory_bytes - table.free.memory_bytes[index],
     )
     return bool(listed.cpu_milli < held_cpu_milli or listed.memory_bytes < held_bytes)
 
@@ -165,10 +160,10 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
     """End what ran on these nodes."""
     touched: list[Gang] = []
     for gang in state.on_nodes(names):
-        nodes = tuple(node for node in gang.left if node in names)
-        silent = [node for node in nodes if node not in gang.finished]
+        nodes = tuple(node for node in gang.attempt.left if node in names)
+        silent = [node for node in nodes if node not in gang.attempt.finished]
         if silent:
-            lost = e.Failed(gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.NODE_LOST)
+            lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
             fold_attempt.fail(gang, lost, at_ms)
         touched += [gang, *fold_attempt.clear(state, gang, nodes, at_ms)]
     return tuple(touched)
@@ -179,7 +174,8 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
 
 def unknown_queue(state: State, name: str) -> str | None:
     """Return the reason why a job cannot go to that queue, or None."""
-    return None if name in state.queues else f"there is no queue {name}; there are {', '.join(sorted(state.queues))}"
+    queues = state.document.queues
+    return None if name in queues else f"there is no queue {name}; there are {', '.join(sorted(queues))}"
 
 
 def queue_refusal(state: State, queue: Queue) -> str | None:
@@ -188,15 +184,14 @@ def queue_refusal(state: State, queue: Queue) -> str | None:
         return f"queue {queue.name}: {error}"
     if queue.name == ROOT:
         return "root is above all queues and has no parent" if queue.parent is not None else None
-    if queue.parent is None or queue.parent not in state.queues:
-        return (
-            f"parent {queue.parent} of queue {queue.name} is not a queue; there are {', '.join(sorted(state.queues))}"
-        )
+    queues = state.document.queues
+    if queue.parent is None or queue.parent not in queues:
+        return f"parent {queue.parent} of queue {queue.name} is not a queue; there are {', '.join(sorted(queues))}"
     above: str | None = queue.parent
     while above is not None:
         if above == queue.name:
             return f"queue {queue.name} would be above itself: {queue.parent} is below it"
-        above = state.queues[above].parent
+        above = queues[above].parent
     return None
 
 
@@ -204,9 +199,9 @@ def deletion_refusal(state: State, name: str) -> str | None:
     """Return the reason why the queue cannot be deleted, or None."""
     if name in (ROOT, DEFAULT):
         return f"queue {name} is always there"
-    if name not in state.queues:
+    if name not in state.document.queues:
         return unknown_queue(state, name)
-    below = sorted(queue.name for queue in state.queues.values() if queue.parent == name)
+    below = sorted(queue.name for queue in state.document.queues.values() if queue.parent == name)
     if below:
         return f"queue {name} has queues below it: {', '.join(below)}"
     jobs = [gang.id for gang in state.gangs.values() if gang.queue == name]

@@ -11,6 +11,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.event import PolicySet
 from ganger.model.job import GangState, Job
+from ganger.model.policy import document_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
 
 
@@ -62,7 +63,8 @@ def parent_loop(queues: dict[str, Queue], name: str) -> tuple[str, ...]:
 def fold(state: State, policy: PolicySet) -> tuple[Gang, ...]:
     """Put the document in force; return the gangs that are in another queue now."""
     document = policy.document
-    moves = {name: _nearest_queue(state, name, document.queues) for name in state.queues if name not in document.queues}
+    gone = [name for name in state.document.queues if name not in document.queues]
+    moves = {name: _nearest_queue(state, name, document.queues) for name in gone}
     moved = [gang for gang in state.gangs.values() if gang.queue in moves]
     for gang in moved:
         is_pending = gang.state is GangState.PENDING
@@ -76,18 +78,24 @@ def fold(state: State, policy: PolicySet) -> tuple[Gang, ...]:
             array.job = _in_queue(array.job, moves[array.job.spec.queue])
     for name, target in moves.items():
         state.fair_shares.move_usage_to_parent(name, target)
-        state.node_time.move(name, target)
-    state.rules, state.queues = document.rules, dict(document.queues)
-    state.policy_version = policy.version
+        state.tree.node_time.move(name, target)
+    state.document, state.policy_version = document_of(document, document.queues), policy.version
     state.recount()
     return tuple(moved)
+
+
+def set_queues(state: State, queues: dict[str, Queue]) -> tuple[Gang, ...]:
+    """Put other queues in force; no gang moves to another queue."""
+    state.document, state.policy_version = document_of(state.document, queues), state.policy_version + 1
+    state.recount()
+    return ()
 
 
 def _nearest_queue(state: State, name: str, queues: dict[str, Queue]) -> str:
     """Return the nearest queue above one that is gone."""
     above: str | None = name
     while above is not None and above not in queues:
-        above = state.queues[above].parent
+        above = state.document.queues[above].parent
     return ROOT if above is None else above
 
 

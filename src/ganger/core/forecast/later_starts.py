@@ -42,7 +42,7 @@ NO_STARTS: Final = LaterStarts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np
 
 def later_starts(state: State, policy: Policy, now_ms: int, simulated: Ints, begin_ms: int) -> LaterStarts:
     """Return the starts of all gangs but those `simulated`, by number; the first of them starts at `begin_ms`."""
-    lanes = state.lanes(policy)
+    lanes = state.pending.lanes(policy)
     columns = _columns(lanes)
     owners, numbers = list(lanes.owners), columns[NUMBER]
     heads = LaneHeads(owners, columns[OWNER], numbers, columns[SUBMITTED], columns[PRIORITY], columns[STAYS])
@@ -112,7 +112,7 @@ def _suitable_nodes(state: State, demand: NodeDemand) -> Bools:
 def _totals(state: State, suitable: Bools) -> Floats:
     """Return the GPUs, CPUs and memory of these nodes, at least one of each."""
     nodes = state.nodes
-    amounts = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+    amounts = nodes.total
     return np.array([max(1, int(amount[suitable].sum())) for amount in amounts], dtype=np.float64)
 
 

@@ -47,6 +47,33 @@ class End(NamedTuple):
     nodes: Ints
 
 
+class RunningEnds(NamedTuple):
+    """What running gangs are going to release, in order of time.
+
+    at_ms, node, gang: (releases,)
+    amounts: (4, releases)
+    is_predicted: (releases,) True where the time is that of a predicted run time.
+    """
+
+    at_ms: Ints
+    node: Ints
+    gang: Ints
+    amounts: Ints
+    is_predicted: Bools
+
+
+class NodeReservations(NamedTuple):
+    """The reservations of nodes, at most one each.
+
+    from_ms, by: (N,) when it begins, NEVER_MS for none, and of which gang.
+    spare: (4, N) free capacity beside it when it begins.
+    """
+
+    from_ms: Ints
+    by: Ints
+    spare: Ints
+
+
 def drawn_run_ms(state: State, gang: Gang, ran_ms: int) -> int:
     """Return for how much longer a gang without a limit runs, as one of its user's jobs did."""
     fraction = (gang.submitted_seq + gang.number % STRIDE) * GOLDEN_RATIO % 1
@@ -67,10 +94,10 @@ class NodeSchedule:
     def __init__(self, state: State, now_ms: int) -> None:
         """Begin with what running gangs hold."""
         nodes = state.nodes
-        self._state, self.now_ms, self._nodes = state, now_ms, nodes
+        self._state, self.now_ms = state, now_ms
         size = len(nodes.nodes)
-        guests = EXCLUSIVE - nodes.guests.astype(np.int64) - (EXCLUSIVE - 1) * nodes.alone
-        free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes, guests)
+        guests = EXCLUSIVE - nodes.occupancy.guests.astype(np.int64) - (EXCLUSIVE - 1) * nodes.occupancy.alone
+        free = (*nodes.free, guests)
         self._free: Ints = np.stack(free).astype(np.int64)
         self._kinds: dict[tuple[Shape, tuple[str, ...]], int] = {}
         self._stacked: list[int] = []
@@ -80,11 +107,12 @@ class NodeSchedule:
         self.counts: Ints = np.zeros(0, dtype=np.int64)
         self._ends: list[End] = []
         self._position = 0
-        self._set_running(CapacityForecast(state, now_ms, {}))
-        self._reserved_ms: Ints = np.full(size, NEVER_MS, dtype=np.int64)
-        self._reserved_by: Ints = np.full(size, NONE, dtype=np.int64)
-        self._spare: Ints = np.zeros((RESOURCES, size), dtype=np.int64)
-        """Free capacity of a reserved node beside the reservation when that begins."""
+        self._running = self._running_ends(CapacityForecast(state, now_ms, {}))
+        self._reserved = NodeReservations(
+            np.full(size, NEVER_MS, dtype=np.int64),
+            np.full(size, NONE, dtype=np.int64),
+            np.zeros((RESOURCES, size), dtype=np.int64),
+        )
         self.released_ms: Ints = np.zeros(size, dtype=np.int64)
         self.released_by: Ints = np.full(size, NONE, dtype=np.int64)
         self.is_predicted: Bools = np.zeros(size, dtype=bool)
@@ -94,8 +122,7 @@ class NodeSchedule:
         ]
         self._set_open()
 
-    def _set_running(self, forecast: CapacityForecast) -> None:
-        """Note what running gangs are going to release, in order of time."""
+    def _running_ends(self, forecast: CapacityForecast) -> RunningEnds:
         held = forecast.held_capacity()
         predicted = self._predict_ends(held.ends_ms)
         devices = list(forecast.shared_devices(self._state.allocations.sharers))
@@ -107,12 +134,15 @@ class NodeSchedule:
         amounts += [np.repeat([[1], [0], [0], [0]], len(stay.indices), axis=1) for stay in devices]
         gangs = [FIRST_ROW - known, *(np.full(len(stay.indices), NONE) for stay in devices)]
         order = np.argsort(np.concatenate(ends_ms), kind="stable")
-        self._running_ms: Ints = np.concatenate(ends_ms)[order]
-        self._running_node: Ints = np.concatenate(nodes)[order]
-        self._running_amounts: Ints = np.concatenate(amounts, axis=1)[:, order]
-        self._running_gang: Ints = np.concatenate(gangs)[order]
-        rows = FIRST_ROW - self._running_gang
-        self._running_predicted: Bools = (rows >= 0) & predicted[np.maximum(0, rows)]
+        gang = np.concatenate(gangs)[order]
+        rows = FIRST_ROW - gang
+        return RunningEnds(
+            np.concatenate(ends_ms)[order],
+            np.concatenate(nodes)[order],
+            gang,
+            np.concatenate(amounts, axis=1)[:, order],
+            (rows >= 0) & predicted[np.maximum(0, rows)],
+        )
 
     def _predict_ends(self, ends_ms: Ints) -> Bools:
         """Draw the ends of gangs without a limit, in place; return (rows,) True for their rows."""
@@ -123,7 +153,7 @@ class NodeSchedule:
             if gang.is_predicted:
                 rows = table.row_indices((name,))
                 is_predicted[rows] = True
-                ran_ms = gang.ran_ms + self.now_ms - gang.began_ms
+                ran_ms = gang.ran_ms + self.now_ms - gang.attempt.began_ms
                 ends_ms[rows] = self.now_ms + drawn_run_ms(state, gang, ran_ms)
         return is_predicted
 
@@ -140,7 +170,7 @@ class NodeSchedule:
 
     def _add_kind(self, part: Shape, avoids: tuple[str, ...]) -> int:
         """Add the demand of a part on each of its nodes, and return its number."""
-        nodes = self._nodes
+        nodes = self._state.nodes
         suitable: Bools = np.logical_or.reduce([suitable_nodes(nodes, choice) for choice in part.choices])
         suitable &= nodes.ready
         suitable[[nodes.index[name] for name in avoids if name in nodes.index]] = False
@@ -155,8 +185,8 @@ class NodeSchedule:
 
     def _max_stacked(self, part: Shape, one: Ints, suitable: Bools) -> int:
         """Return how many shares of a part the largest suitable node holds when idle."""
-        nodes = self._nodes
-        totals = np.stack((nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)).astype(np.int64)
+        nodes = self._state.nodes
+        totals = np.stack(nodes.total).astype(np.int64)
         used = np.flatnonzero(one[:GUESTS])
         counts = (totals[used] // one[used, None]).min(axis=0, initial=part.nodes)
         return max(1, int(counts[suitable].max(initial=1)))
@@ -165,7 +195,7 @@ class NodeSchedule:
 
     def next_ms(self) -> int:
         """Return when something is released or maintenance begins or ends next; NEVER_MS for never."""
-        times_ms = [int(ms) for ms in self._running_ms[self._position : self._position + 1]]
+        times_ms = [int(ms) for ms in self._running.at_ms[self._position : self._position + 1]]
         times_ms += [self._ends[0].at_ms] if self._ends else []
         times_ms += [ms for window in self._windows for ms in window[:2] if ms > self.now_ms]
         return min(times_ms, default=NEVER_MS)
@@ -173,14 +203,14 @@ class NodeSchedule:
     def advance(self, to_ms: int) -> None:
         """Release what ends until then."""
         self.now_ms = to_ms
-        end = int(np.searchsorted(self._running_ms, to_ms, side="right"))
+        end = int(np.searchsorted(self._running.at_ms, to_ms, side="right"))
         if end > self._position:
             rows, self._position = slice(self._position, end), end
-            nodes = self._running_node[rows]
-            for free, amounts in zip(self._free, self._running_amounts[:, rows], strict=True):
+            nodes = self._running.node[rows]
+            for free, amounts in zip(self._free, self._running.amounts[:, rows], strict=True):
                 np.add.at(free, nodes, amounts)
-            self.released_ms[nodes], self.released_by[nodes] = to_ms, self._running_gang[rows]
-            self.is_predicted[nodes] |= self._running_predicted[rows]
+            self.released_ms[nodes], self.released_by[nodes] = to_ms, self._running.gang[rows]
+            self.is_predicted[nodes] |= self._running.is_predicted[rows]
             self._recount(np.unique(nodes))
         while self._ends and self._ends[0].at_ms <= to_ms:
             ended = heappop(self._ends)
@@ -189,12 +219,12 @@ class NodeSchedule:
             self._recount(ended.nodes)
         if any(to_ms in window[:2] for window in self._windows):
             self._set_open()
-            self._recount(np.arange(len(self._nodes.nodes)))
+            self._recount(np.arange(len(self._state.nodes.nodes)))
 
     def _set_open(self) -> None:
         """Find which nodes are outside of maintenance, and until when."""
-        self._is_open: Bools = np.ones(len(self._nodes.nodes), dtype=bool)
-        self._open_until_ms: Ints = np.full(len(self._nodes.nodes), NEVER_MS, dtype=np.int64)
+        self._is_open: Bools = np.ones(len(self._state.nodes.nodes), dtype=bool)
+        self._open_until_ms: Ints = np.full(len(self._state.nodes.nodes), NEVER_MS, dtype=np.int64)
         for from_ms, until_ms, nodes in self._windows:
             if from_ms > self.now_ms:
                 self._open_until_ms[nodes] = np.minimum(self._open_until_ms[nodes], from_ms)
@@ -216,9 +246,9 @@ class NodeSchedule:
         found = np.flatnonzero(self._can[need.kind])
         if self._windows:
             found = found[self._open_until_ms[found] >= end_ms]
-        kept = (self._reserved_ms[found] < end_ms) & (self._reserved_by[found] != gang)
+        kept = (self._reserved.from_ms[found] < end_ms) & (self._reserved.by[found] != gang)
         if kept.any():
-            spare = (self._spare[:, found] >= self._needs[need.kind][:, None]).all(axis=0)
+            spare = (self._reserved.spare[:, found] >= self._needs[need.kind][:, None]).all(axis=0)
             found = found[~kept | spare]
         if len(found) < need.nodes:
             return None
@@ -231,8 +261,8 @@ class NodeSchedule:
         """Let a part of a gang hold nodes until a time."""
         amounts = self._needs[need.kind][:, None]
         self._free[:, nodes] -= amounts
-        kept = nodes[(self._reserved_ms[nodes] < end_ms) & (self._reserved_by[nodes] != gang)]
-        self._spare[:, kept] -= amounts
+        kept = nodes[(self._reserved.from_ms[nodes] < end_ms) & (self._reserved.by[nodes] != gang)]
+        self._reserved.spare[:, kept] -= amounts
         if end_ms < NEVER_MS:
             heappush(self._ends, End(end_ms, gang, need.kind, nodes))
         self._recount(nodes)
@@ -251,7 +281,7 @@ class NodeSchedule:
         """Reserve the nodes on which a part of a gang can start first; return whether it ever can."""
         first_ms = self._first_fit_ms(need)
         is_over = (self._open_until_ms < NEVER_MS) & (first_ms > self._open_until_ms - run_ms)
-        first_ms[(self._reserved_by != NONE) | is_over] = NEVER_MS
+        first_ms[(self._reserved.by != NONE) | is_over] = NEVER_MS
         start_ms = int(np.sort(first_ms)[need.nodes - 1]) if need.nodes <= len(first_ms) else NEVER_MS
         if start_ms >= NEVER_MS:
             return False
@@ -261,25 +291,25 @@ class NodeSchedule:
 
     def keep(self, gang: int, need: PartNeed, nodes: Ints, start_ms: int) -> None:
         """Keep nodes for a part of a gang from a time on."""
-        self._reserved_ms[nodes], self._reserved_by[nodes] = start_ms, gang
-        column = np.full(len(self._nodes.nodes), NONE)
+        self._reserved.from_ms[nodes], self._reserved.by[nodes] = start_ms, gang
+        column = np.full(len(self._state.nodes.nodes), NONE)
         column[nodes] = np.arange(len(nodes))
         ms, node, amounts = self._future_releases()
         rows = np.flatnonzero((ms <= start_ms) & (column[node] != NONE))
         free = self._free[:, nodes] - self._needs[need.kind][:, None]
         for amount, released in zip(free, amounts[:, rows], strict=True):
             np.add.at(amount, column[node[rows]], released)
-        self._spare[:, nodes] = free
+        self._reserved.spare[:, nodes] = free
 
     def forget(self, gang: int) -> None:
         """Forget the reservation of a gang."""
-        nodes = np.flatnonzero(self._reserved_by == gang)
-        self._reserved_ms[nodes], self._reserved_by[nodes] = NEVER_MS, NONE
+        nodes = np.flatnonzero(self._reserved.by == gang)
+        self._reserved.from_ms[nodes], self._reserved.by[nodes] = NEVER_MS, NONE
 
     def _future_releases(self) -> tuple[Ints, Ints, Ints]:
         """Return (releases,) times and nodes, and (4, releases) amounts, of all that is going to be released."""
         rest, ends = slice(self._position, None), self._ends
-        ms, node, amounts = self._running_ms[rest], self._running_node[rest], self._running_amounts[:, rest]
+        ms, node, amounts = self._running.at_ms[rest], self._running.node[rest], self._running.amounts[:, rest]
         if not ends:
             return ms, node, amounts
         lengths = [len(end.nodes) for end in ends]

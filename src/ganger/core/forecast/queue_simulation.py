@@ -59,7 +59,7 @@ class QueueSimulation:
     def __init__(self, state: State, policy: Policy, now_ms: int, order: Sequence[Gang]) -> None:
         """Prepare the gangs, in order."""
         self._state, self._policy, self.order = state, policy, order
-        self._limits = reservation_limits(policy, state.rules)
+        self._limits = reservation_limits(policy, state.document)
         self._nodes = NodeSchedule(state, now_ms)
         self._parts = [self._parts_of(gang) for gang in order]
         queues: dict[str, int] = {}
@@ -68,7 +68,7 @@ class QueueSimulation:
             kind=np.array([parts[0].kind for parts in self._parts], dtype=np.int64),
             nodes=np.array([parts[0].nodes for parts in self._parts], dtype=np.int64),
             run_ms=np.array([self._run_ms(gang) for gang in order], dtype=np.int64),
-            since_ms=np.array([max(now_ms, gang.not_before_ms) for gang in order], dtype=np.int64),
+            since_ms=np.array([max(now_ms, gang.retries.not_before_ms) for gang in order], dtype=np.int64),
             queue=np.array([queues.setdefault(gang.queue, len(queues)) for gang in order], dtype=np.int64),
             large_ms=np.array([self._large_ms(gang) for gang in order], dtype=np.int64),
             waits=np.ones(size, dtype=bool),
@@ -112,7 +112,7 @@ class QueueSimulation:
         return drawn_run_ms(self._state, gang, gang.ran_ms) if gang.is_predicted else gang.runs_for_ms
 
     def _large_ms(self, gang: Gang) -> int:
-        age_ms = large_reservation_age_ms(self._policy, self._state.rules, gang)
+        age_ms = large_reservation_age_ms(self._policy, self._state.document, gang)
         return NEVER_MS if age_ms is None else gang.since_ms + age_ms
 
     # -- starts --------------------------------------------------------------------------------------------------------

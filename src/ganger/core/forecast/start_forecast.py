@@ -90,7 +90,7 @@ class StartForecasts:
         self._later = _later(state, policy, now_ms, self._simulation)
         order = self._simulation.order
         self._position = {gang.id: index for index, gang in reversed([*enumerate(order)])}
-        self._ratios = WaitRatios(state.forecast_errors.waits(now_ms))
+        self._ratios = WaitRatios(state.pending.forecast_errors.waits(now_ms))
 
     def of(self, gang: Gang) -> GangForecast:
         """Return the forecast of a pending gang."""
@@ -166,6 +166,6 @@ def _later(state: State, policy: Policy, now_ms: int, simulation: QueueSimulatio
     starts_ms = simulation.start_ms[-(-len(simulation.order) // FRONT) * -1 :]
     starts_ms = starts_ms[starts_ms < NEVER_MS]
     simulated = np.unique([gang.number for gang in simulation.order])
-    if not len(starts_ms) or len(simulated) == sum(map(len, state.classes.values())):
+    if not len(starts_ms) or len(simulated) == sum(map(len, state.pending.classes.values())):
         return NO_STARTS
     return later_starts(state, policy, now_ms, simulated, int(np.median(starts_ms)))

@@ -13,7 +13,7 @@ def start_order(state: State, policy: Policy, now_ms: int, max_gangs: int) -> li
 
     Each gang counts as usage of its user and queue for those after it, as in a scheduling cycle.
     """
-    lanes = list(state.lanes(policy).by_key.values())
+    lanes = list(state.pending.lanes(policy).by_key.values())
     order: list[Gang] = []
     with state.trial():
         heap: list[tuple[Key, int, int]] = [

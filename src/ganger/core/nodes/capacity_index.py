@@ -39,7 +39,7 @@ class Column:
 
 
 class CapacityIndex:
-    """The columns of one table of nodes.
+    """The columns of one table of nodes, and for each demand the nodes that are large enough for it.
 
     resets: how often all columns were dropped; columns from before are no longer current.
     """
@@ -49,6 +49,7 @@ class CapacityIndex:
         self._nodes = nodes
         self._of: dict[Shape, Column] = {}
         self._columns: dict[Shape, Column] = {}
+        self._large_enough: dict[Shape, NDArray[np.bool_]] = {}
         self.resets = 0
 
     def of(self, part: Shape) -> Column:
@@ -87,6 +88,15 @@ class CapacityIndex:
             else:
                 return False
         return True
+
+    def large_enough(self, part: Shape) -> NDArray[np.bool_]:
+        """Return (N,) nodes that could hold one of the part's nodes if nothing else ran. It must not be changed."""
+        mask = self._large_enough.get(part)
+        if mask is None:
+            if len(self._large_enough) >= MAX_COLUMNS:
+                self._large_enough.clear()
+            mask = self._large_enough[part] = self._nodes.fits_when_idle(part)
+        return mask
 
     def refresh(self, column: Column) -> None:
         """Bring a column up to date. O(nodes changed since)."""

@@ -74,10 +74,15 @@ def _size(need: Shape) -> tuple[int, int, str, int, int]:
 
 
 class Fragments:
-    """Typical demands as arrays, for nodes in any state. `times`: the requests of all demands together."""
+    """Typical demands as arrays, for nodes in any state.
 
-    def __init__(self, kinds: Sequence[DemandKind], gpu_types: Sequence[str]) -> None:
+    kinds: the demands.
+    times: the requests of all of them together.
+    """
+
+    def __init__(self, kinds: tuple[DemandKind, ...], gpu_types: Sequence[str]) -> None:
         """Prepare the arrays. gpu_types: of the N nodes."""
+        self.kinds = kinds
         type_index = {gpu_type: index for index, gpu_type in enumerate(dict.fromkeys(gpu_types))}
         self._type_of = np.array([type_index[gpu_type] for gpu_type in gpu_types], dtype=np.int64)
         useful = [kind for kind in kinds if kind.need.has_gpus]

@@ -7,15 +7,14 @@ any level are a slice. Scores and indexes read these arrays; `core.nodes.node_ta
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.devices import Devices, NodeIndices
+from ganger.core.nodes.devices import ALL, Devices, NodeIndices
 from ganger.core.nodes.fragmentation import DemandKind, Fragments
 from ganger.core.nodes.node_attributes import NodeAttributes
-from ganger.core.nodes.node_pools import NodePools
 from ganger.core.nodes.topology import Ints, Topology, assign_domains, sort_by_topology
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
@@ -57,27 +56,71 @@ class Journal:
         return np.flatnonzero(changed)
 
 
-class NodeArrays:
-    """Arrays over N nodes and their D devices.
+class NodeAmounts(NamedTuple):
+    """NodeAmounts of the resources of nodes.
 
-    gpus, free_gpus: (N,) int32; free are devices of which no gang and nothing foreign has any part.
-    cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64.
-    devices: the devices one by one.
-    first_device, owner: the arrays of `devices`.
-    foreign: (N,) int32, the number of devices used from outside ganger, None if there are none.
-    penalty: (N,) int64, what speaks against a node if all else is equal.
-    has_penalties: whether any node has a penalty.
+    gpus: (N,) int32.
+    cpu_milli, memory_bytes: (N,) int64.
+    """
+
+    gpus: Ints
+    cpu_milli: Ints
+    memory_bytes: Ints
+
+    def at(self, nodes: NodeIndices) -> "NodeAmounts":
+        """Return the amounts of some of the nodes."""
+        return NodeAmounts(self.gpus[nodes], self.cpu_milli[nodes], self.memory_bytes[nodes])
+
+    def copy(self) -> "NodeAmounts":
+        """Return amounts that can be changed independently."""
+        return NodeAmounts(self.gpus.copy(), self.cpu_milli.copy(), self.memory_bytes.copy())
+
+
+class Listing(NamedTuple):
+    """What the arrays were made from.
+
+    nodes: as the backend listed them, in the order of the arrays.
+    levels: their levels, in place of which the rules may define others.
+    rules: the policy's, which assign nodes to domains and pools.
+    """
+
+    nodes: list[Node]
+    levels: tuple[str, ...]
+    rules: Rules
+
+
+class Occupancy(NamedTuple):
+    """What else is on a node, for gangs that must or must not share it.
+
     guests: (N,) int32, the shares of gangs on a node.
     alone: (N,) int32, how many of these belong to gangs that have the node exclusively.
-    held: (N,) bool, nodes that a cycle withholds for a gang that cannot start yet; always False outside a cycle.
-    pools: the pool of each node by the policy's `rules`.
-    demand_kinds: the typical demands here, where the rules use them.
-    fragments: these as arrays.
-    nodes, states: lists in the same order.
-    listed: the nodes as listed by the backend, with `listed_levels`, where the rules define other levels.
+    foreign: (N,) int32, the number of devices used from outside ganger, None if there are none.
+    """
+
+    guests: NDArray[np.int32]
+    alone: NDArray[np.int32]
+    foreign: NDArray[np.int32] | None
+
+    def empty(self, nodes: NodeIndices = ALL) -> NDArray[np.bool_]:
+        """Return which of these nodes have no guests or foreign devices, so that an exclusive gang may use them."""
+        empty: NDArray[np.bool_] = self.guests[nodes] == 0
+        return empty if self.foreign is None else empty & (self.foreign[nodes] == 0)
+
+
+class NodeArrays:
+    """Arrays over N nodes and their devices.
+
+    listing: what they were made from.
+    nodes, states: lists in the order of the arrays; `index`: the place of a node in them, by its name.
     topology: the domains.
-    attributes: labels, taints and networks.
+    attributes: names, GPU types, labels, taints, networks, pools and penalties.
+    total, free: the amounts; free are devices of which no gang and nothing foreign has any part.
+    devices: the devices one by one.
+    occupancy: the gangs and foreign workloads on each node.
+    ready: (N,) bool, nodes that take gangs.
+    held: (N,) bool, nodes that a cycle withholds for a gang that cannot start yet; always False outside a cycle.
     journal: the nodes that changed.
+    fragments: the typical demands here as arrays, where the rules use them.
     """
 
     def __init__(
@@ -92,46 +135,48 @@ class NodeArrays:
 
         Nodes that `states` does not name are ready; `rules` assign nodes to pools.
         """
-        self.listed_levels = tuple(levels)
+        listed_levels = tuple(levels)
         if rules.topology:
             listed, levels = {node.name: node for node in nodes}, tuple(level.name for level in rules.topology)
             self.nodes = sort_by_topology(assign_domains(listed.values(), rules.topology), levels)
-            self.listed = [listed[node.name] for node in self.nodes]
+            self.listing = Listing([listed[node.name] for node in self.nodes], listed_levels, rules)
         else:
-            self.nodes = self.listed = sort_by_topology(nodes, levels)
+            self.nodes = sort_by_topology(nodes, levels)
+            self.listing = Listing(self.nodes, listed_levels, rules)
         self.topology = Topology(self.nodes, levels)
         self.index = {node.name: index for index, node in enumerate(self.nodes)}
-        self.rules, self.pools = rules, NodePools(self.nodes, rules.pools)
         self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
-        self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
-        self.names = [node.name for node in self.nodes]
-        self.penalty = _penalties(self.nodes)
-        self.has_penalties = bool(self.penalty.any())
-        self.gpus = np.array([node.gpus for node in self.nodes], dtype=np.int32)
-        self.cpu_milli = np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
-        self.memory_bytes = np.array([node.memory_bytes for node in self.nodes], dtype=np.int64)
-        self.free_gpus = self.gpus.copy()
-        self.free_cpu_milli = self.cpu_milli.copy()
-        self.free_memory_bytes = self.memory_bytes.copy()
-        self.foreign = _foreign(self.nodes)
-        if self.foreign is not None:
-            self.free_gpus -= self.foreign
+        self.attributes = NodeAttributes(self.nodes, rules.pools)
+        self.total = _capacities(self.nodes)
+        self.free = self.total.copy()
+        self.occupancy = _unoccupied(self.nodes)
+        if self.occupancy.foreign is not None:
+            self.free.gpus[:] -= self.occupancy.foreign
         self.devices = Devices(self.nodes, undo)
-        self.first_device, self.owner = self.devices.first, self.devices.owner
         self.ready = np.array([self._accepts_gangs(index) for index in range(len(self.nodes))], dtype=bool)
         self.held = np.zeros(len(self.nodes), dtype=bool)
-        self.guests = np.zeros(len(self.nodes), dtype=np.int32)
-        self.alone = np.zeros(len(self.nodes), dtype=np.int32)
-        self._of_type: dict[tuple[str | None, ...], NDArray[np.bool_]] = {}
         self.journal = Journal()
-        self.demand_kinds: tuple[DemandKind, ...] = ()
-        self.fragments = Fragments(self.demand_kinds, self.gpu_types)
-        self.attributes = NodeAttributes(self.nodes)
+        self.fragments = Fragments((), self.attributes.gpu_types)
+
+    def validate_against(self, rebuilt: "NodeArrays") -> None:
+        """Raise AssertionError if a node is over-allocated, or naming the difference from arrays of the same gangs."""
+        for name, current, expected in (
+            *zip(self.free._fields, self.free, rebuilt.free, strict=True),
+            ("guests", self.occupancy.guests, rebuilt.occupancy.guests),
+            ("alone", self.occupancy.alone, rebuilt.occupancy.alone),
+            ("owner", self.devices.owner, rebuilt.devices.owner),
+            ("ready", self.ready, rebuilt.ready),
+            ("held", self.held, rebuilt.held),
+        ):
+            assert (current == expected).all(), f"{name} of the nodes differs from the gangs"
+        assert all((free >= 0).all() for free in self.free), "a node is over-allocated"
+        assert self.states == rebuilt.states, "node states differ"
+        self.devices.validate(rebuilt.devices)
 
     def set_demand_kinds(self, demand_kinds: tuple[DemandKind, ...]) -> None:
         """Set the typical demands."""
-        if demand_kinds != self.demand_kinds:
-            self.demand_kinds, self.fragments = demand_kinds, Fragments(demand_kinds, self.gpu_types)
+        if demand_kinds != self.fragments.kinds:
+            self.fragments = Fragments(demand_kinds, self.attributes.gpu_types)
 
     def display_state(self, index: int) -> str:
         """Return the state to display: `unready` for a node that is not ready and in no more specific state."""
@@ -140,19 +185,6 @@ class NodeArrays:
     def is_lost(self, name: str) -> bool:
         """Return whether a node does not respond."""
         return self.states[self.index[name]] in (NodeState.LOST, NodeState.LOST_CORDONED)
-
-    def empty(self) -> NDArray[np.bool_]:
-        """Return (N,) nodes without guests or foreign devices, which an exclusive gang may use."""
-        empty: NDArray[np.bool_] = self.guests == 0
-        return empty if self.foreign is None else empty & (self.foreign == 0)
-
-    def of_type(self, *gpu_types: str | None) -> NDArray[np.bool_]:
-        """Return (N,) nodes with one of these GPU types; all nodes if one of them is None."""
-        if gpu_types not in self._of_type:
-            self._of_type[gpu_types] = np.array(
-                [None in gpu_types or node_type in gpu_types for node_type in self.gpu_types], dtype=bool
-            )
-        return self._of_type[gpu_types]
 
     def _accepts_gangs(self, index: int) -> bool:
         return self.states[index] is NodeState.READY and not self.nodes[index].unready
@@ -163,15 +195,16 @@ class NodeArrays:
 
     def fits_when_idle(self, part: Shape) -> NDArray[np.bool_]:
         """Return (N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
-        enough = self.gpus == part.devices if part.selector.sharing == WHOLE else self.gpus >= part.devices
+        gpus, cpu_milli, memory_bytes = self.total
+        enough = gpus == part.devices if part.selector.sharing == WHOLE else gpus >= part.devices
         if picks_devices(part):
             enough &= self.devices.capacity_when_idle(part) > 0
         return (
-            self.of_type(*part.gpu_types)
+            self.attributes.of_type(*part.gpu_types)
             & self.eligible(part.selector)
             & enough
-            & (self.cpu_milli >= part.cpu_milli)
-            & (self.memory_bytes >= part.memory_bytes)
+            & (cpu_milli >= part.cpu_milli)
+            & (memory_bytes >= part.memory_bytes)
         )
 
     def fits(self, part: Shape, nodes: NodeIndices) -> NDArray[np.bool_]:
@@ -181,34 +214,34 @@ class NodeArrays:
 
     def _fits(self, part: Shape, nodes: NodeIndices) -> NDArray[np.bool_]:
         """Return the same without regard to which devices are free."""
+        free = self.free
         fits: NDArray[np.bool_] = (
             self.ready[nodes]
             & ~self.held[nodes]
-            & self.of_type(*part.gpu_types)[nodes]
+            & self.attributes.of_type(*part.gpu_types)[nodes]
             & self.eligible(part.selector)[nodes]
-            & (self.free_gpus[nodes] >= part.gpus)
-            & (self.free_cpu_milli[nodes] >= part.cpu_milli)
-            & (self.free_memory_bytes[nodes] >= part.memory_bytes)
-            & (self.alone[nodes] == 0)
+            & (free.gpus[nodes] >= part.gpus)
+            & (free.cpu_milli[nodes] >= part.cpu_milli)
+            & (free.memory_bytes[nodes] >= part.memory_bytes)
+            & (self.occupancy.alone[nodes] == 0)
         )
         if part.selector.sharing == SHARED:
             return fits
-        left_over = (self.gpus[nodes] != part.devices) & (part.selector.sharing == WHOLE)
-        fits &= (self.guests[nodes] == 0) & ~left_over
-        return fits if self.foreign is None else fits & (self.foreign[nodes] == 0)
+        left_over = (self.total.gpus[nodes] != part.devices) & (part.selector.sharing == WHOLE)
+        fits &= self.occupancy.empty(nodes) & ~left_over
+        return fits
 
     def counts_at(self, part: Shape, nodes: NodeIndices) -> NDArray[np.int64]:
         """Return how many of the part's nodes each of these can take now, at most one unless stacked.
 
         Excluded nodes are included.
         """
-        free = (self.free_gpus[nodes], self.free_cpu_milli[nodes], self.free_memory_bytes[nodes])
-        counts = self.counts_among(part, self._fits(part, nodes), free)
+        counts = self.counts_among(part, self._fits(part, nodes), self.free.at(nodes))
         return np.minimum(counts, self.devices.counts(part, nodes)) if picks_devices(part) else counts
 
     def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return (N,) how many of the part's nodes each node in `among` would hold if nothing else ran."""
-        counts = self.counts_among(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
+        counts = self.counts_among(part, among, self.total)
         return np.minimum(counts, self.devices.capacity_when_idle(part)) if picks_devices(part) else counts
 
     def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
@@ -232,14 +265,15 @@ def picks_devices(part: Shape) -> bool:
     return part.has_share or bool(part.gpus and part.selector.devices)
 
 
-def _foreign(nodes: Sequence[Node]) -> NDArray[np.int32] | None:
-    counts = np.array([len(node.foreign) for node in nodes], dtype=np.int32)
-    return counts if counts.any() else None
+def _capacities(nodes: Sequence[Node]) -> NodeAmounts:
+    return NodeAmounts(
+        np.array([node.gpus for node in nodes], dtype=np.int32),
+        np.array([node.cpu_milli for node in nodes], dtype=np.int64),
+        np.array([node.memory_bytes for node in nodes], dtype=np.int64),
+    )
 
 
-def _penalties(nodes: Sequence[Node]) -> NDArray[np.int64]:
-    """Return (N,) penalties: higher for nodes under more suspicion, then for slower nodes."""
-    suspicion = np.array([node.suspicion for node in nodes], dtype=np.int64)
-    performance = np.array([node.performance_milli for node in nodes], dtype=np.int64)
-    has_penalties: NDArray[np.int64] = suspicion * 1_000_000 + (performance.max(initial=0) - performance)
-    return has_penalties
+def _unoccupied(nodes: Sequence[Node]) -> Occupancy:
+    """Return the occupancy without any gang."""
+    foreign = np.array([len(node.foreign) for node in nodes], dtype=np.int32)
+    return Occupancy(np.zeros_like(foreign), np.zeros_like(foreign), foreign if foreign.any() else None)

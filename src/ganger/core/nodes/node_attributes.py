@@ -2,9 +2,14 @@
 
 Nodes have few distinct values of a label and few distinct sets of taints, so each distinct value is tested once and the
 result expanded to all nodes that have it.
+
+Pools of nodes are filled in an order: reserved, spot, on-demand, CPU-only, as the policy lists them. A gang goes into
+one pool, the first that holds all of it; only where none does, into as few of the first pools as hold it together. A
+gang without GPUs prefers pools of nodes without any. A node belongs to the first pool whose labels it has; nodes in no
+pool are filled last.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,25 +19,87 @@ from numpy.typing import NDArray
 from ganger.core.nodes.topology import Ints
 from ganger.model.affinity import Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
+from ganger.model.policy import CPU, Pool
+from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, Selector
 
 Mask = NDArray[np.bool_]
 Trait = Callable[[Node], Hashable]
 
+Usable = Mask | None
+"""(N,) nodes that may be used; None: all of them."""
+
 MOST_SELECTORS: Final = 4_096
 """The number of cached selectors beyond which all are dropped, so that unused ones do not accumulate."""
 
 
-class NodeAttributes:
-    """Masks and sums over N nodes in topology order, computed when first needed."""
+class NodePools:
+    """The pool of each node. pool_of: (N,) int64, its index; the number of pools for nodes in none."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], pools: Sequence[Pool]) -> None:
+        """Assign `nodes`, in topology order, to pools."""
+        self.pools = tuple(pools)
+        self.pool_of = np.array([self._pool_index(node) for node in nodes], dtype=np.int64)
+        self._cache: dict[bool, list[Usable]] = {}
+
+    def name(self, node: int) -> str:
+        """Return the name of the pool of the node at an index, or an empty string."""
+        pool = int(self.pool_of[node])
+        return self.pools[pool].name if pool < len(self.pools) else ""
+
+    def candidates(self, shape: Shape) -> Sequence[Usable]:
+        """Return the node sets to try one after the other: each pool, then growing unions of pools, then all."""
+        if not self.pools:
+            return (None,)
+        has_gpus = any(part.has_gpus for part in shape.parts)
+        if has_gpus not in self._cache:
+            self._cache[has_gpus] = list(self._candidates(has_gpus=has_gpus))
+        return self._cache[has_gpus]
+
+    def _candidates(self, *, has_gpus: bool) -> Iterator[Usable]:
+        order = list(range(len(self.pools) + 1))
+        if not has_gpus:
+            order.sort(key=lambda pool: pool == len(self.pools) or self.pools[pool].kind != CPU)
+        order = [pool for pool in order if (self.pool_of == pool).any()]
+        yield from (self.pool_of == pool for pool in order)
+        yield from (np.isin(self.pool_of, order[:count]) for count in range(2, len(order)))
+        yield None
+
+    def _pool_index(self, node: Node) -> int:
+        matching = (index for index, pool in enumerate(self.pools) if pool.nodes.items() <= node.labels.items())
+        return next(matching, len(self.pools))
+
+
+class NodeAttributes:
+    """Masks and sums over N nodes in topology order, computed when first needed.
+
+    names, gpu_types: lists, the types in lower case.
+    pools: the pool of each node by the policy's rules.
+    penalty: (N,) int64, what speaks against a node if all else is equal.
+    has_penalties: whether any node has a penalty.
+    """
+
+    def __init__(self, nodes: Sequence[Node], pools: Sequence[Pool]) -> None:
         """Start without cached masks."""
         self._nodes = nodes
+        self.names = [node.name for node in nodes]
+        self.gpu_types = [node.gpu_type.lower() for node in nodes]
+        self.pools = NodePools(nodes, pools)
+        self.penalty = _penalties(nodes)
+        self.has_penalties = bool(self.penalty.any())
+        self._of_type: dict[tuple[str | None, ...], Mask] = {}
         self._label_traits: dict[str, Trait] = {}
         self._distinct: dict[Trait, tuple[list[Node], Ints]] = {}
         self._eligible: dict[Selector, Mask] = {}
         self._points: dict[tuple[Preference, ...], Ints] = {}
+
+    def of_type(self, *gpu_types: str | None) -> Mask:
+        """Return (N,) nodes with one of these GPU types; all nodes if one of them is None."""
+        if gpu_types not in self._of_type:
+            self._of_type[gpu_types] = np.array(
+                [None in gpu_types or node_type in gpu_types for node_type in self.gpu_types], dtype=bool
+            )
+        return self._of_type[gpu_types]
 
     def eligible(self, selector: Selector) -> Mask:
         """Return (N,) nodes that a gang may have by name, labels, taints and networks."""
@@ -118,3 +185,11 @@ def _taints(node: Node) -> Hashable:
 
 def _networks(node: Node) -> Hashable:
     return node.networks
+
+
+def _penalties(nodes: Sequence[Node]) -> NDArray[np.int64]:
+    """Return (N,) penalties: higher for nodes under more suspicion, then for slower nodes."""
+    suspicion = np.array([node.suspicion for node in nodes], dtype=np.int64)
+    performance = np.array([node.performance_milli for node in nodes], dtype=np.int64)
+    has_penalties: NDArray[np.int64] = suspicion * 1_000_000 + (performance.max(initial=0) - performance)
+    return has_penalties

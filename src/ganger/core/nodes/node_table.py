@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.capacity_index import MAX_COLUMNS, CapacityIndex
+from ganger.core.nodes.capacity_index import CapacityIndex
 from ganger.core.nodes.devices import ALL, FREE, DeviceOrder
 from ganger.core.nodes.node_arrays import NO_RULES, NO_STATES, NodeArrays, picks_devices
 from ganger.core.nodes.score_cache import ScoreCache
@@ -70,7 +70,6 @@ class NodeTable(NodeArrays):
         self._undo = undo
         self.excluded = np.zeros(len(self.nodes), dtype=bool)
         self.reserved: ReservedCapacity | None = None
-        self._large_enough: dict[Shape, NDArray[np.bool_]] = {}
         self._bare: NodeTable | None = None
         self.capacity_index = CapacityIndex(self)
         self.score_cache = ScoreCache(self, self.capacity_index)
@@ -91,12 +90,12 @@ class NodeTable(NodeArrays):
         """
         if self._bare is None:
             states = {node.name: state for node, state in zip(self.nodes, self.states, strict=True)}
-            self._bare = self.with_rules(self.rules, states)
+            self._bare = self.with_rules(self.listing.rules, states)
         return self._bare
 
     def with_rules(self, rules: Rules, states: Mapping[str, NodeState] = NO_STATES) -> "NodeTable":
         """Return the same nodes under these rules with nothing taken, not even by foreign workloads."""
-        table = NodeTable([node.unused for node in self.listed], states, Undo(), self.listed_levels, rules)
+        table = NodeTable([node.unused for node in self.listing.nodes], states, Undo(), self.listing.levels, rules)
         table.score_cache.find_score = self.score_cache.find_score
         return table
 
@@ -110,16 +109,7 @@ class NodeTable(NodeArrays):
 
     def able(self, part: Shape) -> NDArray[np.bool_]:
         """Return (N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
-        return ~self.excluded & self.large_enough(part)
-
-    def large_enough(self, part: Shape) -> NDArray[np.bool_]:
-        """Return the same (N,) mask including excluded nodes. It must not be changed."""
-        mask = self._large_enough.get(part)
-        if mask is None:
-            if len(self._large_enough) >= MAX_COLUMNS:
-                self._large_enough.clear()
-            mask = self._large_enough[part] = self.fits_when_idle(part)
-        return mask
+        return ~self.excluded & self.capacity_index.large_enough(part)
 
     def fitting(self, part: Shape) -> NDArray[np.bool_]:
         """Return (N,) nodes that can take one of the part's nodes now."""
@@ -148,11 +138,10 @@ class NodeTable(NodeArrays):
 
     def _counts_beside(self, part: Shape, reserved: ReservedCapacity) -> NDArray[np.int64]:
         """Return how many of the part's nodes fit beside the reserved capacity, on the nodes that have any."""
-        amounts: tuple[Ints, ...] = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
         reserved_amounts = (reserved.gpus, reserved.cpu_milli, reserved.memory_bytes)
         free = tuple(
             amount[reserved.at] - reserved_amount
-            for amount, reserved_amount in zip(amounts, reserved_amounts, strict=True)
+            for amount, reserved_amount in zip(self.free, reserved_amounts, strict=True)
         )
         fits = self.fits(part, reserved.at) & ~reserved.alone
         # A share needs a whole device beside the reserved ones: it may outlast the other shares on its device.
@@ -177,12 +166,12 @@ class NodeTable(NodeArrays):
         )
 
     def _first_free(self, nodes: Ints, counts: Ints, gpus: int) -> Iterator[tuple[int, ...]]:
-        whole, idle = tuple(range(gpus)), (self.free_gpus[nodes] == self.gpus[nodes]).tolist()
+        whole, idle = tuple(range(gpus)), (self.free.gpus[nodes] == self.total.gpus[nodes]).tolist()
         for node, count, is_idle in zip(nodes.tolist(), counts.tolist(), idle, strict=True):
             if is_idle and count == 1:
                 yield whole
                 continue
-            owners = self.owner[self.first_device[node] : self.first_device[node + 1]]
+            owners = self.devices.owner[self.devices.first[node] : self.devices.first[node + 1]]
             free = np.flatnonzero(owners == FREE)[: count * gpus].tolist()
             for begin in range(0, count * gpus, gpus) if gpus else (0,) * count:
                 yield tuple(free[begin : begin + gpus])
@@ -194,11 +183,11 @@ class NodeTable(NodeArrays):
             if part.has_share:
                 self._add_shares(nodes, devices, part, +1)
                 continue
-            taken = self.owner[devices] != FREE
+            taken = self.devices.owner[devices] != FREE
             if taken.any() or (part.stacked and np.unique(devices).size < devices.size):
                 names = ", ".join(share.node for share in part_shares[:3])
                 raise ValueError(f"a device of {names} is not free for gang {number}")
-            self._undo.put(self.owner, devices, number)
+            self._undo.put(self.devices.owner, devices, number)
             self._add(nodes, part, -1)
 
     def release(self, shape: Shape, shares: Iterable[NodeShare]) -> None:
@@ -208,20 +197,20 @@ class NodeTable(NodeArrays):
             if part.has_share:
                 self._add_shares(nodes, devices, part, -1)
                 continue
-            self._undo.put(self.owner, devices, FREE)
+            self._undo.put(self.devices.owner, devices, FREE)
             self._add(nodes, part, +1)
 
     def _indices(self, shares: list[NodeShare]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the indices of the shares' nodes and devices."""
         nodes = np.array([self.index[share.node] for share in shares], dtype=np.int64)
         devices = np.array([share.devices for share in shares], dtype=np.int64)
-        return nodes, (self.first_device[nodes][:, None] + devices).ravel()
+        return nodes, (self.devices.first[nodes][:, None] + devices).ravel()
 
     def _add_shares(self, nodes: NDArray[np.int64], devices: NDArray[np.int64], part: Shape, sign: int) -> None:
         """Add or remove shares of devices; the first share on a device takes it from the free ones."""
         changed = self.devices.take(part, nodes, devices) if sign > 0 else self.devices.release(part, nodes, devices)
         for node in np.repeat(nodes, changed).tolist():
-            self._undo.put(self.free_gpus, node, self.free_gpus[node] - sign)
+            self._undo.put(self.free.gpus, node, self.free.gpus[node] - sign)
         self._add(nodes, part, -sign)
 
     def hold(self, nodes: Iterable[str], *, held: bool) -> None:
@@ -278,12 +267,12 @@ class NodeTable(NodeArrays):
         """Release (+1) or take (-1) one of the part's nodes on each of these; a node may occur more than once."""
         indices, counts = np.unique(nodes, return_counts=True) if part.stacked else (nodes, 1)
         change = sign * counts
-        self._undo.put(self.free_gpus, indices, self.free_gpus[indices] + change * part.gpus)
-        self._undo.put(self.free_cpu_milli, indices, self.free_cpu_milli[indices] + change * part.cpu_milli)
-        self._undo.put(self.free_memory_bytes, indices, self.free_memory_bytes[indices] + change * part.memory_bytes)
-        self._undo.put(self.guests, indices, self.guests[indices] - change)
+        for free, need in zip(self.free, (part.gpus, part.cpu_milli, part.memory_bytes), strict=True):
+            self._undo.put(free, indices, free[indices] + change * need)
+        guests, alone = self.occupancy.guests, self.occupancy.alone
+        self._undo.put(guests, indices, guests[indices] - change)
         if part.selector.sharing != SHARED:
-            self._undo.put(self.alone, indices, self.alone[indices] - change)
+            self._undo.put(alone, indices, alone[indices] - change)
         self._undo.put(self.journal, indices, None)
 
 

@@ -52,7 +52,7 @@ class ScoreCache:
 
     def sort_keys(self, part: Shape) -> tuple[Ints, ...]:
         """Return (N,) arrays by which nodes are compared before what they have left, least first."""
-        rules = self._nodes.rules.gpu_shares
+        rules = self._nodes.listing.rules.gpu_shares
         tightest = (self._of(pack, part),) if part.has_share else ()
         if rules.score == pack.NAME:
             return tightest
@@ -61,7 +61,7 @@ class ScoreCache:
 
     def order(self, part: Shape, devices: Ints) -> Ints:
         """Return positions in `devices` (of one node), the preferred device for a share first."""
-        rules, keys = self._nodes.rules.gpu_shares, self._nodes.devices.packing_keys(part, devices)
+        rules, keys = self._nodes.listing.rules.gpu_shares, self._nodes.devices.packing_keys(part, devices)
         scores = self.find_score(rules.score).of_devices(self._nodes, part, devices)
         if scores is None:
             return np.argsort(keys, kind="stable")

@@ -31,13 +31,14 @@ class Blockers:
         """Compute the masks among the nodes `able` to hold it if nothing else ran."""
         whole = nodes.capacities(part, able)
         needs = (part.gpus, part.cpu_milli, part.memory_bytes)
-        free: tuple[Amounts, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        free: tuple[Amounts, ...] = nodes.free
         self._is_short_of = [
             _is_short(part, need, amount, whole) if need else None for need, amount in zip(needs, free, strict=True)
         ]
         if picks_devices(part):
             self._is_short_of[0] = nodes.devices.counts(part, ALL) < whole
-        self._taken: Mask = able & (nodes.alone > 0 if part.selector.sharing == SHARED else nodes.guests > 0)
+        occupancy = nodes.occupancy
+        self._taken: Mask = able & (occupancy.alone > 0 if part.selector.sharing == SHARED else occupancy.guests > 0)
 
     @property
     def anywhere(self) -> Mask:

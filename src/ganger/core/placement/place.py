@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from ganger.core.nodes.devices import DeviceOrder
-from ganger.core.nodes.node_pools import Usable
+from ganger.core.nodes.node_attributes import Usable
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import pack
 from ganger.core.nodes.topology import Ints
@@ -49,7 +49,7 @@ class _Part:
     def shares(self, nodes: NodeTable, indices: Ints, counts: Ints, order: DeviceOrder | None) -> Shares:
         """Return shares for `counts` of the part's nodes on each of these nodes, in rising order, with devices."""
         ranks = self.shape.ranks
-        names, devices = nodes.names, nodes.choose(self.shape, indices, counts, order)
+        names, devices = nodes.attributes.names, nodes.choose(self.shape, indices, counts, order)
         node_indices = np.repeat(indices, counts).tolist() if self.shape.stacked else indices.tolist()
         return tuple(
             NodeShare(names[node], tuple(range(first, first + ranks)), part_devices, self.index)
@@ -64,7 +64,7 @@ def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     """
     if shape.more:
         parts = list(_parts(shape))
-        together = (_place_together(nodes, shape, parts, usable) for usable in nodes.pools.candidates(shape))
+        together = (_place_together(nodes, shape, parts, usable) for usable in nodes.attributes.pools.candidates(shape))
         return next(filter(None, together), None)
     placements = (
         _place_part(nodes, _Part(choice, 0, 0), counts)
@@ -81,7 +81,8 @@ def _choices(nodes: NodeTable, part: Shape, strategy: str) -> Sequence[Shape]:
     does not compare nodes, so types are tried in the order of the request; so they are under the strategy `spread`,
     which leaves scores out.
     """
-    if not part.other_types or part.nodes > 1 or strategy == SPREAD or nodes.rules.gpu_shares.score == pack.NAME:
+    score = nodes.listing.rules.gpu_shares.score
+    if not part.other_types or part.nodes > 1 or strategy == SPREAD or score == pack.NAME:
         return part.choices
     networks = dict.fromkeys(choice.selector for choice in part.choices)
     return tuple(replace(part, selector=selector) for selector in networks)
@@ -90,7 +91,7 @@ def _choices(nodes: NodeTable, part: Shape, strategy: str) -> Sequence[Shape]:
 def _counts_by_pool(nodes: NodeTable, choice: Shape) -> Iterator[Ints]:
     """Iterate over (N,) how many each node can take, pool by pool, then for unions of pools."""
     counts = nodes.counts(choice)
-    for usable in nodes.pools.candidates(choice):
+    for usable in nodes.attributes.pools.candidates(choice):
         in_pools = counts if usable is None else np.where(usable, counts, 0)
         if usable is None or int(in_pools.sum()) >= choice.nodes:
             yield in_pools
@@ -150,7 +151,7 @@ def _on_one_node(nodes: NodeTable, shape: Shape, counts: Ints, preferred: _Prefe
     if shape.nodes > 1 or shape.layout.required or shape.layout.strategy == SPREAD or shape.slices.level:
         return None
     able = np.flatnonzero(counts)
-    for amounts in (*preferred.nodes, nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
+    for amounts in (*preferred.nodes, *nodes.free):
         if able.size < 2:
             break
         values = amounts[able]
@@ -209,7 +210,7 @@ class _Together:
     def __init__(self, nodes: NodeTable, shape: Shape, parts: list[_Part], usable: Usable) -> None:
         self._nodes, self._layout = nodes, shape.layout
         exclusive = shape.selector.sharing != SHARED
-        self._usable = nodes.empty() if exclusive else np.ones(len(nodes.nodes), dtype=bool)
+        self._usable = nodes.occupancy.empty() if exclusive else np.ones(len(nodes.nodes), dtype=bool)
         if exclusive and nodes.reserved is not None:
             self._usable[nodes.reserved.at[nodes.reserved.guests]] = False
         self._usable &= True if usable is None else usable

@@ -187,7 +187,7 @@ def maintenance_reason(state: State, request: StartRequest, now_ms: int) -> Pend
 
 
 def _place_outside(nodes: NodeTable, request: StartRequest, closed: tuple[str, ...]) -> Shares | None:
-    nodes_and_types = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
+    nodes_and_types = zip(nodes.nodes, nodes.attributes.gpu_types, strict=True) if closed else ()
     excluded = [node.name for node, gpu_type in nodes_and_types if gpu_type in closed]
     with nodes.excluding((*request.avoids, *excluded)):
         return place(nodes, request.shape)
@@ -243,7 +243,7 @@ def _enough_left_ms(state: State, request: StartRequest, limit: "_UserLimit") ->
     leaving = list(tree.node_time.leaving(queues, request.user, used))
     for gang in state.allocations.oldest(user=request.user):
         if gang.queue in queues and gang.requested_stay_ms <= used.per_ms:
-            began_ms = now_ms if gang.state is GangState.PENDING else gang.began_ms
+            began_ms = now_ms if gang.state is GangState.PENDING else gang.attempt.began_ms
             parts = by_period(began_ms, began_ms + gang.requested_stay_ms, slide_ms(used.per_ms))
             leaving += ((leaves_ms(bucket, used), gang.shape.all_nodes * part_ms) for bucket, part_ms in parts)
     leaving.sort()

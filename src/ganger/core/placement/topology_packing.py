@@ -114,9 +114,9 @@ def order_by_remainder(nodes: NodeTable, among: Ints, first: Sequence[Ints], *, 
     Ties go to the smaller penalty, then to topology order.
     """
     sign = -1 if most else 1
-    sort_keys: list[Ints] = [nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus]
+    sort_keys: list[Ints] = [nodes.free.memory_bytes, nodes.free.cpu_milli, nodes.free.gpus]
     sort_keys += reversed(first)
-    return among[np.lexsort((nodes.penalty[among], *(sign * amount[among] for amount in sort_keys)))]
+    return among[np.lexsort((nodes.attributes.penalty[among], *(sign * amount[among] for amount in sort_keys)))]
 
 
 def _room_in_named_domains(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
@@ -179,7 +179,7 @@ class _Walk:
         nodes, topology = self.nodes, self.nodes.topology
         level, parents = depth, homes
         if depth == len(self.room) - 1:
-            amounts: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+            amounts: tuple[Ints, ...] = nodes.free
             for amount in (*self.first, *amounts):
                 homes = _with_least(homes, amount[homes])
             level, parents = depth - 1, topology.domain_of(homes)
@@ -187,13 +187,13 @@ class _Walk:
             left = self.room[level][parents]
             homes, parents = _with_least(homes, left), topology.parent[level][_with_least(parents, left)]
             level -= 1
-        if nodes.has_penalties and homes.size > 1:
+        if nodes.attributes.has_penalties and homes.size > 1:
             homes = _with_least(homes, self._penalties(depth)[homes])
         return int(homes[0])
 
     def _penalties(self, depth: int) -> Ints:
         """Return the penalty of each domain of a depth: the sum over the nodes that it could take."""
-        penalties = self.nodes.penalty * (self.room[-1] > 0)
+        penalties = self.nodes.attributes.penalty * (self.room[-1] > 0)
         return penalties if depth == len(self.room) - 1 else self.nodes.topology.sums(penalties)[depth]
 
     def _step(self, level: int, units: Sequence[Ints], domains: Ints, quota: Ints) -> tuple[Ints, Ints]:

@@ -55,7 +55,7 @@ def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> PendingRe
     nodes = state.nodes
     part = limiting_part(nodes, shape)
     choice = _reported_choice(nodes, part, shape.layout)
-    able, large_enough = nodes.able(choice) & nodes.ready, nodes.large_enough(choice) & nodes.ready
+    able, large_enough = nodes.able(choice) & nodes.ready, nodes.capacity_index.large_enough(choice) & nodes.ready
     excluded = tuple(nodes.nodes[index].name for index in np.flatnonzero(large_enough & nodes.excluded))
     idle = _tallies(nodes, part, shape.layout, nodes.capacities(choice, able))
     binding, restricted = _binding_index(idle), _Restricted(state, shape, part, stays_ms)
@@ -67,11 +67,12 @@ def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> PendingRe
         scarce = _scarce_resources(nodes, part, nodes.ready, free=False)
         scope = restricted.scope(scarce, restricted.could_ever_have)
         return _reason(ReasonCode.NO_NODE, idle[binding], scope)
+    foreign = nodes.occupancy.foreign if choice.has_gpus else None
     return replace(
         _capacity_reason(restricted, choice, idle),
         holders=tuple(islice(holders_of_missing(state, choice, able, now_ms), MAX_HOLDERS)),
         excluded=excluded,
-        foreign=0 if nodes.foreign is None or not choice.has_gpus else int(nodes.foreign[able].sum()),
+        foreign=0 if foreign is None else int(foreign[able].sum()),
     )
 
 
@@ -91,7 +92,7 @@ def _capacity_reason(restricted: "_Restricted", choice: Shape, idle: list[Tally]
         stays = _tallies(nodes, choice, layout, counts)
     binding = _binding_index(stays)
     lost = free[binding].have - stays[binding].have
-    names = {nodes.names[index]: None for index in unavailable.tolist()} if lost else {}
+    names = {nodes.attributes.names[index]: None for index in unavailable.tolist()} if lost else {}
     overlapping = windows.overlapping(names, windows.now_ms, windows.now_ms + restricted.stays_ms) if lost else []
     among = nodes.ready & ~nodes.held & ~nodes.excluded
     among[unavailable] = False
@@ -126,7 +127,7 @@ def fitting(nodes: NodeTable, part: Shape) -> Mask:
 
 def large_enough(nodes: NodeTable, part: Shape) -> Mask:
     """Return (N,) nodes that could hold one of the part's nodes if nothing else ran, also excluded ones."""
-    mask: Mask = np.logical_or.reduce([nodes.large_enough(choice) for choice in part.choices])
+    mask: Mask = np.logical_or.reduce([nodes.capacity_index.large_enough(choice) for choice in part.choices])
     return mask
 
 
@@ -197,13 +198,13 @@ def _scarce_resources(nodes: NodeTable, part: Shape, among: Mask, *, free: bool)
     """
     eligible = among & np.logical_or.reduce([nodes.eligible(choice.selector) for choice in part.choices])
     if free and part.selector.sharing != SHARED:
-        eligible = eligible & nodes.empty()
+        eligible = eligible & nodes.occupancy.empty()
     if int(eligible.sum()) < part.nodes and (terms := [*describe_terms(part.selector, nodes, free=free)]):
         return terms
-    has_type = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])
-    amounts: tuple[Amounts, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+    has_type = np.logical_or.reduce([nodes.attributes.of_type(choice.gpu_type) for choice in part.choices])
+    amounts: tuple[Amounts, ...] = nodes.total
     if free:
-        amounts = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        amounts = nodes.free
     needs = (part.gpus, part.cpu_milli, part.memory_bytes)
     if picks_devices(part):
         amounts = (nodes.devices.counts(part, ALL) if free else nodes.devices.capacity_when_idle(part), *amounts[1:])
@@ -264,6 +265,6 @@ class _Restricted:
         """
         nodes, without = self.state.nodes, replace(self.part, selector=restriction.without)
         mask = large_enough(nodes, without) & ~large_enough(nodes, self.part) & nodes.ready & ~nodes.excluded
-        names = [nodes.names[index] for index in np.flatnonzero(mask).tolist()]
+        names = [nodes.attributes.names[index] for index in np.flatnonzero(mask).tolist()]
         count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
         return f" (excludes {count}: {name_list(names)})" if names else ""

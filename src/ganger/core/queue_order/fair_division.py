@@ -86,7 +86,7 @@ def fair_gpus(state: State) -> list[int]:
     own_demand = [-(-gpu_milli // DEVICE_MILLI) for gpu_milli in milli]
     visible, beside = _demand_by_queue(tree, own_demand)
     fair, quota = [0] * len(own_demand), tree.subtree_quota[0]
-    fair[0] = min(int(state.nodes.gpus.sum()), visible[0] + beside[0])
+    fair[0] = min(int(state.nodes.total.gpus.sum()), visible[0] + beside[0])
     for index, children in enumerate(tree.children):
         if children:
             demands = [

@@ -15,7 +15,7 @@ from ganger.core.state.state import State
 
 def tenant_share(state: State, queue: str, user: str) -> Fraction:
     """Return the share that a tenant has or is about to have."""
-    holders = (state.gangs[name] for name, sign in state.planned_changes.items() if sign > 0)
+    holders = (state.gangs[name] for name, sign in state.allocations.planned_changes.items() if sign > 0)
     own_holders = (gang for gang in holders if gang.queue == queue and gang.job.user == user)
     return _weighted_share(state, queue, (*own_holders, *_staying_gangs(state, queue, user)))
 
@@ -24,9 +24,8 @@ def tenant_share_before(state: State, gang: Gang) -> Fraction:
     """Return the share that the tenant of a running gang had before it started, counting gangs that still run."""
     own_start = _start_order(gang)
     running = (other for other in _staying_gangs(state, gang.queue, gang.job.user) if other.state in ACTIVE)
-    earlier = [
-        other for other in running if _start_order(other) < own_start and state.planned_changes.get(other.id, 0) >= 0
-    ]
+    changes = state.allocations.planned_changes
+    earlier = [other for other in running if _start_order(other) < own_start and changes.get(other.id, 0) >= 0]
     return _weighted_share(state, gang.queue, earlier)
 
 
@@ -38,7 +37,7 @@ def _staying_gangs(state: State, queue: str, user: str) -> Iterator[Gang]:
 
 def _start_order(gang: Gang) -> tuple[int, int, int]:
     """Return the order in which gangs of one tenant start."""
-    return gang.began_ms, -gang.job.spec.priority, gang.number
+    return gang.attempt.began_ms, -gang.job.spec.priority, gang.number
 
 
 def _weighted_share(state: State, queue: str, gangs: Iterable[Gang]) -> Fraction:

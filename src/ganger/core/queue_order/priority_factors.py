@@ -92,7 +92,7 @@ def user_share(state: State, gang: Gang, now_ms: int, max_points: int | None = N
 
 def tenant_share(state: State, gang: Gang) -> Factor:
     """Return the factor of the user's current share in the queue, over the queue's weight."""
-    share, weight = max_min.tenant_share(state, gang.queue, gang.job.user), state.queues[gang.queue].weight
+    share, weight = max_min.tenant_share(state, gang.queue, gang.job.user), state.document.queues[gang.queue].weight
     weighted = f", {_of(*share.as_integer_ratio())} % over its weight of {weight}" if weight > 1 else ""
     sentence = (
         f"{gang.job.user} has {_of(*(share * weight).as_integer_ratio())} % of the cluster now, in queue {gang.queue}"
@@ -127,7 +127,7 @@ def width(gang: Gang) -> int:
 
 def attained_gpu_ms(gang: Gang, now_ms: int) -> int:
     """Return the GPU time that a gang has held, over all attempts; for a CPU gang the node time."""
-    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holds_nodes else 0)
+    held_ms = gang.ran_ms + (now_ms - gang.attempt.began_ms if gang.holds_nodes else 0)
     return held_ms * width(gang)
 
 
@@ -135,4 +135,4 @@ def left_ms(gang: Gang, now_ms: int) -> int | None:
     """Return what is left of a gang's time limit, or None without one. It is constant while a gang is pending."""
     if gang.time_ms is None:
         return None
-    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holds_nodes else 0))
+    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.attempt.began_ms if gang.holds_nodes else 0))

@@ -113,7 +113,6 @@ class QueueTree:
         self.guaranteed = self._guarantees()
         self.nominal = [self._nominals(r, totals) for r in resource_indices]
         self._borrowing = [[_figure(queue.borrowing, name) for queue in self.queues] for name in self.resources]
-        self._lending = [[_figure(queue.lending, name) for queue in self.queues] for name in self.resources]
         self.subtree_quota = [self._subtrees(r) for r in resource_indices]
         self._local = [[self._unlent(position, r) for position in range(len(self.queues))] for r in resource_indices]
         has_no_quota = [nominal(self.queues[0], resource) is None for resource in self.resources]
@@ -347,12 +346,12 @@ class QueueTree:
     def _subtrees(self, r: int) -> list[int]:
         total = list(self.nominal[r])
         for index in range(len(self.queues) - 1, 0, -1):
-            lending = self._lending[r][index]
+            lending = _figure(self.queues[index].lending, self.resources[r])
             total[self.parent[index]] += total[index] if lending is None else min(total[index], lending)
         return total
 
     def _unlent(self, index: int, r: int) -> int:
-        lending = self._lending[r][index]
+        lending = _figure(self.queues[index].lending, self.resources[r])
         return max(0, self.subtree_quota[r][index] - lending) if lending is not None and self.parent[index] >= 0 else 0
 
     def _guarantees(self) -> list[Vector]:

@@ -125,8 +125,7 @@ class AvailabilityProfile:
         self._log: list[int] = []
         self._cut_count = 0
         self.left = self._sum_left(held, list(stays))
-        totals: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
-        for resource, total in enumerate(totals):
+        for resource, total in enumerate(nodes.total):
             self.left[resource] += total if subset is None else total[subset]
 
     def edge_at_or_after(self, ms: int) -> int:
@@ -315,11 +314,11 @@ class AvailabilityProfile:
 
 def suitable_nodes(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     """Return (N,) True for nodes that can satisfy the part at some time, by their type, labels and size."""
-    suitable = nodes.of_type(*part.gpu_types) & nodes.eligible(part.selector)
-    if part.selector.sharing != SHARED and nodes.foreign is not None:
-        suitable = suitable & (nodes.foreign == 0)
+    suitable = nodes.attributes.of_type(*part.gpu_types) & nodes.eligible(part.selector)
+    if part.selector.sharing != SHARED and nodes.occupancy.foreign is not None:
+        suitable = suitable & (nodes.occupancy.foreign == 0)
     if part.selector.sharing == WHOLE:
-        suitable = suitable & (nodes.gpus == part.devices)
+        suitable = suitable & (nodes.total.gpus == part.devices)
     return suitable & (nodes.devices.capacity_when_idle(part) > 0) if picks_devices(part) else suitable
 
 

@@ -24,8 +24,8 @@ from ganger.core.reservations.availability_profile import (
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.quota_forecast import QuotaCharge, QuotaForecast
 from ganger.core.reservations.sparse_profile import SparseProfile
-from ganger.core.state.allocations import AMOUNTS, NODE, split_by_part
-from ganger.core.state.column_table import END_MS, ColumnTable
+from ganger.core.state.allocations.allocations import AMOUNTS, NODE, split_by_part
+from ganger.core.state.allocations.column_table import END_MS, ColumnTable
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -91,7 +91,8 @@ class CapacityForecast:
         held, is_reserved = self.held_capacity(LATE_AT_ONCE_MS), np.zeros(len(state.nodes.nodes), dtype=bool)
         is_reserved[subset] = True
         rows = np.flatnonzero(is_reserved[held.indices])
-        names = {state.nodes.names[index]: None for index in subset.tolist()} if state.allocations.sharers else {}
+        all_names = state.nodes.attributes.names
+        names = {all_names[index]: None for index in subset.tolist()} if state.allocations.sharers else {}
         sharers = {gang: None for name in names for gang in state.allocations.gangs_on_node.get(name, ())}
         stays = [restrict_stay(stay, is_reserved) for stay in self.shared_devices(sharers, LATE_AT_ONCE_MS)]
         stays += (stay for reservation in reserved for stay in reservation.stays)
@@ -142,7 +143,7 @@ class CapacityForecast:
     def charge_of(self, gang: Gang, shares: Shares, interval: tuple[int, int]) -> QuotaCharge:
         """Return what a gang is charged for on these shares."""
         nodes, tree = self.state.nodes, self.state.tree
-        taken = tree.taken(gang.shape, shares, lambda name: nodes.gpu_types[nodes.index[name]])
+        taken = tree.taken(gang.shape, shares, lambda name: nodes.attributes.gpu_types[nodes.index[name]])
         return QuotaCharge(gang, taken, interval[0], min(NEVER_MS, interval[1]))
 
     def held_capacity(self, late_ms: int = LATE_MARGIN_MS) -> HeldCapacity:

@@ -202,7 +202,7 @@ def place_at_slot(
             continue
         layout = distribute(nodes, domain_rooms(nodes.topology, room_counts), shape.nodes, (shape.layout, shape.slices))
         if layout is not None:
-            names = tuple(nodes.names[index] for index in layout[0].tolist())
+            names = tuple(nodes.attributes.names[index] for index in layout[0].tolist())
             return shares_on(shape, names)
     return None
 
@@ -218,9 +218,9 @@ def _place_together(
     nodes, devices, undo = state.nodes, state.nodes.devices, state.undo
     indices = np.arange(len(nodes.nodes))
     least_free = profile.least_free(indices, slot_and_ms[0], int(profile.end_edges(slot_and_ms[1])[slot_and_ms[0]]))
-    owner = np.where(devices.place < (nodes.gpus - least_free.gpus)[devices.node], _OCCUPIED, FREE)
-    free_arrays: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    arrays = (*free_arrays, nodes.guests, nodes.alone, nodes.excluded, devices.owner)
+    owner = np.where(devices.place < (nodes.total.gpus - least_free.gpus)[devices.node], _OCCUPIED, FREE)
+    free_arrays: tuple[NDArray[Any], ...] = nodes.free
+    arrays = (*free_arrays, nodes.occupancy.guests, nodes.occupancy.alone, nodes.excluded, devices.owner)
     with state.trial():
         for array in (devices.sharers, devices.used_milli, devices.used_memory_bytes):
             undo.put(array, slice(None), 0)

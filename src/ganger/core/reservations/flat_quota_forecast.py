@@ -14,7 +14,7 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.queues.quota import QueueTree
 from ganger.core.reservations.quota_forecast import QuotaCharge
-from ganger.core.state.quota_charges import AMOUNTS, QuotaCharges
+from ganger.core.state.allocations.quota_charges import AMOUNTS, QuotaCharges
 
 _NEVER: Final = -1
 """Begin and end of a removed reservation."""

@@ -175,7 +175,7 @@ class ReservationTable:
 
     def _is_large_enough(self, part: Shape, indices: Ints) -> NDArray[np.bool_]:
         nodes = self.state.nodes
-        by_choice = [nodes.large_enough(choice)[indices] for choice in part.choices]
+        by_choice = [nodes.capacity_index.large_enough(choice)[indices] for choice in part.choices]
         is_large_enough: NDArray[np.bool_] = np.logical_or.reduce(by_choice)
         return is_large_enough
 
@@ -229,7 +229,7 @@ class ReservationTable:
         profile, nodes = self.near_profile(), self.state.nodes
         indices = profile.indices
         least_free = profile.least_free(indices, 0, slots)
-        free_now: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        free_now: tuple[Ints, ...] = nodes.free
         amounts = zip(free_now, least_free[:3], strict=True)
         gpus, cpu_milli, memory_bytes = (np.maximum(0, free[indices] - least) for free, least in amounts)
         return ReservedCapacity(indices, gpus, cpu_milli, memory_bytes, least_free.guests > 0, least_free.alone > 0)

@@ -113,7 +113,7 @@ class CycleReservations:
         nodes = self.state.nodes
         own_devices = {(nodes.index[share.node], device): None for share in shares for device in share.devices}
         counts = np.bincount([index for index, _ in own_devices], minlength=len(nodes.nodes))[kept.at]
-        return bool((counts <= np.maximum(0, nodes.free_gpus[kept.at] - kept.gpus)).all())
+        return bool((counts <= np.maximum(0, nodes.free.gpus[kept.at] - kept.gpus)).all())
 
     def _max_stay_of_others_ms(self, stays_ms: int, delayed: list[str]) -> int:
         """Return the longest stay of others of its kind if a gang with this stay may not start."""
@@ -303,6 +303,7 @@ class CycleReservations:
         """Move reservations to an earlier start where there is one, each in its order."""
         order = [reservation for reservation in self.table.in_start_order() if reservation.gang.id not in self.changes]
         may_cache = not (self._ending or self.state.maintenance or self.state.undo.in_trial)
+        checked_ms = self.state.reservations.earliest_checked_ms
         for reservation in self._candidates_to_move(order):
             if reservation.start_ms <= self.now_ms:
                 continue
@@ -310,14 +311,14 @@ class CycleReservations:
             if self.by_gang.get(name) is not reservation:
                 continue  # one before it has moved it
             weaker = movable_for_good(self.movable_by(reservation.gang))
-            if not weaker and may_cache and self.state.earliest_checked_ms.get(name, NEVER_MS) <= self.now_ms:
+            if not weaker and may_cache and checked_ms.get(name, NEVER_MS) <= self.now_ms:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
             self.table.remove(reservation)
             cause, before_ms = ReservationCause.EARLIER, reservation.start_ms
             earlier = self._find_reservation(reservation.gang, cause, before_ms, weaker=weaker)
             if may_cache and earlier is None and self._is_earliest(reservation):
-                self.state.earliest_checked_ms[name] = self.now_ms
+                checked_ms[name] = self.now_ms
             self.table.add(earlier or reservation)
             if earlier is not None:
                 self.changes[reservation.gang.id] = earlier.decision
@@ -329,7 +330,7 @@ class CycleReservations:
         Others come next whenever something was free sooner than known, since only that makes an earlier start possible;
         on a large cluster one, and none after most releases.
         """
-        position, count = self.state.early_releases, MAX_MOVES
+        position, count = self.state.reservations.early_releases, MAX_MOVES
         if is_large_cluster(self.state):
             position, remainder = divmod(position, RELEASES_PER_MOVE)
             count = int(remainder == 0)
@@ -425,7 +426,7 @@ class CycleReservations:
             return is_open  # no type has a quota
         closed = quota.tree_at(request.user, at_ms).closed_types(request.queue, request.shape)
         for gpu_type in closed:
-            is_open &= ~nodes.of_type(gpu_type)
+            is_open &= ~nodes.attributes.of_type(gpu_type)
         return is_open
 
 

@@ -51,7 +51,7 @@ class RisingCapacity:
         # running sum over all rows less that before the node's first row.
         order = np.argsort(indices * (self._slots + 1) + ends, kind="stable")
         self._at, self._ends, self._taken = indices[order], ends[order], taken[:, order]
-        totals: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        totals: tuple[Ints, ...] = nodes.total
         taken_now = self.taken_in(0)
         self._free_now = [
             *(amount - less for amount, less in zip(totals, taken_now[:GUESTS], strict=True)),
@@ -152,7 +152,7 @@ class SparseProfile(AvailabilityProfile):
         if self._apart.subset is None:
             return self._apart.least_free(indices, begin, end)
         taken, nodes = self._rising.taken_in(begin), self.nodes
-        totals: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        totals: tuple[Ints, ...] = nodes.total
         amounts = [*(amount - less for amount, less in zip(totals, taken, strict=False)), *taken[GUESTS:]]
         for amount, apart in zip(amounts, self._apart.least_free(self._apart.indices, begin, end), strict=True):
             amount[self._apart.indices] = apart

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ganger.core.state.gang_attempts import Attempt, Checkpoints, Retries
 from ganger.core.state.lifecycle import GangStep, Phase, gang_next
 from ganger.core.state.runtime_estimate import NEVER_MS, ExpectedRunTime
 from ganger.core.state.time_accounting import Account, Part
-from ganger.model.decision import Cause, Start
-from ganger.model.event import Failed
-from ganger.model.evidence import FlawedCheckpoint
+from ganger.model.decision import Cause
 from ganger.model.job import ENDED, After, GangState, Job
 from ganger.model.shape import Shape
 
@@ -42,78 +41,23 @@ LEAVING = (
 """States of a gang whose generation is being stopped: its nodes are about to be free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointFallback:
-    """The checkpoints besides the one from which a gang resumes.
-
-    older_step: the newest complete checkpoint before that one, None where none is known.
-    skipped: checkpoints that the next attempt passes over.
-    tried: checkpoints on which attempts failed since the last progress, the newest attempt last.
-    failure: how the last of these failed.
-    """
-
-    older_step: int | None = None
-    skipped: tuple[int, ...] = ()
-    tried: tuple[int, ...] = ()
-    failure: str = ""
-
-    def saved(self, step: int, before: int | None) -> "CheckpointFallback":
-        """Return the fallback after a checkpoint of `step` is complete; `before` was the newest until then.
-
-        A skipped checkpoint stays skipped until a newer one is saved or it is itself saved again: until then it would
-        be taken for the newest.
-        """
-        return CheckpointFallback(
-            older_step=before, skipped=tuple(skipped for skipped in self.skipped if skipped > step)
-        )
-
-    def begun(self) -> "CheckpointFallback":
-        """Return the fallback when a generation begins: checkpoints may have been removed since the previous one."""
-        return replace(self, older_step=None)
-
-    def stepped(self) -> "CheckpointFallback":
-        """Return the fallback after a step: the checkpoint that this attempt resumed from is sound."""
-        return replace(self, tried=(), failure="")
-
-
 @dataclass(slots=True, kw_only=True)
 class Gang:
     """A live gang. Times are Unix ms.
 
     number: rises with submissions and is never reused: STRIDE times the seq of the submission, plus the array index.
     since_ms: when it entered its state.
-    generation: the number of its newest start, 0 before the first.
-    start: that start, kept until the gang is pending again.
-    left: nodes on which something of it may still run.
-    started, finished: nodes that have reported so.
-    began_ms: when the current generation was decided.
-    ran_ms: how long earlier generations held nodes.
-    stepped: this generation has reported a step.
-    stepped_before: an earlier generation had.
-    checkpoint_step: the newest complete checkpoint.
-    resumed_step: the checkpoint from which this generation resumed.
-    skipped_checkpoints: newer checkpoints that are not complete.
-    fallback: the checkpoints from which it did not resume.
-    best_step: the greatest checkpoint step of any generation before this one.
-    retries_used: attempts that counted against the retry limit.
-    attempts_without_progress: consecutive attempts without progress.
-    unadmitted: consecutive starts that the cluster did not admit; until one is, the gang starts only in free room.
-    failed_on: the node of the newest failure and the number of consecutive failures there.
-    same_error: the program's error that ended the previous generation, with its step.
-    not_before_ms: the end of the pause before the next start.
-    end_cause: why it is to end.
-    failure: the first failure of this generation.
-    stop_sent: the cause of its newest stop.
-    notice_until_ms: until when that stop lets it save its work.
-    killed: ranks of this generation that had to be killed after the grace period.
-    grace_ms: the length of that period.
-    suspends: it is to be suspended as soon as possible.
-    drains: a node of this generation is to be vacated.
-    leave_by_ms: when that node is taken away, None for a drain without a deadline.
-    excluded: nodes it must not use, each with the index of the retry rule that excluded it.
     account: where its time went.
+    attempt: its newest start, and what followed from it.
+    checkpoints, retries: what its attempts leave to the next.
+    first_started_ms: when all nodes of an attempt had started for the first time.
+    ran_ms: how long earlier attempts held nodes.
+    end_cause: why it is to end.
+    suspends: it is to be suspended as soon as possible.
+    awaits: the jobs whose end it still waits for.
     expected: the estimated run time, where it has no time limit; follows the user's history while it waits without a
         reservation, then changes only when it is outlived.
+    counted: the state in which its array counts it.
     """
 
     job: Job
@@ -123,37 +67,13 @@ class Gang:
     since_ms: int
     account: Account
     state: GangState = GangState.PENDING
-    generation: int = 0
-    start: Start | None = None
-    left: list[str] = field(default_factory=list)
-    started: list[str] = field(default_factory=list)
-    finished: list[str] = field(default_factory=list)
+    attempt: Attempt = field(default_factory=Attempt)
+    checkpoints: Checkpoints = Checkpoints()
+    retries: Retries = Retries()
     first_started_ms: int | None = None
-    began_ms: int = 0
     ran_ms: int = 0
-    stepped: bool = False
-    stepped_before: bool = False
-    checkpoint_step: int | None = None
-    resumed_step: int | None = None
-    best_step: int | None = None
-    skipped_checkpoints: tuple[FlawedCheckpoint, ...] = ()
-    fallback: CheckpointFallback = CheckpointFallback()
-    retries_used: int = 0
-    attempts_without_progress: int = 0
-    unadmitted: int = 0
-    failed_on: tuple[str, int] = ("", 0)
-    same_error: str = ""
-    not_before_ms: int = 0
     end_cause: Cause | None = None
-    failure: Failed | None = None
-    stop_sent: Cause | None = None
-    notice_until_ms: int = 0
-    killed: tuple[int, ...] = ()
-    grace_ms: int = 0
     suspends: bool = False
-    drains: bool = False
-    leave_by_ms: int | None = None
-    excluded: tuple[tuple[str, int], ...] = ()
     awaits: list[After] = field(default_factory=list)
     expected: ExpectedRunTime | None = None
     counted: GangState = GangState.PENDING
@@ -200,11 +120,11 @@ class Gang:
         """
         if self.state is GangState.SUCCEEDED:
             return 0
-        if self.state is not GangState.FAILED or self.failure is None:
+        if self.state is not GangState.FAILED or self.attempt.failure is None:
             return None
-        if self.failure.signal is not None:
-            return 128 + self.failure.signal
-        return 1 if self.failure.exit_code is None else self.failure.exit_code
+        if self.attempt.failure.signal is not None:
+            return 128 + self.attempt.failure.signal
+        return 1 if self.attempt.failure.exit_code is None else self.attempt.failure.exit_code
 
     @property
     def queue(self) -> str:
@@ -219,51 +139,40 @@ class Gang:
     @property
     def holds_nodes(self) -> bool:
         """True while nodes are allocated to it."""
-        return self.start is not None and not self.ended
+        return self.attempt.start is not None and not self.ended
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its generation, each once, in rank order; empty without a start."""
-        return self.start.nodes if self.start else ()
-
-    @property
-    def has_progressed(self) -> bool:
-        """True if this generation saved a newer checkpoint than all before it."""
-        return self.checkpoint_step is not None and (self.best_step is None or self.checkpoint_step > self.best_step)
-
-    def resume(self, step: int | None, passed: tuple[FlawedCheckpoint, ...]) -> None:
-        """Begin the generation from the checkpoint of `step`, the newest complete one, or from the beginning."""
-        self.resumed_step = self.checkpoint_step = step
-        self.skipped_checkpoints = passed
-        self.best_step = max((known for known in (step, self.best_step) if known is not None), default=None)
+        return self.attempt.start.nodes if self.attempt.start else ()
 
     @property
     def passes_reservations(self) -> bool:
         """True if reservations of gangs after it in the order do not delay its next start: it has run before."""
-        return self.generation > 0 and not self.unadmitted
+        return self.attempt.generation > 0 and not self.retries.unadmitted
 
     def forget_refusals(self) -> None:
         """Allow the next start at once and treat it like any other: the cluster is asked for something else."""
-        if self.unadmitted:
-            self.unadmitted = self.not_before_ms = 0
+        if self.retries.unadmitted:
+            self.retries = replace(self.retries, unadmitted=0, not_before_ms=0)
 
     @property
     def phase(self) -> Phase:
         """Its phase as the table of reactions sees it."""
-        if self.start is None:
+        if self.attempt.start is None:
             return Phase.WAITING
         if self.state in (GangState.REQUEUEING, GangState.SUSPENDING):
             return Phase.CLEARING
         if self.state in LEAVING or self.ended:
             return Phase.STOPPING
-        if self.stepped:
+        if self.attempt.stepped:
             return Phase.RUNNING
-        return Phase.RECOVERING if self.stepped_before else Phase.STARTING
+        return Phase.RECOVERING if self.attempt.stepped_before else Phase.STARTING
 
     @property
     def failing_nodes(self) -> tuple[str, ...]:
         """The node on which it failed repeatedly without progress; its next start avoids it where possible."""
-        node, failures = self.failed_on
+        node, failures = self.retries.failed_on
         return (node,) if failures >= FAILURES_BEFORE_AVOIDING else ()
 
     @property
@@ -281,12 +190,12 @@ class Gang:
     @property
     def avoids(self) -> tuple[str, ...]:
         """The names of the nodes that it must not use."""
-        return tuple(sorted(node for node, _ in self.excluded)) if self.excluded else ()
+        return tuple(sorted(node for node, _ in self.retries.excluded)) if self.retries.excluded else ()
 
     @property
     def time_ms(self) -> int | None:
         """The time limit over all attempts: what its start was granted, else what it requests; None without a limit."""
-        granted_ms = self.start.time_ms if self.start else None
+        granted_ms = self.attempt.start.time_ms if self.attempt.start else None
         return self.job.spec.limits.time_ms if granted_ms is None else granted_ms
 
     @property
@@ -334,7 +243,7 @@ class Gang:
         """Return when it ends by its limit or estimate, if it runs or were to start now; None if unknown."""
         if self.time_ms is not None or self.expected is None:
             return self.limit_ms(now_ms)
-        began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
+        began_ms = now_ms if self.state is GangState.PENDING else self.attempt.began_ms
         return began_ms + self.expected.run_ms - self.ran_ms
 
     @property
@@ -345,7 +254,7 @@ class Gang:
     def limit_ms(self, now_ms: int) -> int | None:
         """Return when its time limit expires, if it runs or were to start now."""
         time_ms = self.time_ms
-        began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
+        began_ms = now_ms if self.state is GangState.PENDING else self.attempt.began_ms
         return None if time_ms is None else began_ms + time_ms - self.ran_ms
 
     def step(self, step: GangStep, at_ms: int) -> None:
@@ -359,11 +268,15 @@ class Gang:
         """Return the account to which the time in this state is booked."""
         match self.state:
             case GangState.PENDING:
-                return "recovery" if self.generation and self.stop_sent is not Cause.SUSPENDED else "queued"
+                return (
+                    "recovery"
+                    if self.attempt.generation and self.attempt.stop_sent is not Cause.SUSPENDED
+                    else "queued"
+                )
             case GangState.SUSPENDED:
                 return "queued"
             case GangState.STARTING:
-                return "recovery" if self.generation > 1 else "starting"
+                return "recovery" if self.attempt.generation > 1 else "starting"
             case GangState.REQUEUEING:
                 return "recovery"
             case GangState.FAILING:

@@ -7,10 +7,12 @@ split when a task starts or is changed).
 
 import copy
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ganger.core.state.gang import HEAD, RESTING, Gang
+from ganger.core.state.gang_attempts import Attempt
+from ganger.core.undo import Undo
 from ganger.model.job import ENDED, GangState, Job, split_element_id
 
 
@@ -82,6 +84,29 @@ class ArrayJob:
             self.exit_code = max(gang.exit_code, self.exit_code or 0)
 
 
+class LiveArrays(dict[str, ArrayJob]):
+    """The live array jobs by id. `active`: how many elements of each hold nodes, without zeros."""
+
+    def __init__(self, arrays: Iterable[ArrayJob], undo: Undo) -> None:
+        """Start with no element that holds nodes."""
+        super().__init__((array.id, array) for array in arrays)
+        self.active: dict[str, int] = {}
+        self._undo = undo
+
+    def activate(self, gang: Gang, by: int) -> None:
+        """Count an element that takes nodes (+1) or holds none any more (-1); undone with a trial."""
+        if gang.array is not None:
+            amount = self.active.get(gang.array, 0) + by
+            if amount:
+                self._undo.put(self.active, gang.array, amount)
+            else:
+                self._undo.drop(self.active, gang.array)
+
+    def is_full(self, gang: Gang) -> bool:
+        """Return whether the array of the gang has reached its limit of elements that hold nodes."""
+        return gang.array_limit is not None and self.active.get(gang.array or "", 0) >= gang.array_limit
+
+
 def element(head: Gang, index: int) -> Gang:
     """Return a new gang, not yet in the state, for an element that the head stands for."""
     return replace(
@@ -90,9 +115,7 @@ def element(head: Gang, index: int) -> Gang:
         number=head.number - HEAD + index,
         account=copy.copy(head.account),
         awaits=list(head.awaits),
-        left=[],
-        started=[],
-        finished=[],
+        attempt=Attempt(),
     )
 
 

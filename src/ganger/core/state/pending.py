@@ -162,7 +162,8 @@ class PendingLanes:
             stays[stays_ms] = stays.get(stays_ms, 0) + 1
             lane.queue_lanes.unforecastable += not is_forecastable
             lane.since_ms = min(lane.since_ms, gang.since_ms)
-            index_key = demand.slot, priority, times, array, stays_ms, gang.passes_reservations, gang.unadmitted > 0
+            is_unadmitted = gang.retries.unadmitted > 0
+            index_key = demand.slot, priority, times, array, stays_ms, gang.passes_reservations, is_unadmitted
             job_class = lane.job_classes.get(index_key) or self.index.create(lane, demand, index_key)
             entries.append(job_class.admit(gang))
         return entries
@@ -234,7 +235,9 @@ class FirstStarts:
         """Restore the (number, time) of `image`, or what follows from running gangs, all that a controller knows."""
         starts = cls(known, undo)
         if not starts.image():
-            for began_ms, number in sorted((gang.began_ms, gang.number) for gang in gangs if gang.start is not None):
+            for began_ms, number in sorted(
+                (gang.attempt.began_ms, gang.number) for gang in gangs if gang.attempt.start is not None
+            ):
                 starts.record(number, began_ms)
         return starts
 

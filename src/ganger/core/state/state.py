@@ -5,7 +5,6 @@ Decisions that are not confirmed yet are part of it: a gang that is starting hol
 otherwise.
 """
 
-from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -15,24 +14,21 @@ from ganger.core.nodes.scores import FindScore, own_score
 from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
 from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
-from ganger.core.state.allocations import Allocations, reallocated_nodes
-from ganger.core.state.dependencies import Dependents
-from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
-from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
+from ganger.core.state.allocations.allocations import Allocations, reallocated_nodes
+from ganger.core.state.allocations.quota_charges import QuotaCharges
+from ganger.core.state.gang import LEAVING, Gang
+from ganger.core.state.job_arrays import ArrayJob, LiveArrays, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
-from ganger.core.state.pending import FifoClassifier, FirstStarts, PendingLanes
-from ganger.core.state.quota_charges import QuotaCharges
-from ganger.core.state.runtime_estimate import ForecastErrors, RecordedForecasts, RunTimeHistory, RunTimes
+from ganger.core.state.pending_gangs import PendingGangs, PendingImage, ReservedStarts
+from ganger.core.state.runtime_estimate import RunTimeHistory, RunTimes
 from ganger.core.state.timers import Timers
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import Cause, NodeShare, ReservedStart, Start
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import ENDED, GangState
-from ganger.model.pending_reason import PendingReason
-from ganger.model.policy import Rules
-from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.shape import Shape
+from ganger.model.policy import PolicyDocument, initial_document
+from ganger.model.queue import Queue
 from ganger.model.units import DEVICE_MILLI
 
 Shares = tuple[NodeShare, ...]
@@ -55,18 +51,15 @@ class Image:
     node_states: dict[str, NodeState] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
     maintenance: list[MaintenanceSet] = field(default_factory=list)
-    rules: Rules = field(default_factory=Rules)
+    document: PolicyDocument = field(default_factory=initial_document)
     policy_version: int = 0
-    queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
-    pending_reasons: dict[str, PendingReason] = field(default_factory=dict)
+    pending: PendingImage = field(default_factory=PendingImage)
     reservations: list[ReservedStart] = field(default_factory=list)
     usage: list[DecayedUsage] = field(default_factory=list)
     node_time: list[NodeTimeRecord] = field(default_factory=list)
     run_times: list[RunTimes] = field(default_factory=list)
-    first_starts: list[tuple[int, int]] = field(default_factory=list)
-    forecasts: RecordedForecasts = RecordedForecasts()
 
 
 class State:
@@ -75,28 +68,19 @@ class State:
     seq, at_ms: of the last event.
     ready: the backend has listed its nodes since the server started.
     port_index: the next rendezvous port.
-    early_releases: how often something became free earlier than was known.
+    document, policy_version: the policy document in force, and its number.
     gangs: live gangs by id, in order of submission.
-    classes: pending gangs by class, oldest first.
+    arrays: live array jobs.
+    pending: the gangs that wait.
+    reservations: reserved starts.
     allocations: what each gang holds.
     quota_charges: what each gang is charged for.
     timers: the gangs that need attention, and when.
-    pending_reasons: the published reason of each class, by its text.
-    reservations: reserved starts by gang.
-    earliest_checked_ms: reservations that cannot move earlier until an early release, with the time of that finding.
-    rules, policy_version: the policy document in force, without its queues, and its number.
     nodes, tree: arrays of nodes, of queues.
     fair_shares: usage of queues and users.
-    node_time: what ended attempts used of the node time of a period.
     leaving: nodes that are to be taken away, with the time.
     maintenance: windows that are not over.
     history: run times of ended jobs.
-    first_starts: how long pending gangs have been passed over.
-    forecast_errors: how wrong forecasts of starts were.
-    arrays: live array jobs by id.
-    active: how many elements of each array hold nodes.
-    dependents: the gangs that wait for the end of a gang or array.
-    planned_changes: within a cycle, +1 for gangs that capacity is reserved for and -1 for victims, by id.
     """
 
     def __init__(self, image: Image | None = None, find_score: FindScore = own_score) -> None:
@@ -104,29 +88,21 @@ class State:
         image = image or Image()
         self.undo = Undo()
         self.seq, self.at_ms, self.ready, self.port_index = image.seq, image.at_ms, image.ready, image.port_index
-        self.early_releases, self.rules, self.policy_version = image.early_releases, image.rules, image.policy_version
-        self.queues = {queue.name: queue for queue in image.queues}
+        self.document, self.policy_version = image.document, image.policy_version
         self.gangs = {gang.id: gang for gang in image.gangs}
-        self.arrays = {array.id: array for array in image.arrays}
-        self.active, self.planned_changes = dict[str, int](), dict[str, int]()
-        self.dependents = Dependents()
-        self.pending_reasons = dict(image.pending_reasons)
-        self.reservations = {reserved.gang: reserved for reserved in image.reservations}
+        self.arrays = LiveArrays(image.arrays, self.undo)
+        self.pending = PendingGangs(image.pending, image.gangs, self.undo)
+        self.reservations = ReservedStarts(image.reservations, image.early_releases)
         self.leaving = dict(image.leaving)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
-        self.history, self.forecast_errors = RunTimeHistory(image.run_times), ForecastErrors(image.forecasts)
-        self.node_time = NodeTimeUsage(image.node_time, self.at_ms)
-        self.first_starts = FirstStarts.restore(image.first_starts, image.gangs, self.undo)
-        self.classes: dict[ClassKey, list[Gang]] = {}
-        self.timers, self.earliest_checked_ms = Timers(), dict[str, int]()
-        self._lanes: PendingLanes | None = None
-        self._shapes: dict[Shape, Shape] = {}
-        self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
+        self.history = RunTimeHistory(image.run_times)
+        self.timers = Timers()
+        self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.document)
         self.nodes.score_cache.find_score = find_score
-        self.tree = self._tree()
+        self.tree = self._tree_of(self.document.queues.values(), NodeTimeUsage(image.node_time, self.at_ms))
         self.allocations = Allocations(self.gangs, self.nodes.index)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
-        self.fair_shares = FairShares(self.tree, self._capacity(), image.usage, self.at_ms, self.rules.half_life_ms)
+        self.fair_shares = FairShares(self.tree, self._capacity(), image.usage, self.at_ms, self.document.half_life_ms)
         self.recount()
 
     def image(self) -> Image:
@@ -139,24 +115,21 @@ class State:
             at_ms=self.at_ms,
             ready=self.ready,
             port_index=self.port_index,
-            early_releases=self.early_releases,
-            levels=self.nodes.listed_levels,
-            nodes=list(self.nodes.listed),
+            early_releases=self.reservations.early_releases,
+            levels=self.nodes.listing.levels,
+            nodes=list(self.nodes.listing.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             leaving=dict(self.leaving),
             maintenance=list(self.maintenance.values()),
-            rules=self.rules,
+            document=self.document,
             policy_version=self.policy_version,
-            queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
-            pending_reasons=dict(self.pending_reasons),
+            pending=self.pending.image(),
             reservations=list(self.reservations.values()),
             usage=usage,
-            node_time=self.node_time.records(self.at_ms),
+            node_time=self.tree.node_time.records(self.at_ms),
             run_times=self.history.runs(),
-            first_starts=self.first_starts.image(),
-            forecasts=self.forecast_errors.image(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -170,11 +143,10 @@ class State:
         copy = State(image, self.nodes.score_cache.find_score)
         copy.gangs.clear()  # its indexes refer to this very dict
         copy.gangs.update((name, gangs[name]) for name in self.gangs)
-        copy.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
-        copy.dependents = Dependents((name, list(waiting)) for name, waiting in self.dependents.items())
+        copy.pending.copy_members(self.pending, gangs)
         copy.history = self.history.copy()
         copy.fair_shares = self.fair_shares.copy(copy.tree)
-        copy.node_time = copy.tree.node_time = self.node_time.copy()
+        copy.tree.node_time = self.tree.node_time.copy()
         for gang in copy.gangs.values():
             copy.timers.note(gang, live=True)
         return copy
@@ -192,22 +164,19 @@ class State:
             self.undo.put(self.gangs, gang.id, gang)
         self.nodes.take(gang.number, gang.shape, shares)
         self.undo.put(self.allocations, gang.id, shares)
-        self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self.type_of))
-        self._activate(gang, +1)
+        start = gang.attempt.start
+        self._charge(gang, self.tree.taken(gang.shape, start.shares if start else shares, self.type_of))
+        self.arrays.activate(gang, +1)
 
     def record_start(self, gang: Gang, at_ms: int) -> None:
         """Record that a gang starts, before its generation is raised: those submitted later are not passed over."""
-        if not gang.generation:
-            self.first_starts.record(gang.number, at_ms)
-
-    def passed_over_ms(self, gang: Gang, now_ms: int) -> int:
-        """Return how long ago the gang was submitted or, if that was later, a gang before it started."""
-        return now_ms - max(gang.submitted_ms, self.first_starts.since_ms(gang.number))
+        if not gang.attempt.generation:
+            self.pending.first_starts.record(gang.number, at_ms)
 
     def release(self, gang: Gang) -> None:
         """Free everything that the gang holds."""
         self.nodes.release(gang.shape, self.allocations[gang.id])
-        self._activate(gang, -1)
+        self.arrays.activate(gang, -1)
         self._refund(gang)
         self.undo.drop(self.allocations, gang.id)
 
@@ -219,12 +188,12 @@ class State:
 
     def begin_usage(self, gang: Gang) -> None:
         """Count what the gang holds as usage of its queue and its user, from its start on."""
-        self.fair_shares.begin(gang.queue, gang.job.user, need(gang.shape), gang.began_ms)
+        self.fair_shares.begin(gang.queue, gang.job.user, need(gang.shape), gang.attempt.began_ms)
 
     def end_usage(self, gang: Gang, at_ms: int) -> None:
         """Add the final usage of a gang that no longer holds anything."""
-        self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.began_ms, at_ms))
-        self.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.began_ms, at_ms))
+        self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.attempt.began_ms, at_ms))
+        self.tree.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.attempt.began_ms, at_ms))
 
     def _charge(self, gang: Gang, amounts: Vector) -> None:
         self.undo.put(self.quota_charges, gang.id, amounts)
@@ -244,19 +213,7 @@ class State:
     def type_of(self, node: str) -> str:
         """Return the GPU type of a node, or an empty string for a node that is gone."""
         index = self.nodes.index.get(node)
-        return "" if index is None else self.nodes.gpu_types[index]
-
-    def _activate(self, gang: Gang, by: int) -> None:
-        if gang.array is not None:
-            amount = self.active.get(gang.array, 0) + by
-            if amount:
-                self.undo.put(self.active, gang.array, amount)
-            else:
-                self.undo.drop(self.active, gang.array)
-
-    def is_full(self, gang: Gang) -> bool:
-        """Return whether the array of the gang has reached its limit of elements that hold nodes."""
-        return gang.array_limit is not None and self.active.get(gang.array or "", 0) >= gang.array_limit
+        return "" if index is None else self.nodes.attributes.gpu_types[index]
 
     def is_live(self, name: str) -> bool:
         """Return whether the id is that of a live gang, a live array, or an unstarted element of one."""
@@ -270,13 +227,13 @@ class State:
     def drop(self, gang: Gang, at_ms: int) -> tuple[Gang, ...]:
         """Remove an ended gang and return the gangs that waited for its end or have a new run time estimate."""
         del self.gangs[gang.id]
-        self.dependents.forget(gang)
+        self.pending.dependents.forget(gang)
         dependents = () if gang.is_head else self.settle(gang.id, gang.state, at_ms)
         return (*dependents, *self._learn(gang))
 
     def settle(self, name: str, ended: GangState, at_ms: int) -> tuple[Gang, ...]:
         """Release the gangs that waited for the end of a gang or an array. Return all that waited for it."""
-        waiting = self.dependents.settle(name, ended, self.gangs, at_ms)
+        waiting = self.pending.dependents.settle(name, ended, self.gangs, at_ms)
         for gang in waiting:
             if not gang.awaits and gang.state is GangState.PENDING:
                 self.enqueue(gang)
@@ -289,29 +246,17 @@ class State:
         """
         if gang.awaits:
             return
-        gang.shape = self._shapes.setdefault(gang.shape, gang.shape)
         self.history.add_waiting(gang.id, gang.job, gang.shape)
         self._update_estimates(gang)
-        key = gang.class_key
-        insort(self.classes.setdefault(key, []), gang, key=lambda member: member.number)
-        if self._lanes is not None:
-            self._lanes.add(key, gang)
+        self.pending.add(gang)
 
     def dequeue(self, gang: Gang) -> None:
         """Remove a gang from its class, and the pending reason of a class that is empty then."""
         if gang.awaits:
             return
-        self.forecast_errors.forget(gang.id)
-        if self.reservations.pop(gang.id, None) is not None:
-            self.release_early()
+        self.reservations.forget(gang.id)
         self.history.remove_waiting(gang.id, gang.job, gang.shape)
-        if self._lanes is not None:
-            self._lanes.remove(gang)
-        members = self.classes[gang.class_key]
-        members.remove(gang)
-        if not members:
-            del self.classes[gang.class_key]
-            self.pending_reasons.pop(class_text(gang.class_key), None)
+        self.pending.remove(gang)
 
     def _learn(self, gang: Gang) -> list[Gang]:
         """Add the run time of an ended gang to the history and return the gangs whose estimate changed."""
@@ -326,20 +271,11 @@ class State:
         for gang in gangs:
             if gang.id not in self.reservations:
                 gang.expected = self.history.estimate(gang.job, gang.shape, gang.ran_ms)
-        if self._lanes is not None:
-            self._lanes.retime(gangs)
-
-    def release_early(self) -> None:
-        """Record that something is free earlier than was known, so that reservations may move to an earlier start."""
-        self.earliest_checked_ms.clear()
-        self.early_releases += 1
+        self.pending.retime(gangs)
 
     def drop_reservation(self, name: str) -> tuple[Gang, ...]:
         """Remove the reservation of a waiting gang; return the gang if it had one."""
-        if self.reservations.pop(name, None) is None:
-            return ()
-        self.release_early()
-        if name not in self.gangs:
+        if not self.reservations.forget(name) or name not in self.gangs:
             return ()
         self._update_estimates(self.gangs[name])
         return (self.gangs[name],)
@@ -351,12 +287,6 @@ class State:
         if gang.expected is not None:
             gang.expected = replace(gang.expected, run_ms=run_ms, outlived=True)
         self.take(gang, shares)
-
-    def lanes(self, policy: FifoClassifier) -> PendingLanes:
-        """Return the pending gangs in the lanes of the policy."""
-        if self._lanes is None or self._lanes.policy != policy.NAME:
-            self._lanes = PendingLanes(policy.NAME, policy.fifo_class, self.classes)
-        return self._lanes
 
     def allocated(self) -> list[tuple[Gang, Shares]]:
         """Return the gangs that hold nodes, with their shares, oldest first; in a trial also those placed in it."""
@@ -398,67 +328,65 @@ class State:
 
     def set_nodes(self, cluster: Cluster, states: dict[str, NodeState]) -> None:
         """Replace the nodes and rebuild the arrays. Gangs must already have left the nodes that are gone."""
-        self.nodes = self.nodes.rebuilt(cluster.nodes, states, cluster.levels, self.rules)
+        self.nodes = self.nodes.rebuilt(cluster.nodes, states, cluster.levels, self.document)
         self.recount()
 
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
-        self.tree = self._tree()
-        self.nodes = self.nodes.rebuilt(self.nodes.listed, self._node_states(), self.nodes.listed_levels, self.rules)
+        self.tree = self.tree_with(self.document.queues.values())
+        listing = self.nodes.listing
+        self.nodes = self.nodes.rebuilt(listing.nodes, self._node_states(), listing.levels, self.document)
         self.fair_shares = self._rebuild_fair_shares()
-        self.classes, self.active, self.dependents, self._lanes = {}, {}, Dependents(), None
+        self.pending.clear()
+        self.arrays.active = {}
         self.allocations, self.timers = Allocations(self.gangs, self.nodes.index), Timers()
-        if self.nodes.foreign is not None:
-            self.allocations.set_foreign(self.nodes.foreign)
+        if self.nodes.occupancy.foreign is not None:
+            self.allocations.set_foreign(self.nodes.occupancy.foreign)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
         self.history.forget_waiting()
         reallocated = reallocated_nodes(self.gangs.values())
         for gang in self.gangs.values():
-            self.dependents.add(gang, self.is_live)
+            self.pending.dependents.add(gang, self.is_live)
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
-            elif gang.start:
-                nodes = [node for node in gang.left if node not in reallocated.get(gang.id, ())]
-                self.take(gang, tuple(share for share in gang.start.shares if share.node in nodes))
+            elif gang.attempt.start:
+                nodes = [node for node in gang.attempt.left if node not in reallocated.get(gang.id, ())]
+                self.take(gang, tuple(share for share in gang.attempt.start.shares if share.node in nodes))
                 self.begin_usage(gang)
             self.timers.note(gang, live=True)
 
     def _rebuild_fair_shares(self) -> FairShares:
         """Return the fair shares converted to the half-life in force."""
         usage, old_half_life_ms = self.fair_shares.decayed_usage(), self.fair_shares.half_life_ms
-        if old_half_life_ms != self.rules.half_life_ms:
-            usage = recut_usage(usage, old_half_life_ms, self.rules.half_life_ms, self.at_ms)
-        return FairShares(self.tree, self._capacity(), usage, self.at_ms, self.rules.half_life_ms)
+        if old_half_life_ms != self.document.half_life_ms:
+            usage = recut_usage(usage, old_half_life_ms, self.document.half_life_ms, self.at_ms)
+        return FairShares(self.tree, self._capacity(), usage, self.at_ms, self.document.half_life_ms)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
 
     def _capacity(self) -> Vector:
-        table = self.nodes
-        return (DEVICE_MILLI * int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
-
-    def _tree(self) -> QueueTree:
-        return self.tree_with(self.queues.values())
+        gpus, cpu_milli, memory_bytes = (int(amounts.sum()) for amounts in self.nodes.total)
+        return (DEVICE_MILLI * gpus, cpu_milli, memory_bytes)
 
     def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
         """Return an unused tree of these queues over the nodes."""
+        return self._tree_of(queues, self.tree.node_time)
+
+    def _tree_of(self, queues: Iterable[Queue], node_time: NodeTimeUsage) -> QueueTree:
         of_type: dict[str, int] = {}
-        for gpu_type, gpus in zip(self.nodes.gpu_types, self.nodes.gpus.tolist(), strict=True):
+        for gpu_type, gpus in zip(self.nodes.attributes.gpu_types, self.nodes.total.gpus.tolist(), strict=True):
             of_type[gpu_type] = of_type.get(gpu_type, 0) + DEVICE_MILLI * gpus
-        return QueueTree(queues, self._capacity(), self.undo, of_type, self.node_time)
+        return QueueTree(queues, self._capacity(), self.undo, of_type, node_time)
 
     def validate(self) -> None:
         """Rebuild everything from the gangs alone and compare. Raise AssertionError naming the difference."""
-        for gang in (gang for members in self.classes.values() for gang in members if gang.id not in self.reservations):
+        waiting = (gang for members in self.pending.classes.values() for gang in members)
+        for gang in (gang for gang in waiting if gang.id not in self.reservations):
             expected = self.history.estimate(gang.job, gang.shape, gang.ran_ms)
             assert gang.expected == expected, f"{gang.id} is expected to run {gang.expected}, not {expected}"
         rebuilt = State(self.image())
-        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held", "guests", "alone"):
-            assert (getattr(self.nodes, name) == getattr(rebuilt.nodes, name)).all(), (
-                f"nodes.{name} differs from its gangs"
-            )
-        self.nodes.devices.validate(rebuilt.nodes.devices)
-        assert self.nodes.states == rebuilt.nodes.states, "node states differ"
+        self.nodes.validate_against(rebuilt.nodes)
         assert self.nodes.bare().states == rebuilt.nodes.states, "node states without load differ"
         missing = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
         assert not missing, f"{missing} are to be taken away and do not exist"
@@ -468,28 +396,22 @@ class State:
         assert self.tree.usage == rebuilt.tree.usage, f"queue usage {self.tree.usage} is not {rebuilt.tree.usage}"
         assert self.tree.users == rebuilt.tree.users, "usage of users differs"
         self.fair_shares.validate(rebuilt.fair_shares)
-        assert self.node_time.records(self.at_ms) == rebuilt.node_time.records(self.at_ms), "node time used differs"
-        assert self.classes == rebuilt.classes, "pending classes differ"
+        used, expected_used = (state.tree.node_time.records(self.at_ms) for state in (self, rebuilt))
+        assert used == expected_used, "node time used differs"
+        self.pending.validate(rebuilt.pending)
         self.allocations.validate(rebuilt.allocations)
         self.quota_charges.validate(rebuilt.quota_charges)
         self.timers.validate(rebuilt.timers)
         self.history.validate(rebuilt.history)
         self.nodes.validate()
-        if self._lanes is not None:
-            self._lanes.validate(self.classes)
         for name in self.reservations:
             assert name in self.gangs, f"{name} has a reservation and is not live"
             assert self.gangs[name].state is GangState.PENDING, f"{name} has a reservation and is not pending"
-        assert self.active == rebuilt.active, "active elements of arrays differ"
-        assert {name: sorted(gangs) for name, gangs in self.dependents.items()} == {
-            name: sorted(gangs) for name, gangs in rebuilt.dependents.items()
-        }, "dependents differ"
-        assert (self.nodes.free_gpus >= 0).all() and (self.nodes.free_cpu_milli >= 0).all(), "a node is over-allocated"
-        assert (self.nodes.free_memory_bytes >= 0).all(), "memory of a node is over-allocated"
+        assert self.arrays.active == rebuilt.arrays.active, "active elements of arrays differ"
         for gang in self.gangs.values():
             assert not gang.ended, f"{gang.id} has ended and is still present"
-            assert (gang.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (
-                f"{gang.id} is {gang.state} with {gang.start}"
+            assert (gang.attempt.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (
+                f"{gang.id} is {gang.state} with {gang.attempt.start}"
             )
             assert not gang.is_head or self.arrays[gang.id].rest, f"{gang.id} stands for no elements"
         for array in self.arrays.values():

@@ -37,9 +37,9 @@ class Timers:
             return
         if (
             gang.end_cause
-            or gang.failure
+            or gang.attempt.failure
             or gang.suspends
-            or gang.drains
+            or gang.attempt.drains
             or gang.state in STOPPING
             or gang.has_used_its_time
         ):
@@ -72,7 +72,7 @@ def deadline_ms(gang: Gang) -> int | None:
         if gang.awaits:
             return None
         return None if limits.queue_time_ms is None else gang.since_ms + limits.queue_time_ms
-    return gang.limit_ms(gang.began_ms) if gang.state in ACTIVE else None
+    return gang.limit_ms(gang.attempt.began_ms) if gang.state in ACTIVE else None
 
 
 def timer_times_ms(gang: Gang) -> Iterator[int]:
@@ -80,7 +80,7 @@ def timer_times_ms(gang: Gang) -> Iterator[int]:
     end_ms = deadline_ms(gang)
     if end_ms is not None:
         yield end_ms
-    if gang.state is GangState.PENDING and gang.not_before_ms:
-        yield gang.not_before_ms
+    if gang.state is GangState.PENDING and gang.retries.not_before_ms:
+        yield gang.retries.not_before_ms
     if gang.state in ACTIVE and gang.time_ms is None and gang.expected is not None:
-        yield gang.began_ms + gang.expected.run_ms - gang.ran_ms
+        yield gang.attempt.began_ms + gang.expected.run_ms - gang.ran_ms

@@ -85,13 +85,15 @@ def decode(text: str | bytes, name: str) -> JobCheckpoint:
 
 def _check(gang: Gang) -> None:
     """Raise ValueError when a gang contradicts itself."""
-    shares = gang.start.shares if gang.start is not None else ()
+    shares = gang.attempt.start.shares if gang.attempt.start is not None else ()
     devices = [(share.node, device) for share in shares for device in share.devices]
-    if gang.ended or (gang.start is None) != (gang.state in (GangState.PENDING, GangState.SUSPENDED)):
-        raise ValueError(f"{gang.id} is {gang.state}, and {'has no nodes' if gang.start is None else 'has nodes'}")
-    if unexpected := {*gang.left} - {share.node for share in shares}:
+    if gang.ended or (gang.attempt.start is None) != (gang.state in (GangState.PENDING, GangState.SUSPENDED)):
+        raise ValueError(
+            f"{gang.id} is {gang.state}, and {'has no nodes' if gang.attempt.start is None else 'has nodes'}"
+        )
+    if unexpected := {*gang.attempt.left} - {share.node for share in shares}:
         raise ValueError(f"{gang.id} is left on {', '.join(sorted(unexpected))}, where it never ran")
-    figures = (gang.since_ms, gang.submitted_ms, gang.began_ms, gang.number, gang.generation)
+    figures = (gang.since_ms, gang.submitted_ms, gang.attempt.began_ms, gang.number, gang.attempt.generation)
     if not all(0 <= figure <= MAX_INTEGER for figure in figures):
         raise ValueError(f"{gang.id} has a time or a number out of range")
     if any(not 0 <= device < MAX_DEVICES for _, device in devices):

@@ -48,14 +48,14 @@ def project(gang: Gang, at_ms: int) -> Projection:
         submitted_ms=gang.submitted_ms,
         started_ms=gang.first_started_ms,
         ended_ms=at_ms if gang.ended else None,
-        generation=gang.generation,
+        generation=gang.attempt.generation,
         exit_code=gang.exit_code,
         sentence=_sentence(gang),
         nodes=gang.nodes,
         array=gang.job.array,
         index=gang.job.index,
     )
-    return Projection(gang.number, row, gang.account.ledger(at_ms), gang.checkpoint_step, gang.job)
+    return Projection(gang.number, row, gang.account.ledger(at_ms), gang.checkpoints.newest_step, gang.job)
 
 
 def project_array(array: ArrayJob, at_ms: int) -> Projection:
@@ -85,17 +85,19 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
 
 
 def _sentence(gang: Gang) -> str:
-    failure = failure_text(gang.failure) + checkpoint_text(gang) if gang.failure else ""
-    attempt = f"attempt {gang.generation}: " if gang.generation > 1 else ""
+    failure = failure_text(gang.attempt.failure) + checkpoint_text(gang) if gang.attempt.failure else ""
+    attempt = f"attempt {gang.attempt.generation}: " if gang.attempt.generation > 1 else ""
     match gang.state:
         case GangState.SUCCEEDED:
-            return "finished" if gang.generation == 1 else f"finished at attempt {gang.generation}"
+            return "finished" if gang.attempt.generation == 1 else f"finished at attempt {gang.attempt.generation}"
         case GangState.FAILED:
             return f"{attempt}{failure}"
         case GangState.STOPPED | GangState.STOPPING:
             if gang.end_cause is Cause.DEPENDENCY:
                 return f"never started: it was to start after {gang.awaits[0].job} has {gang.awaits[0].when}"
-            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped") + killed_text(gang.killed, gang.grace_ms)
+            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped") + killed_text(
+                gang.attempt.killed, gang.attempt.grace_ms
+            )
         case GangState.REQUEUEING:
             return f"{attempt}{failure or 'preempted'}; the rest of it is being stopped"
         case GangState.FAILING:
@@ -103,10 +105,10 @@ def _sentence(gang: Gang) -> str:
         case GangState.SUSPENDED:
             return f"suspended: continue it with `ganger resume {shell_quoted_id(gang.id)}`"
         case GangState.SUSPENDING:
-            return f"attempt {gang.generation}: it is being suspended"
+            return f"attempt {gang.attempt.generation}: it is being suspended"
         case GangState.FINISHING:
-            return f"attempt {gang.generation}: done; the rest of it is being stopped"
+            return f"attempt {gang.attempt.generation}: done; the rest of it is being stopped"
         case GangState.STARTING | GangState.RUNNING:
-            return f"attempt {gang.generation}" if gang.generation > 1 else ""
+            return f"attempt {gang.attempt.generation}" if gang.attempt.generation > 1 else ""
         case _:
             return ""

@@ -93,10 +93,13 @@ def reconcile(state: State, find_entry: Callable[[str], JobEntry | None], live: 
         if row is not None and row.state in ENDED:
             _end(state, gang, row.state)
             changes.append(f"{gang.id} has {row.state}")
-        elif row is not None and (row.generation, row.state in RESTING) != (gang.generation, gang.start is None):
+        elif row is not None and (row.generation, row.state in RESTING) != (
+            gang.attempt.generation,
+            gang.attempt.start is None,
+        ):
             _release(state, (gang.id,), state.at_ms)
-            gang.generation = max(gang.generation, row.generation)
-            changes.append(f"{gang.id} starts again after attempt {gang.generation}")
+            gang.attempt.generation = max(gang.attempt.generation, row.generation)
+            changes.append(f"{gang.id} starts again after attempt {gang.attempt.generation}")
     for name, job in live:
         if not state.is_live(name):
             changes.append(_submit(state, job, find_entry(name)))
@@ -104,14 +107,14 @@ def reconcile(state: State, find_entry: Callable[[str], JobEntry | None], live: 
 
 
 def _submit(state: State, job: Job, row: JobEntry | None) -> str:
-    if job.spec.queue not in state.queues:
+    if job.spec.queue not in state.document.queues:
         job = replace(job, spec=replace(job.spec, queue=DEFAULT))
     job = replace(job, awaits=tuple(after for after in job.awaits if state.is_live(after.job)))
     fold(state, Stamped(state.seq + 1, state.at_ms, Submitted(job=job)))
     state.seq -= 1  # it is not in the log
     gang = state.gangs.get(job.id)
     if gang is not None and row is not None:
-        gang.generation = row.generation
+        gang.attempt.generation = row.generation
     return f"{job.id} is pending again"
 
 
@@ -119,10 +122,10 @@ def _follows(state: State, decision: Decision) -> bool:
     match decision:
         case Start(gang=name, generation=generation, nodes=nodes):
             gang = state.gang_or_head(name)
-            is_pending = gang is not None and gang.state is GangState.PENDING and generation > gang.generation
+            is_pending = gang is not None and gang.state is GangState.PENDING and generation > gang.attempt.generation
             return is_pending and all(node in state.nodes.index for node in nodes)
         case Stop(gang=name, generation=generation):
-            return name in state.gangs and state.gangs[name].generation == generation
+            return name in state.gangs and state.gangs[name].attempt.generation == generation
         case ReservedStart(gang=name):
             return name in state.gangs and state.gangs[name].state is GangState.PENDING
         case Expect(gang=name):
@@ -135,18 +138,18 @@ def _release(state: State, names: Iterable[str], at_ms: int) -> None:
     """End the attempts of jobs as if their launchers were lost."""
     for name in names:
         gang = state.gangs.get(name)
-        if gang is not None and gang.start is not None:
-            touched = (gang, *fold_attempt.clear(state, gang, tuple(gang.left), max(at_ms, state.at_ms)))
+        if gang is not None and gang.attempt.start is not None:
+            touched = (gang, *fold_attempt.clear(state, gang, tuple(gang.attempt.left), max(at_ms, state.at_ms)))
             _note(state, touched)
 
 
 def _end(state: State, gang: Gang, end_state: GangState) -> None:
     """Remove a gang that has ended by the table."""
-    if gang.start is not None:
-        state.leave(gang, tuple(gang.left))
+    if gang.attempt.start is not None:
+        state.leave(gang, tuple(gang.attempt.left))
         state.release(gang)
         state.end_usage(gang, state.at_ms)
-        gang.left, gang.start = [], None
+        gang.attempt.left, gang.attempt.start = [], None
     elif gang.state is GangState.PENDING:
         state.dequeue(gang)
     gang.state = end_state

@@ -19,8 +19,7 @@ from ganger.engine.policy_doc.policy_warnings import warnings
 from ganger.engine.policy_doc.trial_run import find_stranded, run_trial
 from ganger.errors import RequestError
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
-from ganger.model.policy import PolicyDocument, Rules, document_of
-from ganger.model.queue import DEFAULT, ROOT, Queue
+from ganger.model.policy import PolicyDocument, initial_document
 from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView, PolicyWarning, StrandedJob
 
 SUBJECT: Final = "policy/policy"
@@ -97,7 +96,7 @@ class PolicyService:
         """
         document = self._document(proposal)
         state = self._loop.copy()
-        before = document_of(state.rules, state.queues)
+        before = state.document
         result = run_trial(state, document, self._loop.order, max(self._loop.now_ms(), state.at_ms))
         return replace(result, changes=changes(before, document), warnings=warnings(state, document))
 
@@ -110,7 +109,7 @@ class PolicyService:
         in force is not `if_version`, or was changed in the meantime.
         """
         with self._loop.view() as state:
-            in_force, current = state.policy_version, document_of(state.rules, state.queues)
+            in_force, current = state.policy_version, state.document
         if if_version is not None and if_version != in_force:
             raise _changed_error(f"version {in_force} is in force, not {if_version}")
         document = self._document(proposal)
@@ -165,19 +164,15 @@ class PolicyService:
         The version in force is in the state; earlier ones follow from the log, from the last whole document on.
         """
         with self._loop.view() as state:
-            seq, in_force, current = state.seq, state.policy_version, document_of(state.rules, state.queues)
+            seq, in_force, current = state.seq, state.policy_version, state.document
         rows = [row for row in self._log.rows(0, SUBJECT, _ROWS) if row.seq <= seq]
         first = in_force - len(rows)
-        documents: list[PolicyDocument | None] = [_initial_document() if first == 0 else None]
+        documents: list[PolicyDocument | None] = [initial_document() if first == 0 else None]
         for row in rows:
             documents.append(_document_after(documents[-1], row))
         documents[-1] = current
         for index in range(len(rows), -1, -1):
             yield _Edition(first + index, rows[index - 1] if index else None, documents[index])
-
-
-def _initial_document() -> PolicyDocument:
-    return document_of(Rules(), {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT)})
 
 
 def _document_after(before: PolicyDocument | None, row: Stamped) -> PolicyDocument | None:

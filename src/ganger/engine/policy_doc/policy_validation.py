@@ -64,7 +64,7 @@ def check_fits(draft: Draft, state: State) -> PolicyDocument:
     Raise RequestError (bad_policy) for a type of GPU that no node has, or a level of the network that no node is in,
     unless the policy in force names it too.
     """
-    gpu_types = {gpu_type for gpu_type in state.nodes.gpu_types if gpu_type}
+    gpu_types = {gpu_type for gpu_type in state.nodes.attributes.gpu_types if gpu_type}
     if problems := [*_missing_types(draft.document, state, gpu_types), *_missing_labels(draft.document, state)]:
         raise _bad_policy(draft.source.error_for(problems))
     return draft.document
@@ -253,7 +253,7 @@ def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProb
     if not state.nodes.nodes:
         return
     for index, level in enumerate(document.topology):
-        if level not in state.rules.topology and not any(key in keys for key in level.labels):
+        if level not in state.document.topology and not any(key in keys for key in level.labels):
             path = ("topology", index, "labels")
             hint = next(filter(None, (did_you_mean(key, keys) for key in level.labels)), "")
             yield SpecProblem(path, f"{format_location(path)}: no node has a label {' or '.join(level.labels)}{hint}")
@@ -264,7 +264,7 @@ def _missing_types(document: PolicyDocument, state: State, gpu_types: Iterable[s
         return
     types = sorted(gpu_types)
     for name, queue in document.queues.items():
-        before = state.queues.get(name)
+        before = state.document.queues.get(name)
         for part in _AMOUNTS:
             for gpu_type in getattr(queue, part).gpu_types:
                 if gpu_type not in types and not (before and gpu_type in getattr(before, part).gpu_types):

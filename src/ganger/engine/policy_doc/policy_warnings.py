@@ -21,9 +21,9 @@ def warnings(state: State, document: PolicyDocument) -> tuple[PolicyWarning, ...
     nodes = state.nodes
     if not nodes.nodes:
         return ()
-    sums = (int(amounts.sum()) for amounts in (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes))
+    sums = (int(amounts.sum()) for amounts in nodes.total)
     totals = dict(zip(RESOURCES, sums, strict=True))
-    for gpu_type, gpus in zip(nodes.gpu_types, nodes.gpus.tolist(), strict=True):
+    for gpu_type, gpus in zip(nodes.attributes.gpu_types, nodes.total.gpus.tolist(), strict=True):
         totals[GPU_TYPE_PREFIX + gpu_type] = totals.get(GPU_TYPE_PREFIX + gpu_type, 0) + gpus
     tree = state.tree_with(document.queues.values())
     return tuple(

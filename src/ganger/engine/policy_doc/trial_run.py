@@ -28,8 +28,8 @@ MAX_PLACES: Final = 100
 def find_stranded(state: State, document: PolicyDocument) -> tuple[StrandedJob, ...]:
     """Return live jobs whose queue the document lacks, or that only under it could never start again; oldest first."""
     tree = state.tree_with(document.queues.values())
-    changes_topology = bool(state.nodes.nodes) and document.topology != state.rules.topology
-    nodes = state.nodes.with_rules(document.rules) if changes_topology else None
+    changes_topology = bool(state.nodes.nodes) and document.topology != state.document.topology
+    nodes = state.nodes.with_rules(document) if changes_topology else None
     return tuple(_stranded_jobs(state, document, tree, nodes))
 
 
@@ -64,9 +64,9 @@ def _topology_reason(state: State, gang: Gang, nodes: NodeTable | None) -> str |
 
 def _allocation_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:
     """Return why a gang holds more than its queue may use, such as GPUs of a type that it did not name."""
-    if gang.id not in state.allocations or gang.start is None:
+    if gang.id not in state.allocations or gang.attempt.start is None:
         return None
-    amounts = tree.taken(gang.shape, gang.start.shares, state.type_of)
+    amounts = tree.taken(gang.shape, gang.attempt.start.shares, state.type_of)
     return over_quota(tree, gang.queue, amounts, "holds")
 
 
@@ -76,7 +76,7 @@ def run_trial(state: State, document: PolicyDocument, order: Callable[[str], Pol
     `state` is a copy, and is changed.
     """
     stranded_jobs = find_stranded(state, document)
-    starts, old_places = _next_cycle(state, order(state.rules.order), now_ms)
+    starts, old_places = _next_cycle(state, order(state.document.order), now_ms)
     event = PolicySet(document=document, version=state.policy_version + 1, forced=True)
     fold(state, Stamped(state.seq + 1, max(now_ms, state.at_ms), event))
     new_starts, new_places = _next_cycle(state, order(document.order), now_ms)
@@ -100,7 +100,7 @@ def _next_cycle(state: State, policy: Policy, now_ms: int) -> tuple[dict[str, No
     """Return the gangs that would start, and the place of each pending gang in its queue."""
     starts = {decision.gang: None for decision in plan(state, now_ms, policy).decisions if isinstance(decision, Start)}
     counts, places = Counter[str](), dict[str, tuple[str, int]]()
-    pending = (gang for members in state.classes.values() for gang in members)
+    pending = (gang for members in state.pending.classes.values() for gang in members)
     for gang in sorted(pending, key=lambda gang: policy.key(gang, state, now_ms)):
         counts[gang.queue] += 1
         places[gang.id] = gang.queue, counts[gang.queue]

@@ -36,7 +36,7 @@ def overview(state: State, now_ms: int, policy: Policy, order: Order = "policy")
         levels=topology.levels,
         cell="node" if depth > len(topology.levels) else topology.levels[depth - 1],
         nodes={node_state: states.count(node_state) for node_state in sorted(dict.fromkeys(states))},
-        unit="GPUs" if table.gpus.any() else "CPUs",
+        unit="GPUs" if table.total.gpus.any() else "CPUs",
         total=int(whole.sum()),
         used=int(used.sum()),
         unavailable=int(out.sum()),
@@ -78,11 +78,12 @@ def _amounts(state: State) -> tuple[Ints, Ints, Ints]:
     where no node has a GPU.
     """
     table = state.nodes
-    has_gpus = bool(table.gpus.any())
-    whole, free = (table.gpus, table.free_gpus) if has_gpus else (table.cpu_milli, table.free_cpu_milli)
+    has_gpus = bool(table.total.gpus.any())
+    whole, free = (table.total.gpus, table.free.gpus) if has_gpus else (table.total.cpu_milli, table.free.cpu_milli)
     unit = 1 if has_gpus else 1000
     whole, free = whole.astype(np.int64) // unit, free.astype(np.int64) // unit
-    foreign = np.zeros_like(free) if table.foreign is None or not has_gpus else table.foreign.astype(np.int64)
+    of_others = table.occupancy.foreign if has_gpus else None
+    foreign = np.zeros_like(free) if of_others is None else of_others.astype(np.int64)
     return whole, whole - free - foreign, foreign + np.where(_in_service(state), 0, free)
 
 
@@ -104,7 +105,7 @@ def _cells(state: State, depth: int) -> Iterator[Cell]:
     whole, used, out = _amounts(state)
     if depth == len(topology.first_node):
         states = map(table.display_state, range(len(table.nodes)))
-        rows = zip(table.names, whole.tolist(), used.tolist(), out.tolist(), states, strict=True)
+        rows = zip(table.attributes.names, whole.tolist(), used.tolist(), out.tolist(), states, strict=True)
         for name, amount, allocated, out_amount, node_state in rows:
             yield Cell(name=name, nodes=1, total=amount, used=allocated, unavailable=out_amount, state=node_state)
         return
@@ -131,7 +132,7 @@ def _next_in_policy_order(state: State, now_ms: int, policy: Policy) -> Iterator
     for _, gang in sorted(reserved, key=lambda pair: (pair[0], pair[1].number))[:MAX_NEXT]:
         shown[gang.id] = None
         yield _next_row(state, gang, now_ms)
-    lanes = [lane.entries for lane in state.lanes(policy).by_key.values()]
+    lanes = [lane.entries for lane in state.pending.lanes(policy).by_key.values()]
     heads = [entry.gang for entries in lanes for entry in entries[:MAX_NEXT]]
     for gang in nsmallest(MAX_NEXT, heads, key=lambda gang: policy.key(gang, state, now_ms)):
         if gang.id not in shown and len(shown) < MAX_NEXT:
@@ -156,13 +157,13 @@ def _next_in_order(state: State, now_ms: int, order: Order) -> Iterator[NextJob]
         "queue": lambda gang: gang.queue,
     }
     key = keys[order]
-    pending = (gang for members in state.classes.values() for gang in members)
+    pending = (gang for members in state.pending.classes.values() for gang in members)
     for gang in nsmallest(MAX_NEXT, pending, key=lambda gang: (key(gang), gang.number)):
         yield _next_row(state, gang, now_ms)
 
 
 def _next_row(state: State, gang: Gang, now_ms: int) -> NextJob:
-    reason, reserved = state.pending_reasons.get(class_text(gang.class_key)), state.reservations.get(gang.id)
+    reason, reserved = state.pending.reasons.get(class_text(gang.class_key)), state.reservations.get(gang.id)
     return NextJob(
         job=gang.id,
         user=gang.job.user,

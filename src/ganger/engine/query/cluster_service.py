@@ -228,7 +228,7 @@ class ClusterService:
     def _check_gpu_type(self, name: str) -> None:
         """Raise RequestError (no_such_gpu_type, 404) for a type that no node has."""
         with self._loop.view() as state:
-            gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.gpu_types if gpu_type})
+            gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.attributes.gpu_types if gpu_type})
         if name and name not in gpu_types:
             message = f"no node has {name} GPUs; types here: {', '.join(gpu_types) or 'none'}"
             raise RequestError("no_such_gpu_type", message, nearest(name, gpu_types) or "ganger node", 404)

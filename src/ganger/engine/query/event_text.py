@@ -116,14 +116,15 @@ def skipped_texts(checkpoints: Iterable[FlawedCheckpoint]) -> tuple[str, ...]:
 
 def checkpoint_text(gang: Gang) -> str:
     """Return the end of a sentence about a failure: the checkpoint that may have caused it, and the one tried next."""
-    tried, step = gang.fallback.tried, gang.resumed_step
+    checkpoints, fallback = gang.checkpoints, gang.checkpoints.fallback
+    tried, step = fallback.tried, checkpoints.resumed_step
     if not tried or tried[-1] != step:
         return ""
-    if step in gang.fallback.skipped and step != gang.checkpoint_step:
-        return f"; failed on the checkpoint of step {step}, trying the one of step {gang.checkpoint_step}"
+    if step in fallback.skipped and step != checkpoints.newest_step:
+        return f"; failed on the checkpoint of step {step}, trying the one of step {checkpoints.newest_step}"
     if len(tried) > 1:
         return f"; failed on each of the checkpoints of steps {', '.join(map(str, tried))}"
-    no_older = ", and there is no older one" if gang.fallback.older_step is None else ""
+    no_older = ", and there is no older one" if fallback.older_step is None else ""
     return f"; failed on the checkpoint of step {step}{no_older}"
 
 

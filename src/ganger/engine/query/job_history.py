@@ -132,10 +132,10 @@ class JobHistory:
         self._job = job
         self._attempts: dict[int, _Attempt] = {}
         self._started_ms: list[int] = []
-        self._newest_step = None if earlier_gang is None else earlier_gang.checkpoint_step
-        if earlier_gang is not None and earlier_gang.start is not None:
-            self._attempts[earlier_gang.generation] = _running_attempt(earlier_gang, earlier_gang.start)
-            self._started_ms.append(earlier_gang.began_ms)
+        self._newest_step = None if earlier_gang is None else earlier_gang.checkpoints.newest_step
+        if earlier_gang is not None and earlier_gang.attempt.start is not None:
+            self._attempts[earlier_gang.attempt.generation] = _running_attempt(earlier_gang, earlier_gang.attempt.start)
+            self._started_ms.append(earlier_gang.attempt.began_ms)
 
     def add(self, rows: Iterable[Stamped]) -> None:
         """Add events of the job that follow those added before."""
@@ -186,24 +186,24 @@ def _running_attempt(gang: Gang, start: Start) -> _Attempt:
     """
     attempt = _Attempt(
         start,
-        gang.resumed_step,
-        skipped_checkpoints=skipped_texts(gang.skipped_checkpoints),
-        not_started=[node for node in start.nodes if node not in gang.started],
-        remaining=list(gang.left),
-        unfinished=[node for node in start.nodes if node not in gang.finished],
-        killed=gang.killed,
-        grace_ms=gang.grace_ms,
+        gang.checkpoints.resumed_step,
+        skipped_checkpoints=skipped_texts(gang.checkpoints.flawed),
+        not_started=[node for node in start.nodes if node not in gang.attempt.started],
+        remaining=list(gang.attempt.left),
+        unfinished=[node for node in start.nodes if node not in gang.attempt.finished],
+        killed=gang.attempt.killed,
+        grace_ms=gang.attempt.grace_ms,
     )
-    if gang.generation == 1:
+    if gang.attempt.generation == 1:
         attempt.started_ms = gang.first_started_ms
     elif gang.state is GangState.RUNNING:
         attempt.started_ms = gang.since_ms
     if gang.state is GangState.FINISHING:
         attempt.settle("finished", "")
-    if gang.stop_sent in _DECIDED_STOPS:  # a failure beside it is mostly its consequence
-        attempt.stop(gang.stop_sent)
-    if gang.failure is not None:
-        attempt.fail(gang.failure)
+    if gang.attempt.stop_sent in _DECIDED_STOPS:  # a failure beside it is mostly its consequence
+        attempt.stop(gang.attempt.stop_sent)
+    if gang.attempt.failure is not None:
+        attempt.fail(gang.attempt.failure)
     return attempt
 
 

@@ -77,13 +77,13 @@ def node_rows(state: State) -> list[NodeRow]:
             state=table.display_state(index),
             gpu_type=node.gpu_type,
             gpus=node.gpus,
-            gpus_free=int(table.free_gpus[index]),
+            gpus_free=int(table.free.gpus[index]),
             cpu_milli=node.cpu_milli,
-            cpu_free_milli=int(table.free_cpu_milli[index]),
+            cpu_free_milli=int(table.free.cpu_milli[index]),
             memory_bytes=node.memory_bytes,
-            memory_free_bytes=int(table.free_memory_bytes[index]),
+            memory_free_bytes=int(table.free.memory_bytes[index]),
             gangs=tuple(holders.get(node.name, ())),
-            pool=table.pools.name(index),
+            pool=table.attributes.pools.name(index),
             maintenance=tuple(windows_of.get(node.name, ())),
             gpus_foreign=len(node.foreign),
             unready=node.unready,
@@ -94,7 +94,7 @@ def node_rows(state: State) -> list[NodeRow]:
 
 def pending_reason(state: State, gang: Gang, now_ms: int, *, is_administrator: bool = True) -> ReasonView | None:
     """Return the reason of a pending gang; None before the first cycle that saw it."""
-    reason = own_reason(state, gang, now_ms) or state.pending_reasons.get(class_text(gang.class_key))
+    reason = own_reason(state, gang, now_ms) or state.pending.reasons.get(class_text(gang.class_key))
     return reason_view(reason, gang.id, gang.queue, is_administrator=is_administrator) if reason else None
 
 

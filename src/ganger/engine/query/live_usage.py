@@ -40,7 +40,7 @@ class LiveUsage:
             if gang.is_head if gang else split_element_id(name) is None:
                 message = f"{name} is an array: a command runs beside a rank of one element"
                 raise RequestError("is_array", message, f"see which run: ganger ls {name}", 409)
-            if gang is None or gang.start is None or gang.state not in RUNS:
+            if gang is None or gang.attempt.start is None or gang.state not in RUNS:
                 message = (
                     f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
                 )
@@ -48,7 +48,7 @@ class LiveUsage:
             share = _share(gang, rank, node)
             return ExecCommand(
                 job=name,
-                generation=gang.generation,
+                generation=gang.attempt.generation,
                 rank=share.ranks[0] if rank is None else rank,
                 node=share.node,
                 argv=self._backend.exec_command(name, share.node),
@@ -67,7 +67,7 @@ class LiveUsage:
 
 
 def _share(gang: Gang, rank: int | None, node: str | None) -> NodeShare:
-    shares = gang.start.shares if gang.start else ()
+    shares = gang.attempt.start.shares if gang.attempt.start else ()
     if node is not None and all(share.node != node for share in shares):
         nodes = ", ".join(gang.nodes)
         raise RequestError("no_such_node", f"{gang.id} does not run on {node}; it runs on {nodes}", "ganger node", 404)
@@ -86,9 +86,11 @@ def _share(gang: Gang, rank: int | None, node: str | None) -> NodeShare:
 def _sample(state: State, usage: RankUsage) -> RankSample | None:
     """Return the sample of a rank; None for what is left of an older generation."""
     gang = state.gangs.get(usage.gang)
-    if gang is None or gang.start is None or gang.generation != usage.generation:
+    if gang is None or gang.attempt.start is None or gang.attempt.generation != usage.generation:
         return None
-    share = next((share for share in gang.start.shares if share.node == usage.node and usage.rank in share.ranks), None)
+    share = next(
+        (share for share in gang.attempt.start.shares if share.node == usage.node and usage.rank in share.ranks), None
+    )
     return RankSample(
         job=gang.id,
         queue=gang.queue,

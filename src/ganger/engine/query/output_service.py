@@ -69,7 +69,7 @@ class OutputService:
                 "is_array", f"{row.id} is an array: each element has logs of its own", f"ganger logs '{last.id}'"
             )
         with self._loop.view() as state:
-            names = state.nodes.names
+            names = state.nodes.attributes.names
         check_log_query(query, row, job.spec, names, may_come=may_come)
 
     def _end_detector(self, id: str) -> Callable[[], bool]:

@@ -137,10 +137,4 @@ def _copy_array(array: ArrayJob) -> ArrayJob:
 
 
 def _copy_gang(gang: Gang) -> Gang:
-    return replace(
-        gang,
-        account=copy.copy(gang.account),
-        left=list(gang.left),
-        started=list(gang.started),
-        finished=list(gang.finished),
-    )
+    return replace(gang, account=copy.copy(gang.account), attempt=gang.attempt.copy())

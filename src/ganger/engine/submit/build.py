@@ -215,7 +215,7 @@ def _resources_with_compute(nodes: NodeTable, resources: Resources) -> Resources
     gpu = resources.gpu
     if gpu.memory_bytes is None or gpu.milli is not None:
         return resources
-    gpu_sizes = nodes.devices.memory_bytes[nodes.gpus > 0]
+    gpu_sizes = nodes.devices.memory_bytes[nodes.total.gpus > 0]
     large_enough = gpu_sizes[gpu_sizes >= gpu.memory_bytes]
     if not large_enough.size:
         return resources  # the feasibility check refuses it, with the sizes there are

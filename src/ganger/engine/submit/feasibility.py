@@ -47,7 +47,7 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
         _check_names(nodes, part, shape.layout)
         _check_size(nodes, part)
         _check_domains(nodes, part, shape.layout)
-    if shape.more and place(nodes.with_rules(Rules(topology=nodes.rules.topology)), shape) is None:
+    if shape.more and place(nodes.with_rules(Rules(topology=nodes.listing.rules.topology)), shape) is None:
         raise RequestError(
             "too_few_nodes",
             f"the job's parts ({shape}) each fit, but not all at once, even if nothing else ran",
@@ -76,16 +76,16 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
             raise RequestError(
                 "no_such_level", f"{message}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES
             )
-    if part.has_gpus and not nodes.gpus.any():
+    if part.has_gpus and not nodes.total.gpus.any():
         request = FORMATS["gpus"](part.gpus) if part.gpus else "a share of a GPU"
         raise RequestError("no_gpus", f"the job asks for {request} per node, and no node has any", _NO_GPUS)
-    types = sorted({kind: None for kind in nodes.gpu_types if kind})
+    types = sorted({kind: None for kind in nodes.attributes.gpu_types if kind})
     for kind in filter(None, part.gpu_types):
         if kind not in types:
             raise _missing_error("no_such_gpu_type", f"no node has {kind} GPUs", "types", types, kind)
     for name in part.selector.nodes:
         if name not in nodes.index:
-            raise _missing_error("no_such_node", f"there is no node {name}", "nodes", nodes.names, name)
+            raise _missing_error("no_such_node", f"there is no node {name}", "nodes", nodes.attributes.names, name)
     _check_labels(nodes, part.selector)
     networks = sorted({network: None for node in nodes.nodes for network in node.networks})
     for network in part.selector.networks:
@@ -140,14 +140,14 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
             f"submit with {remedy}; {_SEE_NODES}",
         )
     eligible = np.logical_or.reduce(
-        [nodes.of_type(choice.gpu_type) & nodes.eligible(choice.selector) for choice in part.choices]
+        [nodes.attributes.of_type(choice.gpu_type) & nodes.eligible(choice.selector) for choice in part.choices]
     )
     if not eligible.any():
         raise _no_eligible_node(nodes, part)
     _check_device(nodes, part, eligible)
     for resource in _NODE_RESOURCES:
         format_amount = FORMATS[resource]
-        requested, available = getattr(part, resource), getattr(nodes, resource)[eligible]
+        requested, available = getattr(part, resource), getattr(nodes.total, resource)[eligible]
         maximum = int(available.max())
         if requested > maximum:
             largest = format_amount(maximum)
@@ -159,7 +159,7 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
 
 def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) -> None:
     """Check that a named device, or one large enough for the share, exists on some eligible node."""
-    devices, max_gpus = part.selector.devices, int(nodes.gpus[eligible].max())
+    devices, max_gpus = part.selector.devices, int(nodes.total.gpus[eligible].max())
     if part.has_gpus and devices and sum(device < max_gpus for device in devices) < part.devices:
         existing = f"0 to {max_gpus - 1}" if max_gpus else "none"
         names = ", ".join(map(str, devices))
@@ -190,7 +190,8 @@ def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
     constraints += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
     constraints += [f"{' or '.join(filter(None, part.gpu_types))} GPUs"] * (part.gpu_type is not None)
     tainted = [
-        nodes.of_type(choice.gpu_type) & nodes.eligible(_tolerating_all(choice.selector)) for choice in part.choices
+        nodes.attributes.of_type(choice.gpu_type) & nodes.eligible(_tolerating_all(choice.selector))
+        for choice in part.choices
     ]
     tainted_nodes = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
     if not tainted_nodes:

@@ -169,13 +169,13 @@ def contradicts(state: State, queue: Queue) -> str | None:
 
     More is guaranteed than there is to give; or it names a type of GPU that no node has, unless it named it before.
     """
-    queues = {**state.queues, queue.name: queue}
+    queues = {**state.document.queues, queue.name: queue}
     if any(levels_below_root(queues, name) > MAX_LEVELS for name in queues):
         return TOO_DEEP
     if (reason := guarantee_conflict(queues.values(), queue.name)) is not None:
         return reason
-    gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.gpu_types if gpu_type})
-    before = state.queues.get(queue.name, queue if not state.nodes.nodes else Queue(name=queue.name))
+    gpu_types = sorted({gpu_type: None for gpu_type in state.nodes.attributes.gpu_types if gpu_type})
+    before = state.document.queues.get(queue.name, queue if not state.nodes.nodes else Queue(name=queue.name))
     for part in ("nominal", "borrowing", "lending"):
         for gpu_type in getattr(queue, part).gpu_types:
             if gpu_type not in gpu_types and gpu_type not in getattr(before, part).gpu_types:

@@ -36,7 +36,7 @@ def trace_run_from(
         trace=trace,
         nodes=nodes,
         order=registry.order,
-        document=document_of(rules, State().queues),
+        document=document_of(rules, State().document.queues),
         overheads=_overheads(arguments, registry.policies()[order]),
         faults=faults_from(arguments, nodes, seed),
         prices=prices_from(arguments.price, nodes),

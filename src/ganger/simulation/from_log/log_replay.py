@@ -138,8 +138,7 @@ def _possible_requests(run: LogRun) -> tuple[list[tuple[int, e.Event]], Findings
     image = Image(
         nodes=list(run.nodes),
         levels=run.days.levels,
-        rules=run.document.rules,
-        queues=list(run.document.queues.values()),
+        document=run.document,
     )
     state, findings = State(image), Findings(run.days.findings)
     names, left_out = {node.name for node in run.nodes}, set[str]()

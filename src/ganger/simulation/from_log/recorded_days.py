@@ -21,7 +21,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import GangState, Job, Origin, split_element_id
-from ganger.model.policy import PolicyDocument, document_of
+from ganger.model.policy import PolicyDocument
 from ganger.model.units import format_duration
 from ganger.simulation.from_log.recorded_work import RecordedWork
 from ganger.simulation.history_recorder import HistoryRecorder, JobRecord, running_intervals
@@ -240,7 +240,7 @@ class _LogReader:
             end_ms=end_ms - begin_ms,
             nodes=tuple(self._nodes.known.values()),
             levels=tuple(self._state.nodes.topology.levels),
-            document=document_of(self._state.rules, self._state.queues),
+            document=self._state.document,
             requests=tuple(
                 (at_ms - begin_ms, event) for at_ms, event in sorted(self._requests, key=lambda timed: timed[0])
             ),
@@ -314,7 +314,7 @@ class _LogReader:
             return None
         if gang.state is GangState.SUCCEEDED or work.has_finished:
             if work.has_failed:
-                text = f"{name} was started {gang.generation} times"
+                text = f"{name} was started {gang.attempt.generation} times"
                 self._findings.add(Flaw.FAILED, self._submission_seqs[name], text)
             return work.done_ms
         if gang.state is GangState.FAILED and work.has_failed:

@@ -40,7 +40,7 @@ def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
 
 def fifo_class(gang: Gang) -> int:
     """Return the remaining service, which is constant for a pending gang."""
-    left_gpu_ms = _left_gpu_ms(gang, gang.began_ms)
+    left_gpu_ms = _left_gpu_ms(gang, gang.attempt.began_ms)
     return NEVER_MS if left_gpu_ms is None else left_gpu_ms
 
 

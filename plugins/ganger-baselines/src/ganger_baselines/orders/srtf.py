@@ -40,7 +40,7 @@ def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
 
 def fifo_class(gang: Gang) -> int:
     """Return what is left of the limit, which is constant for a pending gang."""
-    left_ms = priority_factors.left_ms(gang, gang.began_ms)
+    left_ms = priority_factors.left_ms(gang, gang.attempt.began_ms)
     return NEVER_MS if left_ms is None else left_ms
 
 

@@ -19,10 +19,10 @@ SEEDED: Final = False
 def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
     """Return (n,) what would be left."""
     most_cpu_milli, most_gpu_milli = largest(nodes)
-    cpu_milli = nodes.free_cpu_milli[indices] - part.cpu_milli
+    cpu_milli = nodes.free.cpu_milli[indices] - part.cpu_milli
     gpu_milli = nodes.devices.left_milli(indices).sum(axis=1) - part.gpu_milli_of(0)
     left = cpu_milli * most_gpu_milli + gpu_milli * most_cpu_milli
-    return grades(left, 2 * most_cpu_milli * most_gpu_milli, nodes.rules.gpu_shares.cut)
+    return grades(left, 2 * most_cpu_milli * most_gpu_milli, nodes.listing.rules.gpu_shares.cut)
 
 
 def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:

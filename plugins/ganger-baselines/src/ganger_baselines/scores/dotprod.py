@@ -22,10 +22,10 @@ _ONE: Final = 1 << 20
 def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
     """Return (n,) the products."""
     most_cpu_milli, most_gpu_milli = largest(nodes)
-    cpu_milli, gpu_milli = nodes.free_cpu_milli[indices], nodes.devices.left_milli(indices).sum(axis=1)
+    cpu_milli, gpu_milli = nodes.free.cpu_milli[indices], nodes.devices.left_milli(indices).sum(axis=1)
     product = (cpu_milli * _ONE // most_cpu_milli) * part.cpu_milli // most_cpu_milli
     product += (gpu_milli * _ONE // most_gpu_milli) * part.gpu_milli_of(0) // most_gpu_milli
-    return grades(product, 2 * _ONE, nodes.rules.gpu_shares.cut)
+    return grades(product, 2 * _ONE, nodes.listing.rules.gpu_shares.cut)
 
 
 def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:

@@ -28,7 +28,7 @@ def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
     """Return (n,) scores by the group of the node, then by what is left."""
     if not part.has_gpus:
         return np.zeros(len(indices), dtype=np.int64)
-    largest_gpu_milli, cut = largest(nodes)[1], nodes.rules.gpu_shares.cut
+    largest_gpu_milli, cut = largest(nodes)[1], nodes.listing.rules.gpu_shares.cut
     left = nodes.devices.left_milli(indices).sum(axis=1)
     graded = -((largest_gpu_milli - left) * cut // (4 * largest_gpu_milli)) if cut else left
     sizes = _sizes(nodes, indices)

@@ -29,8 +29,8 @@ def of_nodes(nodes: NodeArrays, part: Shape, indices: Ints) -> Ints:
         return np.zeros(len(indices), dtype=np.int64)
     left, gpus, cut = (
         nodes.devices.left_milli(indices),
-        nodes.gpus[indices].astype(np.int64),
-        nodes.rules.gpu_shares.cut,
+        nodes.total.gpus[indices].astype(np.int64),
+        nodes.listing.rules.gpu_shares.cut,
     )
     is_idle = (left == DEVICE_MILLI).sum(axis=1) == gpus
     scores = np.full(len(indices), _FREE, dtype=np.int64)

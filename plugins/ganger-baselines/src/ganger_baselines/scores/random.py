@@ -35,8 +35,8 @@ def of_devices(nodes: NodeArrays, _part: Shape, devices: Ints) -> Ints:
 def _state(nodes: NodeArrays) -> NDArray[np.uint64]:
     """Return (1,) a number that changes with the guests of any node and with the seed."""
     weights = _mix(np.arange(1, len(nodes.nodes) + 1).astype(np.uint64) * _STEP)
-    guests = (nodes.guests.astype(np.uint64) * weights).sum(dtype=np.uint64, keepdims=True)
-    seed = np.array([nodes.rules.gpu_shares.seed], dtype=np.uint64)
+    guests = (nodes.occupancy.guests.astype(np.uint64) * weights).sum(dtype=np.uint64, keepdims=True)
+    seed = np.array([nodes.listing.rules.gpu_shares.seed], dtype=np.uint64)
     return _mix(guests + _mix(seed * _STEP + _STEP))
 
 

@@ -46,8 +46,8 @@ def _added(nodes: NodeArrays, part: Shape, indices: Ints, device: Ints | None) -
     """Return (n,) the added fragments on these nodes, summed over the demands; for a share on that device of each."""
     left, cpu_milli, memory_bytes = (
         nodes.devices.left_milli(indices),
-        nodes.free_cpu_milli[indices],
-        nodes.free_memory_bytes[indices],
+        nodes.free.cpu_milli[indices],
+        nodes.free.memory_bytes[indices],
     )
     after = left.copy()
     if device is not None:
@@ -67,7 +67,7 @@ def _added(nodes: NodeArrays, part: Shape, indices: Ints, device: Ints | None) -
 
 def _grade(nodes: NodeArrays, added: Ints) -> Ints:
     """Return the average over the demands in grades, 0 being the best."""
-    cut = nodes.rules.gpu_shares.cut
+    cut = nodes.listing.rules.gpu_shares.cut
     if not cut:
         return added
     scale = DEVICE_MILLI * max(1, nodes.fragments.times)

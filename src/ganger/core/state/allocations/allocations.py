@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.state.column_table import ColumnTable
+from ganger.core.state.allocations.column_table import ColumnTable
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.decision import NodeShare
@@ -41,10 +41,10 @@ def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
     holders: dict[tuple[str, int], Gang] = {}
     reallocated: dict[str, dict[str, None]] = {}
     for gang in gangs:
-        if gang.start is None or any(part.has_share for part in gang.shape.parts):
+        if gang.attempt.start is None or any(part.has_share for part in gang.shape.parts):
             continue
-        left = dict.fromkeys(gang.left)
-        for share in gang.start.shares:
+        left = dict.fromkeys(gang.attempt.left)
+        for share in gang.attempt.start.shares:
             for device in share.devices if share.node in left else ():
                 holder = holders.setdefault((share.node, device), gang)
                 if holder is not gang:
@@ -55,7 +55,7 @@ def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
 
 
 def _start_order(gang: Gang) -> tuple[int, int]:
-    return gang.began_ms, gang.number
+    return gang.attempt.began_ms, gang.number
 
 
 class Allocations(dict[str, Shares]):
@@ -64,6 +64,7 @@ class Allocations(dict[str, Shares]):
     gangs_on_node: the ids of the gangs on each node.
     sharers: ids of gangs that hold shares of devices.
     table: a row of columns for each share.
+    planned_changes: within a cycle, +1 for gangs that capacity is reserved for and -1 for victims, by id.
     now_ms: the time of the current cycle, from which gangs that it places run.
     """
 
@@ -72,6 +73,7 @@ class Allocations(dict[str, Shares]):
         super().__init__()
         self.now_ms = 0
         self.sharers: dict[str, None] = {}
+        self.planned_changes: dict[str, int] = {}
         self.table = ColumnTable(COLUMNS)
         self._index = index
         self.gangs_on_node: dict[str, dict[str, None]] = {}

@@ -4,8 +4,8 @@ Changed after the gang has its allocation and before it loses it: the rows take 
 """
 
 from ganger.core.queues.quota import QueueTree, Vector
-from ganger.core.state.allocations import Allocations
-from ganger.core.state.column_table import ColumnTable
+from ganger.core.state.allocations.allocations import Allocations
+from ganger.core.state.allocations.column_table import ColumnTable
 from ganger.core.state.gang import Gang
 
 QUEUE, USER, NODE_MS, NODES, STAYS, AMOUNTS = 1, 2, 3, 4, 5, 6

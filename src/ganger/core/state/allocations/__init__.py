@@ -1,0 +1,1 @@
+"""Allocations and quota charges of gangs, as columns of integers."""
