@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.state.runtime_estimate import MAX_SAMPLES, MIN_SAMPLES
+from ganger.core.state.runtime_estimate import ESTIMATE_SAMPLES, MIN_SAMPLES
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Expect, ReservationCause, ReservedStart, Start
@@ -50,9 +50,9 @@ class UnlimitedCluster(PunctualCluster):
     def predicted_ms(self, job: Job) -> int | None:
         """Return the predicted run time of a job by definition."""
         kinds = self.run_times[job.user]
-        own = kinds[_history_key(job)][-MAX_SAMPLES:]
+        own = kinds[_history_key(job)][-ESTIMATE_SAMPLES:]
         times_ms = sorted(
-            own if len(own) >= MIN_SAMPLES else [ms for times in kinds.values() for ms in times[-MAX_SAMPLES:]]
+            own if len(own) >= MIN_SAMPLES else [ms for times in kinds.values() for ms in times[-ESTIMATE_SAMPLES:]]
         )
         if len(times_ms) < MIN_SAMPLES:
             return None

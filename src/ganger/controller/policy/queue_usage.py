@@ -15,14 +15,19 @@ from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, recut_usage
 from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
 from ganger.core.queues.quota import Vector
 from ganger.core.queues.share_bounds import ZERO_VECTOR
-from ganger.core.state.runtime_estimate import MAX_SAMPLES, MAX_SIZES, RunTimes
+from ganger.core.state.runtime_estimate import ESTIMATE_SAMPLES, MAX_SAMPLES, MAX_SIZES, RunTimes
 from ganger.core.state.state import State
 from ganger.model.queue import ROOT
 from ganger.model.units import DAY_MS, HOUR_MS
 
 MAX_BYTES: Final = 768 * 1024
 """Maximum in one object, whose limit is 1.5 MiB."""
-_LIMITS: Final = ((MAX_SAMPLES, 2 * REMEMBERED, 367), (8, 2 * REMEMBERED, 93), (0, 8, 31))
+_LIMITS: Final = (
+    (MAX_SAMPLES, 2 * REMEMBERED, 367),
+    (ESTIMATE_SAMPLES, 2 * REMEMBERED, 367),
+    (8, 2 * REMEMBERED, 93),
+    (0, 8, 31),
+)
 """Numbers of run times per job kind, of half-lives, and of days of node time to keep: the first that fit."""
 CLOCK_SKEW_MS: Final = 60_000
 """Tolerated difference between the clocks of two machines."""

@@ -3,8 +3,10 @@
 Run times come from those of the user's ended jobs.
 
 Of each user the last MAX_SAMPLES run times of similar jobs are known: same queue, same number of GPUs. A gang is
-estimated at their 90th percentile (nearest rank, in whole minutes); with fewer than MIN_SAMPLES of them, at that of all
-the user's samples; with too few of these too, it has no estimate and counts as running for ever. Only jobs that
+estimated at the 90th percentile of the newest ESTIMATE_SAMPLES (nearest rank, in whole minutes); with fewer than
+MIN_SAMPLES of them, at that of all the user's jobs; with too few of these too, it has no estimate and counts as running
+for ever. Forecasts of starts draw from all samples: jobs come in batches that run for about the same time, so that the
+newest say how long the last batch took, and not what a queue of several is going to take. Only jobs that
 succeeded or reached their limit count: how long a failed or stopped one ran says nothing about the next. An estimate is
 no limit: no job is stopped for it.
 
@@ -30,8 +32,10 @@ from ganger.model.units import MINUTE_MS
 
 NEVER_MS: Final = 1 << 62
 """A time, or a duration, beyond all others."""
-MAX_SAMPLES: Final = 32
-"""Run times kept of similar jobs."""
+MAX_SAMPLES: Final = 256
+"""Run times kept of similar jobs, which forecasts of starts draw from."""
+ESTIMATE_SAMPLES: Final = 32
+"""The newest of them, which an estimate is made from."""
 MAX_SIZES: Final = 16
 """Kinds of jobs of which a user's run times are kept; the one without an end for longest is forgotten first."""
 MIN_SAMPLES: Final = 5
@@ -82,6 +86,8 @@ class RunTimeHistory:
         self._runs: dict[str, dict[SizeKey, tuple[int, ...]]] = {}
         self._waiting: dict[str, dict[SizeKey, dict[str, None]]] = {}
         self._estimates: dict[str, dict[SizeKey, ExpectedRunTime | None]] = {}
+        self._drawn_from: dict[str, dict[SizeKey, list[int]]] = {}
+        """Rising, made when first drawn from."""
         for sample in runs:
             self._runs.setdefault(sample.user, {})[sample.queue, sample.gpu_milli] = sample.times_ms
 
@@ -114,7 +120,10 @@ class RunTimeHistory:
         With fractions that are spread evenly, many gangs run as long as the known ones did. An estimate at a high
         quantile is right for a reservation, but not for the work of a whole queue.
         """
-        samples = sorted(self._samples(job.user, (job.spec.queue, need(shape)[0])))
+        sizes, own = self._drawn_from.setdefault(job.user, {}), (job.spec.queue, need(shape)[0])
+        if own not in sizes:
+            sizes[own] = sorted(self._samples(job.user, own, MAX_SAMPLES))
+        samples = sizes[own]
         if len(samples) < MIN_SAMPLES:
             return None
         longer = samples[bisect_right(samples, ran_ms) :]
@@ -131,6 +140,7 @@ class RunTimeHistory:
         if len(sizes) > MAX_SIZES:
             del sizes[next(iter(sizes))]
         self._estimates.pop(job.user, None)
+        self._drawn_from.pop(job.user, None)
         changed = (size for size in waiting if self._estimate(job.user, size) != before[size])
         return [name for size in changed for name in waiting[size]]
 
@@ -172,6 +182,9 @@ class RunTimeHistory:
         for user, sizes in self._estimates.items():
             for size, expected in sizes.items():
                 assert expected == self._computed(user, size), f"what is expected of {user}'s jobs differs"
+        for user, drawn_from in self._drawn_from.items():
+            for size, times_ms in drawn_from.items():
+                assert times_ms == sorted(self._samples(user, size, MAX_SAMPLES)), f"{user}'s run times differ"
 
     def _estimate(self, user: str, size: SizeKey) -> ExpectedRunTime | None:
         if user not in self._runs:
@@ -182,7 +195,7 @@ class RunTimeHistory:
         return estimates[size]
 
     def _computed(self, user: str, size: SizeKey) -> ExpectedRunTime | None:
-        similar, samples = self._runs[user].get(size, ()), self._samples(user, size)
+        similar, samples = self._runs[user].get(size, ()), self._samples(user, size, ESTIMATE_SAMPLES)
         if len(samples) < MIN_SAMPLES:
             return None
         longest_ms = sorted(samples)[(PERCENT * len(samples) + 99) // 100 - 1]
@@ -190,11 +203,13 @@ class RunTimeHistory:
             run_ms=-(-longest_ms // MINUTE_MS) * MINUTE_MS, of=len(samples), alike=len(similar) >= MIN_SAMPLES
         )
 
-    def _samples(self, user: str, size: SizeKey) -> tuple[int, ...]:
-        """Return the run times of the user's jobs of that size, or of all while there are too few."""
+    def _samples(self, user: str, size: SizeKey, most: int) -> tuple[int, ...]:
+        """Return the newest run times of the user's jobs of that size, or of each size while there are too few."""
         sizes = self._runs.get(user, {})
         similar = sizes.get(size, ())
-        return similar if len(similar) >= MIN_SAMPLES else tuple(chain.from_iterable(sizes.values()))
+        if len(similar) >= MIN_SAMPLES:
+            return similar[-most:]
+        return tuple(chain.from_iterable(times_ms[-most:] for times_ms in sizes.values()))
 
 
 def extend_estimate(expected: ExpectedRunTime, ran_ms: int) -> ExpectedRunTime:
