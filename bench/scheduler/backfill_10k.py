@@ -34,7 +34,7 @@ def run() -> list[Figure]:
     precedence = Precedence(fleet.state, fleet.now_ms, dynamic)
     for _ in range(RUNS):
         before = time.process_time()
-        reservations = CycleReservations(fleet.state, fleet.now_ms, {}, precedence.cause_to_move)
+        reservations = CycleReservations(fleet.state, fleet.now_ms, {}, precedence.movable_by)
         for gang in waiting[:GANGS]:
             reservations.reserve(gang)
         samples.append(time.process_time() - before)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ganger.core.cycle import plan as planning
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
+from ganger.core.reservations import reservations
 from tests.laws import draws
 from tests.laws.oracles.simple_candidates import SimpleCandidates
 from tests.laws.policies import FEWER_EXAMPLES, every_policy
@@ -21,7 +22,11 @@ def _with_the_quota_forecast_of_any_tree(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueTree, "is_flat", property(lambda _: False))
 
 
-SIMPLIFIED = (_with_simple_candidates, _with_the_quota_forecast_of_any_tree)
+def _with_new_tables_of_reservations(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reservations, "MAX_TAKEN_OUT", 0)
+
+
+SIMPLIFIED = (_with_simple_candidates, _with_the_quota_forecast_of_any_tree, _with_new_tables_of_reservations)
 
 
 @every_policy

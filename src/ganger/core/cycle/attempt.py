@@ -13,8 +13,8 @@ from ganger.core.placement.start_check import (
     over_quota,
     start_request,
 )
+from ganger.core.reservations.capacity_forecast import Moved
 from ganger.core.reservations.earliest_start import find_earliest_start
-from ganger.core.reservations.reservations import Moved
 from ganger.core.state import job_arrays
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS

@@ -71,7 +71,7 @@ class Cycle:
         if state.document.gpu_shares.score == FRAGMENTATION:
             state.nodes.set_demand_kinds(demand_kinds(_live_shapes(state)))
         self.holds, self.precedence = CapacityHolds(state), Precedence(state, now_ms, policy)
-        self.reservations = CycleReservations(state, now_ms, self.ending, self.precedence.cause_to_move)
+        self.reservations = CycleReservations(state, now_ms, self.ending, self.precedence.movable_by)
         gone = self.ending, self.started_gangs
         self.limits = ReservationLimits(policy, self.reservations, self.precedence, gone)
 

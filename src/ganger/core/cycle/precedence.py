@@ -9,14 +9,14 @@ A reservation protects its gang from those after it in the order. A gang moves t
 Since a gang protected by 1. is never moved for 2., no two gangs can move each other's reservation in turn.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.reservations.capacity_forecast import Reservation
+from ganger.core.reservations.capacity_forecast import Moved, Reservation
 from ganger.core.state.gang import Gang
 from ganger.core.state.pending_index import PASSES, PRIORITY, QUEUE
 from ganger.core.state.state import State
@@ -36,9 +36,15 @@ class Precedence:
         """Return the gang's place in the order."""
         return self._policy.key(gang, self._state, self._now_ms)
 
-    def cause_to_move(self, gang: Gang, other: Gang) -> ReservationCause | None:
-        """Return why a gang may move the reservation of another one, or None if it may not."""
-        if gang.id == other.id or gang.retries.unadmitted:
+    def movable_by(self, gang: Gang, reserved: Iterable[Reservation]) -> Moved:
+        """Return those of some reservations that a gang may move, and why."""
+        if gang.retries.unadmitted:
+            return ()
+        causes = ((reservation, self._cause_to_move(gang, reservation.gang)) for reservation in reserved)
+        return [(reservation, cause) for reservation, cause in causes if cause is not None]
+
+    def _cause_to_move(self, gang: Gang, other: Gang) -> ReservationCause | None:
+        if gang.id == other.id:
             return None
         if self._is_guaranteed_before(gang, other):
             return ReservationCause.GUARANTEE

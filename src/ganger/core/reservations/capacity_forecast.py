@@ -5,7 +5,7 @@ searched for. The one of reserved nodes alone, with slots that begin at reserved
 against all reservations: between two reserved starts capacity only grows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -56,6 +56,10 @@ class Reservation:
     def decision(self) -> ReservedStart:
         """The decision that records it."""
         return ReservedStart(gang=self.gang.id, start_ms=self.start_ms, nodes=self.nodes, cause=self.cause)
+
+
+Moved = Sequence[tuple[Reservation, ReservationCause]]
+"""Reservations that a gang may move, and why."""
 
 
 class CapacityForecast:
@@ -111,13 +115,14 @@ class CapacityForecast:
         ends_ms = np.append(ends_ms, np.array(times_ms, dtype=np.int64))
         return bool(np.isin(ends_ms[ends_ms < NEVER_MS], profile.edges).all())
 
-    def quota_forecast(self) -> QuotaForecast | FlatQuotaForecast | None:
-        """Return the forecast of free quota, or None if no queue has a limit."""
+    def quota_forecast(self, reserved: Iterable[QuotaCharge]) -> QuotaForecast | FlatQuotaForecast | None:
+        """Return the forecast of free quota with the charges of reservations, or None if no queue has a limit."""
         state = self.state
         if not state.tree.has_limits:
             return None
         ends_ms = self._end_times(state.quota_charges.table, self.now_ms + LATE_AT_ONCE_MS)
-        return (FlatQuotaForecast if state.tree.is_flat else QuotaForecast)(state.tree, state.quota_charges, ends_ms)
+        kind = FlatQuotaForecast if state.tree.is_flat else QuotaForecast
+        return kind(state.tree, state.quota_charges, ends_ms, reserved)
 
     def stays_of(self, gang: Gang, shares: Shares, interval: tuple[int, int]) -> Iterator[Stay]:
         """Yield what shares take of the nodes, part by part."""

@@ -5,6 +5,7 @@ user limits. Reservations are rows of arrays, so that ten thousand of them are c
 has left at a reserved start is kept with each row and updated by whatever else lasts at that time.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,9 @@ class FlatQuotaForecast:
     begins, without it.
     """
 
-    def __init__(self, tree: QueueTree, charges: QuotaCharges, ends_ms: Ints) -> None:
+    def __init__(
+        self, tree: QueueTree, charges: QuotaCharges, ends_ms: Ints, reserved: Iterable[QuotaCharge] = ()
+    ) -> None:
         """Create the forecast of a tree; `ends_ms` has the end of each row of `charges`."""
         width = len(tree.resources)
         self._tree = tree
@@ -47,6 +50,7 @@ class FlatQuotaForecast:
         self._names: list[str] = []
         self._begins, self._ends = np.full((2, 32), _NEVER, dtype=np.int64)
         self._taken, self._left = np.zeros((2, 32, width), dtype=np.int64)
+        self._add_all(list(reserved))
 
     def add_running(self, charge: QuotaCharge) -> None:
         """Charge a gang that starts now."""
@@ -92,6 +96,23 @@ class FlatQuotaForecast:
         delayed_rows = rows[is_short.any(axis=1)].tolist()
         return [self._names[row] for row in delayed_rows if self._names[row] != charge.gang.id]
 
+    def _add_all(self, reserved: list[QuotaCharge]) -> None:
+        """Charge reservations, the first ones, at once: what one leaves for another follows from sums over both."""
+        if not reserved:
+            return
+        begins, ends = np.array([(charge.begin_ms, charge.end_ms) for charge in reserved], dtype=np.int64).T
+        taken = np.array([charge.taken for charge in reserved], dtype=np.int64)
+        free = self._free_after[self._end_times.searchsorted(begins, side="right")]
+        begun, ended = (_sum_until(times_ms, taken, begins) for times_ms in (begins, ends))
+        never, nothing = np.full_like(self._begins, _NEVER), np.zeros_like(self._taken)
+        self._begins, self._ends = np.concatenate((begins, never)), np.concatenate((ends, never))
+        self._taken, self._left = (
+            np.concatenate((taken, nothing)),
+            np.concatenate((free - begun + ended + taken, nothing)),
+        )
+        self._names = [charge.gang.id for charge in reserved]
+        self._rows = {name: row for row, name in enumerate(self._names)}
+
     def _append(self, charge: QuotaCharge, name: str, left: Ints | int) -> None:
         row = len(self._names)
         if row == len(self._begins):
@@ -127,3 +148,11 @@ class FlatQuotaForecast:
         self._begins, self._ends = np.concatenate((self._begins, never)), np.concatenate((self._ends, never))
         nothing = np.zeros_like(self._taken)
         self._taken, self._left = np.concatenate((self._taken, nothing)), np.concatenate((self._left, nothing))
+
+
+def _sum_until(times_ms: Ints, amounts: Ints, at_ms: Ints) -> Ints:
+    """Return (T, R) the sum of amounts (P, R) whose times (P,) are not later than each of the times (T,)."""
+    order = np.argsort(times_ms, kind="stable")
+    sums: Ints = np.zeros((len(times_ms) + 1, amounts.shape[1]), dtype=np.int64)
+    np.cumsum(amounts[order], axis=0, out=sums[1:])
+    return sums[times_ms[order].searchsorted(at_ms, side="right")]

@@ -8,7 +8,7 @@ Of the node time of a period nothing is free again before it has passed, which i
 running gangs and all reservations are charged for it counts at any time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -38,7 +38,9 @@ class QuotaCharge:
 class QuotaForecast:
     """Charges of running gangs and of reservations, by gang."""
 
-    def __init__(self, tree: QueueTree, charges: QuotaCharges, ends_ms: Ints) -> None:
+    def __init__(
+        self, tree: QueueTree, charges: QuotaCharges, ends_ms: Ints, reserved: Iterable[QuotaCharge] = ()
+    ) -> None:
         """Create the forecast of a tree; `ends_ms` has the end of each row of `charges`."""
         self._tree, self._users = tree, charges.users
         self._held, self._ends_ms = charges.table.cells.copy(), ends_ms
@@ -46,6 +48,8 @@ class QuotaForecast:
         self._reserved: dict[str, QuotaCharge] = {}
         self._trees: dict[tuple[str, int], QueueTree] = {}
         self._user_of: dict[str, str] = {}
+        for charge in reserved:
+            self.add_reservation(charge)
 
     def add_running(self, charge: QuotaCharge) -> None:
         """Charge a gang that starts now."""

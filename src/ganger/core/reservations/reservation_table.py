@@ -5,6 +5,7 @@ starts now has to leave for them. Profiles are made when first needed; the one o
 for.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,8 +39,10 @@ class ReservationTable:
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
         """Create an empty table; `ending` are gangs that end with this cycle."""
-        self.state, self.now_ms = state, now_ms
+        self.state, self.now_ms, self._ending = state, now_ms, ending
         self.by_gang: dict[str, Reservation] = {}
+        self._order: list[tuple[int, int, str]] = []
+        """Reserved starts, numbers and ids of the gangs, rising."""
         self.of_queue: dict[str, dict[str, Gang]] = {}
         self.tried_slots: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
         self._forecast = CapacityForecast(state, now_ms, ending)
@@ -47,6 +50,8 @@ class ReservationTable:
         self._near_profile: AvailabilityProfile | None = None
         self._quota_forecast: QuotaForecast | FlatQuotaForecast | None = None
         self._has_quota_forecast = False
+        self._charges: dict[tuple[str, int, tuple[str, ...]], QuotaCharge] = {}
+        """By gang, begin and nodes."""
         self._kept_by_slots: dict[tuple[int, bool], ReservedCapacity] = {}
         self._max_stays: dict[tuple[Shape, ...], tuple[int, int]] = {}
         """By shape, the length of the node journal when the longest stay was computed, and that stay."""
@@ -63,6 +68,7 @@ class ReservationTable:
         """Put a reservation in force."""
         gang = reservation.gang
         self.by_gang[gang.id] = reservation
+        insort(self._order, (*start_order(reservation), gang.id))
         self.of_queue.setdefault(gang.queue, {})[gang.id] = gang
         if self._full_profile is not None:
             for stay in reservation.stays:
@@ -77,6 +83,7 @@ class ReservationTable:
     def remove(self, reservation: Reservation) -> None:
         """Take a reservation out of force."""
         del self.by_gang[reservation.gang.id], self.of_queue[reservation.gang.queue][reservation.gang.id]
+        del self._order[bisect_left(self._order, start_order(reservation))]
         self.tried_slots.clear()
         for profile in filter(None, (self._full_profile, self._near_profile)):
             for stay in reservation.stays:
@@ -123,9 +130,18 @@ class ReservationTable:
             if self._near_profile is near:
                 self._kept_by_slots, self._max_stays, self.tried_slots = caches
 
-    def in_start_order(self) -> list[Reservation]:
-        """Return the reservations, the soonest first."""
-        return sorted(self.by_gang.values(), key=start_order)
+    def reduced(self, without: Iterable[Reservation]) -> "ReservationTable":
+        """Return a table without some of the reservations, which computes everything anew."""
+        table, names = ReservationTable(self.state, self.now_ms, self._ending), {gone.gang.id: None for gone in without}
+        table._charges = self._charges
+        for name, reservation in self.by_gang.items():
+            if name not in names:
+                table.add(reservation)
+        return table
+
+    def in_start_order(self, most: int | None = None) -> list[Reservation]:
+        """Return the reservations, or that many at most, the soonest first."""
+        return [self.by_gang[name] for _, _, name in self._order[:most]]
 
     # -- feasibility ---------------------------------------------------------------------------------------------------
 
@@ -284,15 +300,18 @@ class ReservationTable:
     def quota_forecast(self) -> QuotaForecast | FlatQuotaForecast | None:
         """Return the forecast of free quota, or None if no queue has a limit."""
         if not self._has_quota_forecast:
-            self._quota_forecast, self._has_quota_forecast = self._forecast.quota_forecast(), True
-            if self._quota_forecast is not None:
-                for reservation in self.by_gang.values():
-                    self._quota_forecast.add_reservation(self._charge(reservation))
+            charges = map(self._charge, self.by_gang.values())
+            self._quota_forecast, self._has_quota_forecast = self._forecast.quota_forecast(charges), True
         return self._quota_forecast
 
     def _charge(self, reservation: Reservation) -> QuotaCharge:
-        shares, begin_ms = shares_on(reservation.gang.shape, reservation.nodes), max(self.now_ms, reservation.start_ms)
-        return self._forecast.charge_of(reservation.gang, shares, (begin_ms, reservation.end_ms))
+        gang, nodes, begin_ms = reservation.gang, reservation.nodes, max(self.now_ms, reservation.start_ms)
+        key = gang.id, begin_ms, nodes
+        charge = self._charges.get(key)
+        if charge is None:
+            interval = begin_ms, reservation.end_ms
+            charge = self._charges[key] = self._forecast.charge_of(gang, shares_on(gang.shape, nodes), interval)
+        return charge
 
 
 def has_share(parts: Iterable[Shape]) -> bool:

@@ -10,7 +10,8 @@ reserved nodes are those on which it is sure to be possible. Source of the rule:
 many reservations as the policy says: one is EASY, all is conservative.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.node_table import ReservedCapacity
 from ganger.core.placement.start_check import StartRequest, place_request, start_request
-from ganger.core.reservations.capacity_forecast import LATE_MARGIN_MS, Reservation
+from ganger.core.reservations.capacity_forecast import LATE_MARGIN_MS, Moved, Reservation
 from ganger.core.reservations.earliest_start import candidate_slots, place_at_slot
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.queue_rotation import is_large_cluster
@@ -31,11 +32,12 @@ from ganger.core.state.state import Shares, State
 from ganger.model.decision import ReservationCause, ReservedStart
 from ganger.model.shape import Shape
 
-Moved = Sequence[tuple[Reservation, ReservationCause]]
-"""Reservations that a gang may move, and why."""
-
 MAX_MOVES: Final = 8
 """Reservations for which one cycle looks for an earlier start."""
+MAX_MOVABLE: Final = 64
+"""Reservations, the soonest, among which a gang may move some: they hold what is free first."""
+MAX_TAKEN_OUT: Final = 8
+"""Reservations that are taken out of the profiles one by one; for more of them new profiles cost less."""
 RELEASES_PER_MOVE: Final = 8
 """On a large cluster, early releases of nodes per reservation that is considered for a move."""
 
@@ -52,7 +54,6 @@ class CycleReservations:
 
     Attributes:
         table: All reservations, on the forecast after this cycle.
-        by_gang: Those in force.
         changes: Decisions of the cycle about them.
     """
 
@@ -61,7 +62,7 @@ class CycleReservations:
         state: State,
         now_ms: int,
         ending: dict[str, None],
-        cause_to_move: Callable[[Gang, Gang], ReservationCause | None],
+        find_movable: Callable[[Gang, Iterable[Reservation]], Moved],
     ) -> None:
         """Restore the reservations of the state.
 
@@ -69,15 +70,19 @@ class CycleReservations:
             state: The state of the cycle.
             now_ms: Its time.
             ending: Gangs that end with this cycle.
-            cause_to_move: Returns why the first gang may move the reservation of the second, or None if it may not.
+            find_movable: Returns those of some reservations that a gang may move, and why.
         """
-        self.state, self.now_ms, self._ending, self._cause_to_move = state, now_ms, ending, cause_to_move
+        self.state, self.now_ms, self._ending, self._find_movable = state, now_ms, ending, find_movable
         self.table = ReservationTable(state, now_ms, ending)
-        self.by_gang = self.table.by_gang
         self.changes: dict[str, ReservedStart] = {}
         if state.reservations:
             self._restore()
             self._move_earlier()
+
+    @property
+    def by_gang(self) -> dict[str, Reservation]:
+        """The reservations in force."""
+        return self.table.by_gang
 
     # -- starts beside reservations ------------------------------------------------------------------------------------
 
@@ -90,7 +95,7 @@ class CycleReservations:
         """
         own = self.by_gang.get(gang.id)
         request = request if for_ms is None else request.lasting(for_ms)
-        with self.table.without([*weaker, *([own] if own else [])]):
+        with self._without([*weaker, *([own] if own else [])]):
             if not self.by_gang:
                 return FoundStart(place_request(self.state, request))
             stays_ms = self._assumed_stay_ms(gang) if for_ms is None else for_ms
@@ -166,6 +171,8 @@ class CycleReservations:
 
     def postpone(self, moved: Moved) -> None:
         """Replace those of some reservations that a start, or another reservation, has made infeasible."""
+        if len(moved) > MAX_TAKEN_OUT and self.table.are_all_feasible():
+            return
         for reservation, cause in moved:
             if self.by_gang.get(reservation.gang.id) is reservation and not self.table.is_feasible(reservation):
                 self.table.remove(reservation)
@@ -187,9 +194,8 @@ class CycleReservations:
     # -- making and moving reservations --------------------------------------------------------------------------------
 
     def movable_by(self, gang: Gang) -> Moved:
-        """Return the reservations that a gang may move, the soonest first."""
-        causes = ((other, self._cause_to_move(gang, other.gang)) for other in self.table.in_start_order())
-        return [(other, cause) for other, cause in causes if cause is not None]
+        """Return the reservations, of the soonest ones, that a gang may move, the soonest first."""
+        return self._find_movable(gang, self.table.in_start_order(MAX_MOVABLE))
 
     def reserve(self, gang: Gang, replaced: Reservation | None = None) -> bool:
         """Reserve the earliest possible start for a gang, moving others for it; return False if none can be predicted.
@@ -197,7 +203,7 @@ class CycleReservations:
         `replaced` is a reservation of another gang that ends for it.
         """
         weaker = movable_for_good(self.movable_by(gang))
-        reservation = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker)
+        reservation, moved = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker)
         if reservation is None:
             return False
         if replaced is not None:
@@ -205,8 +211,21 @@ class CycleReservations:
             self._end(replaced.gang, next(cause for other, cause in weaker if other is replaced))
         self.table.add(reservation)
         self.changes[gang.id] = reservation.decision
-        self.postpone(weaker)
+        self.postpone(moved)
         return True
+
+    @contextmanager
+    def _without(self, reservations: list[Reservation]) -> Iterator[None]:
+        """Take reservations out of force for the duration of the context, in which none is added or removed."""
+        if len(reservations) <= MAX_TAKEN_OUT:
+            with self.table.without(reservations):
+                yield
+            return
+        table, self.table = self.table, self.table.reduced(reservations)
+        try:
+            yield
+        finally:
+            self.table = table
 
     def _end(self, gang: Gang, cause: ReservationCause) -> None:
         """Record the end of a reservation that was taken out; one made in this cycle leaves no trace."""
@@ -250,7 +269,7 @@ class CycleReservations:
             self.table.remove(reservation)
             is_due = cause is ReservationCause.OVERRUN and reservation.start_ms <= self.now_ms
             before_ms = self.now_ms + LATE_MARGIN_MS + 1
-            soon = self._find_reservation(reservation.gang, cause, before_ms) if is_due else None
+            soon = self._find_beside_others(reservation.gang, cause, before_ms) if is_due else None
             if soon is None:
                 yield reservation.gang, reservation.decision, cause
             else:
@@ -258,7 +277,7 @@ class CycleReservations:
                 self._replace(reservation.decision, soon)
 
     def _reserve_again(self, gang: Gang, old_start: ReservedStart, cause: ReservationCause) -> None:
-        reservation = self._find_reservation(gang, cause)
+        reservation = self._find_beside_others(gang, cause)
         if reservation is None:
             self.changes[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
         else:
@@ -268,8 +287,9 @@ class CycleReservations:
         start_ms, gang = old_start.start_ms or 0, reservation.gang
         is_soon = start_ms <= self.now_ms and reservation.start_ms <= self.now_ms + LATE_MARGIN_MS
         if reservation.cause is ReservationCause.OVERRUN and is_soon:
-            # Overdue: it starts as soon as the gangs in its way are gone.
-            reservation = replace(reservation, start_ms=start_ms)
+            # Overdue: it starts as soon as the gangs in its way are gone, so its nodes are kept for it from now on.
+            stays = tuple(replace(stay, begin_ms=start_ms) for stay in reservation.stays)
+            reservation = replace(reservation, start_ms=start_ms, stays=stays)
         if reservation.start_ms < start_ms:
             reservation = replace(reservation, cause=ReservationCause.EARLIER)
         self.table.add(reservation)
@@ -316,13 +336,13 @@ class CycleReservations:
                 continue
             self.table.remove(reservation)
             cause, before_ms = ReservationCause.EARLIER, reservation.start_ms
-            earlier = self._find_reservation(reservation.gang, cause, before_ms, weaker=weaker)
+            earlier, moved = self._find_reservation(reservation.gang, cause, before_ms, weaker=weaker)
             if may_cache and earlier is None and self._is_earliest(reservation):
                 checked_ms[name] = self.now_ms
             self.table.add(earlier or reservation)
             if earlier is not None:
                 self.changes[reservation.gang.id] = earlier.decision
-                self.postpone(weaker)
+                self.postpone(moved)
 
     def _candidates_to_move(self, order: list[Reservation]) -> list[Reservation]:
         """Return the reservations that this cycle tries to move earlier, in order.
@@ -363,16 +383,20 @@ class CycleReservations:
 
     def _find_reservation(
         self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS, *, weaker: Moved = ()
-    ) -> Reservation | None:
-        """Return the first reservation for a gang before a time, at the cost of weaker ones only if that is earlier."""
+    ) -> tuple[Reservation | None, Moved]:
+        """Return the first reservation for a gang before a time, and the weaker ones at whose cost it may be."""
         beside_all = self._find_beside_others(gang, cause, before_ms)
+        if beside_all is not None:
+            # Only those that begin before its end can keep it from an earlier start.
+            weaker = [moved for moved in weaker if moved[0].start_ms < beside_all.end_ms]
+            before_ms = beside_all.start_ms
         if not weaker:
-            return beside_all
-        with self.table.without([other for other, _ in weaker]):
-            before_ms = before_ms if beside_all is None else beside_all.start_ms
-            return self._find_beside_others(gang, cause, before_ms) or beside_all
+            return beside_all, ()
+        with self._without([other for other, _ in weaker]):
+            earlier = self._find_beside_others(gang, cause, before_ms)
+        return (beside_all, ()) if earlier is None else (earlier, weaker)
 
-    def _find_beside_others(self, gang: Gang, cause: ReservationCause, before_ms: int) -> Reservation | None:
+    def _find_beside_others(self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS) -> Reservation | None:
         """Return the first reservation after now, and before a time, at which a gang could start and stay.
 
         A slot that was too early for fewer nodes or a shorter stay is too early for more, so the search begins after
