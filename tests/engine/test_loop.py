@@ -355,8 +355,8 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
         copy.undo.put(copy.nodes.free.gpus, slice(None), 0)
     copy.validate()
     for gang in [*copy.gangs.values()]:
-        gang.attempt.left.append("n9")
-        gang.attempt.started.clear()
+        gang.attempt.left += ("n9",)
+        gang.attempt.started = ()
         gang.account.lose(world.now_ms())
         gang.attempt.killed = (1,)
     fold(copy, e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))

@@ -37,8 +37,8 @@ def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
     assert (gang.attempt.generation, gang.state, gang.attempt.started, gang.attempt.finished) == (
         2,
         GangState.STARTING,
-        [],
-        [],
+        (),
+        (),
     )
     assert (gang.attempt.stepped, gang.attempt.failure, gang.attempt.stop_sent) == (False, None, None)
     assert gang.checkpoints.resumed_step == gang.checkpoints.newest_step == 2

@@ -38,7 +38,7 @@ def test_an_ignored_role_may_be_lost(world: Embedded, loss: str) -> None:
     else:
         pids = {path.name: process.pid for path, process in machine_processes.launchers() if path.parts[-3] == job}
         os.kill(pids["n3"], signal.SIGKILL)
-        wait_until(lambda: world.loop.copy().gangs[job].attempt.left == ["n1"], "the evaluator is gone")
+        wait_until(lambda: world.loop.copy().gangs[job].attempt.left == ("n1",), "the evaluator is gone")
     step = _step(world, job)
     wait_until(lambda: _step(world, job) > step, "the others go on")
     enough.write_text("enough")

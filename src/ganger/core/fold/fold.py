@@ -176,7 +176,7 @@ def new_gang(job: Job, seq: int, at_ms: int) -> Gang:
     """Return the gang that a submission creates."""
     account = Account(opened_ms=at_ms, since_ms=at_ms)
     gang = Gang(job=job, shape=job.spec.shape, number=seq * STRIDE, submitted_ms=at_ms, since_ms=at_ms, account=account)
-    gang.awaits = list(job.awaits)
+    gang.awaits = job.awaits
     gang.number += HEAD if gang.is_head else 0
     return gang
 

@@ -54,9 +54,9 @@ def _is_new(gang: Gang, event: GenerationEvent) -> bool:
             return True
 
 
-def _unreported(attempt: Attempt, nodes: tuple[str, ...], reported: list[str]) -> list[str]:
+def _unreported(attempt: Attempt, nodes: tuple[str, ...], reported: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of the nodes that the attempt is left on and that are not among the reported ones."""
-    return [node for node in nodes if node in attempt.left and node not in reported]
+    return tuple(node for node in nodes if node in attempt.left and node not in reported)
 
 
 def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
@@ -132,7 +132,7 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
             gang=gang.id, generation=attempt.generation, node=silent[0], cause=Cause.LAUNCHER_LOST, detail=detail
         )
         fail(gang, lost, at_ms)
-    attempt.left = [node for node in attempt.left if node not in nodes]
+    attempt.left = tuple(node for node in attempt.left if node not in nodes)
     if state.allocations.end_ms(gang.id) > at_ms:
         state.reservations.release_early()
     state.leave(gang, nodes)

@@ -74,7 +74,7 @@ class Gang:
     ran_ms: int = 0
     end_cause: Cause | None = None
     suspends: bool = False
-    awaits: list[After] = field(default_factory=list)
+    awaits: tuple[After, ...] = ()
     expected: ExpectedRunTime | None = None
     counted: GangState = GangState.PENDING
 

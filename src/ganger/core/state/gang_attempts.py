@@ -4,7 +4,7 @@ A start replaces the newest attempt by a new one. Checkpoints and retries are im
 share them.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
@@ -34,9 +34,9 @@ class Attempt:
     generation: int = 0
     start: Start | None = None
     began_ms: int = 0
-    left: list[str] = field(default_factory=list)
-    started: list[str] = field(default_factory=list)
-    finished: list[str] = field(default_factory=list)
+    left: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+    finished: tuple[str, ...] = ()
     stepped: bool = False
     stepped_before: bool = False
     failure: Failed | None = None
@@ -53,13 +53,9 @@ class Attempt:
             generation=start.generation,
             start=start,
             began_ms=at_ms,
-            left=list(start.nodes),
+            left=start.nodes,
             stepped_before=self.stepped_before or self.stepped,
         )
-
-    def copy(self) -> "Attempt":
-        """Return an attempt that can be changed independently."""
-        return replace(self, left=list(self.left), started=list(self.started), finished=list(self.finished))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ def element(head: Gang, index: int) -> Gang:
         job=head.job.element(index),
         number=head.number - HEAD + index,
         account=copy.copy(head.account),
-        awaits=list(head.awaits),
+        awaits=head.awaits,
         attempt=Attempt(),
     )
 

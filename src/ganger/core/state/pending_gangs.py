@@ -46,9 +46,9 @@ class Dependents(dict[str, list[str]]):
             missed = [after for after in gang.awaits if after.job == name and not after.holds(ended)]
             if missed:
                 self.forget(gang)
-                gang.awaits, gang.end_cause = missed[:1], gang.end_cause or Cause.DEPENDENCY
+                gang.awaits, gang.end_cause = (missed[0],), gang.end_cause or Cause.DEPENDENCY
                 continue
-            gang.awaits = [after for after in gang.awaits if after.job != name]
+            gang.awaits = tuple(after for after in gang.awaits if after.job != name)
             if not gang.awaits:
                 gang.since_ms = at_ms  # queue time counts from here: until now nothing could have started it
         return waiting

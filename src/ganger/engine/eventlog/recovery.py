@@ -139,17 +139,17 @@ def _release(state: State, names: Iterable[str], at_ms: int) -> None:
     for name in names:
         gang = state.gangs.get(name)
         if gang is not None and gang.attempt.start is not None:
-            touched = (gang, *fold_attempt.clear(state, gang, tuple(gang.attempt.left), max(at_ms, state.at_ms)))
+            touched = (gang, *fold_attempt.clear(state, gang, gang.attempt.left, max(at_ms, state.at_ms)))
             _note(state, touched)
 
 
 def _end(state: State, gang: Gang, end_state: GangState) -> None:
     """Remove a gang that has ended by the table."""
     if gang.attempt.start is not None:
-        state.leave(gang, tuple(gang.attempt.left))
+        state.leave(gang, gang.attempt.left)
         state.release(gang)
         state.end_usage(gang, state.at_ms)
-        gang.attempt.left, gang.attempt.start = [], None
+        gang.attempt.left, gang.attempt.start = (), None
     elif gang.state is GangState.PENDING:
         state.dequeue(gang)
     gang.state = end_state

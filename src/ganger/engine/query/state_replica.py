@@ -137,4 +137,4 @@ def _copy_array(array: ArrayJob) -> ArrayJob:
 
 
 def _copy_gang(gang: Gang) -> Gang:
-    return replace(gang, account=copy.copy(gang.account), attempt=gang.attempt.copy())
+    return replace(gang, account=copy.copy(gang.account), attempt=copy.copy(gang.attempt))
