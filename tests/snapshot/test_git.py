@@ -97,13 +97,107 @@ def test_a_git_that_hangs_is_killed(repository: Path, tmp_path: Path, monkeypatc
     assert (state.dirty, state.diff) == (True, b"")
 
 
-def test_no_program_of_the_repository_is_run(repository: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def hostile(repository: Path, tmp_path: Path) -> Path:
+    """Create a repository and a submodule in which every setting that names a program names one that leaves a mark."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
     trap = tmp_path / "trap"
-    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.write_text(f'#!/bin/sh\ntouch "{marks}/$1"\n')
     trap.chmod(0o755)
-    (repository / ".gitattributes").write_text("*.py diff=trap\n")
-    for key in ("core.fsmonitor", "diff.external", "diff.trap.command", "diff.trap.textconv", "core.pager"):
-        run(repository, "config", key, str(trap))
+    included = repository / ".git" / "more"
+    submodule = repository / "module"
+    run(tmp_path, "init", "-q", str(submodule))
+    attributes = "*.py filter=one.Two diff=trap merge=trap\n*.txt filter=run\n*.dat filter=included\n"
+    for root in (submodule, repository):
+        for name in ("a.py", "b.txt", "c.dat"):
+            (root / name).write_text("one\n")
+        run(root, "add", ".")
+        run(root, "commit", "-q", "-m", "second")
+        (root / ".gitattributes").write_text(attributes)
+        for key in TRAPPED_KEYS:
+            run(root, "config", key, f"{trap} {root.name}.{key}")
+        run(root, "config", "filter.one.Two.required", "true")
+        run(root, "config", "core.hooksPath", str(tmp_path / "hooks"))
+        run(root, "config", "log.showSignature", "true")
+        for name in ("a.py", "b.txt", "c.dat"):
+            (root / name).write_text("two\n")
+    for hook in ("post-index-change", "reference-transaction", "pre-auto-gc"):
+        (tmp_path / "hooks").mkdir(exist_ok=True)
+        (tmp_path / "hooks" / hook).write_text(f"#!/bin/sh\n{trap} {hook}\n")
+        (tmp_path / "hooks" / hook).chmod(0o755)
+    included.write_text(f'[filter "included"]\n\tclean = {trap} included\n')
+    run(repository, "config", "include.path", "more")
+    for setting in ("diff.submodule diff", "status.submoduleSummary true", "submodule.recurse true"):
+        run(repository, "config", *setting.split())
+    return repository
+
+
+TRAPPED_KEYS = (
+    "filter.one.Two.clean", "filter.one.Two.smudge", "filter.run.process", "core.fsmonitor", "core.pager",
+    "core.editor", "core.askPass", "core.sshCommand", "core.gitProxy", "core.alternateRefsCommand", "credential.helper",
+    "diff.external", "diff.trap.command", "diff.trap.textconv", "merge.trap.driver", "gpg.program", "pager.diff",
+    "pager.status", "interactive.diffFilter", "uploadpack.packObjectsHook",
+)  # fmt: skip
+
+
+def test_no_program_of_the_repository_is_run(hostile: Path, tmp_path: Path) -> None:
+    state = git_state(hostile)
+    assert not sorted(path.name for path in (tmp_path / "marks").iterdir())
+    assert state.commit
+    assert state.dirty
+    assert all(f"+++ b/{name}".encode() in state.diff for name in ("a.py", "b.txt", "c.dat"))
+
+
+def test_the_programs_of_the_hostile_repository_are_run_by_a_plain_git(hostile: Path, tmp_path: Path) -> None:
+    for path in ("a.py", "b.txt", "c.dat", "module"):
+        for options in ((), ("--no-ext-diff",)):
+            command = ["git", "-C", hostile, "diff", *options, "HEAD", "--", path]
+            subprocess.run(command, capture_output=True, check=False)
+    run_keys = ("filter.run.process", "core.fsmonitor", "diff.trap.command", "diff.trap.textconv")
+    expected = {f"repository.{key}" for key in run_keys} | {"module.filter.run.process", "included"}
+    assert expected <= {path.name for path in (tmp_path / "marks").iterdir()}
+
+
+def test_a_filter_that_cannot_be_disabled_costs_the_diff(repository: Path, tmp_path: Path) -> None:
+    """`git -c` cannot name it, so no command is run that would run it."""
+    with (repository / ".git" / "config").open("a") as config:
+        config.write(f'[filter "a=b"]\n\tclean = touch {tmp_path}/mark\n')
+    (repository / ".gitattributes").write_text("*.py filter=a=b\n")
     (repository / "a.py").write_text("two\n")
-    assert git_state(repository).diff
-    assert not (tmp_path / "sprung").exists()
+    state = git_state(repository)
+    assert state.commit
+    assert (state.dirty, state.diff) == (True, b"")
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("transport", ["uploadpack", "ext", "vcs", "ssh"])
+def test_no_missing_object_is_fetched(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    """A partial clone names its remote, which may be a program, and git fetches an object that it lacks from there."""
+    mark = tmp_path / "mark"
+    trap = tmp_path / "git-remote-trap"
+    trap.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    trap.chmod(0o755)
+    urls = {"uploadpack": f"file://{repository}", "ext": f"ext::{trap}", "vcs": "any", "ssh": "ssh://host/path"}
+    settings = {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "protocol.allow": "always",
+        "core.sshCommand": str(trap),
+        "remote.origin.url": urls[transport],
+        "remote.origin.promisor": "true",
+    } | {"uploadpack": {"remote.origin.uploadpack": str(trap)}, "vcs": {"remote.origin.vcs": "trap"}}.get(transport, {})
+    for key, value in settings.items():
+        run(repository, "config", key, value)
+    blob = run(repository, "rev-parse", "HEAD:a.py").strip()
+    (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    (repository / "a.py").write_text("two\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    state = git_state(repository)
+    assert state.commit
+    assert state.dirty
+    assert not mark.exists()
+    subprocess.run(["git", "-C", repository, "diff", "HEAD"], capture_output=True, check=False)
+    assert mark.exists(), "the remote would be run by a plain git"

@@ -133,6 +133,7 @@ def _running_git(repository: Path, *arguments: str) -> Iterator[subprocess.Popen
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SSH_ASKPASS"))}
     environment |= {
         "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+        "GIT_NO_LAZY_FETCH": "1",  # the git at the other end of a file:// URL has the settings of that repository
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20",
         "GIT_DIR": str(repository),
