@@ -4,6 +4,7 @@ Standard library only and cheap to import: the command line reads it before it p
 """
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,22 +214,30 @@ def _limit(path: Path, key: str, value: object) -> int | None:
 def make_private(directory: Path) -> None:
     """Make `directory` with mode 0700, or check that it is private.
 
-    Raise HomeError when other users could read or change its files.
+    Raise HomeError when other users could read or change its files, or exchange it for another directory: below /tmp
+    any user may have made it, or a link in its place. Until it is known to be this user's, it is not changed.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not any(directory.iterdir()):
-            directory.chmod(0o700)
-        owners = {directory.lstat().st_uid, directory.stat().st_uid}
-        mode = directory.stat().st_mode
+        entry, parent_mode = directory.lstat(), directory.parent.stat().st_mode
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileExistsError, NotADirectoryError):
         raise HomeError(f"{directory} cannot be a directory: a file is in the way") from None
     except OSError as error:
         raise HomeError(f"cannot use {directory}: {error.strerror}") from None
-    if owners != {os.getuid()}:
-        raise HomeError(f"{directory} belongs to another user")
-    if mode & 0o077:
-        raise HomeError(f"{directory} is open to other users", f"chmod 700 {directory}")
+    try:
+        if {entry.st_uid, os.fstat(fd).st_uid} != {os.getuid()}:
+            raise HomeError(f"{directory} belongs to another user")
+        if stat.S_ISLNK(entry.st_mode) and parent_mode & 0o022:
+            raise HomeError(f"{directory} is a link, in a directory where other users may write", f"ls -l {directory}")
+        if not os.listdir(fd):  # noqa: PTH208 - a descriptor, not a path
+            os.fchmod(fd, 0o700)
+        if os.fstat(fd).st_mode & 0o077:
+            raise HomeError(f"{directory} is open to other users", f"chmod 700 {directory}")
+    except OSError as error:
+        raise HomeError(f"cannot use {directory}: {error.strerror}") from None
+    finally:
+        os.close(fd)
 
 
 def network_filesystem(path: Path) -> str | None:

@@ -90,6 +90,36 @@ def test_a_directory_is_made_private_or_refused(tmp_path: Path) -> None:
         assert "GANGER_HOME" in refused.value.next
 
 
+def test_a_directory_of_another_user_is_refused_and_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /tmp/ganger-UID that another user made first, empty and open."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    theirs.chmod(0o755)
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(HomeError, match="belongs to another user"):
+        make_private(theirs)
+    assert theirs.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_link_is_refused_where_other_users_may_write(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "shared" / "link"
+    for directory in (target, link.parent):
+        directory.mkdir()
+        directory.chmod(0o755)
+    link.symlink_to(target)
+    link.parent.chmod(0o1777)
+    with pytest.raises(HomeError, match="is a link") as refused:
+        make_private(link)
+    assert refused.value.next == f"ls -l {link}"
+    assert target.stat().st_mode & 0o777 == 0o755
+    link.parent.chmod(0o700)
+    make_private(link)
+    assert target.stat().st_mode & 0o777 == 0o700
+
+
 def test_socket_paths_are_short_enough(tmp_path: Path) -> None:
     assert Home(tmp_path).socket("server") == tmp_path / "server.sock"
     first, second = (Home(tmp_path / (letter * 120)).socket("server") for letter in "ab")
