@@ -124,6 +124,29 @@ def _wrong_step(directory: Path) -> None:
     directory.rename(directory.with_name("step-000000003"))
 
 
+def _deep_manifest(directory: Path) -> None:
+    (directory / "ganger-checkpoint.json").write_text("[" * 100_000)
+
+
+def _pipe_as_manifest(directory: Path) -> None:
+    _no_manifest(directory)
+    os.mkfifo(directory / "ganger-checkpoint.json")
+
+
+def _device_as_manifest(directory: Path) -> None:
+    _no_manifest(directory)
+    (directory / "ganger-checkpoint.json").symlink_to("/dev/zero")
+
+
+def _pipe_as_file(directory: Path) -> None:
+    path = directory / "ganger-checkpoint.json"
+    record = json.loads(path.read_text())
+    record["files"]["model.pt"] = {"bytes": 0, "crc32": 0}
+    path.write_text(json.dumps(record))
+    _lose(directory)
+    os.mkfifo(directory / "model.pt")
+
+
 @pytest.mark.parametrize(
     ("damage", "flaw"),
     [
@@ -134,6 +157,10 @@ def _wrong_step(directory: Path) -> None:
         (_broken_manifest, "its ganger-checkpoint.json is broken"),
         (_odd_manifest, "its ganger-checkpoint.json is broken"),
         (_wrong_step, "its ganger-checkpoint.json is of step 2"),
+        (_deep_manifest, "its ganger-checkpoint.json is broken"),
+        (_pipe_as_manifest, "ganger-checkpoint.json cannot be read (not a regular file)"),
+        (_device_as_manifest, "ganger-checkpoint.json cannot be read (not a regular file)"),
+        (_pipe_as_file, "model.pt cannot be read (not a regular file)"),
     ],
 )
 def test_damaged_newest_is_skipped_with_a_warning(

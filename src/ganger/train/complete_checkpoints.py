@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def examine(directory: str, step: int, most_bytes: float = UNLIMITED) -> tuple[d
     import json
 
     try:
-        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as file:
+        with open_regular(os.path.join(directory, MANIFEST)) as file:
             manifest = json.load(file)
         if manifest["step"] != step:
             return manifest, f"its {MANIFEST} is of step {manifest['step']}"
@@ -64,9 +66,18 @@ def examine(directory: str, step: int, most_bytes: float = UNLIMITED) -> tuple[d
                 return manifest, f"{name} {flaw}"
     except OSError as error:
         return {}, f"{os.path.basename(error.filename or MANIFEST)} cannot be read ({error.strerror})"
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}, f"its {MANIFEST} is broken"
     return manifest, ""
+
+
+def open_regular(path: str) -> Any:
+    """Open a file to be read as bytes; raise OSError if it is a pipe or a device, which could block or never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return os.fdopen(fd, "rb")
 
 
 def crc32_of(file: Any) -> int:
@@ -86,7 +97,7 @@ def _flaw(path: str, size: int, crc32: int | None) -> str:
     if actual_size != size:
         return f"has {actual_size} bytes instead of {size}"
     if crc32 is not None:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             if crc32_of(file) != crc32:
                 return "has other contents than when it was saved (its CRC-32 differs)"
     return ""

@@ -51,7 +51,7 @@ def _open_locked(path: str, *, exclusive: bool) -> int | None:
 
     try:
         # Over NFS an exclusive lock needs write access.
-        fd = os.open(path, (os.O_RDWR if exclusive else os.O_RDONLY) | os.O_CLOEXEC)
+        fd = os.open(path, (os.O_RDWR if exclusive else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)  # it may be a pipe
     except OSError:
         return None
     try:
