@@ -133,3 +133,38 @@ def test_the_status_line_is_cut_to_the_terminal(shell: Shell, world: World) -> N
     drawn = re.search(r"\x1b\[36m(.*?)\x1b\[0m", shown)
     assert drawn is not None
     assert len(drawn[1]) == 39
+
+
+CONTROLS = {
+    "title": "\x1b]0;title\x07",
+    "clipboard": "\x1b]52;c;YQ==\x1b\\",
+    "without an end": "\x1b]0;title",
+    "DCS": "\x1bP$q\x1b\\",
+    "APC": "\x1b_Ga=T\x1b\\",
+    "PM and SOS": "\x1b^x\x1b\\\x1bXx\x1b\\",
+    "8-bit": "\x9d0;title\x9c\x9b21t\x90x\x9c",
+    "report and reset": "\x1b[21t\x1b[6n\x1bc\x1b(0",
+    "nested": "\x1b\x1b]0;title\x07\x1b]0;\x1b]0;title\x07",
+    "bell": "\x07\x00\x7f",
+}
+
+
+def test_output_of_a_job_does_not_control_the_terminal(shell: Shell, world: World) -> None:
+    texts = [f"\x1b[1;32mgreen\x1b[0m {name}.{control}" for name, control in CONTROLS.items()]
+    world.add(ended(job()))
+    world.say("bert-7f3", *(line(text, stream=stream) for text in texts for stream in "oe"))
+    for args in (["logs", "bert-7f3"], ["attach", "bert-7f3", "--tail", "100"]):
+        shown = on_terminal(*args)
+        for name in CONTROLS:
+            assert len(re.findall(rf"\x1b\[1;32mgreen\x1b\[0m {name}\.(\x1b\[0m)?\r\n", shown)) == 2, (args, name)
+    assert all(shell("logs", "bert-7f3").out.count(f"{text}\n") == 2 for text in texts), "a file gets all of it"
+
+
+def test_tables_and_details_do_not_control_the_terminal(shell: Shell, world: World) -> None:
+    title = "\x1b]0;title\x07\x9b21t"
+    world.add(job("a-1", spec=WIDE, state="pending", nodes=(), started_ms=None, sentence=f"wait{title}ing"))
+    for args in (["ls"], ["get", "a-1"], ["explain", "a-1"], ["ls", "-o", "json"]):
+        shown = on_terminal(*args)
+        assert "\x1b]" not in shown
+        assert "\x9b" not in shown
+    assert "waiting" in on_terminal("ls")

@@ -26,6 +26,7 @@ from ganger.cli.output.print_output import (
     current_time_ms,
     format_age,
     format_time,
+    printable,
     say,
     shell_quote,
     show,
@@ -312,7 +313,7 @@ def _write(lines: Any, *, timestamps: bool = False) -> None:
     for line in lines:
         time_text = f"{iso_time(line['at_ms'])} " if timestamps else ""
         rank_text = f"r{line['rank']} | " if line["rank"] else ""
-        sys.stdout.write(f"{time_text}{rank_text}{line['text']}\n")
+        sys.stdout.write(printable(f"{time_text}{rank_text}{line['text']}", sys.stdout) + "\n")
         sys.stdout.flush()
 
 

@@ -9,7 +9,14 @@ from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import PATTERN, RANKS, add_options, job_argument, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.print_output import current_time_ms, format_clock, show_json, show_json_array, show_json_line
+from ganger.cli.output.print_output import (
+    current_time_ms,
+    format_clock,
+    printable,
+    show_json,
+    show_json_array,
+    show_json_line,
+)
 from ganger.cli.output.rank_lines import LineFormat, collapse_equal_lines, process_count
 from ganger.cli.times import time_range_options
 from ganger.client import Client
@@ -56,8 +63,9 @@ def logs_command(
 ) -> None:
     """Show the output of a job's processes.
 
-    Equal lines that several ranks wrote at the same time are shown once, with their number. With -o json every line is
-    an object: in an array, or with -f one object per line.
+    Equal lines that several ranks wrote at the same time are shown once, with their number. On a terminal, control
+    sequences other than colours are left out. With -o json every line is an object: in an array, or with -f one object
+    per line.
     """
     check_ranks(rank, everything=everything)
     query["rank"] = "all" if everything else rank
@@ -80,7 +88,7 @@ def logs_command(
     else:
         writing = LineFormat(process_count(client.job(job)["spec"]), timestamps=timestamps)
         for line in collapse_equal_lines(client.logs(job, **query)):
-            sys.stdout.write(writing.text(line) + "\n")
+            sys.stdout.write(printable(writing.text(line), sys.stdout) + "\n")
 
 
 def _follow(client: Client, job: str, query: dict[str, Any], *, timestamps: bool) -> None:
@@ -96,7 +104,7 @@ def _show_stacks(stacks: dict[str, Any], output: str) -> None:
     if output == "json":
         show_json(stacks)
         return
-    sys.stdout.write("\n".join(_stacks_lines(stacks)) + "\n")
+    sys.stdout.write(printable("\n".join(_stacks_lines(stacks)), sys.stdout) + "\n")
 
 
 def _stacks_lines(stacks: dict[str, Any]) -> list[str]:

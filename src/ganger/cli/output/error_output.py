@@ -25,12 +25,15 @@ class Problem(Exception):
 
     def show(self) -> None:
         """Print the error to stderr."""
-        summary, *details = self.detail.splitlines() or [""]
-        click.echo(click.style("error: ", fg="red", bold=True) + summary, err=True, color=_coloured())
+        from ganger.cli.output.print_output import printable, supports_colour
+
+        summary, *details = printable(self.detail, sys.stderr).splitlines() or [""]
+        coloured = supports_colour(sys.stderr)
+        click.echo(click.style("error: ", fg="red", bold=True) + summary, err=True, color=coloured)
         for line in details:
             click.echo(f"  {line}", err=True)
         if self.next:
-            click.echo(f"  next: {self.next}", err=True)
+            click.echo(f"  next: {printable(self.next, sys.stderr)}", err=True)
 
 
 def problem_of(error: Exception) -> Problem | None:
@@ -47,9 +50,3 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, ClientError):
         return Problem(error.detail, error.next, error.exit_code)
     return None
-
-
-def _coloured() -> bool:
-    from ganger.cli.output.print_output import supports_colour
-
-    return supports_colour(sys.stderr)

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from ganger.cli.output.print_output import supports_colour
+from ganger.cli.output.print_output import printable, supports_colour
 
 _CLEAR: Final = "\r\x1b[K"
 
@@ -29,6 +29,7 @@ class Screen:
     def line(self, text: str, *, err: bool = False) -> None:
         """Write a line of the job; it is flushed by `settle`."""
         self._clear()
+        text = printable(text, sys.stderr if err else sys.stdout)
         if err:
             sys.stdout.flush()
             sys.stderr.write((click.style(text, fg="yellow") if self.live else text) + "\n")
@@ -39,6 +40,7 @@ class Screen:
         """Print a message of ganger."""
         self._clear()
         sys.stdout.flush()
+        text = printable(text, sys.stderr)
         styled = style and supports_colour(sys.stderr)
         sys.stderr.write((click.style(text, **style) if styled else text) + "\n")  # type: ignore[arg-type]
 
@@ -53,7 +55,8 @@ class Screen:
         sys.stdout.flush()
         if self._status and not self._drawn:
             columns = shutil.get_terminal_size().columns
-            sys.stderr.write(click.style(_cut(self._status, columns - 1), fg="cyan"))
+            status = printable(self._status, sys.stderr)
+            sys.stderr.write(click.style(_cut(status, columns - 1), fg="cyan"))
             self._drawn = True
         sys.stderr.flush()
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ganger.cli.output.print_output import current_time_ms, format_clock
+from ganger.cli.output.print_output import current_time_ms, format_clock, printable
 from ganger.cli.output.top_view import Line
 
 Draw = Callable[[str, str, int], Sequence[Line]]
@@ -73,7 +73,7 @@ def _page(views: Sequence[str], current: tuple[str, str], lines: Sequence[Line])
     )
     for line in lines:
         for text, style in line:
-            page.append(text, style=style)
+            page.append(printable(text, sys.stdout), style=style)
         page.append("\n")
     return page
 

@@ -6,6 +6,7 @@ imported. JSON bypasses all of this.
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -50,6 +51,15 @@ LONG: Final = 500
 SQUEEZED: Final = 32
 """Minimum width of the last column, mostly a sentence, below which it moves below its row."""
 
+_CONTROL: Final = re.compile(
+    r"(\x1b\[[0-9;:]*m)"  # colours are kept
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+"""Control sequences of ECMA-48, with 7 or 8 bits; a string without its end reaches to the end of the line."""
+
 Row = Sequence[str]
 T = TypeVar("T")
 
@@ -76,13 +86,23 @@ def supports_colour(stream: TextIO) -> bool:
     return stream.isatty() and settings.wants_colour(os.environ) and os.environ.get("TERM") != "dumb"
 
 
+def printable(text: str, stream: TextIO) -> str:
+    """Return a text of a job as it may be written to `stream`: on a terminal, without control sequences but colours.
+
+    Others could set the title or the clipboard, or make the terminal type an answer into the user's shell.
+    """
+    return _CONTROL.sub(r"\1", text) if stream.isatty() else text
+
+
 def say(text: str, **style: Any) -> None:
     """Print a message of ganger to stderr, so that stdout only has the job's output; `style` as of click.style."""
+    text = printable(text, sys.stderr)
     click.echo(click.style(text, **style) if style else text, err=True, color=supports_colour(sys.stderr))
 
 
 def show(text: str = "", **style: Any) -> None:
     """Print a line of output to stdout."""
+    text = printable(text, sys.stdout)
     click.echo(click.style(text, **style) if style else text, color=supports_colour(sys.stdout))
 
 
@@ -107,7 +127,7 @@ def show_prose(text: str) -> None:
 
 def show_json(value: Any) -> None:
     """Print a value as JSON, and nothing else, to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False), sys.stdout))
 
 
 def show_json_array(rows: Iterable[Any]) -> None:
@@ -115,18 +135,19 @@ def show_json_array(rows: Iterable[Any]) -> None:
     write = sys.stdout.write
     separator = "[\n"
     for row in rows:
-        write(separator + json.dumps(row, ensure_ascii=False))
+        write(separator + printable(json.dumps(row, ensure_ascii=False), sys.stdout))
         separator = ",\n"
     write("[]\n" if separator == "[\n" else "\n]\n")
 
 
 def show_json_line(row: Any) -> None:
     """Print one element of an endless stream, one object per line."""
-    click.echo(json.dumps(row, ensure_ascii=False))
+    click.echo(printable(json.dumps(row, ensure_ascii=False), sys.stdout))
 
 
 def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
     """Print a table to stdout, or the sentence `empty` if it has no rows."""
+    rows = [[printable(cell, sys.stdout) for cell in row] for row in rows]
     if not rows:
         show(empty)
     elif supports_colour(sys.stdout) and len(rows) <= LONG:
