@@ -1,5 +1,6 @@
 """Code from a repository: the commit of a ref, the stored files, and the errors for a missing one."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def test_an_unreachable_repository_is_refused_with_gits_message(tmp_path: Path, 
     assert refused.value.code == "git_failed"
     assert refused.value.detail.startswith(f"{url} cannot be fetched: ")
     assert not (tmp_path / "code").exists()
+
+
+def test_a_password_that_git_quotes_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the user may put one into the URL."""
+    settings = tmp_path / ".gitconfig"
+    settings.write_text('[url "https://me:S3CRET@127.0.0.1:9/"]\n\tinsteadOf = https://127.0.0.1:9/\n')
+    git = tmp_path / "bin" / "git"  # git itself hides it in most messages, not in all
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\necho \"fatal: cannot read 'https://me:S3CRET@127.0.0.1:9/x'\" >&2; exit 128\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in ("", f"{git.parent}:"):
+        monkeypatch.setenv("PATH", path + os.environ["PATH"])
+        with pytest.raises(RequestError) as refused:
+            fetch(GitCode(git="https://127.0.0.1:9/x"), tmp_path / "git", tmp_path / "code")
+        assert refused.value.code == "git_failed"
+        assert "S3C" not in f"{refused.value.detail} {refused.value.next}"
+    assert "'https://127.0.0.1:9/x'" in refused.value.detail
 
 
 def test_no_program_of_a_url_or_a_repository_is_run(repository: Repository, tmp_path: Path) -> None:

@@ -160,6 +160,8 @@ def read_absolute_path(value: Any) -> str:
 
 def read_code(value: Any) -> Any:
     """Parse a directory; return a mapping that names a repository as it is."""
+    if isinstance(value, str) and re.match(r"[A-Za-z][-A-Za-z+.]*://", value):
+        raise ValueError("a URL is not a directory: write code: {git: URL}")  # not quoted: it may have a password in it
     return value if isinstance(value, dict) else read_path(value)
 
 
@@ -171,17 +173,38 @@ def write_code(value: str | GitCode) -> Any:
 
 
 def read_git_url(value: Any) -> str:
-    """Parse the URL of a repository; one with a password is refused, because specs are shown to all users."""
+    """Parse the URL of a repository; one with credentials is refused, because specs are shown to all users.
+
+    Such a URL is not quoted either: errors are printed, and kept in logs.
+    """
     legal = "write https://HOST/PATH, ssh://HOST/PATH, USER@HOST:PATH, git://HOST/PATH or file:///PATH"
+    if isinstance(value, str) and _may_have_credentials(value):
+        raise ValueError(
+            "the URL may have a password or a token in it (before an @, or after a ?): "
+            "leave it out, and keep it where git keeps it, or use ssh"
+        )
     if not isinstance(value, str) or len(value) > MAX_PATH_BYTES or not value.isascii() or not value.isprintable():
         raise ValueError(f"{quote(value)} is not the URL of a repository: {legal}")
-    if re.match(r"[a-z]+://[^/@]*:[^/@]*@", value):
-        raise ValueError("the URL has a password in it: leave it out, and keep it where git keeps it, or use ssh")
-    host = r"([A-Za-z0-9_][-A-Za-z0-9_.]*@)?[A-Za-z0-9][-A-Za-z0-9.]*"
-    known = rf"(https|ssh|git)://{host}(:\d+)?/[^ ]+|{host}:[^-/ :][^ :]*|file:///[^ ]+"
+    host = r"[A-Za-z0-9][-A-Za-z0-9.]*"
+    login = r"([A-Za-z0-9_][-A-Za-z0-9_.]*@)?"
+    known = (
+        rf"(https|git)://{host}(:\d+)?/[^ ]+|ssh://{login}{host}(:\d+)?/[^ ]+|{login}{host}:[^-/ :][^ :]*|file:///[^ ]+"
+    )
     if not re.fullmatch(known, value):
         raise ValueError(f"{quote(value)} is not the URL of a repository: {legal}")
     return value
+
+
+def _may_have_credentials(url: str) -> bool:
+    """Tell if there may be a password or a token in a URL, valid or not. The login of ssh is none."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return bool(re.match(r"[^@]*:[^@]*@", url))  # https:/NAME:TOKEN@HOST, or NAME:TOKEN@HOST
+    if scheme == "file" and rest.startswith("/"):
+        return False  # no host
+    login, at, _ = rest.rpartition("@")
+    is_login = scheme == "ssh" and re.fullmatch(r"[-A-Za-z0-9_.]*", login)
+    return bool(at and not is_login) or "?" in rest
 
 
 def read_git_ref(value: Any) -> str:

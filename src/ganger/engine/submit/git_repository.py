@@ -27,6 +27,7 @@ PROTOCOLS: Final = "file:git:https:ssh"
 _HEAD: Final = "refs/ganger/HEAD"
 _REFS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", f"+HEAD:{_HEAD}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s']*@")
 _SETTINGS: Final = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "core.askPass=", "tar.umask=0022")
 
 
@@ -164,6 +165,7 @@ def _running_git(repository: Path, *arguments: str) -> Iterator[subprocess.Popen
 
 
 def _fetch_error(code: GitCode, complaint: str) -> RequestError:
-    reason = next(iter(complaint.splitlines()), "git failed")
+    # git quotes the URL that it was sent to: the user's settings, or a server, may have put a password into it.
+    reason = _CREDENTIALS.sub("", next(iter(complaint.splitlines()), "git failed"))
     message = f"{code.git} cannot be fetched: {reason.removeprefix('fatal: ').strip()}"
     return RequestError("git_failed", message, f"check that you may read it: git ls-remote {code.git}")
