@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ganger.server.state_directory import lost_log
+from ganger.settings import Home
 from tests.badinput.yard import GANGER, SERVE, Worked, Yard, worked
 
 LS = (GANGER, "ls")
@@ -63,6 +65,22 @@ def overwritten(yard: Yard, content: bytes) -> Iterator[None]:
 
 
 @contextmanager
+def lost(yard: Yard, *, is_empty: bool) -> Iterator[None]:
+    """Delete the database, or leave an empty file in its place."""
+    database = yard.home.database
+    aside = yard.home.path / "aside.db"
+    database.rename(aside)
+    if is_empty:
+        database.touch()
+    yield
+    assert database.exists() == is_empty
+    doctor = yard.ganger("doctor")
+    assert doctor.code == 1
+    assert "the event log was deleted" in doctor.out
+    aside.rename(database)
+
+
+@contextmanager
 def topology(yard: Yard, text: str) -> Iterator[None]:
     """Write a file for --topology; the one in use must stay in use."""
     yard.put("bad.yaml", text)
@@ -96,6 +114,10 @@ TROUBLES = {
         "cannot be read as an event log",
         "ganger.db.broken",
     ),
+    "deleted database": Trouble(
+        lambda yard: lost(yard, is_empty=False), "ganger.db does not exist, but ", "with an empty log"
+    ),
+    "empty database": Trouble(lambda yard: lost(yard, is_empty=True), "ganger.db is empty, but ", "with an empty log"),
     "topology that is not YAML": Trouble(lambda yard: topology(yard, "nodes: [\n"), "bad.yaml:2:1: ", "", START),
     "topology with an unknown key": Trouble(
         lambda yard: topology(yard, "nodes:\n  - {name: n1, gpsu: 4}\n"),
@@ -183,3 +205,13 @@ def test_unusable_state_directory(home: str, expected: str, tmp_path: Path) -> N
     assert "next: set GANGER_HOME to a directory of yours" in doctor.out
     (tmp_path / "locked").rmdir()
     assert (tmp_path / "ok.py").read_text() == "print('ok')\n"
+
+
+def test_a_log_that_was_moved_aside_on_advice_is_not_missed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (home.jobs / "a-1").mkdir(parents=True)
+    assert lost_log(home)
+    home.database.with_name("ganger.db.before-restore-20260101T000000").touch()
+    assert lost_log(home)
+    home.database.with_name("ganger.db.broken").touch()
+    assert not lost_log(home)

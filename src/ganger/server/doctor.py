@@ -24,7 +24,7 @@ from ganger.engine.eventlog.log_retention import tree_bytes
 from ganger.engine.eventlog.read_only_log import open_snapshot
 from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
-from ganger.server.state_directory import lock_state_directory
+from ganger.server.state_directory import lock_state_directory, lost_log
 from ganger.settings import Home, SettingsError, network_filesystem, read_retention_limits
 
 MIN_FREE_BYTES: Final = GIB_BYTES
@@ -103,6 +103,8 @@ def _future_home(path: Path) -> Check:
 
 
 def _database(home: Home) -> Check:
+    if loss := lost_log(home):
+        return Check("log", False, *loss)
     if not home.database.exists():
         return Check("log", True, f"{home.database} does not exist yet")
     try:

@@ -117,8 +117,31 @@ def remove_stale_socket(path: Path) -> Path:
 
 
 def create_database(home: Home) -> None:
-    """Create an empty, private file for the event log; SQLite gives its other files the same mode."""
+    """Create an empty, private file for the event log; SQLite gives its other files the same mode.
+
+    Raise ServerStartError if the log of existing jobs is lost: an empty one would show them as if they had never been.
+    """
+    if loss := lost_log(home):
+        raise ServerStartError(*loss)
     os.close(_open_private(home.database))
+
+
+def lost_log(home: Home) -> tuple[str, str] | None:
+    """Return what happened and what to type if jobs have files, but no event log; None if nothing is missing.
+
+    A log that was moved aside (`event_log.move_aside_command`) is not missing.
+    """
+    path = home.database
+    if path.exists() and path.stat().st_size:
+        return None
+    jobs = len(list(home.jobs.iterdir())) if home.jobs.is_dir() else 0
+    backups = path.parent.glob(f"{path.name}.before-restore-*")
+    if not jobs or {*path.parent.glob(f"{path.name}.*")} - {*backups}:
+        return None
+    happened = "is empty" if path.exists() else "does not exist"
+    found = f"{home.jobs} has files of {jobs} job{'s' if jobs > 1 else ''}"
+    start_over = f"to start with an empty log and keep these files: mv {home.jobs} {home.jobs}.old"
+    return f"{path} {happened}, but {found}: the event log was deleted", f"put a copy of it back; {start_over}"
 
 
 @contextmanager
