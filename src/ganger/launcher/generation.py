@@ -213,7 +213,7 @@ class Generation:
             return
         try:
             self._secrets = load_secrets(self._plan.secrets)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StartError(f"the secrets {self._plan.secrets} cannot be read: {error}") from error
         self._redaction = Redaction(list(self._secrets.values()))
 

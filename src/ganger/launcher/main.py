@@ -119,7 +119,7 @@ def _holder_lives(task: TaskDirectory) -> bool:
         with open(task.file("launcher.json"), encoding="utf-8") as file:
             holder = json.load(file)
         return is_running(holder["pid"], holder["start_ticks"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return True  # it has only just taken the lock
 
 

@@ -211,7 +211,7 @@ class Launcher:
             elif message["type"] == "stop":
                 notice_s, kill_after_s = (_check_count(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
                 self._stop(_check_count(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             note(f"ignored {message['type']}: {error!r}")
 
     def _run(self, generation: int, plan: object) -> None:

@@ -77,7 +77,7 @@ def load_plan(path: str, generation: int) -> Plan:
             plan = Plan(json.load(file))
     except OSError as error:
         raise BadPlanError(f"cannot read the plan {path}: {error.strerror}") from error
-    except (ValueError, BadPlanError) as error:
+    except (ValueError, RecursionError, BadPlanError) as error:
         raise BadPlanError(f"the plan {path} is invalid: {error}") from error
     if plan.generation != generation:
         raise BadPlanError(f"the plan {path} is for generation {plan.generation}, not {generation}")

@@ -3,10 +3,12 @@
 It passes nothing on that the server refuses.
 """
 
+import inspect
 import json
 import os
 import selectors
 import socket
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 from ganger.launcher.health.hang_detection import Attention, Pauses, RankWatch
+from ganger.launcher.main import _holder_lives
 from ganger.launcher.protocol.link import MAX_MESSAGE_BYTES, Link
 from ganger.launcher.protocol.messages import TO_LAUNCHER
 from ganger.launcher.protocol.server_address import Server
@@ -22,6 +25,8 @@ from ganger.launcher.ranks.rank_reports import valid_fields
 from ganger.launcher.remote_exec import agent_client, frames
 from ganger.launcher.remote_exec.agent import Agent
 from ganger.launcher.runtime import Launcher
+from ganger.launcher.task_directory import TaskDirectory
+from ganger.launcher.task_plan import BadPlanError, load_plan
 from ganger.launcher_server import message_schema
 from tests.launcher.forged import HEAD, MANY, SEEDS, changed, forged, written
 
@@ -76,6 +81,31 @@ def test_the_launcher_survives_any_message(seed: int, tmp_path_factory: pytest.T
         for message in line.split(b"\n"):
             link._handle(message)
     assert all(0 <= arguments[0] < 1 << 53 for arguments in calls if arguments)
+
+
+def test_a_plan_nested_too_deep_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some of these can be read, and not be written again to the task directory."""
+    launcher = object.__new__(Launcher)
+    launcher._task, launcher._current, launcher._is_leaving = TaskDirectory(str(tmp_path)), None, False
+    for name in ("_is_over", "_begin"):
+        setattr(launcher, name, lambda generation: False)
+    with selectors.DefaultSelector() as selector:
+        link = Link(Server(str(tmp_path)), selector, dict, launcher._receive)
+        free = sys.getrecursionlimit() - len(inspect.stack(0))
+        for depth in range(free - 40, free + 1):
+            plan = "[" * depth + "]" * depth
+            link._handle(f'{{"v": 2, "type": "run", "generation": 1, "plan": {plan}}}'.encode())
+    assert "ignored run: RecursionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{" * 9])
+def test_files_of_the_task_that_a_rank_has_overwritten(text: str, tmp_path: Path) -> None:
+    task = TaskDirectory(str(tmp_path))
+    for name in ("plan-1.json", "launcher.json"):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(BadPlanError, match="is invalid"):
+        load_plan(task.plan(1), 1)
+    assert _holder_lives(task)
 
 
 @given(seed=SEEDS)
