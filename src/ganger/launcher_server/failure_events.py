@@ -71,7 +71,7 @@ class ExitCollector:
                     ends_by_rank.setdefault(record["rank"], message_events.rank_end(record, task.node))
         ends = tuple(sorted(ends_by_rank.values(), key=lambda end: (end.at_ms, end.rank)))
         ranks = sum(len(share.ranks) for share in generation.start.shares)
-        since_ms = min(end.at_ms for end in ends if end.exit_code != 0)
+        since_ms = min((end.at_ms for end in ends if end.exit_code != 0), default=failed.since_ms)
         cause = Cause.OUT_OF_MEMORY if any(end.out_of_memory for end in ends) else failed.cause
         return replace(failed, ends=ends, ranks=ranks, since_ms=since_ms, cause=cause)
 

@@ -3,7 +3,9 @@
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,9 @@ from ganger.launcher_server import failure_events, message_schema
 from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.generation_state import new_generation
 from ganger.launcher_server.message_events import rank_failed
+from ganger.launcher_server.retry_rules import RetryRuleSearch
 from ganger.model.decision import Cause
-from ganger.model.event import Failed
+from ganger.model.event import Failed, RankEnd
 from ganger.model.job import Job
 from ganger.ports import LiveGeneration
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
@@ -158,3 +161,16 @@ def test_exit_records_that_count(files: JobFiles, tmp_path: Path) -> None:
     next_generation = rank_failed(first, job.id, 2, "n1")
     assert ExitCollector(LocalRecords(files), {job.id: generation}.get).join_ends(next_generation) == next_generation
     assert ExitCollector(LocalRecords(files), {}.get).join_ends(failed) == failed
+
+
+def test_a_failure_without_a_failed_rank_is_reported_all_the_same(files: JobFiles, tmp_path: Path) -> None:
+    """Injected fault: every end that is known is a good one. An exception here would keep the failure back for ever."""
+    job = make_job(tmp_path, "true")
+    generation = new_generation(make_start(job), job)
+    good_end = RankEnd(node="n1", rank=0, exit_code=0, at_ms=100)
+    failed = Failed(gang=job.id, generation=1, node="n1", cause=Cause.RANK_FAILED, ends=(good_end,), since_ms=7)
+    reported: list[Any] = []
+    collector = ExitCollector(LocalRecords(files), {job.id: generation}.get)
+    search = RetryRuleSearch(LocalRecords(files), collector, lambda event: reported.append(event) or Future(), {}.get)
+    search(failed)
+    assert [(event.ends, event.since_ms) for event in reported] == [((good_end,), 7)]
