@@ -14,6 +14,7 @@ import pytest
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
+from ganger.backends.kubernetes.object_names import key_of
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.controller.test_controller_faults import bound, status, submit, until
@@ -80,10 +81,10 @@ async def elsewhere(system: Controlled) -> float:
 
 
 @asynccontextmanager
-async def launchers(system: Controlled, nodes: dict[str, str]) -> AsyncIterator[None]:
+async def launchers(api: FakeApi, system: Controlled, nodes: dict[str, str]) -> AsyncIterator[None]:
     """Hold connections as the launchers of these nodes do."""
     port = await system.backend.listener.open("127.0.0.1", 0, None)
-    token = system.backend.bootstrap.token(GANG)
+    token = system.backend.bootstrap.token(key_of(GANG), api.get("gangjobs", "big")["metadata"]["uid"])
     writers = []
     for name in nodes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -171,7 +172,7 @@ def test_a_connected_launcher_keeps_its_node_and_one_that_parts_ends_it_soon(tmp
         async with controller(access, tmp_path) as system:
             before = await placed(api, system)
             silent = min(before)
-            async with launchers(system, before):
+            async with launchers(api, system, before):
                 tell(api, silent, "Unknown")
                 await asyncio.sleep(LOST_AFTER_S + SOON_S)
                 assert (generation(system), pods(api)) == (1, before)

@@ -47,13 +47,16 @@ class PodBootstrap:
         """Return the settings for the pods of a GangJob."""
         return PodSettings(launcher=self._config_map, identity=_identity_secret(key), image=self._image)
 
-    def token(self, gang: str) -> str:
-        """Return the token of a gang's launchers; an array's elements share it. Raises ValueError for an invalid id."""
-        return hmac.digest(self._endpoint.key, object_names.id_of(object_names.key_of(gang)).encode(), "sha256").hex()
+    def token(self, key: Key, uid: str) -> str:
+        """Return the token of the launchers of a GangJob with this UID: of an array, of all elements.
 
-    def agent_token(self, gang: str, generation: int) -> str:
+        A later GangJob of the same name, perhaps another user's, has another one.
+        """
+        return hmac.digest(self._endpoint.key, f"{object_names.id_of(key)} {uid}".encode(), "sha256").hex()
+
+    def agent_token(self, gang: str, uid: str, generation: int) -> str:
         """Return the token of a generation's remote-start agents; other gangs of the job do not get it."""
-        return hmac.digest(self._endpoint.key, f"agent of {gang}.{generation}".encode(), "sha256").hex()
+        return hmac.digest(self._endpoint.key, f"agent of {gang}.{generation} {uid}".encode(), "sha256").hex()
 
     async def ensure(self, key: Key, uid: str) -> None:
         """Create or update the objects for the pods of a GangJob. Raises ApiError."""
@@ -89,7 +92,7 @@ class PodBootstrap:
             "labels": {object_names.JOB: key.name},
             "ownerReferences": [owner_reference(key, uid)],
         }
-        token, endpoint = self.token(object_names.id_of(key)), self._endpoint
+        token, endpoint = self.token(key, uid), self._endpoint
         data = {"token": token, LISTENER_FILE: endpoint.address, "ca.crt": endpoint.certificate}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
         try:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, LauncherEvidence
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_template import SECRETS, WORK
@@ -45,7 +46,7 @@ class LauncherSessions:
     ) -> None:
         self._state, self._bootstrap, self._compose = state, bootstrap, compose
         self._disconnected, self._rejected = disconnected, rejected
-        self.listener = LauncherListener(self, lambda gang, _: bootstrap.token(gang))
+        self.listener = LauncherListener(self, lambda gang, _: self._token(gang))
         self.records = RemoteRecords(self.listener.connection, state.loop)
         self._contact = LauncherContact()
         self._addresses: dict[AttemptId, dict[str, str]] = {}
@@ -170,9 +171,19 @@ class LauncherSessions:
                 continue
             complete_plan = replace(plan, inherits=True, secrets=secrets)
             if plan.agent:
-                token = self._bootstrap.agent_token(*attempt)
+                token = self._bootstrap.agent_token(generation.gang, self._uid(generation.gang), generation.number)
                 complete_plan = replace(complete_plan, agent_address=addresses[plan.node], agent_token=token)
             connection.send("run", generation=generation.number, plan=asdict(complete_plan))
+
+    def _token(self, gang: str) -> str | None:
+        """Return the token of a gang's launchers; None if its GangJob was deleted. Raises ValueError for other ids."""
+        uid = self._uid(gang)
+        return self._bootstrap.token(object_names.key_of(gang), uid) if uid else None
+
+    def _uid(self, gang: str) -> str:
+        """Return the UID of a gang's GangJob; empty if it was deleted."""
+        job = self._state.cache.jobs.get(object_names.key_of(gang))
+        return "" if job is None else job.metadata.uid
 
     def _plans(self, generation: Generation, addresses: Mapping[str, str]) -> tuple[LaunchPlan, ...]:
         """Return the plans with the addresses known so far. Raises whatever plug-ins raise."""
