@@ -114,8 +114,12 @@ def test_a_read_only_directory_is_read(rank: Rank, monkeypatch: pytest.MonkeyPat
     save(1)
     rank.set(GANGER_ATTEMPT="3")
 
+    really_open = os.open
+
     def refuses(path: str, flags: int, mode: int = 0o777) -> int:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return really_open(path, flags, mode)
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "open", refuses)
