@@ -86,6 +86,10 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
     [
         ("torchrun", "torchrun --nnodes=2 --nproc-per-node 8 train.py", {"nodes": 2, "nproc_per_node": 8}),
         ("torchrun", "torchrun --nnodes 1:4 --nproc_per_node=gpu train.py", {"nodes": 4}),
+        ("torchrun", "torchrun --max-restarts 2 train.py", {"retries": 2}),
+        ("torchrun", "torchrun --max_restarts=0 train.py", {"retries": 0}),
+        ("torchrun", "torchrun --monitor-interval 2 train.py --max-restarts 4", {}),
+        ("torchrun", f"torchrun --nnodes {'9' * 5000} --max-restarts x train.py", {}),
         ("torchrun", "python -m torch.distributed.launch --use_env train.py", {}),
         ("torchrun", "python -m pkg torchrun", None),
         ("deepspeed", "deepspeed --num_nodes 3 --num_gpus=4 train.py", {"nodes": 3, "nproc_per_node": 4}),

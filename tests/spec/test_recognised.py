@@ -30,6 +30,24 @@ def test_what_becomes_of_it(written: dict[str, Any], becomes: tuple[str, int, in
     assert spec_from_dict(spec_to_dict(spec), "the same") == spec
 
 
+@pytest.mark.parametrize(
+    ("written", "retries"),
+    [
+        ({}, 2),
+        ({"retry": {"rules": []}}, 2),
+        ({"retry": {"max": 5}}, 5),
+        ({"roles": {"reader": {"run": "python r.py"}}}, 2),
+        ({"framework": "plain"}, None),
+    ],
+)
+def test_the_restarts_of_torchrun_are_the_retries_unless_they_were_written(
+    written: dict[str, Any], retries: int | None
+) -> None:
+    spec = spec_from_dict({"run": "torchrun --max-restarts 2 train.py"} | written, "the job")
+    assert spec.retry.max == retries
+    assert spec_from_dict(spec_to_dict(spec), "the same") == spec
+
+
 def test_a_role_that_the_framework_does_not_know_is_refused() -> None:
     with pytest.raises(
         RequestError, match=r"framework tensorflow has no such role: it knows chief.*did you mean 'worker'"

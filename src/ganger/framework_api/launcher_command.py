@@ -90,7 +90,12 @@ def sibling_program(program: str, name: str) -> str:
 
 def parse_positive(text: str) -> int | None:
     """Return the positive number that a text is, None for other texts, such as `auto`."""
-    return int(text) if text.isascii() and text.isdigit() and int(text) else None
+    return parse_count(text) or None
+
+
+def parse_count(text: str) -> int | None:
+    """Return the number, 0 or more, that a text is, None for other texts and for those of over nine digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _call(

@@ -8,7 +8,7 @@ the command line overrides that, so those about membership are removed from the 
 from typing import Final
 
 from ganger.framework_api.c10d import RESERVED as C10D
-from ganger.framework_api.launcher_command import PYTHON, count_words, find_call, parse_positive
+from ganger.framework_api.launcher_command import PYTHON, count_words, find_call, parse_count, parse_positive
 from ganger.framework_api.rank_environment import PlacedGang, shared_environment, thread_count
 
 NAME: Final = "torchrun"
@@ -79,7 +79,7 @@ def rank_command(_placed: PlacedGang, _rank: int, argv: tuple[str, ...]) -> tupl
 
 
 def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
-    """Return the size that a command with torchrun requests, None without it."""
+    """Return the size and the retries that a command with torchrun requests, None without it."""
     call = find_call(argv, ("torchrun",), _MODULES)
     if call is None:
         return None
@@ -88,4 +88,5 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
         "nodes": parse_positive(values.get("nnodes", "").rpartition(":")[2]),
         "nproc_per_node": parse_positive(values.get("nproc-per-node", "")),
     }
-    return {name: size for name, size in sizes.items() if size}
+    retries = parse_count(values.get("max-restarts", ""))
+    return {name: size for name, size in sizes.items() if size} | ({} if retries is None else {"retries": retries})

@@ -16,7 +16,7 @@ from ganger.cli.output.messages import (
     waiting_message,
 )
 from ganger.cli.output.print_output import format_age, format_clock, format_time, shell_quote
-from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
+from ganger.model.job import Checkpoint, GpuRequest, Resources, Retry, Role
 from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
@@ -117,6 +117,16 @@ def test_the_plan_shows_the_nodes_taken_from_a_range(run: str | tuple[str, ...])
     assert result in [f"--nnodes{sign}1:2: starts with exactly 2 nodes; for fewer: --nodes N" for sign in " ="]
     for other_spec in (replace(spec, nodes=1), replace(spec, framework="plain"), replace(spec, run="torchrun t.py")):
         assert "--nnodes" not in "".join(plan_lines("x", asdict(other_spec), "now"))
+
+
+@pytest.mark.parametrize("options", ["--max-restarts 2", "--nproc-per-node 4 --standalone --max_restarts=2"])
+def test_the_plan_says_what_became_of_the_restarts_of_torchrun(options: str) -> None:
+    spec = replace(WIDE, framework="torchrun", run=f"torchrun {options} t.py", retry=Retry(max=2))
+    assert plan_lines("x", asdict(spec), "now")[-1].endswith("2: taken as --retry 2; ganger restarts the whole gang")
+    other = replace(spec, retry=Retry(max=5))
+    assert "2 is not used: --retry 5 takes precedence" in plan_lines("x", asdict(other), "now")[-1]
+    for silent in (replace(other, run="torchrun t.py --max-restarts 2"), replace(spec, framework="plain")):
+        assert "restarts" not in "".join(plan_lines("x", asdict(silent), "now"))
 
 
 def test_the_size_lists_each_role() -> None:

@@ -20,6 +20,9 @@ WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
 RANGE_LAUNCHERS: Final = ("torchrun", "paddle")
 """Frameworks whose launcher accepts a range of nodes."""
+_MAX_RESTARTS: Final = re.compile(
+    r"(?:torchrun|distributed\.\w+)(?: -\S+(?: [^-\s]\S*)?)*? (--max[-_]restarts[= ](\d{1,9}))(?= |$)"
+)
 _NODES_FROM_TO: Final = re.compile(r"(--nnodes[= ](\d{1,6}):(\d{1,6}))(?= |$)")
 RATE_OVER_MS: Final = 30_000
 """The period over which steps per second are measured: long enough to be steady, short enough to follow changes."""
@@ -72,6 +75,8 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     ]
     if (node_range := _range_of_nodes(spec)) is not None:
         lines.append(f"       {node_range}: starts with exactly {spec['nodes']} nodes; for fewer: --nodes N")
+    if (retries := _retries_of_launcher(spec)) is not None:
+        lines.append(f"       {retries}")
     if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
         lines.append("       plain: RANK and MASTER_ADDR of torch are only set with --framework torch")
     return lines
@@ -79,10 +84,24 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
 
 def _range_of_nodes(spec: Record) -> str | None:
     """Return `--nnodes 1:2` if the command asks for a range of nodes, of which the maximum was taken."""
-    run = spec["run"]
-    match = _NODES_FROM_TO.search(run if isinstance(run, str) else " ".join(run))
+    match = _NODES_FROM_TO.search(_line(spec["run"]))
     is_range = match is not None and int(match[2]) < int(match[3]) == spec["nodes"]
     return match[1] if match is not None and is_range and spec["framework"] in RANGE_LAUNCHERS else None
+
+
+def _retries_of_launcher(spec: Record) -> str | None:
+    """Return what became of torchrun's `--max-restarts`, None for a command without it."""
+    match = _MAX_RESTARTS.search(_line(spec["run"])) if spec["framework"] == "torchrun" else None
+    retries = spec["retry"]["max"]
+    if match is None or retries is None:
+        return None
+    if int(match[2]) == retries:
+        return f"{match[1]}: taken as --retry {retries}; ganger restarts the whole gang"
+    return f"{match[1]} is not used: --retry {retries} takes precedence"
+
+
+def _line(run: str | list[str]) -> str:
+    return run if isinstance(run, str) else " ".join(run)
 
 
 def start_text(job: Record) -> str:
