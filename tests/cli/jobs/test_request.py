@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ganger.cli.exit_codes import UNREACHABLE
+from ganger.cli.exit_codes import UNREACHABLE, USAGE
 from tests.cli.conftest import Shell
 from tests.cli.world import World, ended, job
 
@@ -192,3 +192,15 @@ def test_bad_usage(shell: Shell, world: World, args: list[str], message: str, ne
     assert message in result.err
     assert f"next: {next}" in result.err
     assert not any(method == "POST" for method, _, _ in world.requests)
+
+
+@pytest.mark.parametrize("verb", ["submit", "run"])
+@pytest.mark.parametrize("file", ["a.yaml", "./jobs/B.YML"])
+def test_a_job_file_without_its_flag_leads_to_the_flag(shell: Shell, verb: str, file: str) -> None:
+    typed = [([verb, file], "ganger"), ([verb, "--", file, "--lr", "3"], "ganger")]
+    for words, prefix in [*typed, (["--context", "c", verb, file], "ganger --context c")]:
+        result = shell(*words)
+        assert (result.code, result.out) == (USAGE, "")
+        assert result.err == (
+            f"error: {file} is a job file, not a command: -f submits it\n  next: {prefix} {verb} -f {file}\n"
+        )

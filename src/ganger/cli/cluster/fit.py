@@ -5,9 +5,9 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completions
-from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
+from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.jobs.submit_request import build_request
-from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, output_option
+from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, current_command_prefix, output_option
 from ganger.cli.output.messages import count, period_text, start_range_text
 from ganger.cli.output.print_output import (
     Column,

@@ -17,9 +17,9 @@ from ganger.cli.jobs.exec import NO_FLAGS, exec_options, flags_of
 from ganger.cli.jobs.explain_events import show_explanation
 from ganger.cli.jobs.list_and_stop import array_elements, listing_options, listing_query
 from ganger.cli.jobs.logs import check_ranks, log_options
-from ganger.cli.jobs.run_submit_wait import command_prefix, job_exit_code, show_dry_run
+from ganger.cli.jobs.run_submit_wait import job_exit_code, show_dry_run
 from ganger.cli.jobs.submit_request import build_request, has_several_jobs
-from ganger.cli.options import exit_code_option, output_option, parse_ranks, spec_options
+from ganger.cli.options import command_prefix, exit_code_option, output_option, parse_ranks, spec_options
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import (
     Column,

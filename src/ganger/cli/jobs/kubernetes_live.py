@@ -7,9 +7,9 @@ import click
 from ganger.cli.bulk import for_each
 from ganger.cli.exit_codes import TIMED_OUT
 from ganger.cli.jobs.kubernetes_jobs import NOT_PROCESSED, Record, Target, ending_line, job_argument
-from ganger.cli.jobs.run_submit_wait import command_prefix, job_exit_code
+from ganger.cli.jobs.run_submit_wait import job_exit_code
 from ganger.cli.jobs.state_changes import parse_priority_arguments, priority_change, report_resumed, report_suspended
-from ganger.cli.options import DURATION, exit_code_option, output_option
+from ganger.cli.options import DURATION, command_prefix, exit_code_option, output_option
 from ganger.cli.output.job_detail_text import detail_lines, spec_fields
 from ganger.cli.output.print_output import colour_state, current_time_ms, format_time, say, shell_quote, show, show_json
 from ganger.client.kubernetes.gang_jobs import GangJobs

@@ -7,8 +7,15 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.bulk import for_each
-from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
-from ganger.cli.options import add_options, ended_jobs_argument, job_argument, live_jobs_argument, output_option
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import (
+    add_options,
+    current_command_prefix,
+    ended_jobs_argument,
+    job_argument,
+    live_jobs_argument,
+    output_option,
+)
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.job_detail_text import job_lines
 from ganger.cli.output.print_output import (

@@ -106,18 +106,6 @@ def connect() -> Client:
     return Client(settings.home(os.environ)).connect()
 
 
-def current_command_prefix() -> str:
-    """Return the `ganger` command line prefix that reaches the same server or cluster as this command."""
-    target = click.get_current_context().find_root().obj
-    return command_prefix(target) if target else "ganger"
-
-
-def command_prefix(target: tuple[str, str | None]) -> str:
-    """Return the `ganger` command line prefix for a context and a namespace."""
-    context, namespace = target
-    return f"ganger --context {shell_quote(context)}" + (f" --namespace {shell_quote(namespace)}" if namespace else "")
-
-
 def submit_interruptibly(submit: Callable[[Record], T], request: Record) -> T:
     """Call `submit`; if the user interrupts it, print how to find out if the job exists."""
     try:

@@ -8,8 +8,8 @@ import click
 from ganger.cli import completions
 from ganger.cli.bulk import for_each
 from ganger.cli.exit_codes import REFUSED
-from ganger.cli.jobs.run_submit_wait import connect, current_command_prefix
-from ganger.cli.options import PRIORITY, live_jobs_argument, output_option
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import PRIORITY, current_command_prefix, live_jobs_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import SUSPENDED
 from ganger.cli.output.print_output import shell_quote, show
