@@ -13,6 +13,18 @@ PYTHON: Final = re.compile(r"(?:.*/)?python(?:\d+(?:\.\d+)*)?")
 _SHELL: Final = ("/bin/sh", "-c")
 _WORD: Final = re.compile(r"""(?:[^\s'"\\;&|()]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+|[;&|()]+|\n""", re.DOTALL)
 _BEFORE_A_PROGRAM: Final = re.compile(r"[;&|()]+|\n|exec|time|then|do|else|\w+=.*", re.DOTALL)
+RUNNERS: Final = {
+    "uv": (
+        *("--with", "--with-editable", "--with-requirements", "--python", "-p", "--extra", "--group", "--package"),
+        *("--project", "--directory", "--env-file", "--index", "--index-url", "--only-group", "--no-group"),
+    ),
+    "conda": ("-n", "--name", "-p", "--prefix", "--cwd"),
+    "mamba": ("-n", "--name", "-p", "--prefix", "--cwd"),
+    "micromamba": ("-n", "--name", "-p", "--prefix", "--cwd", "-r", "--root-prefix"),
+    "poetry": (),
+    "pipenv": (),
+}
+"""Programs that with `run` start another one in an environment -> their options that take a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +124,30 @@ def _call(
 
 
 def _position(words: tuple[str, ...], programs: Sequence[str], modules: Sequence[str]) -> int | None:
-    for index, word in enumerate(words):
-        if (word.rpartition("/")[2] in programs or _runs_module(words[index:], modules)) and (
-            index == 0 or _BEFORE_A_PROGRAM.fullmatch(words[index - 1])
-        ):
+    for index in _program_positions(words):
+        if words[index].rpartition("/")[2] in programs or _runs_module(words[index:], modules):
             return index
     return None
+
+
+def _program_positions(words: tuple[str, ...]) -> Iterator[int]:
+    """Yield the positions at which a program is named, by a shell or by one that runs another."""
+    started = -1
+    for index in range(len(words)):
+        if index in (0, started) or _BEFORE_A_PROGRAM.fullmatch(words[index - 1]):
+            yield index
+            value_options = RUNNERS.get(words[index].rpartition("/")[2])
+            if value_options is not None and words[index + 1 : index + 2] == ("run",):
+                started = _end_of_options(words, index + 2, value_options)
+
+
+def _end_of_options(words: tuple[str, ...], position: int, value_options: Sequence[str]) -> int:
+    """Return the position of the first word from `position` on that is neither an option nor its value."""
+    while position < len(words) and words[position].startswith("-"):
+        if words[position] == "--":
+            return position + 1
+        position += 2 if words[position] in value_options else 1
+    return position
 
 
 def _runs_module(words: tuple[str, ...], modules: Sequence[str]) -> bool:

@@ -114,7 +114,10 @@ def test_the_plan_hints_at_torch_only_for_plain_python_jobs() -> None:
 def test_the_plan_shows_the_nodes_taken_from_a_range(run: str | tuple[str, ...]) -> None:
     spec = replace(WIDE, framework="torchrun", run=run, nodes=2)
     result = plan_lines("x", asdict(spec), "now")[-1].strip()
-    assert result in [f"--nnodes{sign}1:2: starts with exactly 2 nodes; for fewer: --nodes N" for sign in " ="]
+    assert result in [
+        f"--nnodes{sign}1:2 is elastic, and a job's size is fixed: it starts with exactly 2 nodes; for fewer: --nodes N"
+        for sign in " ="
+    ]
     for other_spec in (replace(spec, nodes=1), replace(spec, framework="plain"), replace(spec, run="torchrun t.py")):
         assert "--nnodes" not in "".join(plan_lines("x", asdict(other_spec), "now"))
 
@@ -127,6 +130,26 @@ def test_the_plan_says_what_became_of_the_restarts_of_torchrun(options: str) -> 
     assert "2 is not used: --retry 5 takes precedence" in plan_lines("x", asdict(other), "now")[-1]
     for silent in (replace(other, run="torchrun t.py --max-restarts 2"), replace(spec, framework="plain")):
         assert "restarts" not in "".join(plan_lines("x", asdict(silent), "now"))
+
+
+@pytest.mark.parametrize(
+    ("run", "launcher"),
+    [
+        ("accelerate launch --num_processes 4 t.py", "accelerate launch"),
+        (("uv", "run", "accelerate", "launch", "t.py"), "accelerate launch"),
+        ("conda run -n ml accelerate launch t.py", "accelerate launch"),
+        ("cd x && srun -N 2 python t.py", "srun"),
+        ("/usr/bin/srun python t.py", "srun"),
+        ("python t.py --note srun", None),
+        ("python t.py accelerate launch", None),
+    ],
+)
+def test_the_plan_warns_of_launchers_that_start_ranks_themselves(
+    run: str | tuple[str, ...], launcher: str | None
+) -> None:
+    text = "\n".join(plan_lines("x", asdict(replace(WIDE, framework="plain", run=run)), "now"))
+    assert ("starts ranks itself" in text) == (launcher is not None)
+    assert launcher is None or f"{launcher} starts ranks itself, and ganger starts it 4 times: leave it out: " in text
 
 
 def test_the_size_lists_each_role() -> None:

@@ -24,6 +24,12 @@ _MAX_RESTARTS: Final = re.compile(
     r"(?:torchrun|distributed\.\w+)(?: -\S+(?: [^-\s]\S*)?)*? (--max[-_]restarts[= ](\d{1,9}))(?= |$)"
 )
 _NODES_FROM_TO: Final = re.compile(r"(--nnodes[= ](\d{1,6}):(\d{1,6}))(?= |$)")
+_NO_LAUNCHER: Final = "leave it out: ganger run --framework torch -- python train.py"
+_OTHER_LAUNCHER: Final = re.compile(
+    r"(?:^|[;&|(]|\brun\b(?: -\S+(?: [^-\s]\S*)??)*?) *(?:\S*/)?"
+    r"(accelerate launch|srun|composer|fabric run|lightning run|colossalai run|tune run|torchx run|axolotl train)\b"
+)
+"""Launchers that start ranks themselves, and that no framework of ganger takes the place of."""
 RATE_OVER_MS: Final = 30_000
 """The period over which steps per second are measured: long enough to be steady, short enough to follow changes."""
 
@@ -74,9 +80,13 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
         f"       start: {start}",
     ]
     if (node_range := _range_of_nodes(spec)) is not None:
-        lines.append(f"       {node_range}: starts with exactly {spec['nodes']} nodes; for fewer: --nodes N")
+        fixed = f"it starts with exactly {spec['nodes']} nodes; for fewer: --nodes N"
+        lines.append(f"       {node_range} is elastic, and a job's size is fixed: {fixed}")
     if (retries := _retries_of_launcher(spec)) is not None:
         lines.append(f"       {retries}")
+    if spec["framework"] == "plain" and (match := _OTHER_LAUNCHER.search(_line(spec["run"]))):
+        times = f"ganger starts it {count(processes, 'time')}"
+        lines.append(f"       {match[1]} starts ranks itself, and {times}: {_NO_LAUNCHER}")
     if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
         lines.append("       plain: RANK and MASTER_ADDR of torch are only set with --framework torch")
     return lines

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.errors import RequestError
+from ganger.framework_api.launcher_command import RUNNERS
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks, plugin_attribute
 
@@ -113,6 +114,8 @@ def _check_starter(
     """
     is_shell_line = isinstance(command, str)
     first = next(iter(command.split() if isinstance(command, str) else command), "")
+    if Path(first).name in RUNNERS:
+        return
     is_starter, path = Path(first).name in starters, _resolve_program(first, directory, environment)
     if (is_starter and path) or (is_shell_line and not is_starter and (path is None or _SHELL.search(str(command)))):
         return
