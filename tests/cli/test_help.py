@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ganger.cli import COMMANDS, ganger
+from ganger.cli import COMMANDS, OTHER_SCHEDULERS_COMMANDS, ganger
 from ganger.cli.jobs.init_command import SCRIPTS, TEMPLATES
 from ganger.spec import parse_spec
 from tests.cli.conftest import PROGRAM, Shell
@@ -93,6 +93,7 @@ def test_every_command_is_in_the_help(shell: Shell) -> None:
         (["logs", "x", "--folow"], "'--follow'"),
         (["node", "crdon", "n1"], "'cordon'"),
         (["server", "strat"], "'start'"),
+        (["queue", "list"], "'ls'"),
         (["queue", "set", "x", "--max-tme", "3h"], "'--max-time'"),
     ],
 )
@@ -101,6 +102,36 @@ def test_the_nearest_is_suggested(shell: Shell, args: list[str], meant: str) -> 
     assert result.code == 2
     assert meant in result.err
     assert "next: ganger " in result.err
+
+
+@pytest.mark.parametrize(
+    ("args", "typed"),
+    [
+        (["srun", "--pty", "bash"], "ganger exec -it JOB -- bash"),
+        (["run", "--", "srun", "-N1", "--pty", "bash"], "ganger exec -it JOB -- bash"),
+        (["srun", "-N2", "python", "t.py"], "ganger run -- COMMAND"),
+        (["squeue", "-u", "me"], "ganger ls"),
+        (["exec", "bert-7f3", "--", "bash"], "ganger exec -it bert-7f3 -- bash"),
+        (["exec", "-t", "bert-7f3", "--", "/bin/sh"], "ganger exec -it bert-7f3 -- /bin/sh"),
+        (["exec", "-it", "bert-7f3", "--", "bash"], "leave -t out"),
+    ],
+)
+def test_what_another_program_calls_it_leads_to_the_command(shell: Shell, args: list[str], typed: str) -> None:
+    result = shell(*args)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith(f"\n  next: {typed}\n")
+
+
+@pytest.mark.parametrize("group", ["node", "queue"])
+def test_ls_lists_what_the_group_lists(shell: Shell, world: World, group: str) -> None:
+    alone, listed = shell(group), shell(group, "ls")
+    assert (listed.code, listed.out, listed.err) == (0, alone.out, "")
+
+
+def test_the_words_of_other_programs_are_no_commands_and_lead_to_commands() -> None:
+    for word, typed in OTHER_SCHEDULERS_COMMANDS.items():
+        assert word not in NAMES
+        assert typed.split()[1] in NAMES
 
 
 def test_the_program_and_call_agree(shell: Shell) -> None:

@@ -120,6 +120,26 @@ CLUSTERLESS_COMMANDS: Final = (
 )
 """Commands that take no --context."""
 
+OTHER_SCHEDULERS_COMMANDS: Final = {
+    "srun": "ganger run -- COMMAND",
+    "sbatch": "ganger submit -- COMMAND",
+    "salloc": "ganger run -- COMMAND",
+    "squeue": "ganger ls",
+    "scancel": "ganger stop JOB",
+    "sinfo": "ganger node",
+    "sacct": "ganger report",
+    "ps": "ganger ls",
+    "list": "ganger ls",
+    "jobs": "ganger ls",
+    "status": "ganger ls",
+    "kill": "ganger stop JOB",
+    "cancel": "ganger stop JOB",
+    "describe": "ganger get JOB",
+    "ssh": "ganger exec -it JOB -- bash",
+    "shell": "ganger exec -it JOB -- bash",
+}
+"""Names that other programs give such commands -> what to type here."""
+
 _FIRST_STEPS: Final = (
     ("ganger run -- python train.py", "run a command as a job and follow it"),
     ("ganger ls", "list running, pending and ended jobs"),
@@ -149,6 +169,14 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0].startswith("-") or ctx.resilient_parsing or self.get_command(ctx, args[0]) is not None:
             return super().resolve_command(ctx, args)
+        if args[0] in OTHER_SCHEDULERS_COMMANDS:
+            from ganger.cli.output.error_output import SHELL_NEXT_TO_A_RANK, Problem
+
+            opens_shell = args[0] == "srun" and "--pty" in args
+            raise Problem(
+                f"ganger has no command {args[0]}",
+                SHELL_NEXT_TO_A_RANK if opens_shell else OTHER_SCHEDULERS_COMMANDS[args[0]],
+            )
         raise click.exceptions.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:

@@ -57,6 +57,13 @@ def node_command(ctx: click.Context, output: str) -> None:
         _show(connect().nodes(), output)
 
 
+@node_command.command("ls")
+@output_option
+def ls_command(output: str) -> None:
+    """List the nodes in topology order."""
+    _show(connect().nodes(), output)
+
+
 @node_command.command("cordon")
 @nodes_argument
 @reason_option

@@ -133,11 +133,22 @@ def queue_command(ctx: click.Context, output: str) -> None:
     lend it; `ganger fit` shows which GPUs are free.
     """
     if ctx.invoked_subcommand is None:
-        rows = connect().queues()
-        if output == "json":
-            show_json_array(rows)
-        else:
-            show_table(COLUMNS, [queue_cells(row, depth) for depth, row in tree_rows(rows)], "no queues")
+        _show(output)
+
+
+@queue_command.command("ls")
+@output_option
+def ls_command(output: str) -> None:
+    """List the queues as a tree."""
+    _show(output)
+
+
+def _show(output: str) -> None:
+    rows = connect().queues()
+    if output == "json":
+        show_json_array(rows)
+    else:
+        show_table(COLUMNS, [queue_cells(row, depth) for depth, row in tree_rows(rows)], "no queues")
 
 
 @queue_command.command("set")

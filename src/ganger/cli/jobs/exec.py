@@ -2,15 +2,19 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import click
 
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import add_options, job_argument
+from ganger.cli.options import add_options, current_command_prefix, job_argument
 from ganger.cli.output.error_output import Problem
+from ganger.cli.output.print_output import shell_quote
 
 NO_FLAGS: Final = "-"
+_READ_INPUT: Final = ("bash", "sh", "zsh", "fish", "dash", "python", "python3", "ipython")
+"""Programs that, without arguments, end at once if they have no input."""
 exec_options = add_options(
     click.argument("command", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED),
     click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Run next to this rank (default: 0)."),
@@ -21,8 +25,11 @@ exec_options = add_options(
 """Add the options that choose the rank, the input and the terminal."""
 
 
-def flags_of(*, interactive: bool, terminal: bool) -> str:
-    """Return the launcher's flags for input and terminal. Problem: there is no terminal to pass on."""
+def flags_of(job: str, command: Sequence[str], *, interactive: bool, terminal: bool) -> str:
+    """Return the launcher's flags for input and terminal. Problem: there is no terminal, or a shell without input."""
+    if not interactive and len(command) == 1 and command[0].rpartition("/")[2] in _READ_INPUT:
+        typed = f"{current_command_prefix()} exec -it {shell_quote(job)} -- {shell_quote(command[0])}"
+        raise Problem(f"{command[0]} reads its input, and without -i it has none", next=typed)
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Problem("-t needs a terminal, and stdin or stdout is not one", next="leave -t out")
     return "i" * interactive + "t" * terminal or NO_FLAGS
@@ -43,7 +50,7 @@ def exec_command(
       ganger exec bert-7f3 -- nvidia-smi
       ganger exec bert-7f3 --rank 3 -it -- bash
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
-    flags = flags_of(interactive=interactive, terminal=terminal)
+    flags = flags_of(job, command, interactive=interactive, terminal=terminal)
     remote = connect().exec_command(job, rank=rank, node=node)
     argv = [*remote["argv"], str(remote["generation"]), str(remote["rank"]), flags, *command]
     sys.stdout.flush()

@@ -261,7 +261,7 @@ def exec_command(
     Exits with the command's exit code, or with 125 if it could not be run. Requires the permission to `create`
     `pods/exec` in the namespace, which the role `ganger-exec` grants and which extends to the ranks of all users there.
     """
-    flags = flags_of(interactive=interactive, terminal=terminal)
+    flags = flags_of(job, command, interactive=interactive, terminal=terminal)
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise Problem("exec needs kubectl, which is not on PATH", "install kubectl, or set PATH", NOT_STARTED)

@@ -15,7 +15,7 @@ import click
 
 from ganger import settings
 from ganger.cli.options import current_command_prefix, read_text_file
-from ganger.cli.output.error_output import Problem
+from ganger.cli.output.error_output import SHELL_NEXT_TO_A_RANK, Problem
 from ganger.cli.output.print_output import shell_quote
 from ganger.client.job_name import name_of_command
 from ganger.client.secret_values import secret_values, secret_values_of_text
@@ -28,7 +28,7 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
     path = flags["path"]
     overrides = spec_of_flags(flags)
     if command:
-        _check_no_job_file(command[0])
+        _check_is_command(command)
         overrides["run"] = command_of_arguments(command)
     elif path is None:
         raise Problem("nothing to run: give a command or a job file (-f)", next=_EXAMPLE)
@@ -92,8 +92,11 @@ def command_of_arguments(arguments: Sequence[str]) -> str | list[str]:
     return list(arguments)
 
 
-def _check_no_job_file(program: str) -> None:
-    """Raise Problem if the command is a job file, as other schedulers take it, not a program."""
+def _check_is_command(command: Sequence[str]) -> None:
+    """Raise Problem if the command is a job file, or opens a shell, as other schedulers take it."""
+    program = command[0]
+    if program == "srun" and "--pty" in command:
+        raise Problem("srun --pty opens a shell: a job has no terminal, open one next to a rank", SHELL_NEXT_TO_A_RANK)
     if program.lower().endswith((".yaml", ".yml")):
         typed = f"{current_command_prefix()} {click.get_current_context().info_name} -f {shell_quote(program)}"
         raise Problem(f"{program} is a job file, not a command: -f submits it", typed)

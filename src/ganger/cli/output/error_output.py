@@ -4,10 +4,13 @@
 """
 
 import sys
+from typing import Final
 
 import click
 
 from ganger.cli.exit_codes import USAGE
+
+SHELL_NEXT_TO_A_RANK: Final = "ganger exec -it JOB -- bash"
 
 
 class Problem(Exception):
