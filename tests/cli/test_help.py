@@ -1,6 +1,7 @@
 """Help is complete and current, and a mistyped name gets a suggestion."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,14 @@ def test_every_command_and_every_option_has_help(path: str, command: click.Comma
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{path} {parameter.opts}"
             assert parameter.help.endswith("."), f"{path} {parameter.opts}"
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), list(every_command()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_an_example_of_a_value_does_not_read_as_the_default(path: str, command: click.Command) -> None:
+    texts = [parameter.help or "" for parameter in command.params if isinstance(parameter, click.Option)]
+    assert [text for text in texts if re.search(r"(?<!unset)(?<!default): ['\"]?\d", text)] == [], path
 
 
 def test_the_help_table_equals_the_commands_help() -> None:

@@ -160,7 +160,7 @@ _OVERRIDES: Final = (
     click.option(
         "--framework", help="Framework, which sets the environment variables of processes: plain, torch, mpi, jax ..."
     ),
-    click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes per node: 2x8."),
+    click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes per node, such as 2x8."),
     click.option(
         "--nodes",
         type=click.IntRange(min=1),
@@ -168,18 +168,18 @@ _OVERRIDES: Final = (
         help="Number of nodes; the job starts on all of them or not at all.",
     ),
     click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes per node."),
-    click.option("--gpu", type=GPUS, help="GPUs per node: 8, or H100:8."),
+    click.option("--gpu", type=GPUS, help="GPUs per node, such as 8 or H100:8."),
     click.option(
-        "--gpu-milli", type=click.IntRange(1, 1000), metavar="N", help="Share of one GPU in thousandths: 500."
+        "--gpu-milli", type=click.IntRange(1, 1000), metavar="N", help="Share of one GPU in thousandths, such as 500."
     ),
-    click.option("--gpu-memory", type=SIZE, help="Memory share of one GPU: 10Gi."),
-    click.option("--topology", metavar="LEVEL", help="Topology level within which to place the job: rack."),
+    click.option("--gpu-memory", type=SIZE, help="Memory share of one GPU, such as 10Gi."),
+    click.option("--topology", metavar="LEVEL", help="Topology level within which to place the job, such as rack."),
     click.option(
         "--mode", type=click.Choice(["preferred", "required"]), help="Topology constraint (default: preferred)."
     ),
     click.option("--nodelist", metavar="NODE[,NODE]", help="Nodes on which the job may run (default: any)."),
-    click.option("--cpu", type=CPUS, help="CPUs per node: 4, 0.5 or 500m."),
-    click.option("--memory", type=SIZE, help="Memory per node: 64Gi."),
+    click.option("--cpu", type=CPUS, help="CPUs per node, such as 4, 0.5 or 500m."),
+    click.option("--memory", type=SIZE, help="Memory per node, such as 64Gi."),
     click.option(
         "--env",
         multiple=True,
@@ -196,16 +196,23 @@ _OVERRIDES: Final = (
     click.option("--code", metavar="DIR", help="Run in a copy of this directory (default: run in place)."),
     click.option("--setup", metavar="LINE", help="Shell command to run once per node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Directory of the checkpoints."),
-    click.option("--checkpoint-every", type=POSITIVE_DURATION, help="Checkpoint interval: 30m."),
+    click.option("--checkpoint-every", type=POSITIVE_DURATION, help="Checkpoint interval, such as 30m."),
     click.option(
-        "--checkpoint-keep", type=click.IntRange(min=1), metavar="N", help="Number of recent checkpoints to keep: 3."
+        "--checkpoint-keep",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Number of recent checkpoints to keep, such as 3.",
     ),
     click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Number of retries without progress."),
-    click.option("--time", type=POSITIVE_DURATION, help="Time limit of the job: 24h."),
-    click.option("--time-min", type=POSITIVE_DURATION, help="Minimum time limit, to start earlier by backfill: 2h."),
+    click.option("--time", type=POSITIVE_DURATION, help="Time limit of the job, such as 24h."),
+    click.option(
+        "--time-min", type=POSITIVE_DURATION, help="Minimum time limit, to start earlier by backfill, such as 2h."
+    ),
     click.option("--queue-time", type=POSITIVE_DURATION, help="Longest time to stay pending; then the job ends."),
     click.option(
-        "--array", metavar="LIST", help="Job array with these indices: 0-99, 1,3,5-9:2; 0-99%10 runs ten at a time."
+        "--array",
+        metavar="LIST",
+        help="Job array with these indices, such as 0-99, 1,3,5-9:2; 0-99%10 runs ten at a time.",
     ),
     click.option(
         "--after",

@@ -186,7 +186,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 def time_range_options(noun: str) -> Callable[[Decorated], Decorated]:
     """Return `--since` and `--until`, whose help says that `noun` lie between them."""
     since_option = click.option(
-        "--since", type=TIME, help=f"Only {noun} at or after this time: 2026-11-21, 12:00, 2d (ago), now-2days."
+        "--since", type=TIME, help=f"Only {noun} at or after this time, such as 2026-11-21, 12:00, 2d (ago), now-2days."
     )
     until_option = click.option("--until", type=TIME, help=f"Only {noun} at or before this time.")
     return lambda command: since_option(until_option(command))

@@ -24,10 +24,13 @@ _ALREADY_GONE: Final = ("no_such_job", "still_live")
 
 @click.command("prune")
 @click.option(
-    "--older-than", type=DURATION, default="7d", help="Only jobs that ended longer ago: 7d, 12h, 0s (default: 7d)."
+    "--older-than",
+    type=DURATION,
+    default="7d",
+    help="Only jobs that ended longer ago, such as 7d, 12h, 0s (default: 7d).",
 )
 @click.option(
-    "--state", "states", type=STATES, multiple=True, help="Only jobs in these states: failed,stopped or F,CA."
+    "--state", "states", type=STATES, multiple=True, help="Only jobs in these states, such as failed,stopped or F,CA."
 )
 @click.option("--dry-run", is_flag=True, help="List what would be deleted without deleting it.")
 @output_option

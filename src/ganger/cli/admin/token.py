@@ -38,7 +38,7 @@ def ls_command(output: str) -> None:
 
 @token_command.command("create")
 @click.argument("name")
-@click.option("--expires", type=POSITIVE_DURATION, default="90d", show_default=True, help="Lifetime: 12h.")
+@click.option("--expires", type=POSITIVE_DURATION, default="90d", show_default=True, help="Lifetime, such as 12h.")
 @click.option(
     "--role",
     type=click.Choice(("administrator", "user")),

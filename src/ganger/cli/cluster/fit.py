@@ -38,9 +38,9 @@ _JOB_FLAGS: Final = ("queue", "gpu", "cpu", "memory", "time")
     "-f", "--file", "path", metavar="FILE", help="Check whether this job could start now; flags override its values."
 )
 @click.option("--queue", shell_complete=completions.queues, help="Queue of the job.")
-@click.option("--gpu", type=GPUS, help="GPUs per node: 8, or H100:8 (default: every number).")
+@click.option("--gpu", type=GPUS, help="GPUs per node, such as 8 or H100:8 (default: every number).")
 @click.option("--cpu", type=CPUS, help="CPUs per node (default: one per GPU).")
-@click.option("--memory", type=SIZE, help="Memory per node: 64Gi.")
+@click.option("--memory", type=SIZE, help="Memory per node, such as 64Gi.")
 @click.option("--time", type=POSITIVE_DURATION, help="Time limit of the job: a short job may be backfilled.")
 @output_option
 def fit_command(path: str | None, output: str, **flags: str | None) -> None:

@@ -149,8 +149,10 @@ def preempt_command(names: tuple[str, ...], notice: str, output: str) -> None:
 
 @node_command.command("maintain")
 @click.argument("names", metavar="NODE...", nargs=-1, shell_complete=completions.nodes)
-@click.option("--from", "begin_ms", type=FUTURE_TIME, help="Start: 22:00, 2h (from now), 2026-11-21T22:00, now.")
-@click.option("--for", "duration", type=POSITIVE_DURATION, help="Duration: 90m, 1d.")
+@click.option(
+    "--from", "begin_ms", type=FUTURE_TIME, help="Start, such as 22:00, 2h (from now), 2026-11-21T22:00, now."
+)
+@click.option("--for", "duration", type=POSITIVE_DURATION, help="Duration, such as 90m, 1d.")
 @click.option("--until", "until_ms", type=FUTURE_TIME, help="End, instead of a duration.")
 @click.option("--note", default="", help="Note, shown to all users.")
 @click.option("--clear", "cleared", metavar="ID", help="Cancel this maintenance window, or end it early.")

@@ -173,7 +173,11 @@ def _show(output: str) -> None:
 @_figure("--max-queue-time", "DURATION", "Maximum time that a job may be pending; then it ends.")
 @_figure("--max-node-hours", "N", "Maximum sum of nodes times time limit over a user's live jobs.")
 @_figure("--max-priority", "PRIORITY", "Highest priority that a user may ask for; an administrator may ask for any.")
-@_figure("--max-node-hours-used", "N/PERIOD", "Maximum node-hours that a user's jobs use in a sliding period: 128/30d.")
+@_figure(
+    "--max-node-hours-used",
+    "N/PERIOD",
+    "Maximum node-hours that a user's jobs use in a sliding period, such as 128/30d.",
+)
 @click.option(
     "--default-time",
     metavar="DURATION",

@@ -22,7 +22,9 @@ _COSTS: Final = ("detect", "recovery", "lost")
 
 @click.command("report")
 @click.option(
-    "--since", type=TIME, help="Only jobs that were live at or after this time: 7d (ago), 2026-11-21, 12:00, now-2days."
+    "--since",
+    type=TIME,
+    help="Only jobs that were live at or after this time, such as 7d (ago), 2026-11-21, 12:00, now-2days.",
 )
 @click.option("--user", help="Only jobs of this user.")
 @click.option("--queue", shell_complete=completions.queues, help="Only jobs of this queue.")

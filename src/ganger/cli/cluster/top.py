@@ -73,7 +73,7 @@ def _sort_of(view: str, sort: str | None) -> str:
 @click.option(
     "--sort", metavar="KEY", shell_complete=_complete_sort, help="Sort key: policy, wait, gpus, priority, user, queue."
 )
-@click.option("-r", "--refresh", type=DURATION, default="2s", help="Refresh interval: 5s (default: 2s).")
+@click.option("-r", "--refresh", type=DURATION, default="2s", help="Refresh interval, such as 5s (default: 2s).")
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @output_option
 def top_command(view: str, sort: str | None, refresh: str, once: bool, output: str) -> None:

@@ -16,7 +16,7 @@ from ganger.model.job import ENDED
 @click.command("attach")
 @job_argument
 @click.option(
-    "--rank", type=RANKS, help="Only these ranks: 0,3-5,last or all (default: rank 0, and stderr of all ranks)."
+    "--rank", type=RANKS, help="Only these ranks, such as 0,3-5,last or all (default: rank 0, and stderr of all ranks)."
 )
 @click.option(
     "--tail", type=click.IntRange(min=0), default=10, metavar="N", help="Start with the last N lines (default: 10)."

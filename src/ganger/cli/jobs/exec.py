@@ -20,7 +20,7 @@ exec_options = add_options(
     click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Run next to this rank (default: 0)."),
     click.option("--node", help="Run next to the first rank on this node."),
     click.option("-i", "--interactive", is_flag=True, help="Pass stdin to the command."),
-    click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal: -it for a shell."),
+    click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal; with -i, for a shell."),
 )
 """Add the options that choose the rank, the input and the terminal."""
 

@@ -75,7 +75,7 @@ def _outcome(row: Record, now_ms: int) -> list[tuple[str, str]]:
 
 @click.command("wait")
 @job_argument
-@click.option("--timeout", type=DURATION, help="Stop waiting after this time, with exit code 124: 5m.")
+@click.option("--timeout", type=DURATION, help="Stop waiting after this time, such as 5m, with exit code 124.")
 @exit_code_option
 @output_option
 @click.pass_obj

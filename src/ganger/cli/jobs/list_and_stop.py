@@ -62,7 +62,11 @@ listing_options = add_options(
     click.argument("array", metavar="[ARRAY]", required=False, shell_complete=completions.jobs),
     click.option("--all", "all_", is_flag=True, help="All jobs, not only live and recently ended ones."),
     click.option(
-        "--state", "states", type=STATES, multiple=True, help="Only jobs in these states: running,failed or R,F."
+        "--state",
+        "states",
+        type=STATES,
+        multiple=True,
+        help="Only jobs in these states, such as running,failed or R,F.",
     ),
     click.option("--user", help="Only jobs of this user."),
     click.option("--queue", shell_complete=completions.queues, help="Only jobs of this queue."),

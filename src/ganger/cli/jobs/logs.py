@@ -26,7 +26,9 @@ _NO_PYTHON = "(no Python stack available)"
 
 log_options = add_options(
     click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended, across restarts."),
-    click.option("--rank", type=RANKS, help="Only these ranks: 0,3-5,last (default: rank 0, and stderr of all ranks)."),
+    click.option(
+        "--rank", type=RANKS, help="Only these ranks, such as 0,3-5,last (default: rank 0, and stderr of all ranks)."
+    ),
     click.option("--all", "everything", is_flag=True, help="All ranks, same as --rank all."),
     click.option("--role", help="Only the ranks of this role."),
     click.option("--node", shell_complete=completions.nodes, help="Only the ranks on this node."),

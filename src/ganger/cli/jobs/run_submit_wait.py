@@ -75,7 +75,7 @@ def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags
 
 @click.command("wait")
 @job_argument
-@click.option("--timeout", type=DURATION, help="Stop waiting after this time, with exit code 124: 5m.")
+@click.option("--timeout", type=DURATION, help="Stop waiting after this time, such as 5m, with exit code 124.")
 @exit_code_option
 @output_option
 def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str) -> int:

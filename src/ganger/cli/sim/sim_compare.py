@@ -33,7 +33,7 @@ NOT_IN_CSV: Final = ("series", "gantt", "name")
 @click.option(
     "--policies",
     metavar="NAME[,NAME]",
-    help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: five common orders.",
+    help="Queue orders, or orders and placement scores, such as easy,easy+fgd; unset: five common orders.",
 )
 @click.option(
     "--seeds",

@@ -38,8 +38,10 @@ _OPTIONS: Final = (
         type=click.IntRange(1, 100_000),
         help="CPUs of each node; unset: enough, so that jobs wait for GPUs alone. Needed where jobs ask for no GPUs.",
     ),
-    click.option("--start", type=DURATION, help="Startup time of each start of a job: 30s; unset: none."),
-    click.option("--checkpoint", type=DURATION, help="Work between checkpoints: 30m; unset: a stop loses no work."),
+    click.option("--start", type=DURATION, help="Startup time of each start of a job, such as 30s; unset: none."),
+    click.option(
+        "--checkpoint", type=DURATION, help="Work between checkpoints, such as 30m; unset: a stop loses no work."
+    ),
     click.option(
         "--checkpoint-cost", type=DURATION, help="Time for which each checkpoint stops the work; unset: none."
     ),
@@ -52,7 +54,7 @@ _OPTIONS: Final = (
     click.option(
         "--fault-rate",
         type=CheckedText("number", _check_factor),
-        help="Multiple of the recorded number of faults: 0.5, 4; unset: 1.",
+        help="Multiple of the recorded number of faults, such as 0.5, 4; unset: 1.",
     ),
     click.option(
         "--fault-nodes",
@@ -89,7 +91,10 @@ _OPTIONS: Final = (
         help="GPU type that the durations of the trace were recorded on, with --throughputs.",
     ),
     click.option(
-        "--price", multiple=True, metavar="[TYPE=]N", help="Price of a node-hour: 12.50, or by GPU type: h100=98.3."
+        "--price",
+        multiple=True,
+        metavar="[TYPE=]N",
+        help="Price of a node-hour, such as 12.50, or by GPU type: h100=98.3.",
     ),
 )
 _DURATIONS: Final = {"since", "wait_p99", "start", "checkpoint", "checkpoint_cost", "detect", "repair"}

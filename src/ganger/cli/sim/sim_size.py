@@ -19,7 +19,9 @@ from ganger.model.units import format_duration
 
 @click.command("size")
 @trace_argument
-@click.option("--wait-p99", type=DURATION, required=True, help="Longest p99 of the time that jobs wait: 1h, 30m.")
+@click.option(
+    "--wait-p99", type=DURATION, required=True, help="Longest p99 of the time that jobs wait, such as 1h, 30m."
+)
 @click.option("--max-nodes", type=click.IntRange(1, 100_000), metavar="N", help="Most nodes; unset: no limit.")
 @document_option
 @click.option(

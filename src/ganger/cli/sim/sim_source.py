@@ -35,7 +35,7 @@ _OPTIONS: Final = (
         metavar="[FILE]",
         help="Instead of a trace, replay the event log of your own server, or a copy of one.",
     ),
-    click.option("--since", type=DURATION, help="Replay only the last part of the log: 7d; unset: all of it."),
+    click.option("--since", type=DURATION, help="Replay only the last part of the log, such as 7d; unset: all of it."),
     click.option("--cluster", type=_FILE, metavar="FILE", help="File with the nodes, instead of --nodes."),
 )
 
