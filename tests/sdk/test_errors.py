@@ -27,6 +27,7 @@ Act = Callable[[Client], Any]
     [
         (lambda c: c.run("true", nodes=0), BadRequest, "bad_spec", "nodes"),
         (lambda c: c.submit({"run": "true", "nods": 1}), BadRequest, "bad_spec", "did you mean"),
+        (lambda c: c.run("true", resources={"gpu": "8xH100"}), BadRequest, "bad_spec", "did you mean H100:8?"),
         (lambda c: c.run("true", params={"x": {1}}), BadRequest, "bad_spec", "set"),
         (lambda c: c.submit({}), BadRequest, "bad_spec", "run"),
         (lambda c: c.submit("job.yaml"), BadRequest, "bad_spec", "neither a job file nor"),

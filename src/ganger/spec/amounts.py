@@ -36,8 +36,20 @@ MAX_RETRIES: Final = 1000
 MAX_KEPT: Final = 10_000
 MAX_STEPS: Final = 1_000_000_000
 MAX_RESERVED: Final = 1_000_000
-GPU_TYPE_PATTERN: Final = r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}"
+_TYPE_REST: Final = r"[-A-Za-z0-9_.]{0,39}"
+GPU_TYPE_PATTERN: Final = rf"[A-Za-z0-9]{_TYPE_REST}"
 _TYPES: Final = rf"{GPU_TYPE_PATTERN}(?:,{GPU_TYPE_PATTERN})*"
+
+
+def _suggest_gpu(text: str) -> str | None:
+    """Return the request that a text resembles: `H100:8` for 8xH100, 8:H100, H100x8 and the like."""
+    if text.isascii() and text.isdigit():
+        return f"{text} without quotes"
+    if match := re.fullmatch(rf"([1-9]\d{{0,3}}) ?[x*: ] ?([A-Za-z]{_TYPE_REST})", text, re.IGNORECASE):
+        return f"{match[2]}:{match[1]}"
+    if match := re.fullmatch(rf"({GPU_TYPE_PATTERN}?) ?[x*] ?([1-9]\d{{0,3}})", text, re.IGNORECASE):
+        return f"{match[1]}:{match[2]}"
+    return f"{text}:1" if re.fullmatch(GPU_TYPE_PATTERN, text) else None
 
 
 def _is_whole(value: Any) -> bool:
@@ -106,8 +118,7 @@ def read_gpu(value: Any) -> Any:
     if isinstance(value, str) and (match := re.fullmatch(rf"({_TYPES}):([1-9]\d{{0,3}})", value)):
         types = match[1].split(",")
         return {"type": types if len(types) > 1 else types[0], "count": int(match[2])}
-    if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
-        suggestion = f"{value} without quotes" if value.isdigit() else f"{value}:1"
+    if isinstance(value, str) and (suggestion := _suggest_gpu(value)):
         raise ValueError(
             f"{quote(value)} is not a GPU request: write a number, or TYPE:NUMBER; did you mean {suggestion}?"
         )
