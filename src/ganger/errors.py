@@ -7,7 +7,7 @@ import errno
 from pathlib import Path
 from typing import Final
 
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RequestError(Exception):
@@ -36,7 +36,7 @@ class RequestError(Exception):
 def write_error(path: Path, error: OSError) -> RequestError:
     """Return the error for a path that cannot be written."""
     directory = path if path.is_dir() else path.parent
-    disk_full = error.errno in _DISK_FULL
+    disk_full = error.errno in DISK_FULL
     remedy = (
         f"free some space on that disk: df -h {directory}"
         if disk_full

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ganger.errors import DISK_FULL
 from ganger.model.units import DAY_MS, GIB_BYTES, parse_bytes, parse_duration_ms
 
 SOCKET_PATH_BYTES: Final = 107
@@ -224,6 +225,9 @@ def make_private(directory: Path) -> None:
     except (FileExistsError, NotADirectoryError):
         raise HomeError(f"{directory} cannot be a directory: a file is in the way") from None
     except OSError as error:
+        if error.errno in DISK_FULL:
+            remedy = f"free some space on that disk: df -h {directory.parent}"
+            raise HomeError(f"cannot use {directory}: {error.strerror}", remedy) from None
         raise HomeError(f"cannot use {directory}: {error.strerror}") from None
     try:
         if {entry.st_uid, os.fstat(fd).st_uid} != {os.getuid()}:

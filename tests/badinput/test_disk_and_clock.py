@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,8 @@ class Disk:
     yard: Yard
     fill: Callable[[], None]
     free: Callable[[], None]
+    leave: Callable[[int], None]
+    """Fill it but for some KiB; without a file system of its own, fill it."""
 
 
 @pytest.fixture
@@ -43,14 +46,15 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         ballast = small / "ballast"
         try:
             with yard:
-                yield Disk(yard, lambda: _fill(ballast), ballast.unlink)
+                yield Disk(yard, lambda: _fill(ballast), ballast.unlink, lambda kib: _leave(ballast, kib))
                 ballast.unlink(missing_ok=True)
         finally:
             subprocess.run(["umount", "--lazy", str(small)], check=True)
     else:
         free = resource.getrlimit(resource.RLIMIT_FSIZE)
         with yard:
-            yield Disk(yard, lambda: _limit(yard, (0, free[1])), lambda: _limit(yard, free))
+            fill = partial(_limit, yard, (0, free[1]))
+            yield Disk(yard, fill, lambda: _limit(yard, free), lambda _kib: fill())
             _limit(yard, free)
 
 
@@ -58,6 +62,13 @@ def _fill(path: Path) -> None:
     with suppress(OSError), path.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 512)
+
+
+def _leave(ballast: Path, kib: int) -> None:
+    reserved = ballast.with_name("reserved")
+    reserved.write_bytes(b"x" * 1024 * kib)
+    _fill(ballast)
+    reserved.unlink()
 
 
 def _limit(yard: Yard, limits: tuple[int, int]) -> None:
@@ -93,6 +104,18 @@ def test_server_does_not_start_on_a_full_disk(disk: Disk) -> None:
         disk.yard.ganger("ls").refuses(5, "cannot ", "df -h ")
         disk.free()
         disk.yard.fine("ls")
+
+
+@pytest.mark.parametrize("kib", [16, 80])
+def test_a_first_start_that_fills_the_disk_names_it(disk: Disk, kib: int) -> None:
+    disk.leave(kib)
+    disk.yard.ganger("ls").refuses(5, "", f"free some space on that disk: df -h {disk.yard.home.path}")
+    assert "corrupt" not in disk.yard.ganger("doctor").out
+    disk.free()
+    report = disk.yard.ganger("doctor").out
+    assert "corrupt" not in report
+    assert "FAULT  log" not in report
+    disk.yard.fine("ls")
 
 
 class Wall:

@@ -5,7 +5,6 @@ to launchers; a pool runs what may block. Jobs outlive all of them.
 """
 
 import asyncio
-import errno
 import gc
 import logging
 import os
@@ -35,7 +34,7 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service
 from ganger.engine.wall_clock import WallClock
-from ganger.errors import RequestError
+from ganger.errors import DISK_FULL, RequestError
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.acceptor import Acceptor, UnauthenticatedPeer
 from ganger.model.cluster import Cluster, Node
@@ -78,7 +77,6 @@ submissions.
 """
 MAX_OPEN_FILES: Final = 65_536
 """Descriptors of the server, if permitted: more would slow down programs that close all of them."""
-DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _log = logging.getLogger("ganger")
 

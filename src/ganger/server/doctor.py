@@ -19,6 +19,7 @@ from ganger import __version__, registry
 from ganger.backends.local.job_files import InvalidNameError, JobFiles
 from ganger.client import Client, ClientError
 from ganger.engine.eventlog import log_repair
+from ganger.engine.eventlog.disk_reserve import RESERVE_BYTES
 from ganger.engine.eventlog.event_log import move_aside_command
 from ganger.engine.eventlog.log_retention import tree_bytes
 from ganger.engine.eventlog.read_only_log import open_snapshot
@@ -110,9 +111,14 @@ def _database(home: Home) -> Check:
     try:
         with closing(_open_read_only(home)) as database:
             result = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if result == "ok" and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                return Check("log", True, f"{home.database} is empty: the first server ended before it wrote to it")
             events = database.execute("SELECT count(*) FROM event").fetchone()[0]
     except sqlite3.Error as error:
         result, events = str(error), 0
+        if isinstance(error, sqlite3.OperationalError) and shutil.disk_usage(home.path).free < RESERVE_BYTES:
+            detail = f"{home.database} cannot be read while its disk is full: {error}"
+            return Check("log", False, detail, f"free some space on that disk: df -h {home.path}")
     if result == "ok" and events:
         return _events(home)
     if result == "ok":

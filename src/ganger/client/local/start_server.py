@@ -19,6 +19,7 @@ from ganger import __version__
 from ganger.client.client_errors import ClientError, unreachable
 from ganger.client.local import server_process
 from ganger.client.local.http import listener, listens
+from ganger.model.units import format_bytes
 from ganger.settings import Home, HomeError, make_private, server_environment
 
 START_S: Final = 20.0
@@ -26,6 +27,8 @@ START_S: Final = 20.0
 POLL_S: Final = 0.01
 LAST_WORDS: Final = 8
 """Lines of the server's log that are shown when it did not start and logged no reason."""
+FULL_BYTES: Final = 4 << 20
+"""Free space below which a server that did not start had no room to say so in its log."""
 _SAYS, _NEXT = "ganger: ", "next: "
 """Lines in which the server's log has the reason for not starting, and what to type."""
 
@@ -123,9 +126,20 @@ def did_not_start(home: Home, said_before: int, how: str) -> ClientError:
     reasons = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
     remedies = [line.removeprefix(_NEXT) for line in reasons if line.startswith(_NEXT)]
     detail = "\n".join(line for line in reasons if not line.startswith(_NEXT))
-    if not detail:
+    free_bytes = _free_bytes(home)
+    is_full = free_bytes < FULL_BYTES
+    if not detail and is_full:
+        detail = f"the server {how}: only {format_bytes(free_bytes)} are free on the disk of {home.path}"
+    elif not detail:
         detail = "\n".join([f"the server {how}; the end of {home.server_log}:", *lines[-LAST_WORDS:]])
-    return unreachable(detail, remedies[-1] if remedies else "ganger doctor")
+    # A server that logged a reason, but not what to type, had no room for it.
+    fallback = f"free some space on that disk: df -h {home.path}" if is_full else "ganger doctor"
+    return unreachable(detail, remedies[-1] if remedies else fallback)
+
+
+def _free_bytes(home: Home) -> int:
+    disk = os.statvfs(home.path)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _see_room(home: Home, log: IO[bytes]) -> None:
