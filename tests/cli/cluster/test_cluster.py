@@ -12,6 +12,7 @@ import pytest
 
 from ganger.cli.exit_codes import USAGE
 from ganger.model.queue import Amount, UserLimits
+from ganger.settings import Home
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, node, queue
 
@@ -285,6 +286,15 @@ def test_server_status(shell: Shell, world: World) -> None:
     assert "health    ok" in out
     assert "jobs      2 running, 1 pending" in out
     assert json.loads(shell("server", "status", "-o", "json").out)["pid"] == 4242
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:7878"])
+def test_server_status_shows_where_it_listens(shell: Shell, world: World, url: str | None) -> None:
+    home = Home(Path(os.environ["GANGER_HOME"]))
+    home.server_file.write_text(json.dumps(json.loads(home.server_file.read_text()) | {"url": url}))
+    out = shell("server", "status").out
+    assert f"address   {url or 'none over TCP'}\n" in out
+    assert json.loads(shell("server", "status", "-o", "json").out)["url"] == url
 
 
 def test_status_does_not_start_a_server(shell: Shell) -> None:

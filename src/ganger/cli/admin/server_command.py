@@ -1,5 +1,6 @@
 """`ganger server`: the one server of this user, which otherwise starts with the first command."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -178,7 +179,18 @@ def _replace(path: Path, content: bytes) -> None:
     Path(temporary).replace(path)
 
 
+def _tcp_address(home: Home) -> str | None:
+    """Return the URL at which the running server listens in addition to its socket, None if it does not."""
+    try:
+        url = json.loads(home.server_file.read_text())["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
 def _show(server: Record, output: str) -> None:
+    home = settings.home(os.environ)
+    server = server | {"url": _tcp_address(home)}
     if output == "json":
         show_json(server)
         return
@@ -187,6 +199,8 @@ def _show(server: Record, output: str) -> None:
         "health": server["health"],
         "pid": server["pid"],
         "home": server["home"],
+        "socket": home.socket("server"),
+        "address": server["url"] or "none over TCP",
         "policy": server["policy"],
         "started": format_time(server["started_ms"], current_time_ms()),
         "events": server["seq"],
