@@ -38,7 +38,7 @@ def test_racks_and_prices_of_a_cluster_are_in_its_figures(shell: Shell, trace: P
     assert result["cost"]["by_gpu_type"] == {"h100": 4.0, "": pytest.approx(0.1)}
     assert result["cost"]["per_gpu_hour"] == pytest.approx(4.1 / 0.4)
     shown = shell(*asked).out
-    for words in ("finish-time fairness  ", "largest gang with room", "gangs across switches               1.0000"):
+    for words in ("finish-time fairness  ", "largest gang with room", "gangs across switches               100.00%"):
         assert words in shown
     assert "cost, per finished GPU-hour         4.10, 10.25" in shown
     assert "scheduling cycle, p50, p99          " in shown

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ganger.model.views.simulation_figures import TABLES
 from tests.cli.conftest import Shell
 
 TRACE = "name,submitted_ms,duration_ms,gpus,user\na,0,60000,8,ann\nb,1000,60000,4,<b>bob</b>\nc,2000,30000,4,ann\n"
@@ -173,13 +174,13 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
     assert len({run["goodput"]["useful_gpu_us"] for run in comparison["runs"]}) == 1
     assert len({run["goodput"]["allocated_gpu_us"] for run in comparison["runs"]}) > 1, "seeds draw other nodes"
     table = shell(*words).out
-    assert re.search(r"^POLICY +GOODPUT +ETTR +INTERRUPTED +MTTI +MTTR +LOST GPU-H ", table, re.MULTILINE)
-    assert re.search(r"^POLICY +COST +NODE-H +A FINISHED GPU-H", table, re.MULTILINE)
+    assert re.search(r"^POLICY +GOODPUT +ETTR +INTERRUPTED +MTTI +MTTR +LOST GPU-HOURS ", table, re.MULTILINE)
+    assert re.search(r"^POLICY +COST +NODE-HOURS +PER FINISHED GPU-HOUR", table, re.MULTILINE)
     assert len(re.findall(r"^(?:fifo|srtf)", table, re.MULTILINE)) == 4 * len(
         re.findall(r"^POLICY", table, re.MULTILINE)
     )
-    assert re.search(r"^fifo, mean of 4 +0\.\d{4} ", table, re.MULTILINE)
-    assert re.search(r"^srtf, ± +0\.\d{4} ", table, re.MULTILINE)
+    assert re.search(r"^fifo, mean of 4 +\d+\.\d\d% ", table, re.MULTILINE)
+    assert re.search(r"^srtf, ± +\d+\.\d\d% ", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +211,20 @@ def test_what_is_wrong_is_said_before_anything_runs(
     assert what in said.err
     assert f"next: {next}" in said.err
     assert said.out == ""
+
+
+def test_shares_are_in_percent_and_heads_in_full_words() -> None:
+    shown = [figure for table in TABLES for figure in table.figures]
+    shares = {
+        "allocation",
+        "occupancy",
+        "unfair",
+        "quota_debt_share",
+        "cross_switch",
+        "goodput",
+        "ettr",
+        "deadlines_met",
+    }
+    in_percent = {figure.path.rpartition(".")[2] for figure in shown if figure.text(0.5) == "50.00%"}
+    assert shares <= in_percent
+    assert [figure.title for figure in shown if re.search(r"-h\b|^of (due|all|idle)$|^over ", figure.title)] == []

@@ -44,11 +44,9 @@ def show_goodput(result: Record) -> None:
     if lost:
         show()
         rows = [("useful", goodput["useful_gpu_us"]), *lost.items()]
-        shares = [
-            [label, _hours(gpu_time), f"{100 * gpu_time / goodput['allocated_gpu_us']:.2f}"] for label, gpu_time in rows
-        ]
+        shares = [[label, _hours(gpu_time), _share(gpu_time / goodput["allocated_gpu_us"])] for label, gpu_time in rows]
         waited = [[label, _hours(goodput[name]), "-"] for name, label in _WAITED.items() if goodput[name]]
-        columns = (Column("GPU TIME"), Column("HOURS", right=True), Column("% OF ALLOCATED", right=True))
+        columns = (Column("GPU TIME"), Column("HOURS", right=True), Column("OF ALLOCATED", right=True))
         show_table(columns, [*shares, *waited], "")
     if goodput["deadlines"]:
         show(f"{'deadlines met':36}{goodput['met']} of {goodput['deadlines']}")
@@ -96,7 +94,7 @@ def _hours(gpu_time: int) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{value:.4f}"
+    return f"{value:.2%}"
 
 
 def _time(ms: float) -> str:

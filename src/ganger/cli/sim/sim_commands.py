@@ -51,7 +51,6 @@ _SHARES: Final = {
     "allocation": "allocated, of all GPU time",
     "allocation_in_submission": "the same, until the last submission",
     "occupancy": "allocated, of what was requested",
-    "jain": "Jain's index over tenants",
     "unfair": "jobs with fairness above 1.05",
     "quota_debt_share": "quota debt, of what was due",
     "cross_switch": "gangs across switches",
@@ -149,7 +148,9 @@ def _show_run(result: Record) -> None:
     makespan = "-" if card["makespan_ms"] is None else format_duration(card["makespan_ms"])
     show(f"{'makespan':36}{makespan}")
     for name, label in _SHARES.items():
-        show(f"{label:36}{'-' if card[name] is None else format(card[name], '.4f')}")
+        show(f"{label:36}{'-' if card[name] is None else format(card[name], '.2%')}")
+    label = "Jain's index over tenants"
+    show(f"{label:36}{_or_dash(card['jain'], '{:.4f}'.format)}")
     show(f"{'starts, of them after a preemption':36}{result['starts']}, {result['preemptions']}")
     show(f"{'worst finish-time fairness':36}{_or_dash(card['worst_fairness'])}")
     show(f"{'GPU-hours run before a migration':36}{card['moved_gpu_us'] / DEVICE_MILLI / HOUR_MS:.1f}")

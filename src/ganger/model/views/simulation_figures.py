@@ -107,6 +107,10 @@ def _number(value: float) -> str:
 
 
 def _share(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def _precise(value: float) -> str:
     return f"{value:.4f}"
 
 
@@ -135,7 +139,7 @@ GOODPUT: Final = Figure("goodput", "goodput.goodput", _share, max)
 _N: Final = Figure("n", "scorecard.jct_ms.n", _count)
 _COMMON: Final = Figure("n in all runs", "common.jobs", _count)
 _ESTIMATED_WAIT: Final = Figure("wait mean", "estimates.wait_ms", _time, min)
-_LOST: Final = Figure("lost GPU-h", "goodput.lost_gpu_us", _hours, min)
+_LOST: Final = Figure("lost GPU-hours", "goodput.lost_gpu_us", _hours, min)
 _DEADLINES: Final = Figure("deadlines", "goodput.deadlines", _count)
 _COST: Final = Figure("cost", "cost.total", _number, min)
 TABLES: Final = (
@@ -167,36 +171,36 @@ TABLES: Final = (
             Figure("not ended", "unended", _count),
             MAKESPAN,
             ALLOCATED,
-            Figure("to last submission", "scorecard.allocation_in_submission", _share, max),
+            Figure("allocated to last submission", "scorecard.allocation_in_submission", _share, max),
             Figure("occupancy", "scorecard.occupancy", _share, max),
-            Figure("Jain", "scorecard.jain", _share, max),
+            Figure("Jain's index", "scorecard.jain", _precise, max),
         )
     ),
     Table(
         (
             *_statistics("fairness", "scorecard.finish_time_fairness", _number),
-            Figure("worst", "scorecard.worst_fairness", _number, min),
-            Figure("over 1.05", "scorecard.unfair", _share, min),
-            Figure("debt GPU-h", "scorecard.quota_debt_gpu_us.mean", _hours, min),
-            Figure("of due", "scorecard.quota_debt_share", _share, min),
+            Figure("worst fairness", "scorecard.worst_fairness", _number, min),
+            Figure("jobs over 1.05", "scorecard.unfair", _share, min),
+            Figure("quota debt GPU-hours", "scorecard.quota_debt_gpu_us.mean", _hours, min),
+            Figure("of GPU-hours due", "scorecard.quota_debt_share", _share, min),
         )
     ),
     Table(
         (
             *_statistics("longest wait", "scorecard.starvation_ms", _time),
-            Figure("of all", "scorecard.longest_starvation_ms", _time, min),
+            Figure("longest of all", "scorecard.longest_starvation_ms", _time, min),
         )
     ),
     Table(
         (
             Figure("fragmented GPUs", "fragmentation.gpus.mean", _number, min),
-            Figure("of idle", "fragmentation.of_idle.mean", _share, min),
-            Figure("no use to first", "fragmentation.idle_of_no_use.mean", _share, min),
+            Figure("of idle GPUs", "fragmentation.of_idle.mean", _share, min),
+            Figure("idle GPUs unfit for oldest job", "fragmentation.idle_of_no_use.mean", _share, min),
             Figure("largest gang", "fragmentation.largest_gang.p50", _count, max),
             Figure("across switches", "scorecard.cross_switch", _share, min),
             Figure("preempted/job", "scorecard.preemptions_per_job.mean", _number, min),
             Figure("migrated/job", "scorecard.migrations_per_job.mean", _number, min),
-            Figure("GPU-h moved", "scorecard.moved_gpu_us", _hours, min),
+            Figure("GPU-hours moved", "scorecard.moved_gpu_us", _hours, min),
             Figure("cycle ms p50", "self_cost.cycle_ms.p50", _number, min, starts_group=True),
             Figure("p99", "self_cost.cycle_ms.p99", _number, min),
         )
@@ -219,12 +223,12 @@ TABLES: Final = (
         ),
         needs=_LOST,
     ),
-    Table((_DEADLINES, Figure("met", "goodput.deadlines_met", _share, max)), needs=_DEADLINES),
+    Table((_DEADLINES, Figure("deadlines met", "goodput.deadlines_met", _share, max)), needs=_DEADLINES),
     Table(
         (
             _COST,
-            Figure("node-h", "cost.node_hours", _number),
-            Figure("a finished GPU-h", "cost.per_gpu_hour", _share, min),
+            Figure("node-hours", "cost.node_hours", _number),
+            Figure("per finished GPU-hour", "cost.per_gpu_hour", _precise, min),
         ),
         needs=_COST,
     ),

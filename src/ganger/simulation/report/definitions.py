@@ -23,7 +23,8 @@ DEFINITIONS: Final = {
     "longest wait": "Uninterrupted, of every job, ended or not.",
     "fragmented GPUs": (
         "What of the idle GPUs is of no use to what is typically asked for (Weng et al., 2023); the largest gang is "
-        "the one that had room, with as many GPUs on each of its nodes."
+        "the one that had room, with as many GPUs on each of its nodes. Unfit for the oldest job are idle GPUs that "
+        "the job that had waited longest could not use."
     ),
     "across switches": "Gangs on nodes of several racks.",
     "GPU-hours moved": "Run before a job went on on other nodes.",
