@@ -140,6 +140,7 @@ def test_the_plan_says_what_became_of_the_restarts_of_torchrun(options: str) -> 
         ("conda run -n ml accelerate launch t.py", "accelerate launch"),
         ("cd x && srun -N 2 python t.py", "srun"),
         ("/usr/bin/srun python t.py", "srun"),
+        ("module load x\nsrun python t.py", "srun"),
         ("python t.py --note srun", None),
         ("python t.py accelerate launch", None),
     ],

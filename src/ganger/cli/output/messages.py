@@ -26,7 +26,7 @@ _MAX_RESTARTS: Final = re.compile(
 _NODES_FROM_TO: Final = re.compile(r"(--nnodes[= ](\d{1,6}):(\d{1,6}))(?= |$)")
 _NO_LAUNCHER: Final = "leave it out: ganger run --framework torch -- python train.py"
 _OTHER_LAUNCHER: Final = re.compile(
-    r"(?:^|[;&|(]|\brun\b(?: -\S+(?: [^-\s]\S*)??)*?) *(?:\S*/)?"
+    r"(?:^|[;&|(\n]|\brun\b(?: -\S+(?: [^-\s]\S*)??)*?) *(?:\S*/)?"
     r"(accelerate launch|srun|composer|fabric run|lightning run|colossalai run|tune run|torchx run|axolotl train)\b"
 )
 """Launchers that start ranks themselves, and that no framework of ganger takes the place of."""
