@@ -97,6 +97,7 @@ def test_full_disk_with_space_freed_later(disk: Disk) -> None:
 def test_server_does_not_start_on_a_full_disk(disk: Disk) -> None:
     disk.fill()
     disk.yard.ganger("submit", "ok.py").refuses(5, "cannot ", "df -h ")
+    disk.yard.ganger("server", "start", "--topology", "topology.yaml").refuses(5, "cannot ", "df -h ")
     disk.free()
     with worked(disk.yard):
         disk.yard.fine("server", "stop")

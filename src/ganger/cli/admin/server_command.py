@@ -22,6 +22,7 @@ from ganger.cli.output.print_output import (
     show_json_array,
 )
 from ganger.client import Client, ClientError
+from ganger.errors import DISK_FULL
 from ganger.settings import Home, HomeError
 
 Record = dict[str, Any]
@@ -147,7 +148,9 @@ def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
     except HomeError as error:
         raise Problem(str(error), error.next, UNREACHABLE) from None
     except OSError as error:
-        raise Problem(f"cannot copy {topology} to {home.topology}: {error.strerror}") from None
+        remedy = f"free some space on that disk: df -h {home.path}" if error.errno in DISK_FULL else "ganger doctor"
+        message = f"cannot copy {topology} to {home.topology}: {error.strerror}"
+        raise Problem(message, remedy, UNREACHABLE) from None
     try:
         return Client(home).connect(listen=listen)
     except ClientError as error:
