@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ganger.errors import RequestError
-from ganger.spec import parse_spec, spec_from_dict, text_fields
+from ganger.spec import parse_spec, spec_from_dict
 
 
 def errors(text: str | bytes) -> list[str]:
@@ -470,33 +470,3 @@ def test_errors_of_file_and_command_line_are_reported_together() -> None:
     file, *flags = refused.value.detail.splitlines()
     assert file.startswith("job.yaml:2:8: nodes:")
     assert [line.split(": ")[0] for line in flags] == ["the command line"] * 2
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://me:S3CRET@a.b/c",
-        "https://S3CRET@a.b/c",
-        "HTTPS://me:S3CRET@a.b/c",
-        "http://me:S3CRET@a.b/c",
-        "https://me:S3C/S3CRET@a.b/c",
-        "https://me:S3C@S3CRET@a.b/c",
-        "https://a.b/c?private_token=S3CRET",
-        "ssh://me:S3CRET@a.b/c",
-        "git://S3CRET@a.b/c",
-        "https:/me:S3CRET@a.b/c",
-        "me:S3CRET@a.b:c",
-        "https://me:S3CRET@a.b/c\\u00e9",
-    ],
-)
-def test_credentials_in_a_url_are_refused_and_not_quoted(url: str) -> None:
-    for code in (f'code: {{git: "{url}"}}', f'code: "{url}"'):
-        if code.startswith("code: {") or "://" in url:
-            text = "\n".join(map(str, errors(f"run: x\n{code}\n")))
-            assert "URL" in text
-            assert "S3C" not in text
-
-
-@pytest.mark.parametrize("url", ["git@a.b:c@d", "ssh://git@a.b/c", "file:///a/b@c?d", "https://a.b:8443/c/d.git"])
-def test_a_login_of_ssh_is_no_credential(url: str) -> None:
-    assert text_fields.read_git_url(url) == url
