@@ -153,7 +153,7 @@ def check_sound(day: Day) -> None:
         job for job, state_name in listed_states(log).items() if state_name not in ENDED
     }
     assert all(gang.state in DURABLE for gang in state.gangs.values())
-    allocated = {gang.id: gang.attempt.left for gang, _ in state.allocated()}
+    allocated = {gang.id: [*gang.attempt.left] for gang, _ in state.allocated()}
     assert day.world.processes() == allocated, "exactly the allocated gangs run"
     state.validate()
     refolded = folded(log)
