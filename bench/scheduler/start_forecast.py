@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of the forecasts of one cluster."""
+    """The outcome of the forecasts of one cluster."""
 
     trace: str
     has_limits: bool

@@ -9,7 +9,7 @@ from tests.laws.oracles.job_parts import RESOURCES, total
 
 
 class Guarantees:
-    """What the queues are guaranteed, and what jobs use of it; queues with quotas of GPU types are not decided."""
+    """The guarantees of the queues and the use of them; queues with quotas of GPU types are not decided."""
 
     def __init__(self, queues: dict[str, Queue]) -> None:
         self.queues = queues

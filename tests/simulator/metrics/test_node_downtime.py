@@ -1,4 +1,4 @@
-"""When nodes took no jobs, folded from the rows of a log."""
+"""The times at which nodes took no jobs, folded from the rows of a log."""
 
 import pytest
 

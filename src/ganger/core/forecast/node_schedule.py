@@ -48,7 +48,7 @@ class End(NamedTuple):
 
 
 class RunningEnds(NamedTuple):
-    """What running gangs are going to release, in order of time.
+    """The releases of running gangs, in order of time.
 
     at_ms, node, gang: (releases,)
     amounts: (4, releases)

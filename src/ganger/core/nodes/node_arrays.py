@@ -77,7 +77,7 @@ class NodeAmounts(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What the arrays were made from.
+    """The nodes, levels and rules that the arrays were made from.
 
     nodes: as the backend listed them, in the order of the arrays.
     levels: their levels, in place of which the rules may define others.
@@ -90,7 +90,7 @@ class Listing(NamedTuple):
 
 
 class Occupancy(NamedTuple):
-    """What else is on a node, for gangs that must or must not share it.
+    """The guests of each node, for gangs that must or must not share it.
 
     guests: (N,) int32, the shares of gangs on a node.
     alone: (N,) int32, how many of these belong to gangs that have the node exclusively.

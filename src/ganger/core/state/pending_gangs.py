@@ -56,7 +56,7 @@ class Dependents(dict[str, list[str]]):
 
 @dataclass(slots=True, kw_only=True)
 class PendingImage:
-    """What a snapshot keeps of pending gangs beside the gangs themselves."""
+    """The part of a snapshot about pending gangs, beside the gangs themselves."""
 
     reasons: dict[str, PendingReason] = field(default_factory=dict)
     first_starts: list[tuple[int, int]] = field(default_factory=list)
