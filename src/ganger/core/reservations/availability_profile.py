@@ -152,8 +152,7 @@ class AvailabilityProfile:
 
     def add(self, stay: Stay, sign: int = 1) -> None:
         """Add a stay, or remove it with sign -1. Its begin and end become edges, unless there would be too many."""
-        self._cut_at(stay.begin_ms)
-        self._cut_at(stay.end_ms)
+        self._cut_at(stay.begin_ms, stay.end_ms)
         rows, columns = slice(*self.slot_range(stay.begin_ms, stay.end_ms)), self._column_of(stay.indices)
         taken = np.array(demand_per_node(stay.part), dtype=np.int64)[:, None, None] * sign
         if len(columns) > 1:
@@ -263,16 +262,23 @@ class AvailabilityProfile:
         """Return the columns of nodes."""
         return indices if self.subset is None else np.searchsorted(self.subset, indices)
 
-    def _cut_at(self, ms: int) -> None:
-        """Cut a slot at a time, unless there would be too many."""
-        if not self.is_exact or ms >= NEVER_MS or len(self.edges) * len(self.nodes.nodes) > MAX_EXACT_CELLS:
+    def _cut_at(self, *times_ms: int) -> None:
+        """Cut slots at these times, unless there would be too many."""
+        if not self.is_exact:
             return
-        slot = self.edge_at_or_after(ms)
-        is_edge = slot < len(self.edges) and self.edges[slot] == ms
-        if is_edge or slot == 0:
+        new: list[int] = []
+        for ms in times_ms:
+            is_full = (len(self.edges) + len(new)) * len(self.nodes.nodes) > MAX_EXACT_CELLS
+            slot = self.edge_at_or_after(ms)
+            is_edge = ms in new or slot == 0 or (slot < len(self.edges) and self.edges[slot] == ms)
+            if not (is_full or is_edge or ms >= NEVER_MS):
+                new.append(ms)
+        if not new:
             return
-        self.edges = np.insert(self.edges, slot, ms)
-        self.left = np.concatenate((self.left[:, :slot], self.left[:, slot - 1 : slot], self.left[:, slot:]), axis=1)
+        # All at once: the whole profile is copied.
+        edges = np.sort(np.append(self.edges, new))
+        self.left = self.left[:, self.edges.searchsorted(edges, side="right") - 1]
+        self.edges = edges
         self._cut_count += 1
 
     def _sum_left(self, held: HeldCapacity, stays: list[Stay]) -> Ints:
