@@ -6,6 +6,7 @@
 #   make lint    style, types and import direction
 #   make check   lint, and the fast tests of everything
 #   make test    every test that needs no Kubernetes
+#   make test-gpu  the tests that need an NVIDIA GPU, by PYTHON, which has ganger and torch with CUDA
 #   make test-cluster  the tests that need a real Kubernetes, which it brings up where it can
 #   make test-long  the crash tests at every moment there is, many more requests to the REST interface, and 100,000
 #                forged messages, exit records, frames and rows of the log each
@@ -33,7 +34,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint check test test-cluster test-long demo bench cluster cluster-down dist docs way-of-a-job site lock
+.PHONY: setup setup-torch lint check test test-gpu test-cluster test-long demo bench cluster cluster-down dist docs way-of-a-job site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -73,7 +74,10 @@ check: lint
 	$(BIN)/python -m pytest -q -n 2 $(FAST)
 
 test: $(SETUP) $(TORCH_SETUP)
-	$(BIN)/python -m pytest -m "not cluster" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not cluster and not gpu" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-gpu:
+	$(PYTHON) -m pytest -m gpu tests/gpu
 
 test-cluster: $(SETUP) $(TORCH_SETUP)
 	$(BIN)/python -m tools.testcluster run -- $(BIN)/python -m pytest -m cluster \

@@ -31,7 +31,8 @@ NEAR_MS = 10_000
 """Time before the main thread's end in which another thread's death counts as the cause, whatever it reports."""
 
 _SIGNALS = frozenset(signal.Signals)
-_TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?")
+# torch writes its tag once more for each process group that the process has joined.
+_TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?(?:\1 ?)*")
 _FATAL = re.compile(r"Fatal Python error: (?:\w+: )?(.*)$")
 _FATAL_FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
 _THROWN = re.compile(r"terminate called after throwing an instance of '(.+)'$")
@@ -44,6 +45,8 @@ _BLAMES_OTHERS = re.compile(
 
 _STARTS_OTHERS = re.compile(r"ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception")
 _ROOT_CAUSE = "Root Cause (first observed failure):"
+_NCCL_DETAIL = "Last error:"
+"""The line after which torch writes what NCCL itself says."""
 _OF_ROOT_CAUSE = re.compile(r" +(rank|exitcode|traceback) +:")
 """Lines in which torchrun describes its workers."""
 _LETTER = re.compile(r"[^\W\d_]")
@@ -219,10 +222,12 @@ def _short_name(block: Block) -> str:
 
 
 def _message(lines: list[str]) -> str:
-    """Return the first line, with the following ones if it ends in a colon or continues indented."""
+    """Return the first line, with the following ones if it ends in a colon, continues indented, or is of NCCL."""
     first, rest = lines[0].strip(), lines[1 : 1 + MESSAGE_LINES]
     if _ROOT_CAUSE in lines:
         rest = [line for line in lines[lines.index(_ROOT_CAUSE) :] if _OF_ROOT_CAUSE.match(line)]
+    elif _NCCL_DETAIL in rest:
+        rest = rest[: rest.index(_NCCL_DETAIL) + 2]
     elif first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
         rest = []
     message = " ".join(" ".join([first, *rest]).split())
