@@ -56,16 +56,16 @@ def gpus(tmp_path: Path) -> Iterator[GpuMachine]:
 
 
 def test_the_node_has_the_driver_s_gpus_without_those_that_other_programs_use(tmp_path: Path) -> None:
-    all_gpus, found = read_gpus(), machine(tmp_path)
-    assert found.gpus == tuple(gpu.index for gpu in all_gpus)
-    assert found.gpu_memory_bytes == min(gpu.memory_bytes for gpu in all_gpus) > 1 << 30
-    assert found.gpu_type in all_gpus[0].name.lower()
+    all_gpus, this = read_gpus(), machine(tmp_path)
+    assert this.gpus == tuple(gpu.index for gpu in all_gpus)
+    assert this.gpu_memory_bytes == min(gpu.memory_bytes for gpu in all_gpus) > 1 << 30
+    assert this.gpu_type in all_gpus[0].name.lower()
     holder = subprocess.Popen([sys.executable, "-c", HOLDS_A_GPU], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
     assert machine(tmp_path).unavailable == {0: f"is used by process {holder.pid}, which is not ganger's"}
     holder.communicate()
-    assert machine(tmp_path) == found
+    assert machine(tmp_path) == this
 
 
 def test_a_job_that_loses_its_process_continues_on_the_gpu_from_its_checkpoint(gpus: GpuMachine) -> None:
