@@ -92,7 +92,7 @@ def test_a_job_that_loses_its_process_continues_on_the_gpu_from_its_checkpoint(g
         ("none", 2, "Duplicate GPU detected"),
     ],
 )
-def test_an_error_of_the_program_on_the_gpu_is_told_with_its_message(
+def test_an_error_of_the_program_on_the_gpu_fails_the_job_with_its_message(
     gpus: GpuMachine, fault: str, processes: int, message: str
 ) -> None:
     view = gpus.end(gpus.train(fault, fault, nproc_per_node=processes, retry={"max": 0}))
