@@ -60,7 +60,8 @@ def _limits(schema: Schema) -> Schema:
     limits = {key: schema[key] for key in _LIMITS if key in schema}
     if "const" in schema:
         limits["enum"] = [schema["const"]]
-    if "enum" in schema:
+    # The names of plug-ins have a pattern too: those that are installed here need not be those of the cluster.
+    if "enum" in schema and "pattern" not in schema:
         limits["enum"] = [str(word) for word in schema["enum"]]
     if "exclusiveMinimum" in schema:
         limits |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}

@@ -157,7 +157,7 @@ def _of_jobs() -> dict[str, Form]:
         "priority": Form(
             read_priority, _any_of({"enum": list(PRIORITIES)}, _integer(-MAX_PRIORITY, MAX_PRIORITY)), write_priority
         ),
-        "framework": Form(read_framework, {"enum": sorted(frameworks())}),
+        "framework": Form(read_framework, _pattern(PLUGIN_PATTERN) | {"enum": sorted(frameworks())}),
         "nodes": Form(whole("a number of nodes", 1, MAX_NODES), _integer(1, MAX_NODES)),
         "nproc": Form(read_nproc, _any_of({"const": "auto"}, _integer(1, MAX_PROCESSES))),
         "gpu": Form(

@@ -227,7 +227,7 @@ def read_pattern(value: Any) -> str:
 
 def read_label_key(value: str) -> str:
     """Parse the key of a label."""
-    if re.fullmatch(LABEL_KEY_PATTERN, value) and ".." not in value.partition("/")[0]:
+    if re.fullmatch(LABEL_KEY_PATTERN, value) and ".." not in value.rpartition("/")[0]:
         return value
     raise ValueError(
         f"{quote(value)} is not the key of a label: write at most 63 letters, digits, '-', '_' and '.', "

@@ -170,7 +170,7 @@ WRONG: tuple[dict[str, Any], ...] = (
     {"run": "true", "priority": "urgent"},
     {"run": "true", "priority": 1001},
     {"run": "true", "array": "a"},
-    {"run": "true", "framework": "pytorch"},
+    {"run": "true", "framework": "PyTorch"},
     {"run": "true", "resources": {"gpu": -1}},
     {"run": "true", "resources": {"gpu": "8 H100"}},
     {"run": "true", "resources": {"memory": "lots"}},
