@@ -5,6 +5,10 @@ import pytest
 from ganger.registry import frameworks, plugin_attribute
 from tests.frameworks.scenes import FOUR
 
+MACHINE_1 = (
+    "--num_processes=4 --num_machines=2 --machine_rank=1 --main_process_ip=10.0.0.1 --main_process_port=29511 "
+    "--same_network --deepspeed_multinode_launcher=standard --max_restarts=0"
+)
 SHELL = ("/bin/sh", "-c")
 
 
@@ -33,6 +37,11 @@ def command(framework: str, argv: tuple[str, ...], rank: int = 0) -> tuple[str, 
             "torchrun",
             "/v/bin/python train.py",
             "/v/bin/python -m torch.distributed.run --no-python /v/bin/python train.py",
+        ),
+        (
+            "torchrun",
+            "accelerate launch --multi_gpu --num_processes 8 --mixed_precision bf16 --machine_rank 1 t.py --lr 1",
+            f"accelerate launch {MACHINE_1} --multi_gpu --mixed_precision bf16 t.py --lr 1",
         ),
         ("torchrun", "./train", "torchrun --no-python ./train"),
         ("deepspeed", "deepspeed train.py --lr 1", "python -u train.py --local_rank=1 --lr 1"),
@@ -99,6 +108,15 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
         ("torchrun", "conda run --no-capture-output -n ml torchrun --nnodes 3 train.py", {"nodes": 3}),
         ("torchrun", "/opt/bin/micromamba run -p /envs/ml python -m torch.distributed.run train.py", {}),
         ("torchrun", "uv run train.py torchrun", None),
+        (
+            "torchrun",
+            "accelerate launch --multi_gpu --num_processes 6 --max_restarts 2 t.py",
+            {"processes": 6, "retries": 2},
+        ),
+        ("torchrun", "accelerate launch --num_machines 2 --num_processes=8 t.py", {"nodes": 2, "nproc_per_node": 4}),
+        ("torchrun", "uv run accelerate-launch --config_file c.yaml t.py", {}),
+        ("torchrun", "python -m accelerate.commands.launch --num_machines 3 t.py", {"nodes": 3}),
+        ("torchrun", "accelerate config", None),
         ("torchrun", "uv add torchrun", None),
         ("torchrun", "uv run", None),
         ("deepspeed", "poetry run deepspeed --num_nodes 3 train.py", {"nodes": 3}),

@@ -122,9 +122,16 @@ def test_the_plan_shows_the_nodes_taken_from_a_range(run: str | tuple[str, ...])
         assert "--nnodes" not in "".join(plan_lines("x", asdict(other_spec), "now"))
 
 
-@pytest.mark.parametrize("options", ["--max-restarts 2", "--nproc-per-node 4 --standalone --max_restarts=2"])
-def test_the_plan_says_what_became_of_the_restarts_of_torchrun(options: str) -> None:
-    spec = replace(WIDE, framework="torchrun", run=f"torchrun {options} t.py", retry=Retry(max=2))
+@pytest.mark.parametrize(
+    "command",
+    [
+        "torchrun --max-restarts 2",
+        "torchrun --nproc-per-node 4 --standalone --max_restarts=2",
+        "accelerate launch --cpu --max_restarts 2",
+    ],
+)
+def test_the_plan_says_what_became_of_the_restarts_of_a_launcher(command: str) -> None:
+    spec = replace(WIDE, framework="torchrun", run=f"{command} t.py", retry=Retry(max=2))
     assert plan_lines("x", asdict(spec), "now")[-1].endswith("2: taken as --retry 2; ganger restarts the whole gang")
     other = replace(spec, retry=Retry(max=5))
     assert "2 is not used: --retry 5 takes precedence" in plan_lines("x", asdict(other), "now")[-1]
@@ -135,14 +142,14 @@ def test_the_plan_says_what_became_of_the_restarts_of_torchrun(options: str) -> 
 @pytest.mark.parametrize(
     ("run", "launcher"),
     [
-        ("accelerate launch --num_processes 4 t.py", "accelerate launch"),
-        (("uv", "run", "accelerate", "launch", "t.py"), "accelerate launch"),
-        ("conda run -n ml accelerate launch t.py", "accelerate launch"),
+        ("composer -n 4 t.py", "composer"),
+        (("uv", "run", "composer", "t.py"), "composer"),
+        ("conda run -n ml composer t.py", "composer"),
         ("cd x && srun -N 2 python t.py", "srun"),
         ("/usr/bin/srun python t.py", "srun"),
         ("module load x\nsrun python t.py", "srun"),
         ("python t.py --note srun", None),
-        ("python t.py accelerate launch", None),
+        ("python t.py composer", None),
     ],
 )
 def test_the_plan_warns_of_launchers_that_start_ranks_themselves(

@@ -21,13 +21,14 @@ SUSPENDED: Final = ("suspending", "suspended")
 RANGE_LAUNCHERS: Final = ("torchrun", "paddle")
 """Frameworks whose launcher accepts a range of nodes."""
 _MAX_RESTARTS: Final = re.compile(
-    r"(?:torchrun|distributed\.\w+)(?: -\S+(?: [^-\s]\S*)?)*? (--max[-_]restarts[= ](\d{1,9}))(?= |$)"
+    r"(?:torchrun|distributed\.\w+|accelerate[ .-]\S*launch)(?: -\S+(?: [^-\s]\S*)?)*?"
+    r" (--max[-_]restarts[= ](\d{1,9}))(?= |$)"
 )
 _NODES_FROM_TO: Final = re.compile(r"(--nnodes[= ](\d{1,6}):(\d{1,6}))(?= |$)")
 _NO_LAUNCHER: Final = "leave it out: ganger run --framework torch -- python train.py"
 _OTHER_LAUNCHER: Final = re.compile(
     r"(?:^|[;&|(\n]|\brun\b(?: -\S+(?: [^-\s]\S*)??)*?) *(?:\S*/)?"
-    r"(accelerate launch|srun|composer|fabric run|lightning run|colossalai run|tune run|torchx run|axolotl train)\b"
+    r"(srun|composer|fabric run|lightning run|colossalai run|tune run|torchx run|axolotl train)\b"
 )
 """Launchers that start ranks themselves, and that no framework of ganger takes the place of."""
 RATE_OVER_MS: Final = 30_000
