@@ -22,7 +22,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "step_times_ms": {"0": 100},
         "busy_shares": {"0": [1, 2, 3]},
     },
-    "checkpointed": {"step": 3, "took_ms": 4},
+    "checkpointed": {"step": 3, "took_ms": 4, "saved_ms": 5},
     "resumed": {"step": 3, "skipped": [{"step": 4, "flaw": "short"}], "older_step": 2},
     "checkpoint_counts": {
         "reply_to": 1,

@@ -239,3 +239,12 @@ def test_progress_of_a_gang_is_that_of_its_slowest_node(tmp_path: Path) -> None:
     generation = new_generation(make_start(job), job)
     reports = [("n1", 3), ("n2", 1), ("n2", 4), ("n1", 8), ("n1", 9), ("n2", 9), ("n1", 10)]
     assert [generation.progress(node, step) for node, step in reports] == [None, 1, None, 4, None, None, 9]
+
+
+def test_progress_is_not_behind_the_newest_checkpoint(tmp_path: Path) -> None:
+    job = make_job(tmp_path, "true")
+    generation = new_generation(make_start(job), job)
+    assert [generation.progress(node, step) for node, step in [("n1", 0), ("n2", 6)]] == [None, 0]
+    generation.saved_step = 49
+    assert generation.progress("n1", 60) == 49, "the milestone of n2 is from before it"
+    assert [generation.progress(node, step) for node, step in [("n2", 61), ("n1", 90)]] == [None, 61]

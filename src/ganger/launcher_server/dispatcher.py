@@ -188,6 +188,7 @@ class Dispatcher:
             generation.failed.append(hello.node)
         if generation is not None and isinstance(event, Checkpointed):
             self._agreement.checkpoint_saved(generation)
+            generation.saved_step = event.step
         if generation is not None and isinstance(event, Cleared):
             generation.clear(hello.node)
         return event

@@ -36,6 +36,7 @@ class Generation:
     failed: nodes whose failure is reported
     sweeping: nodes without a launcher, where left-over processes are killed
     steps: newest milestone of each node
+    saved_step: that of its newest checkpoint, which all ranks have finished
     reported_step: the last step reported for the gang
     stages: by node, the stage with which it is ready, and the port of its agent
     stall_reports: newest stall report of each node
@@ -55,6 +56,7 @@ class Generation:
     failed: list[str] = field(default_factory=list)
     sweeping: list[str] = field(default_factory=list)
     steps: dict[str, int] = field(default_factory=dict)
+    saved_step: int | None = None
     reported_step: int | None = None
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     stall_reports: dict[str, StallReport] = field(default_factory=dict)
@@ -104,7 +106,8 @@ class Generation:
         """Record a milestone; return the step that all reporting nodes have finished, when it is time to report it.
 
         That is as soon as every node has a step, then with each milestone of the first node but its first one, at most
-        every 10 s. So the progress of a gang whose rank 0 alone reports is reported too.
+        every 10 s. So the progress of a gang whose rank 0 alone reports is reported too. The milestone of another node
+        may be older than a checkpoint: then the step of the checkpoint is the one that all have finished.
         """
         is_repeated = node == self.start.shares[0].node and node in self.steps
         self.steps[node] = step
@@ -112,6 +115,8 @@ class Generation:
         if not is_complete and not is_repeated:
             return None
         reported_step = min(self.steps.values())
+        if self.saved_step is not None:
+            reported_step = max(reported_step, self.saved_step)
         if not is_complete and self.reported_step is not None and reported_step <= self.reported_step:
             return None
         self.reported_step = reported_step

@@ -24,8 +24,8 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
         case "started":
             return Started(gang=gang, generation=generation, nodes=(node,))
         case "checkpointed":
-            step, took_ms = message["step"], message["took_ms"]
-            return Checkpointed(gang=gang, generation=generation, step=step, took_ms=took_ms)
+            fields = {name: message[name] for name in ("step", "took_ms", "saved_ms")}
+            return Checkpointed(gang=gang, generation=generation, **fields)
         case "resumed":
             skipped = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["skipped"])
             steps = {"step": message["step"], "older_step": message["older_step"]}

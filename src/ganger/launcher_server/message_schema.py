@@ -146,6 +146,7 @@ class _Checkpointed(_OfGeneration):
     type: Literal["checkpointed"]
     step: Step
     took_ms: Count = 0
+    saved_ms: TimeMs | None = None
 
 
 class _Resumed(_OfGeneration):

@@ -265,12 +265,14 @@ class Checkpointed:
 
     Attributes:
         took_ms: How long the ranks took to save it, as they reported.
+        saved_ms: When it became visible, by the clock of its node, None if unknown: work since then is not in it.
     """
 
     gang: str
     generation: int
     step: int
     took_ms: int = 0
+    saved_ms: int | None = None
     kind: Literal["checkpointed"] = field(default="checkpointed")
 
 

@@ -23,7 +23,7 @@ FIRSTS = st.tuples(st.just("first_step"), st.sampled_from(("starting", "recovery
 CAUSES = st.sampled_from(("hung", "node_lost"))
 TIMES_MS = st.integers(-9_999, 99_999)
 FAILS = st.tuples(st.just("fail"), CAUSES, st.none() | TIMES_MS)
-SAVES = st.tuples(st.just("save"), st.integers(0, 9), TIMES_MS)
+SAVES = st.tuples(st.just("save"), st.integers(0, 9), TIMES_MS, st.none() | TIMES_MS)
 BACK = st.tuples(st.just("go_back"), st.none() | st.integers(0, 9))
 STEPS = st.lists(st.tuples(st.integers(0, 9_999), TURNS | FIRSTS | FAILS | SAVES | BACK | st.just(("lose",))))
 
@@ -92,6 +92,14 @@ LIVES = {
         ["done A", "up C; step C", "+9m; hangs C 2m", "+1m; saves C 3m; gone C", "up C; step C"],
         {"productive": 4, "checkpoint": 3, "detect": 2, "recovery": 1},
     ),
+    "work since the checkpoint is not in it": (
+        ["done A", "up C; step C", "+9m; saves C 1m 2m", "+3m; fails C; gone C", "up C; step C"],
+        {"productive": 6, "checkpoint": 1, "lost": 5},
+    ),
+    "even if a failure is told of before it": (
+        ["done A", "up C; step C", "+9m; hangs C 2m", "+1m; saves C 0s 6m; gone C", "up C; step C"],
+        {"productive": 4, "detect": 2, "lost": 3, "recovery": 1},
+    ),
     "until it is back there is recovery": (
         ["done A", "up C", "step C; saves C", "+4m; fails C", "+1m; gone C", "+1m; up C", "+2m; step C", "+1m"],
         {"lost": 4, "recovery": 4, "productive": 1},
@@ -131,13 +139,14 @@ LIVES = {
 class Lived(Film):
     """A scenario in which nodes report how long things took."""
 
-    def _saves(self, gang: str, took: str = "0s") -> None:
+    def _saves(self, gang: str, took: str = "0s", ago: str = "") -> None:
         self.steps += 1
         fact = e.Checkpointed(
             gang=gang,
             generation=self.state.gangs[gang].attempt.generation,
             step=self.steps,
             took_ms=parse_duration_ms(took),
+            saved_ms=self.now_ms - parse_duration_ms(ago) if ago else None,
         )
         self.apply(fact)
 

@@ -30,14 +30,14 @@ class Board:
     def __init__(self, directory: Path, ranks: int) -> None:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.sent: list[tuple[Any, ...]] = []
-        self.took_ms = 0
+        self.took_ms, self.saved_ms = 0, None
         monitor = Monitor(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # stands for a MessageSender
         resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
         self.reports = Reports(str(directory), self, monitor, resumption, 0.0)  # type: ignore[arg-type]
 
     def send_fact(self, kind: str, step: int, **fields: Any) -> None:
         assert fields.get("milestone", True)
-        self.took_ms = fields.get("took_ms", 0)
+        self.took_ms, self.saved_ms = fields.get("took_ms", 0), fields.get("saved_ms")
         self.sent.append(("fact", kind, step))
 
     def send_update(self, kind: str, step: int, **fields: Any) -> None:
@@ -118,10 +118,11 @@ def test_report_with_too_many_rank_digits_is_ignored(board: Board) -> None:
 def test_checkpoints_are_sent_at_most_once_a_second(board: Board) -> None:
     sent = []
     for quarter in range(1, 13):
-        board.write(0, {"checkpoint": quarter, "directory": "/d"})
+        board.write(0, {"checkpoint": quarter, "directory": "/d", "t": quarter * 250})
         sent += board.messages_at(quarter / 4)
     assert sent == [("fact", "checkpointed", step) for step in (1, 5, 9)]
-    assert board.final_messages(3.1) == [("fact", "checkpointed", 12)]
+    assert board.final_messages(9.0) == [("fact", "checkpointed", 12)]
+    assert board.saved_ms == 3000, "not when it is sent"
 
 
 def test_older_checkpoint_is_not_sent(board: Board) -> None:

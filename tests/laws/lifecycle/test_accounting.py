@@ -26,7 +26,9 @@ def with_reported_times(row: e.Stamped, chance: Random) -> e.Stamped:
     """Return the row with times that nodes might have reported, plausible or not: no decision depends on them."""
     match row.event:
         case e.Checkpointed():
-            return replace(row, event=replace(row.event, took_ms=chance.choice((0, 700, 20_000, HOUR_MS))))
+            saved_ms = chance.choice((None, row.at_ms, row.at_ms - 900, row.at_ms - HOUR_MS, row.at_ms + HOUR_MS))
+            took_ms = chance.choice((0, 700, 20_000, HOUR_MS))
+            return replace(row, event=replace(row.event, took_ms=took_ms, saved_ms=saved_ms))
         case e.Failed():
             since_ms = chance.choice((None, row.at_ms, row.at_ms - 900, row.at_ms - HOUR_MS, row.at_ms + HOUR_MS))
             return replace(row, event=replace(row.event, since_ms=since_ms))

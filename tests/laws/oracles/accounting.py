@@ -16,7 +16,7 @@ GOES_ON = (Cause.PREEMPTED, Cause.NODE_PREEMPTED, Cause.DRAINED, Cause.SUSPENDED
 class Attempt:
     """One generation: when it was decided, ran as a whole, did its first step, saved, was halted, was gone.
 
-    `saves` are (when, how long, whether after the halt).
+    `saves` are (when, how long, whether after the halt, when by the node's clock).
     """
 
     began: int
@@ -27,7 +27,7 @@ class Attempt:
     up: int | None = None
     stepped: int | None = None
     stepped_early: bool = False
-    saves: list[tuple[int, int, bool]] = field(default_factory=list)
+    saves: list[tuple[int, int, bool, int | None]] = field(default_factory=list)
     halted: int | None = None
     why: str = ""
     since: int | None = None
@@ -79,7 +79,7 @@ def _take(attempt: Attempt, event: e.Event, at_ms: int, gang: str, generation: i
             ):
                 attempt.stepped = at_ms
         case e.Checkpointed(took_ms=took):
-            attempt.saves.append((at_ms, took, attempt.halted is not None))
+            attempt.saves.append((at_ms, took, attempt.halted is not None, event.saved_ms))
         case e.Finished(nodes=nodes):
             attempt.unfinished = [node for node in attempt.unfinished if node not in nodes]
         case e.Done():
@@ -135,21 +135,24 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
     if works_from is None:
         return
     unsaved, at_most = 0, works_from
-    for at_ms, took, late in attempt.saves:
+    for at_ms, took, late, node_ms in attempt.saves:
         if late and not lasts:
             continue
-        unsaved, at_most = max(0, at_ms - at_most), max(at_ms, at_most)
+        at_ms = max(at_most, at_ms if node_ms is None else min(at_ms, node_ms))
+        unsaved, at_most = at_ms - at_most, at_ms
         parts["checkpoint"] += min(took, unsaved)
         parts["productive"] += unsaved - min(took, unsaved)
-    unsaved = works_until - at_most
+    unsaved, detected = works_until - at_most, 0
     if attempt.since is not None and attempt.why.startswith("fails"):
         detected = max(0, min(halted - attempt.since, unsaved))
         parts["detect"] += detected
         unsaved -= detected
-    for _, took, late in attempt.saves:
+    for _, took, late, node_ms in attempt.saves:
         if late and not lasts:
-            parts["checkpoint"] += min(took, unsaved)
-            parts["productive"] += unsaved - min(took, unsaved)
-            unsaved = 0
+            at_ms = works_until - detected if node_ms is None else min(node_ms, works_until - detected)
+            covered = max(0, at_ms - at_most)
+            parts["checkpoint"] += min(took, covered)
+            parts["productive"] += covered - min(took, covered)
+            unsaved, at_most = unsaved - covered, at_most + covered
     is_kept = attempt.why in ("", "ends") or attempt.gone is None
     parts["productive" if is_kept else "lost"] += unsaved

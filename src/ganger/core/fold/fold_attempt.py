@@ -75,9 +75,9 @@ def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
                 gang.account.first_step(at_ms, "recovery" if attempt.generation > 1 else "starting")
             attempt.stepped = True
             gang.checkpoints = gang.checkpoints.stepped()
-        case e.Checkpointed(step=step, took_ms=took_ms):
+        case e.Checkpointed(step=step):
             gang.checkpoints, gang.retries = gang.checkpoints.saved(step), gang.retries.progressed()
-            gang.account.save(at_ms, step, took_ms)
+            gang.account.save(at_ms, step, event.took_ms, event.saved_ms)
         case e.Resumed(step=step, skipped=flawed, older_step=older_step):
             gang.account.go_back(step)
             gang.checkpoints = gang.checkpoints.resumed(step, flawed, older_step)

@@ -28,6 +28,7 @@ class Account:
     """The open account of a gang: time since `since_ms` belongs to `part`, and nodes are held in it if `holds`.
 
     unsaved_ms: work since the last checkpoint.
+    worked_until_ms: end of that work.
     cause: what ended the newest attempt that ended before the job did.
     losses: what each such cause has cost, in order of first occurrence.
     saved: (step, productive time by then) of the newest checkpoints.
@@ -42,6 +43,7 @@ class Account:
     productive_ms: int = 0
     checkpoint_ms: int = 0
     unsaved_ms: int = 0
+    worked_until_ms: int = 0
     held_ms: int = 0
     cause: str = ""
     losses: tuple[Loss, ...] = ()
@@ -50,6 +52,8 @@ class Account:
     def switch(self, at_ms: int, part: Part, *, holds: bool) -> None:
         """Book the time up to `at_ms`; from then on time belongs to `part`."""
         self._book(self.part, at_ms - self.since_ms, holds=self.holds)
+        if self.part == "working" and at_ms > self.since_ms:
+            self.worked_until_ms = at_ms
         self.held_ms += (at_ms - self.since_ms) * self.holds
         self.part, self.since_ms, self.holds = part, at_ms, holds
 
@@ -60,13 +64,18 @@ class Account:
         self._book(part, self.unsaved_ms, holds=True)
         self.unsaved_ms = 0
 
-    def save(self, at_ms: int, step: int, took_ms: int = 0) -> None:
-        """Count the work so far as saved by a checkpoint of `step`; writing it took `took_ms` of that time."""
+    def save(self, at_ms: int, step: int, took_ms: int = 0, saved_ms: int | None = None) -> None:
+        """Count the work so far as saved by a checkpoint of `step`; writing it took `took_ms` of that time.
+
+        The work since `saved_ms`, by some node's clock, is not in it: the report came later, perhaps after a failure.
+        """
         self._book_until(at_ms)
-        took_ms = min(max(0, took_ms), self.unsaved_ms)
+        later_ms = 0 if saved_ms is None else min(max(0, self.worked_until_ms - saved_ms), self.unsaved_ms)
+        covered_ms = self.unsaved_ms - later_ms
+        took_ms = min(max(0, took_ms), covered_ms)
         self.checkpoint_ms += took_ms
-        self.productive_ms += self.unsaved_ms - took_ms
-        self.unsaved_ms = 0
+        self.productive_ms += covered_ms - took_ms
+        self.unsaved_ms = later_ms
         self.saved = (*self.saved, (step, self.productive_ms))[-SAVED:]
 
     def fail(self, at_ms: int, cause: str, since_ms: int | None) -> None:
@@ -77,6 +86,7 @@ class Account:
         self._book_until(at_ms)
         detect_ms = 0 if since_ms is None else min(max(0, at_ms - since_ms), self.unsaved_ms)
         self.unsaved_ms -= detect_ms
+        self.worked_until_ms -= detect_ms
         self.cause = cause
         self._charge(failures=1, detect_ms=detect_ms)
 

@@ -12,7 +12,7 @@ FROM_LAUNCHER = {
     "ready": ("stage", "agent_port"),
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone", "step_times_ms", "busy_shares"),
-    "checkpointed": ("step", "took_ms"),
+    "checkpointed": ("step", "took_ms", "saved_ms"),
     "resumed": ("step", "skipped", "older_step"),
     "checkpoint_counts": ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending", "schedule"),
     "stall_report": ("has_run", "has_reports", "stopped_ranks", "silent_since_ms", "ranks_lost_since_ms"),

@@ -47,6 +47,7 @@ class Reports:
         self._last_sent: object = None
         self._last_sent_at = NEVER
         self._checkpoint: int | None = None
+        self._checkpoint_ms: int | None = None  # when it was saved, in Unix ms
         self._checkpoint_sent: int | None = None
         self._checkpoint_sent_at = NEVER
         self._checkpoints_took_ms = 0  # since the last one that was sent
@@ -82,7 +83,7 @@ class Reports:
                 if step is not None:
                     self._latest[rank] = (step, record.get("metrics", {}))
                 if checkpoint is not None and (self._checkpoint is None or checkpoint > self._checkpoint):
-                    self._checkpoint = checkpoint
+                    self._checkpoint, self._checkpoint_ms = checkpoint, record.get("t")
                     took_ms = self._checkpoints_took_ms + max(0, record.get("took_ms", 0))
                     self._checkpoints_took_ms = min(took_ms, LARGEST)
         return has_records
@@ -106,7 +107,8 @@ class Reports:
             self._send_progress(step, metrics, now, last=last)
         if self._checkpoint != self._checkpoint_sent and (last or now >= self._checkpoint_sent_at + CHECKPOINT_S):
             self._checkpoint_sent, self._checkpoint_sent_at = self._checkpoint, now
-            self._sender.send_fact("checkpointed", step=self._checkpoint, took_ms=self._checkpoints_took_ms)
+            took_ms, saved_ms = self._checkpoints_took_ms, self._checkpoint_ms
+            self._sender.send_fact("checkpointed", step=self._checkpoint, took_ms=took_ms, saved_ms=saved_ms)
             self._checkpoints_took_ms = 0
 
     def _send_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
