@@ -75,10 +75,12 @@ def test_running_sleeping_or_debugged_rank_is_not_found(state: str) -> None:
     assert Picture().stop_kind(state, 60) is None
 
 
-def test_blocked_rank_that_makes_progress_is_not_found() -> None:
-    picture = Picture()
+@pytest.mark.parametrize("state", ["D", "T"])
+def test_blocked_or_throttled_rank_that_makes_progress_is_not_found(state: str) -> None:
+    picture, quiet = Picture(), QuietRank()
     for switches in range(40):
-        assert picture.stop_kind("D", 0.25, switches=switches) is None
+        assert picture.stop_kind(state, 0.25, switches=switches) is None
+        assert quiet.find_stop([proc_stat(state, switches=switches)], 0, switches / 4) is None
 
 
 def test_slow_disk_is_tolerated() -> None:
@@ -91,9 +93,9 @@ def test_slow_disk_is_tolerated() -> None:
     assert picture.stop_kind("D", 10.5) is None, "it was blocked as long before"
 
 
-def test_nothing_is_found_before_two_steps() -> None:
-    for state in "TD":
-        assert Picture(steps=1).stop_kind(state, 60) is None
+def test_only_a_stop_is_found_before_two_steps() -> None:
+    assert Picture(steps=1).stop_kind("D", 60) is None
+    assert Picture(steps=1).stop_kind("T", 2) == "stopped", "nothing starts in a stopped process"
     assert not Picture(steps=1).is_silent(3600)
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.ports import LiveGeneration
@@ -22,6 +24,14 @@ read line < {folder}/never
 """
 """As Open MPI's mpirun does occasionally: it does not notice that all its processes are gone."""
 FREEZES = Path(__file__).parents[3] / "bench" / "hangs" / "freezing.py"
+PLAIN = """
+import os, sys, time
+
+open(f"{sys.argv[1]}/pid-" + os.environ["GANGER_RANK"], "w").write(str(os.getpid()))
+while True:
+    print("works", flush=True)
+    time.sleep(0.1)
+"""
 QUIET = """
 import os, sys, time
 from ganger import train
@@ -45,13 +55,14 @@ def fake_mpirun(folder: Path) -> str:
 
 
 class Gang:
-    """Two ranks on each of two nodes; {folder} in `line` is the gang's own folder."""
+    """Two ranks on each node; {folder} in `line` is the gang's own folder."""
 
-    def __init__(self, server: Server, folder: Path, line: str) -> None:
+    def __init__(self, server: Server, folder: Path, line: str, nodes: int = 2) -> None:
         self.server, self.folder = server, folder
         folder.mkdir()
-        self.job = make_job(folder, line.format(python=sys.executable, folder=folder))
-        self.start = make_start(self.job)
+        self.nodes = nodes
+        self.job = make_job(folder, line.format(python=sys.executable, folder=folder), nodes=nodes)
+        self.start = make_start(self.job, nodes)
         server.backend.start(self.start, self.job)
 
     def pid(self, rank: int) -> int:
@@ -69,7 +80,7 @@ class Gang:
         failed = self.server.wait("failed", gang=self.job.id)
         assert isinstance(failed, Failed)
         self.server.backend.stop(make_stop(self.start, failed.cause), self.job)
-        self.server.wait("cleared", 2, gang=self.job.id)
+        self.server.wait("cleared", self.nodes, gang=self.job.id)
         return failed
 
     def main_threads(self) -> dict[int, tuple[str, ...]]:
@@ -127,6 +138,18 @@ def test_rank_that_reports_nothing_is_found_stopped(serve: Serve, tmp_path: Path
     os.kill(gang.pid(3), signal.SIGSTOP)
     failed = gang.fails()
     assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 3, "n2")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_stopped_rank_of_a_script_without_reports_is_found_at_once(serve: Serve, tmp_path: Path, nodes: int) -> None:
+    """It is neither waited for a step, of which there is none, nor for a minute of work."""
+    (tmp_path / "plain.py").write_text(PLAIN)
+    gang = Gang(serve(nodes).open(), tmp_path / "plain", f"{{python}} {tmp_path}/plain.py {{folder}}; true", nodes)
+    last = 2 * nodes - 1
+    os.kill(gang.pid(last), signal.SIGSTOP)
+    failed = gang.fails()
+    assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, last, f"n{nodes}")
+    assert failed.detail.startswith(f"rank {last} on n{nodes} has been stopped (state T")
 
 
 def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path: Path) -> None:

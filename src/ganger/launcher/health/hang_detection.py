@@ -187,8 +187,10 @@ class RankWatch:
             self.transfer_observed(at_s)
         if kind == DEAD and self.has_ended:
             return None
-        if kind is None or not self.is_learned or at_s - self.pulse_s < still_s(self.step_s()):
+        if kind is None or at_s - self.pulse_s < still_s(self.step_s()):
             return None
+        if not self.is_learned and kind != STOPPED:
+            return None  # it may still be starting, but nothing starts in a stopped process
         patience_s = 0.5 + 0.25 * self.step_s()
         if kind == BLOCKED:
             patience_s = max(still_s(self.step_s()), self._stillness.blocked_s())
@@ -250,10 +252,9 @@ def _stop_kind(alive: list[ProcStat], rest: object) -> tuple[str | None, object]
     """Return how processes are stopped, and a fingerprint that would differ if they had done anything."""
     if not alive:
         return (DEAD, rest) if rest is not None else (None, None)
-    if all(process.state == "T" for process in alive):
-        return STOPPED, None
-    if all(process.state == "D" for process in alive):
-        return BLOCKED, [(process.pid, process.ticks, process.switches) for process in alive]
+    for state, kind in (("T", STOPPED), ("D", BLOCKED)):
+        if all(process.state == state for process in alive):
+            return kind, [(process.pid, process.ticks, process.switches) for process in alive]
     return None, None
 
 

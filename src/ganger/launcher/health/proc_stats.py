@@ -28,8 +28,9 @@ class ProcStat:
     """One process at one time.
 
     ticks: processor time of all its threads, in clock ticks
-    switches: how often its first thread has left a processor; only of a process in uninterruptible sleep
-    waits: kernel function in which such a process sleeps, "" if the kernel does not tell
+    switches: how often its first thread has left a processor; only of a process that is stopped or in uninterruptible
+        sleep
+    waits: kernel function in which a process in uninterruptible sleep waits, "" if the kernel does not tell
     """
 
     __slots__ = ("name", "parent", "pid", "start_ticks", "state", "switches", "ticks", "waits")
@@ -96,8 +97,9 @@ class ProcStats:
         for pid in pids:
             process = _read_stat(pid)
             if process is not None:
-                if process.state == "D":
+                if process.state in ("D", "T"):
                     process.switches = _switches(pid)
+                if process.state == "D":
                     process.waits = kernel_function(pid)
                 processes[pid] = process
         return processes

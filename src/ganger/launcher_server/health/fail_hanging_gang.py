@@ -181,7 +181,7 @@ def _stopped_ranks(generation: Generation) -> list[tuple[str, StoppedRank]]:
         (node, rank)
         for node in generation.remaining
         for rank in generation.stall_reports[node].stopped_ranks
-        if rank.is_known or generation.steps  # a rank that has made no step may still be starting
+        if rank.kind == "stopped" or rank.is_known or generation.steps  # without a step it may still be starting
     ]
     return sorted(stopped, key=lambda entry: (entry[1].since_ms, entry[1].rank))
 
