@@ -16,6 +16,7 @@ LAWS = Path(__file__).parents[1] / "laws" / "world.py"
 NOT_IN_THE_LAWS = {
     "Deleted": "the state has no ended jobs",
     "Described": "the scheduler ignores labels and notes",
+    "Quiet": "it changes nothing",
     "Resumed": "tests/core/failure/test_fallback.py",
     "Slow": "it changes nothing",
     "Unreadable": "it stands for a damaged row, and changes nothing",

@@ -38,6 +38,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "has_reports": True,
         "stopped_ranks": [[0, "stopped", 5, True]],
         "silent_since_ms": None,
+        "quiet_since_ms": 5,
+        "usual_gap_ms": 6,
         "ranks_lost_since_ms": None,
     },
     "stacks_taken": {

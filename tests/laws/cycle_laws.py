@@ -58,6 +58,7 @@ def reports_change_no_plan(world: World) -> None:
         reports += [e.Progressed(**of_gang, step=1 << 40), e.Checkpointed(**of_gang, step=1 << 40)]
         reports += [e.Resumed(**of_gang, step=None), e.Finished(**of_gang, nodes=nodes)]
         reports += [e.Slow(**of_gang, node=nodes[0], rank=0, step_ms=2, peers_ms=1)]
+        reports += [e.Quiet(**of_gang, quiet_ms=2, usual_ms=None)]
         for report in reports:
             assert isinstance(report, REPORTS)
             if refusal(state, report) is None:

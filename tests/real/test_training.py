@@ -4,13 +4,28 @@ import json
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
+from ganger.launcher.health.stacks import Stacks
+from ganger.launcher_server.health.hang_suspect import waits_for_others
+from ganger.launcher_server.health.stall_messages import format_frame
 from ganger.model.views.service_views import PARTS
 from tests.real.cluster import ROOT, Cluster, until
 
 STEPS = 120
 NOISE = 1e-4
+MISSING = """
+import time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    time.sleep(1000)
+dist.all_reduce(torch.ones(1))
+"""
+PY_SPY = str(Path(sys.executable).with_name("py-spy"))
 
 
 def pids(cluster: Cluster, job: str) -> dict[int, int]:
@@ -77,6 +92,23 @@ def test_fsdp_ranks_save_their_shards_together_and_come_back_to_the_same_losses(
     survived, expected = losses(cluster, job), losses(cluster, undisturbed)
     assert sorted(survived) == sorted(expected) == list(range(40))
     assert all(abs(survived[step] - expected[step]) <= NOISE * abs(expected[step]) for step in expected)
+
+
+def test_stacks_show_which_ranks_of_a_plain_script_wait_in_a_collective(cluster: Cluster, torch_python: str) -> None:
+    (cluster.folder / "missing.py").write_text(MISSING)
+    job = cluster.submit("missing", torch_python, "missing.py", framework="torch", nodes=2)
+    until(lambda: len(pids(cluster, job)) == 2, "the ranks")
+
+    def waiting() -> dict[int, bool]:
+        stacks = Stacks(str(cluster.folder), {rank: [pid] for rank, pid in pids(cluster, job).items()}, PY_SPY, 0.0)
+        until(lambda: stacks.is_done(0.5), "the stacks")
+        return {
+            rank: waits_for_others(tuple(format_frame(*frame) for frame in frames))
+            for rank, frames in stacks.main_frames.items()
+            if frames
+        }
+
+    until(lambda: waiting() == {0: True, 1: False}, "rank 0 waits for rank 1")
 
 
 def test_a_gang_that_does_not_fit_beside_another_waits_whole_and_its_reason_names_the_other(

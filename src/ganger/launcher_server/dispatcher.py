@@ -156,7 +156,9 @@ class Dispatcher:
             case "checkpoint_counts":
                 self._agreement.counts_received(generation, node, message)
             case "stall_report":
-                self._hang_detector.stall_reported(generation, node, message)
+                quiet = self._hang_detector.stall_reported(generation, node, message)
+                if quiet is not None:
+                    self.report_event(quiet)
             case "stacks_taken":
                 self._hang_detector.stacks_received(generation, node, message)
             case _:  # a rank ended, so the job may be done: `done` may have arrived before all plans were known

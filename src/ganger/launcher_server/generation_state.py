@@ -41,6 +41,9 @@ class Generation:
     stages: by node, the stage with which it is ready, and the port of its agent
     stall_reports: newest stall report of each node
     stack_request: set while the nodes are asked for stacks
+    idle_since_ms: start of a silence that is no hang, as far as the stacks of its ranks tell
+    silence_timer: fires when that is judged again
+    quiet_since_ms: start of the silence reported last
     paces: step times and work of the ranks
     done_report: outcome of the report that the job is done
     stopping: the stop that was sent
@@ -61,6 +64,9 @@ class Generation:
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     stall_reports: dict[str, StallReport] = field(default_factory=dict)
     stack_request: StackRequest | None = None
+    idle_since_ms: int | None = None
+    silence_timer: asyncio.TimerHandle | None = None
+    quiet_since_ms: int | None = None
     paces: StepPaces = field(default_factory=StepPaces)
     done_report: Future[int] | None = None
     stopping: Stop | None = None
@@ -95,12 +101,10 @@ class Generation:
 
     def forget_deadline(self) -> None:
         """Cancel its timers: its launchers need no more supervision."""
-        if self.deadline is not None:
-            self.deadline.cancel()
-            self.deadline = None
-        if self.coordinator_timer is not None:
-            self.coordinator_timer.cancel()
-            self.coordinator_timer = None
+        for timer in (self.deadline, self.coordinator_timer, self.silence_timer):
+            if timer is not None:
+                timer.cancel()
+        self.deadline = self.coordinator_timer = self.silence_timer = None
 
     def progress(self, node: str, step: int) -> int | None:
         """Record a milestone; return the step that all reporting nodes have finished, when it is time to report it.

@@ -173,6 +173,8 @@ class _StallReport(_OfGeneration):
     has_reports: bool
     stopped_ranks: list[tuple[Rank, Literal["stopped", "blocked", "dead"], TimeMs, bool]]
     silent_since_ms: TimeMs | None
+    quiet_since_ms: TimeMs | None = None
+    usual_gap_ms: Count | None = None
     ranks_lost_since_ms: TimeMs | None
 
 

@@ -323,6 +323,22 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """No rank has written anything for longer than usual: not a failure.
+
+    Attributes:
+        quiet_ms: How long.
+        usual_ms: The usual time between outputs; None if the ranks had no habit, and have used no processor either.
+    """
+
+    gang: str
+    generation: int
+    quiet_ms: int
+    usual_ms: int | None
+    kind: Literal["quiet"] = field(default="quiet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """Every rank on these nodes exited with code 0."""
 
@@ -459,6 +475,7 @@ Event = (
     | Started
     | Progressed
     | Checkpointed
+    | Quiet
     | Resumed
     | Slow
     | Finished

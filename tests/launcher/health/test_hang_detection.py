@@ -9,10 +9,12 @@ import pytest
 
 from ganger.launcher.health.hang_detection import (
     FIRST_PHASE_S,
+    QUIET_S,
     SILENT_S,
     Activity,
     Attention,
     LostRanks,
+    OutputHabit,
     Pauses,
     QuietRank,
     RankWatch,
@@ -227,6 +229,34 @@ def test_script_without_reports_is_judged_after_a_minute_of_work() -> None:
         assert activity.observe(at_s, is_active=True) is None
     assert activity.observe(661 + SILENT_S, is_active=False) is None
     assert activity.observe(662 + SILENT_S, is_active=False) == 665
+
+
+@pytest.mark.parametrize(
+    ("gaps_s", "usual_s", "reported_after_s"),
+    [
+        ([40] * 18, 40, 10 * 40),
+        ([5] * 100, 5, QUIET_S),
+        ([40] * 17 + [600], 40, 2 * 600),
+        ([5] * 30, None, None),  # a start that writes much, and then computes
+        ([600] * 9, None, None),
+        ([], None, None),
+    ],
+)
+def test_a_silence_against_the_ranks_own_habit_is_reported(
+    gaps_s: list[float], usual_s: float | None, reported_after_s: float | None
+) -> None:
+    habit, at_s = OutputHabit(), 100.0
+    assert habit.observe(at_s, has_written=True) is None
+    for gap_s in gaps_s:
+        at_s += gap_s
+        assert habit.observe(at_s, has_written=True) is None
+    assert habit.usual_s() == usual_s
+    if reported_after_s is None:
+        assert habit.observe(at_s + 1e6, has_written=False) is None
+    else:
+        assert habit.observe(at_s + reported_after_s - 1, has_written=False) is None
+        assert habit.observe(at_s + reported_after_s, has_written=False) == at_s
+        assert habit.observe(at_s + reported_after_s + 5, has_written=True) is None
 
 
 def test_lost_ranks_are_found_while_mpirun_still_runs() -> None:

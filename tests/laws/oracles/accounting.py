@@ -138,8 +138,8 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
     for at_ms, took, late, node_ms in attempt.saves:
         if late and not lasts:
             continue
-        at_ms = max(at_most, at_ms if node_ms is None else min(at_ms, node_ms))
-        unsaved, at_most = at_ms - at_most, at_ms
+        saved_ms = max(at_most, at_ms if node_ms is None else min(at_ms, node_ms))
+        unsaved, at_most = saved_ms - at_most, saved_ms
         parts["checkpoint"] += min(took, unsaved)
         parts["productive"] += unsaved - min(took, unsaved)
     unsaved, detected = works_until - at_most, 0
@@ -149,8 +149,8 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
         unsaved -= detected
     for _, took, late, node_ms in attempt.saves:
         if late and not lasts:
-            at_ms = works_until - detected if node_ms is None else min(node_ms, works_until - detected)
-            covered = max(0, at_ms - at_most)
+            saved_ms = works_until - detected if node_ms is None else min(node_ms, works_until - detected)
+            covered = max(0, saved_ms - at_most)
             parts["checkpoint"] += min(took, covered)
             parts["productive"] += covered - min(took, covered)
             unsaved, at_most = unsaved - covered, at_most + covered

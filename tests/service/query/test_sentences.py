@@ -21,6 +21,7 @@ WAIT = Wait(
     gang_class="q/ada/0/2x0/-", reason=PendingReason(code=ReasonCode.NO_CAPACITY, resource="nodes", need=2, have=1)
 )
 GENERATION = {"gang": "a-1", "generation": 2}
+SHOWS_STACKS = "ganger logs a-1 --stacks shows where its ranks are"
 COMPUTES = "rank 3 of a-1 (attempt 2) on n1 computes while the others wait"
 QUEUED = "and waits 450ms for a processor, they 20ms"
 
@@ -79,6 +80,16 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         e.Resumed(step=None, skipped=(FlawedCheckpoint(step=7, flaw="its manifest is broken"),), **GENERATION),
         "a-1",
         "a-1 (attempt 2) begins from the start; the checkpoint of step 7 is skipped: its manifest is broken",
+    ),
+    (
+        e.Quiet(quiet_ms=720_000, usual_ms=40_000, **GENERATION),
+        "a-1",
+        f"a-1 (attempt 2) has written nothing for 12m 00s; it usually writes every 40.0s; {SHOWS_STACKS}",
+    ),
+    (
+        e.Quiet(quiet_ms=600_000, usual_ms=None, **GENERATION),
+        "a-1",
+        f"a-1 (attempt 2) has neither written anything nor used a processor for 10m 00s; {SHOWS_STACKS}",
     ),
     (
         e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),

@@ -39,6 +39,7 @@ REPORTS: Final = (
     e.Checkpointed,
     e.Resumed,
     e.Slow,
+    e.Quiet,
     e.Finished,
     e.Deleted,
     e.Described,

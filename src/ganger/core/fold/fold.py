@@ -58,6 +58,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.Checkpointed()
             | e.Resumed()
             | e.Slow()
+            | e.Quiet()
             | e.Finished()
             | e.Done()
             | e.Failed()

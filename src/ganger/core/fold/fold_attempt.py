@@ -17,7 +17,16 @@ from ganger.model.job import GangState
 
 Touched = tuple[Gang, ...]
 GenerationEvent = (
-    e.Started | e.Progressed | e.Checkpointed | e.Resumed | e.Slow | e.Finished | e.Done | e.Failed | e.Cleared
+    e.Started
+    | e.Progressed
+    | e.Checkpointed
+    | e.Resumed
+    | e.Slow
+    | e.Quiet
+    | e.Finished
+    | e.Done
+    | e.Failed
+    | e.Cleared
 )
 ACTIVE = (GangState.STARTING, GangState.RUNNING)
 
@@ -50,7 +59,7 @@ def _is_new(gang: Gang, event: GenerationEvent) -> bool:
             return attempt.failure is None and event.node in attempt.left
         case e.Done():
             return gang.state in ACTIVE
-        case e.Progressed() | e.Slow():
+        case e.Progressed() | e.Slow() | e.Quiet():
             return True
 
 
@@ -91,7 +100,7 @@ def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
             attempt.killed = tuple(sorted((*attempt.killed, *killed)))
             attempt.grace_ms = max(attempt.grace_ms, grace_ms)
             return (gang, *clear(state, gang, nodes, at_ms))
-        case e.Slow():
+        case e.Slow() | e.Quiet():
             pass
     return (gang,)
 

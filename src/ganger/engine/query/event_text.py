@@ -8,6 +8,7 @@ from ganger.core.state.gang import Gang
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, ReservationCause, ReservedStart, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
+from ganger.model.job import shell_quoted_id
 from ganger.model.pending_reason import sentence as reason_text
 from ganger.model.units import format_duration
 
@@ -69,7 +70,7 @@ def sentence(event: e.Event) -> str:
             return "; ".join(_decision_text(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed_text(event)
-        case e.Resumed() | e.Slow():
+        case e.Resumed() | e.Slow() | e.Quiet():
             return _progress_text(event)
         case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
             return _fact_text(event)
@@ -169,12 +170,18 @@ def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e
             return f"nothing of {attempt} is left on {_name_list(nodes)}" + killed_text(killed, grace_ms)
 
 
-def _progress_text(event: e.Resumed | e.Slow) -> str:
+def _progress_text(event: e.Resumed | e.Slow | e.Quiet) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Resumed(step=step):
             action = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
             return "; ".join((f"{attempt} {action}", *skipped_texts(event.skipped)))
+        case e.Quiet(gang=gang, quiet_ms=quiet_ms, usual_ms=usual_ms):
+            quiet = format_duration(quiet_ms)
+            detail = f"has neither written anything nor used a processor for {quiet}"
+            if usual_ms is not None:
+                detail = f"has written nothing for {quiet}; it usually writes every {format_duration(usual_ms)}"
+            return f"{attempt} {detail}; ganger logs {shell_quoted_id(gang)} --stacks shows where its ranks are"
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
             subject = f"rank {rank} of {attempt} on {node}"
             if event.work is not None and event.peers_work is not None:

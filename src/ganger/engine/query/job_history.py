@@ -19,6 +19,7 @@ from ganger.model.event import (
     Failed,
     Finished,
     Progressed,
+    Quiet,
     Resumed,
     Slow,
     Stamped,
@@ -78,7 +79,7 @@ class _Attempt:
                 self.remaining = [node for node in self.remaining if node not in nodes]
                 if not self.remaining and self.ended_ms is None:
                     self.ended_ms = at_ms
-            case Progressed() | Checkpointed() | Slow():
+            case Progressed() | Checkpointed() | Slow() | Quiet():
                 pass
 
     def fail(self, event: Failed) -> None:

@@ -41,6 +41,10 @@ PULSE_RESOLUTION_S = 3.0  # a pulse may have been this much earlier than it was 
 STEADY_S = 60.0
 STEADY_GAP_S = 10.0
 UNDECLARED = ""
+GAPS, MIN_GAPS = 64, 10
+QUIET_S = 300.0
+QUIET_FACTOR = 10
+"""Ranks are quiet after so long without output, and so many times their usual time between outputs."""
 
 
 class Attention:
@@ -297,6 +301,38 @@ class Activity:
         if at_s - self._pulse_s < self._pauses.patience_s(None) - PULSE_RESOLUTION_S:
             return None
         return self._pulse_s
+
+
+class OutputHabit:
+    """Observations of when a node's ranks write, to recognise an unusual silence."""
+
+    def __init__(self) -> None:
+        self._gaps_s: deque[float] = deque(maxlen=GAPS)
+        self._longest_s = 0.0
+        self._first_s = 0.0
+        self._newest_s: float | None = None
+
+    def usual_s(self) -> float | None:
+        """Return the median time between outputs, None until they are known to be regular."""
+        if self._newest_s is None or len(self._gaps_s) < MIN_GAPS or self._newest_s - self._first_s < QUIET_S:
+            return None
+        ordered = sorted(self._gaps_s)
+        return ordered[len(ordered) // 2]
+
+    def observe(self, at_s: float, *, has_written: bool) -> float | None:
+        """Return the time of the newest output, once that is unusually long ago."""
+        if has_written:
+            if self._newest_s is None:
+                self._first_s = at_s
+            else:
+                self._gaps_s.append(at_s - self._newest_s)
+                self._longest_s = max(self._longest_s, self._gaps_s[-1])
+            self._newest_s = at_s
+        usual_s = self.usual_s()
+        if usual_s is None or self._newest_s is None:
+            return None
+        accepted_s = max(QUIET_S, QUIET_FACTOR * usual_s, 2 * self._longest_s)
+        return self._newest_s if at_s - self._newest_s >= accepted_s else None
 
 
 def silent_since(ranks: list[RankWatch], pauses: Pauses, at_s: float) -> float | None:

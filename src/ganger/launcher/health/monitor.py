@@ -10,9 +10,11 @@ import os
 
 from ganger.launcher.health.busy import BusySamples
 from ganger.launcher.health.hang_detection import (
+    FIRST_PHASE_S,
     Activity,
     Attention,
     LostRanks,
+    OutputHabit,
     Pauses,
     QuietRank,
     RankWatch,
@@ -63,11 +65,14 @@ class Monitor:
         self._busy: dict[int, BusySamples] = {}
         self._quiet: dict[int, QuietRank] = {}
         self._activity = Activity(self._pauses)
+        self._habit = OutputHabit()
         self._lost_ranks = LostRanks()
         self._samples: list[tuple[float, dict[int, int]]] = []  # time, processor time by rank, at the last scans
         self._bytes: dict[int, int] = {}  # read and written by each rank, at the last scan
         self._log_bytes = -1
+        self._has_transferred = False
         self._silent_s: float | None = None
+        self._quiet_s: float | None = None
         self._stall_report: dict[str, Any] = {}
         self._stacks: Stacks | None = None
         self._tails: dict[int, list[str]] | None = None
@@ -154,24 +159,36 @@ class Monitor:
         stopped += self._find_stopped_quiet(at_s)
         if self._reports():
             watches = [watch for _, watch in self._watched() if not watch.is_over]
-            self._silent_s = silent_since(watches, self._pauses, at_s)
+            self._silent_s, self._quiet_s = silent_since(watches, self._pauses, at_s), None
         elif is_scan_due:
-            self._silent_s = self._activity.observe(at_s, is_active=self._is_active())
+            self._observe_activity(at_s)
         has_launch_program = any(process.name in LAUNCH_PROGRAMS for process in self._processes.processes_without_rank)
         lost_since_s = self._lost_ranks.observe(
             at_s, has_ranks=bool(self._processes.of_ranks), has_launch_program=has_launch_program
         )
         self._tell_changes(stopped, lost_since_s, at_s)
 
+    def _observe_activity(self, at_s: float) -> None:
+        """Judge ranks that report nothing by what they write and use."""
+        before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
+        has_written = self._log_bytes != before
+        self._silent_s = self._activity.observe(at_s, is_active=has_written or self._is_busy())
+        self._quiet_s = self._habit.observe(at_s, has_written=has_written)
+        if self._quiet_s is None and self._silent_s is not None and at_s - self._silent_s >= FIRST_PHASE_S:
+            self._quiet_s = self._silent_s
+
     def _tell_changes(self, stopped: list[tuple[int, str, float]], lost_since_s: float | None, at_s: float) -> None:
         def unix_ms(since_s: float) -> int:
             return now_ms() - int((at_s - since_s) * 1000)
 
+        usual_s = self._habit.usual_s()
         stall_report = {
             "has_run": self._lost_ranks.has_run,
             "has_reports": self._reports(),
             "stopped_ranks": [[rank, kind, unix_ms(since_s), self._is_learned()] for rank, kind, since_s in stopped],
             "silent_since_ms": None if self._silent_s is None else unix_ms(self._silent_s),
+            "quiet_since_ms": None if self._quiet_s is None else unix_ms(self._quiet_s),
+            "usual_gap_ms": None if usual_s is None or self._reports() else int(usual_s * 1000),
             "ranks_lost_since_ms": None if lost_since_s is None else unix_ms(lost_since_s),
         }
         has_changed = _significant(stall_report) != _significant(self._stall_report)
@@ -232,15 +249,17 @@ class Monitor:
             rank: sum(process.ticks for process in processes) for rank, processes in self._processes.of_ranks.items()
         }
         self._samples = [*self._samples[-2:], (at_s, ticks)]
-        for rank, watch in self._watched():
+        self._has_transferred = False
+        for rank in self._processes.of_ranks:
             before, self._bytes[rank] = self._bytes.get(rank, 0), self._processes.transferred_bytes(rank)
             if self._bytes[rank] - before >= BUSY_BYTES:
-                watch.transfer_observed(at_s)
+                self._has_transferred = True
+                if rank in self._ranks:
+                    self._ranks[rank].transfer_observed(at_s)
 
-    def _is_active(self) -> bool:
-        """Return True if a rank has written or used a processor since the last scan."""
-        before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
-        if self._log_bytes != before or len(self._samples) < 2 or not self._processes.of_ranks:
+    def _is_busy(self) -> bool:
+        """Return True if a rank has used a processor, or read or written much, since the last scan."""
+        if self._has_transferred or len(self._samples) < 2 or not self._processes.of_ranks:
             return True  # possibly: nothing can be observed
         (before_s, ticks_before), (at_s, ticks) = self._samples[-2:]
         used = sum(abs(ticks.get(rank, 0) - ticks_before.get(rank, 0)) for rank in {*ticks, *ticks_before})

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.launcher_server.generation_state import Generation, StackRequest
-from ganger.launcher_server.health.hang_suspect import HangSuspect, find_suspect
+from ganger.launcher_server.health.hang_suspect import HangSuspect, find_suspect, waits_for_others
 from ganger.launcher_server.health.stall_messages import RankDetail, StallReport, StoppedRank, details
 from ganger.launcher_server.rank_records import Records
 from ganger.model.decision import Cause
-from ganger.model.event import Failed, Slow
+from ganger.model.event import Failed, Quiet, Slow
 from ganger.model.units import format_duration
 
 STACKS_TIMEOUT_S: Final = 1.5
 UNKNOWN_CODE: Final = 1
+MISSING_MS: Final = 300_000
+"""Silence after which a rank that others wait for is not believed to come: it may load or save something."""
+SAME_SILENCE_MS: Final = 5_000
 
 RequestStacks = Callable[[str, str, dict[str, Any]], None]
 """Sends `take_stacks` with these fields to the launcher of a gang on a node, if connected."""
@@ -49,14 +52,15 @@ class HangDetector:
         self._request_stacks = request_stacks
         self._report_failure = report_failure
 
-    def stall_reported(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
-        """Handle a launcher's stall report.
+    def stall_reported(self, generation: Generation, node: str, message: dict[str, Any]) -> Quiet | None:
+        """Handle a launcher's stall report; return that the gang is unusually quiet, once for each silence.
 
         Launchers identify ranks by environment variables, which a job may set to ranks that it does not have: those are
         ignored, here and below.
         """
         generation.stall_reports[node] = StallReport.from_message(message, generation.ranks)
         self._judge(generation)
+        return self._quiet(generation)
 
     def stacks_received(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """Handle the stacks that a launcher has taken."""
@@ -84,7 +88,7 @@ class HangDetector:
             return
         if _has_lost_ranks(generation):
             self._report_failure(generation, self._ranks_lost(generation))
-        elif _stopped_ranks(generation) or _silent_ms(generation) is not None:
+        elif _stopped_ranks(generation) or _new_silence_ms(generation) is not None:
             self._ask_all_nodes(generation)
 
     def _ask_all_nodes(self, generation: Generation) -> None:
@@ -92,7 +96,10 @@ class HangDetector:
         awaited = set(generation.remaining)
         timer = self._loop.call_later(STACKS_TIMEOUT_S, self._conclude, generation)
         generation.stack_request = StackRequest(awaited=awaited, timer=timer)
-        for node in list(generation.remaining):
+        self._request_stacks_of(generation, list(generation.remaining))
+
+    def _request_stacks_of(self, generation: Generation, nodes: Sequence[str]) -> None:
+        for node in nodes:
             self._request_stacks(generation.gang, node, {"generation": generation.number, "py_spy": _py_spy()})
 
     def _conclude(self, generation: Generation) -> None:
@@ -106,8 +113,44 @@ class HangDetector:
             return
         if stopped:
             self._report_failure(generation, self._rank_hangs(generation, *stopped[0], request.details))
-        elif silent_ms is not None:
+        elif silent_ms is not None and self._is_hang(generation, silent_ms, request.details):
             self._report_failure(generation, self._all_silent(generation, silent_ms, request.details))
+
+    def _is_hang(self, generation: Generation, silent_ms: int, ranks: Sequence[RankDetail]) -> bool:
+        """Return True if a silent gang hangs, by what its ranks reported or by where their stacks show them.
+
+        Ranks that report nothing may be idle because there is nothing to do. They hang if all of them wait for each
+        other; if only some wait, for others that are elsewhere, these get more time.
+        """
+        if any(report.has_reports for report in generation.stall_reports.values()):
+            return True
+        frames = self._records.main_frames(generation.gang, generation.number)
+        waiting = [rank for rank in ranks if waits_for_others(frames.get(rank.rank, ()))]
+        left_ms = silent_ms + MISSING_MS - int(time.time() * 1000)
+        if waiting and (len(waiting) == len(ranks) or left_ms <= 0):
+            return True
+        generation.idle_since_ms = silent_ms
+        if waiting:
+            generation.silence_timer = self._loop.call_later(left_ms / 1000, self._judge_again, generation)
+        return False
+
+    def _judge_again(self, generation: Generation) -> None:
+        generation.idle_since_ms = generation.silence_timer = None
+        self._judge(generation)
+
+    def _quiet(self, generation: Generation) -> Quiet | None:
+        """Return that the gang is unusually quiet, unless that is reported; have stacks taken then."""
+        quiet = _quiet_since(generation)
+        if quiet is None or not _can_judge(generation):
+            return None
+        since_ms, usual_ms = quiet
+        if generation.quiet_since_ms is not None and since_ms <= generation.quiet_since_ms + SAME_SILENCE_MS:
+            return None
+        generation.quiet_since_ms = since_ms
+        if generation.stack_request is None:
+            self._request_stacks_of(generation, list(generation.remaining))
+        quiet_ms = max(1000, (int(time.time() * 1000) - since_ms) // 1000 * 1000)
+        return Quiet(gang=generation.gang, generation=generation.number, quiet_ms=quiet_ms, usual_ms=usual_ms)
 
     def _rank_hangs(
         self, generation: Generation, node: str, stopped: StoppedRank, ranks: Sequence[RankDetail]
@@ -195,6 +238,26 @@ def _silent_ms(generation: Generation) -> int | None:
     since = [report.silent_since_ms for report in reporting or stall_reports]
     known = [at_ms for at_ms in since if at_ms is not None]
     return max(known) if len(known) == len(since) else None
+
+
+def _new_silence_ms(generation: Generation) -> int | None:
+    """Return since when the gang is silent, unless that silence was found to be no hang."""
+    silent_ms, idle_ms = _silent_ms(generation), generation.idle_since_ms
+    return None if silent_ms is None or (idle_ms is not None and silent_ms <= idle_ms + SAME_SILENCE_MS) else silent_ms
+
+
+def _quiet_since(generation: Generation) -> tuple[int, int | None] | None:
+    """Return since when the gang is unusually quiet, and its usual time between outputs.
+
+    A node whose ranks never write proves nothing, as long as another one is quiet against its habit.
+    """
+    reports = [generation.stall_reports[node] for node in generation.remaining if node in generation.stall_reports]
+    quiet = [report for report in reports if report.quiet_since_ms is not None]
+    usual_ms = max((report.usual_gap_ms for report in quiet if report.usual_gap_ms is not None), default=None)
+    others = [report for report in reports if report.quiet_since_ms is None]
+    if not quiet or any(usual_ms is None or report.usual_gap_ms is not None for report in others):
+        return None
+    return max(report.quiet_since_ms or 0 for report in quiet), usual_ms
 
 
 def _duration_since(since_ms: int) -> str:

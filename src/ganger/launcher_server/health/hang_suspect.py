@@ -12,6 +12,15 @@ from ganger.launcher_server.health.stall_messages import RankDetail
 
 BUSY_PERMILLE: Final = 500
 ASLEEP_PERMILLE: Final = 100
+COLLECTIVES: Final = (
+    *("torch/distributed/", "torch/autograd/", "horovod/", "deepspeed/comm/", "tensorflow/python/distribute/"),
+    *("jax/experimental/multihost_utils", "xgboost/collective"),
+)
+"""Parts of the paths of code that waits for other ranks; the backward pass of torch is in it too."""
+AGENTS: Final = ("torch/distributed/elastic/", "torch/distributed/run.py", "torch/distributed/launcher/")
+"""Code of these packages that supervises ranks."""
+INNERMOST: Final = 8
+"""Number of frames within which a rank that waits for others has called such code."""
 _STATES: Final = {"T": "is stopped", "D": "is blocked in the kernel"}
 
 
@@ -28,7 +37,21 @@ def find_suspect(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[st
 
     `main_frames`: the frames of each rank's first thread.
     """
-    return _only_stopped(ranks) or _furthest_behind(ranks) or _only_elsewhere(ranks, main_frames) or _only_busy(ranks)
+    return (
+        _only_stopped(ranks)
+        or _furthest_behind(ranks)
+        or _only_missing(ranks, main_frames)
+        or _only_elsewhere(ranks, main_frames)
+        or _only_busy(ranks)
+    )
+
+
+def waits_for_others(frames: tuple[str, ...]) -> bool:
+    """Return True if a rank with these frames, the innermost first, waits in a collective operation."""
+    innermost = frames[:INNERMOST]
+    if any(path in frame for frame in innermost for path in AGENTS):
+        return False
+    return any(path in frame for frame in innermost for path in COLLECTIVES)
 
 
 def _only_stopped(ranks: Sequence[RankDetail]) -> HangSuspect | None:
@@ -42,6 +65,15 @@ def _furthest_behind(ranks: Sequence[RankDetail]) -> HangSuspect | None:
     if len(oldest) != 1 or len(steps) < 2:
         return None
     return HangSuspect(oldest[0], f"has done step {oldest[0].step} and no later one, the others have")
+
+
+def _only_missing(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
+    missing = [rank for rank in ranks if not waits_for_others(main_frames.get(rank.rank, ()))]
+    if len(missing) != 1 or len(ranks) < 2:
+        return None
+    frames = main_frames.get(missing[0].rank)
+    place = f": {frames[0]}" if frames else ""
+    return HangSuspect(missing[0], f"is not in the collective operation in which the others wait{place}")
 
 
 def _only_elsewhere(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:

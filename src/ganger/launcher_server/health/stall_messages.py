@@ -24,12 +24,19 @@ class StoppedRank(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallReport:
-    """Stall report of the ranks of one node."""
+    """Stall report of the ranks of one node.
+
+    silent_since_ms: since when they do nothing
+    quiet_since_ms: since when they write nothing, once that is unusual
+    usual_gap_ms: their usual time between outputs, once that is known
+    """
 
     has_run: bool
     has_reports: bool = False
     stopped_ranks: tuple[StoppedRank, ...] = ()
     silent_since_ms: int | None = None
+    quiet_since_ms: int | None = None
+    usual_gap_ms: int | None = None
     ranks_lost_since_ms: int | None = None
 
     @classmethod
@@ -40,6 +47,8 @@ class StallReport:
             has_reports=message["has_reports"],
             stopped_ranks=tuple(StoppedRank(*fields) for fields in message["stopped_ranks"] if fields[0] in ranks),
             silent_since_ms=message["silent_since_ms"],
+            quiet_since_ms=message["quiet_since_ms"],
+            usual_gap_ms=message["usual_gap_ms"],
             ranks_lost_since_ms=message["ranks_lost_since_ms"],
         )
 
