@@ -181,7 +181,10 @@ def _ledger(projection: Projection) -> dict[str, Any] | None:
         return None
     ledger = in_gpus(for_devices(projection.ledger, need(projection.job.spec.shape)[0]))
     parts = {part: getattr(ledger, f"{part}_ms") // 1000 for part in PARTS if part != "queued"}
-    causes = {loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms) // 1000 for loss in ledger.losses}
+    causes = {
+        loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms + loss.unobserved_ms) // 1000
+        for loss in ledger.losses
+    }
     queued_s = projection.ledger.queued_ms // 1000
     return {"queuedSeconds": queued_s, "gpuSeconds": {"held": sum(parts.values()), **parts}, "lostGpuSeconds": causes}
 

@@ -210,7 +210,7 @@ def _order_sentence(reason: PendingReason) -> str:
             return f"nodes are reserved for {_listed(reason.holders)}, which comes first in the queue order"
         case ReasonCode.BACKOFF:
             failed = "1 attempt" if reason.need == 1 else f"{reason.need} attempts"
-            return f"restarts after a pause: {failed} failed without progress"
+            return f"restarts after a pause: {failed} failed without a new checkpoint"
         case ReasonCode.NAMESPACE_QUOTA:
             return f"waiting for a quota of its namespace: {reason.scope}"
         case ReasonCode.WEBHOOK_UNREACHABLE:

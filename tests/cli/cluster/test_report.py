@@ -51,14 +51,15 @@ checkpoint  30m 00s    4.2%
 detect      30m 00s    4.2%
 recovery     2h 00m   16.7%
 lost         1h 00m    8.3%
+unobserved      0ms    0.0%
 total       12h 00m  100.0%
 
 goodput: 60.0% of the node time allocated
 
-CAUSE    FAILURES  RESTARTS   DETECT  RECOVERY    LOST
-hung            2         1  30m 00s    1h 00m  1h 00m
-drained         0         1      0ms    1h 00m     0ms
-all             2         2  30m 00s    2h 00m  1h 00m"""
+CAUSE    FAILURES  RESTARTS   DETECT  RECOVERY    LOST  UNOBSERVED
+hung            2         1  30m 00s    1h 00m  1h 00m         0ms
+drained         0         1      0ms    1h 00m     0ms         0ms
+all             2         2  30m 00s    2h 00m  1h 00m         0ms"""
     )
 
 

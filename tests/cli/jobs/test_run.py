@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
 LATER = replace(REASON, sentence="waiting for 2 nodes with 2 GPUs: none free now", until_ms=None)
 
 
-def attempt(generation: int, outcome: str, **fields: int) -> AttemptView:
+def attempt(generation: int, outcome: str, **fields: Any) -> AttemptView:
     return AttemptView(
         generation=generation, started_ms=T0, ended_ms=T0 + 1, outcome=outcome, nodes=("n1", "n2"), **fields
     )
@@ -115,7 +115,7 @@ def test_a_failed_attempt_is_one_line(shell: Shell, world: World) -> None:
 
 
 def test_an_attempt_without_a_checkpoint_starts_from_the_beginning(shell: Shell, world: World) -> None:
-    world.submitted = job()
+    world.submitted = replace(job(), attempts=(attempt(1, "failed", observed=True),))
     process = shell.start("run", "train.py")
     world.wait_for_request("GET", "/stream")
     world.happen("failed", "bert-7f3", "rank 0 on n1 exited with 1", generation=1)

@@ -22,6 +22,9 @@ from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
 FAILED = {"sentence": "rank 2 on n2 was ended by SIGKILL", "data": {"generation": 1}}
 
+UNOBSERVED = "restarting: its progress is unobserved, it resumes from what it has saved itself"
+ATTEMPT = AttemptView(generation=1, started_ms=T0, ended_ms=None, outcome="running", nodes=("n1",))
+
 
 def reported(step: int, t: int = T0, **metrics: Any) -> dict[str, Any]:
     return asdict(job(progress={"step": step, "metrics": metrics, "t": t, "phase": None}))
@@ -62,7 +65,8 @@ def test_a_restart_resets_the_rate() -> None:
     [
         ({"state": "requeueing", "checkpoint_step": 40}, "restarting from step 40"),
         ({"state": "requeueing", "checkpoint_step": 0}, "restarting from step 0"),
-        ({"state": "requeueing"}, "restarting from the beginning"),
+        ({"state": "requeueing"}, UNOBSERVED),
+        ({"state": "requeueing", "attempts": (replace(ATTEMPT, observed=True),)}, "restarting from the beginning"),
         ({"state": "failing", "checkpoint_step": 40}, None),
         ({"state": "failed"}, None),
         ({"state": "stopping"}, None),

@@ -15,7 +15,7 @@ from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 
 MINUTE_MS = 60_000
-COSTS = ("detect", "recovery", "lost", "held")
+COSTS = ("detect", "recovery", "lost", "unobserved", "held")
 TURNS = st.tuples(
     st.just("turn"), st.sampled_from(("queued", "starting", "working", "recovery", "lost")), st.booleans()
 )
@@ -49,7 +49,7 @@ def test_parts_add_up_whatever_happens(steps: list[tuple[int, tuple[Any, ...]]],
         assert min(parts_of(ledger)) >= 0
         assert sum(parts_of(ledger)) == ledger.total_ms == now_ms - 7
         assert 0 <= ledger.held_ms <= ledger.total_ms
-        for part in ("detect", "recovery", "lost"):
+        for part in ("detect", "recovery", "lost", "unobserved"):
             assert sum(getattr(loss, f"{part}_ms") for loss in ledger.losses) == getattr(ledger, f"{part}_ms")
         assert account.productive_ms >= kept_ms or verb == "go_back", "what was saved stays productive"
         if verb == "save":
@@ -110,7 +110,11 @@ LIVES = {
     ),
     "everything was in vain": (
         ["done A", "up C", "+7m; fails C", "+1m; gone C"],
-        {"lost": 8},
+        {"unobserved": 7, "lost": 1},
+    ),
+    "nothing is known of its progress": (
+        ["done A", "up C", "+7m; fails C port; gone C", "+1m; up C", "+2m; fails C; gone C"],
+        {"unobserved": 9, "recovery": 1},
     ),
     "it was stopped, and its work is kept": (
         ["done A", "up C", "+7m; stop C", "+1m; gone C"],
@@ -126,7 +130,7 @@ LIVES = {
     ),
     "it was suspended": (
         ["done A", "up C", "+7m; suspend C", "+1m; gone C", "+9m; resume C", "+1m; up C; step C", "+1m"],
-        {"lost": 8, "queued": 9, "recovery": 1, "productive": 1},
+        {"unobserved": 8, "queued": 9, "recovery": 1, "productive": 1},
     ),
     "it came to its end": (["done A", "up C", "+7m; done C"], {"productive": 7}),
     "a step that comes before all nodes run": (
@@ -208,7 +212,11 @@ def test_what_each_cause_has_cost() -> None:
         (loss.cause, loss.failures, loss.restarts, *(getattr(loss, f"{name}_ms") // MINUTE_MS for name in COSTS))
         for loss in ledger.losses
     ]
-    assert costs == [("hung", 2, 2, 3, 3, 8, 3), ("node_lost", 1, 1, 0, 3, 5, 0), ("suspended", 0, 1, 0, 1, 2, 1)]
+    assert costs == [
+        ("hung", 2, 2, 3, 3, 8, 0, 3),
+        ("node_lost", 1, 1, 0, 3, 5, 0, 0),
+        ("suspended", 0, 1, 0, 1, 2, 0, 1),
+    ]
     assert ledger.held_ms == ledger.total_ms - 3 * MINUTE_MS, "all but the time that n1 was away"
 
 
@@ -227,6 +235,6 @@ def test_devices_have_no_time_of_waiting() -> None:
     loss = Loss(cause="node_lost", failures=1, recovery_ms=5, lost_ms=1, held_ms=2)
     ledger = Ledger(queued_ms=7, productive_ms=4, recovery_ms=5, lost_ms=1, total_ms=17, held_ms=7, losses=(loss,))
     held = for_devices(ledger, 8)
-    assert parts_of(held) == [0, 0, 32, 0, 0, 16, 8]
+    assert parts_of(held) == [0, 0, 32, 0, 0, 16, 8, 0]
     assert held.total_ms == held.held_ms == sum(parts_of(held)) == 56
     assert held.losses == (Loss(cause="node_lost", failures=1, recovery_ms=16, lost_ms=8, held_ms=16),)

@@ -27,6 +27,7 @@ class Attempt:
     up: int | None = None
     stepped: int | None = None
     stepped_early: bool = False
+    observed: bool = False
     saves: list[tuple[int, int, bool, int | None]] = field(default_factory=list)
     halted: int | None = None
     why: str = ""
@@ -64,6 +65,7 @@ def _take(attempt: Attempt, event: e.Event, at_ms: int, gang: str, generation: i
         _gone(attempt, [event.node], at_ms, Cause.NODE_LOST)
     if getattr(event, "gang", None) != gang or getattr(event, "generation", generation) != generation:
         return
+    attempt.observed |= getattr(event, "step", None) is not None
     match event:
         case e.Started(nodes=nodes):
             attempt.unstarted = [node for node in attempt.unstarted if node not in nodes]
@@ -103,16 +105,19 @@ def ledger_of(rows: Sequence[e.Stamped], gang: str, opened: int, now_ms: int, *,
 
     With `failed` the job was given up, so that nothing follows.
     """
-    parts = dict.fromkeys(("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost", "held"), 0)
+    parts = dict.fromkeys(
+        ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost", "unobserved", "held"), 0
+    )
     attempts = attempts_of(rows, gang)
-    until = opened
+    until, observed = opened, False
     for number, attempt in enumerate(attempts):
         waits = "queued" if number == 0 or attempts[number - 1].why == "goes on: suspended" else "recovery"
         parts[waits] += attempt.began - until
         until = now_ms if attempt.gone is None else attempt.gone
         parts["held"] += until - attempt.began
         last = number == len(attempts) - 1
-        _paint(parts, attempt, until, first=number == 0, given_up=failed and last)
+        observed |= attempt.observed
+        _paint(parts, attempt, until, first=number == 0, given_up=failed and last, observed=observed)
     if attempts and attempts[-1].gone is None:
         return parts
     waits = "queued" if not attempts or attempts[-1].why == "goes on: suspended" else "recovery"
@@ -120,7 +125,7 @@ def ledger_of(rows: Sequence[e.Stamped], gang: str, opened: int, now_ms: int, *,
     return parts
 
 
-def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, given_up: bool) -> None:
+def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, given_up: bool, observed: bool) -> None:
     way = "starting" if first else "recovery"
     halted = until if attempt.halted is None else attempt.halted
     lasts = attempt.why in ("", "ends", "goes on: suspended")
@@ -155,4 +160,4 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
             parts["productive"] += covered - min(took, covered)
             unsaved, at_most = unsaved - covered, at_most + covered
     is_kept = attempt.why in ("", "ends") or attempt.gone is None
-    parts["productive" if is_kept else "lost"] += unsaved
+    parts["productive" if is_kept else "lost" if observed else "unobserved"] += unsaved

@@ -158,7 +158,7 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x1; fails C signal; gone C",
-        "restarts after a pause: 1 attempt failed without progress",
+        "restarts after a pause: 1 attempt failed without a new checkpoint",
     ),
     "free nodes that are to be maintained": (
         "n1:AA n2:.. n3:.. n4:..",

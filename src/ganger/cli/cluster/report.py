@@ -17,7 +17,7 @@ from ganger.model.views.service_views import PARTS
 Record = dict[str, Any]
 
 _COUNTED: Final = ("failures", "restarts")
-_COSTS: Final = ("detect", "recovery", "lost")
+_COSTS: Final = ("detect", "recovery", "lost", "unobserved")
 
 
 @click.command("report")

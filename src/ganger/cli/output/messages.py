@@ -15,7 +15,7 @@ Record = dict[str, Any]
 
 ALWAYS: Final = ("queued", "starting", "productive", "recovery", "lost")
 """Parts of the time breakdown that are shown even if they are 0."""
-COSTS: Final = ("detect", "recovery", "lost")
+COSTS: Final = ("detect", "recovery", "lost", "unobserved")
 WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
 RANGE_LAUNCHERS: Final = ("torchrun", "paddle")
@@ -171,6 +171,8 @@ def failed_attempt_message(event: Record, job: Record) -> str | None:
     )
     if step is not None and failed_on is not None and step < failed_on:
         return f"{event['sentence']}; failed on the checkpoint of step {failed_on}, trying the one of step {step}"
+    if step is None and not any(attempt["observed"] for attempt in job["attempts"]):
+        return f"{event['sentence']}; restarting: its progress is unobserved, it resumes from what it has saved itself"
     return f"{event['sentence']}; restarting from {'the beginning' if step is None else f'step {step}'}"
 
 
@@ -198,7 +200,8 @@ def summary_lines(job: Record) -> list[str]:
 
 def ledger_line(ledger: Record) -> str:
     """Return `queued 2.0s · starting 1.1s · productive 58.0s · checkpoint 1.2s`."""
-    parts = [part for part in PARTS if ledger[f"{part}_ms"] or part in ALWAYS]
+    always = [part for part in ALWAYS if part != "lost" or not ledger["unobserved_ms"]]
+    parts = [part for part in PARTS if ledger[f"{part}_ms"] or part in always]
     return " · ".join(f"{part} {format_duration(ledger[f'{part}_ms'])}" for part in parts)
 
 

@@ -152,7 +152,8 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
     gang.ran_ms += at_ms - attempt.began_ms
     gang.step(GangStep.FINISHED if gang.state in ACTIVE else GangStep.CLEARED, at_ms)
     if gang.account.part != "working":
-        gang.account.lose(at_ms)  # it continues later, or failed; the work of a stopped gang counts as kept
+        # It continues later, or failed; the work of a stopped gang counts as kept.
+        gang.account.lose(at_ms, is_observed=gang.is_observed)
     if gang.ended:
         return state.drop(gang, at_ms)
     attempt.start = None

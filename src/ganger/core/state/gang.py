@@ -137,6 +137,12 @@ class Gang:
         return self.state in ENDED
 
     @property
+    def is_observed(self) -> bool:
+        """True if something is known of its progress: it has reported a step or a checkpoint."""
+        known = (self.checkpoints.newest_step, self.checkpoints.best_step)
+        return self.attempt.stepped or self.attempt.stepped_before or known != (None, None)
+
+    @property
     def holds_nodes(self) -> bool:
         """True while nodes are allocated to it."""
         return self.attempt.start is not None and not self.ended

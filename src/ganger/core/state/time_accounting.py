@@ -1,9 +1,9 @@
 """Time accounting of a job. The parts add up to wall time, to the millisecond, because no time is booked twice.
 
-Work counts as productive once it is saved: what was done after the newest checkpoint is lost when the attempt fails. A
-job that reports no steps is taken to work as soon as it runs; for one that does, the time before an attempt's first
-step belongs to starting, or to recovery after whatever ended the previous attempt. Source of the parts:
-reference/reliability.md, "ETTR accounting".
+Work counts as productive once it is saved: what was done after the newest checkpoint is lost when the attempt fails, or
+unobserved if the job has reported no step and no checkpoint. A job that reports no steps is taken to work as soon as it
+runs; for one that does, the time before an attempt's first step belongs to starting, or to recovery after whatever
+ended the previous attempt. Source of the parts: reference/reliability.md, "ETTR accounting".
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ from typing import Final, Literal
 from ganger.model.units import DEVICE_MILLI
 from ganger.model.views.service_views import PARTS, Ledger, Loss
 
-Part = Literal["queued", "starting", "working", "recovery", "lost"]
+Part = Literal["queued", "starting", "working", "recovery", "lost", "unobserved"]
 
 AMOUNTS: Final = (*(f"{part}_ms" for part in PARTS), "total_ms", "held_ms")
 """The fields of a ledger that can be added up."""
 SAVED: Final = 16
 """Checkpoints for which an account records what they saved: this many are hardly ever broken in a row."""
-COSTS: Final = ("failures", "restarts", "detect_ms", "recovery_ms", "lost_ms", "held_ms")
+COSTS: Final = ("failures", "restarts", "detect_ms", "recovery_ms", "lost_ms", "unobserved_ms", "held_ms")
 """The fields of a loss that can be added up."""
 
 
@@ -108,10 +108,10 @@ class Account:
         """Count another attempt."""
         self._charge(restarts=1)
 
-    def lose(self, at_ms: int) -> None:
-        """Book the work since the newest checkpoint as lost."""
+    def lose(self, at_ms: int, *, is_observed: bool = True) -> None:
+        """Book the work since the newest checkpoint as lost; as unobserved, if nothing of its progress is known."""
         self._book_until(at_ms)
-        self._book("lost", self.unsaved_ms, holds=True)
+        self._book("lost" if is_observed else "unobserved", self.unsaved_ms, holds=True)
         self.unsaved_ms = 0
 
     def ledger(self, now_ms: int) -> Ledger:
@@ -126,6 +126,7 @@ class Account:
             detect_ms=sum(loss.detect_ms for loss in account.losses),
             recovery_ms=sum(loss.recovery_ms for loss in account.losses),
             lost_ms=sum(loss.lost_ms for loss in account.losses),
+            unobserved_ms=sum(loss.unobserved_ms for loss in account.losses),
             total_ms=now_ms - self.opened_ms,
             held_ms=account.held_ms,
             losses=account.losses,
@@ -146,6 +147,8 @@ class Account:
                 self._charge(recovery_ms=passed_ms, held_ms=passed_ms * holds)
             case "lost":
                 self._charge(lost_ms=passed_ms)
+            case "unobserved":
+                self._charge(unobserved_ms=passed_ms)
 
     def _charge(self, **more: int) -> None:
         """Add amounts to the loss of the newest cause."""
@@ -173,12 +176,12 @@ def total(ledgers: Iterable[Ledger]) -> Ledger:
 
 def in_gpus(ledger: Ledger) -> Ledger:
     """Convert thousandths of GPUs to GPUs: round every part down and sum the rounded parts."""
-    times = ("detect_ms", "recovery_ms", "lost_ms", "held_ms")
+    times = ("detect_ms", "recovery_ms", "lost_ms", "unobserved_ms", "held_ms")
     losses = tuple(
         replace(loss, **{name: getattr(loss, name) // DEVICE_MILLI for name in times}) for loss in ledger.losses
     )
     parts = {f"{part}_ms": getattr(ledger, f"{part}_ms") // DEVICE_MILLI for part in PARTS}
-    parts |= {name: sum(getattr(loss, name) for loss in losses) for name in times[:3]}
+    parts |= {name: sum(getattr(loss, name) for loss in losses) for name in times[:4]}
     held_ms = sum(parts.values())
     return Ledger(**parts, total_ms=held_ms, held_ms=held_ms, losses=losses)
 
@@ -191,6 +194,7 @@ def for_devices(ledger: Ledger, devices: int) -> Ledger:
             detect_ms=loss.detect_ms * devices,
             recovery_ms=loss.held_ms * devices,
             lost_ms=loss.lost_ms * devices,
+            unobserved_ms=loss.unobserved_ms * devices,
             held_ms=loss.held_ms * devices,
         )
         for loss in ledger.losses

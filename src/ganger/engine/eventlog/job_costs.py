@@ -40,6 +40,7 @@ _GPU_COSTS: Final = {
     "detect_ms": "gpu_milli * loss.detect_ms",
     "recovery_ms": "gpu_milli * loss.held_ms",
     "lost_ms": "gpu_milli * loss.lost_ms",
+    "unobserved_ms": "gpu_milli * loss.unobserved_ms",
     "held_ms": "gpu_milli * loss.held_ms",
 }
 

@@ -56,6 +56,7 @@ class _Attempt:
     blame: str = ""
     killed: tuple[int, ...] = ()
     grace_ms: int = 0
+    is_observed: bool = False
 
     def add(self, event: GenerationEvent, at_ms: int) -> None:
         """Add an event of this generation."""
@@ -79,7 +80,9 @@ class _Attempt:
                 self.remaining = [node for node in self.remaining if node not in nodes]
                 if not self.remaining and self.ended_ms is None:
                     self.ended_ms = at_ms
-            case Progressed() | Checkpointed() | Slow() | Quiet():
+            case Progressed() | Checkpointed():
+                self.is_observed = True
+            case Slow() | Quiet():
                 pass
 
     def fail(self, event: Failed) -> None:
@@ -113,6 +116,7 @@ class _Attempt:
             blame=Blame.INFRASTRUCTURE.value if vanished else self.blame if self.outcome == "failed" else "",
             skipped=self.skipped_checkpoints,
             killed=self.killed,
+            observed=self.is_observed or self.resumed_step is not None,
             time_ms=self.start.time_ms,
         )
 
@@ -194,6 +198,7 @@ def _running_attempt(gang: Gang, start: Start) -> _Attempt:
         unfinished=[node for node in start.nodes if node not in gang.attempt.finished],
         killed=gang.attempt.killed,
         grace_ms=gang.attempt.grace_ms,
+        is_observed=gang.is_observed,
     )
     if gang.attempt.generation == 1:
         attempt.started_ms = gang.first_started_ms

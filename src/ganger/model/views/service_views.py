@@ -36,6 +36,7 @@ class Loss:
     detect_ms: int = 0
     recovery_ms: int = 0
     lost_ms: int = 0
+    unobserved_ms: int = 0
     held_ms: int = 0
 
 
@@ -51,8 +52,10 @@ class Ledger:
         detect_ms: From a failure until it was detected.
         recovery_ms: From there to the first step of the next attempt, including the wait for nodes.
         lost_ms: Work after the newest checkpoint, which is repeated, and the end of the last attempt.
+        unobserved_ms: Work of attempts that did not succeed, of a job that has reported no step and no checkpoint: it
+            may have saved its work itself.
         held_ms: The part of the total during which nodes were held.
-        losses: Detect, recovery and lost by cause.
+        losses: Detect, recovery, lost and unobserved by cause.
     """
 
     queued_ms: int = 0
@@ -62,12 +65,13 @@ class Ledger:
     detect_ms: int = 0
     recovery_ms: int = 0
     lost_ms: int = 0
+    unobserved_ms: int = 0
     total_ms: int = 0
     held_ms: int = 0
     losses: tuple[Loss, ...] = ()
 
 
-PARTS: Final = ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost")
+PARTS: Final = ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost", "unobserved")
 """The parts of a ledger, which add up to its total."""
 
 
@@ -105,6 +109,7 @@ class AttemptView:
         skipped: A sentence for each newer checkpoint that was incomplete.
         blame: Of a failed one: user, infrastructure or unknown.
         killed: Ranks that did not exit within the grace period and were killed.
+        observed: It has reported a step or a checkpoint; else its progress is unknown.
         time_ms: The job's time limit over all attempts while it ran, where it was granted less than requested.
     """
 
@@ -118,6 +123,7 @@ class AttemptView:
     skipped: tuple[str, ...] = ()
     blame: str = ""
     killed: tuple[int, ...] = ()
+    observed: bool = False
     time_ms: int | None = None
 
 
