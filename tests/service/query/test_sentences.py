@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from ganger.engine.eventlog.projection import project
 from ganger.engine.query.event_text import CAUSES, failure_text, job_of, sentence
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -13,6 +14,8 @@ from ganger.model.job import Job, JobSpec, Origin
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
 
 JOB = Job(id="a-1", user="ada", spec=JobSpec(run="x", nodes=2), origin=Origin(directory="/"))
 START = Start(gang="a-1", generation=2, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
@@ -189,3 +192,33 @@ def test_sentence_of_a_failure() -> None:
     assert failure_text(exited) == "rank 0 on n1 exited with code 2"
     with_detail = e.Failed(node="n1", cause=Cause.START_FAILED, detail="setup failed", **GENERATION)
     assert failure_text(with_detail) == "setup failed"
+
+
+GIVEN_UP = {
+    "an error before any step": (
+        ["fails A error"],
+        "not retried: KeyError would recur; --retry N retries it all the same",
+    ),
+    "an exit without one": (["fails A"], "not retried: the same end would recur; --retry N retries it all the same"),
+    "the same error at the same step": (
+        ["C:1x4", "up C; step C; fails C error; gone C; +1s", "fails C error"],
+        "not retried: KeyError has recurred at the same step; --retry N retries it all the same",
+    ),
+    "hangs again and again": (
+        ["step A; fails A hung; gone A; +1s", "fails A hung; gone A; +2s", "fails A hung; gone A; +4s", "fails A hung"],
+        "not retried again: 3 attempts without a new checkpoint; --retry N allows more",
+    ),
+    "no retries": (["C:1x4,max=0", "up C; step C; fails C hung"], "not retried: --retry is 0"),
+}
+
+
+@pytest.mark.parametrize(("lines", "expected"), GIVEN_UP.values(), ids=GIVEN_UP)
+def test_a_failure_that_is_not_retried_says_why(lines: list[str], expected: str) -> None:
+    is_of_another = lines[0].startswith("C")
+    film = Film(POLICIES["priority"], "n1:...." if is_of_another else "n1:AAAA", "")
+    for line in lines:
+        for action in line.split("; "):
+            film.do(action)
+        film.run_cycles()
+    gang = film.state.gangs["C" if is_of_another else "A"]
+    assert project(gang, film.now_ms).row.sentence.endswith(f"; {expected}; the rest of it is being stopped")

@@ -5,6 +5,7 @@ attribution. The job's own `retry.rules` go before the table (docs/explanation/d
 failures")."""
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
@@ -46,17 +47,28 @@ ENDINGS: Final = {
 """The ending for causes that determine it; that of a failed rank depends on how it failed."""
 
 
+class GivenUp(StrEnum):
+    """The reason why there is no other attempt, where neither a rule nor the cause says it."""
+
+    RECURS = "recurs"
+    RECURRED = "recurred"
+    LIMIT = "limit"
+    ROLE = "role"
+
+
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
     """The decision about a failure.
 
     action: nothing, another attempt (retry, retry elsewhere) after `pause_ms`, or none (fail).
     counts: it counts against the retry limit.
+    given_up: why there is no other attempt; empty if there is, or if the failure says it.
     """
 
     action: Action
     counts: bool = False
     pause_ms: int = 0
+    given_up: str = ""
 
     @property
     def retries(self) -> bool:
@@ -96,24 +108,26 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
             Action.RETRY, counts=retry.max is not None, pause_ms=pause_ms if retries.attempts_without_progress else 0
         )
     if rule_action is None and row.action is Action.FAIL:
-        return NO_RETRY
+        return replace(NO_RETRY, given_up=GivenUp.ROLE if failed.cause is not Cause.ADMISSION_DENIED else "")
     if (
         rule_action is None
         and retry.max is None
         and program_error(failed)
         and program_error(failed) == retries.same_error
     ):
-        return NO_RETRY  # the same error at the same step would recur, whatever was saved on the way
+        # The same error at the same step would recur, whatever was saved on the way.
+        return replace(NO_RETRY, given_up=GivenUp.RECURRED)
     action = Action.RETRY_ELSEWHERE if row.action is Action.RETRY_ELSEWHERE else Action.RETRY
     if gang.checkpoints.has_progressed:
         return RetryDecision(action)
     if not row.counts and row.action is not Action.FAIL:
         # The next attempt gets another port, and another node for a lost one: the first time, a pause gains nothing.
         return RetryDecision(action, pause_ms=pause_ms if retries.attempts_without_progress else 0)
-    max_attempts = (
-        retry.max if retry.max is not None else 0 if row.needs_retry_max and rule_action is None else DEFAULT_RETRIES
-    )
-    return RetryDecision(action, counts=True, pause_ms=pause_ms) if retries.used < max_attempts else NO_RETRY
+    if row.needs_retry_max and rule_action is None and retry.max is None:
+        return replace(NO_RETRY, given_up=GivenUp.RECURS)
+    if retries.used >= (DEFAULT_RETRIES if retry.max is None else retry.max):
+        return replace(NO_RETRY, given_up=GivenUp.LIMIT)
+    return RetryDecision(action, counts=True, pause_ms=pause_ms)
 
 
 def failed_member(gang: Gang, failed: Failed) -> Member:
@@ -148,6 +162,7 @@ def retries_after(gang: Gang, failed: Failed, decision: RetryDecision, at_ms: in
         same_error=program_error(failed),
         not_before_ms=not_before_ms,
         excluded=excluded,
+        given_up=decision.given_up,
     )
 
 

@@ -139,6 +139,7 @@ class Retries:
     same_error: the program's error that ended the previous attempt, with its step.
     not_before_ms: the end of the pause before the next start.
     excluded: nodes it must not use, each with the index of the retry rule that excluded it.
+    given_up: why no other attempt followed the newest failure, a `GivenUp`; empty if one did.
     """
 
     used: int = 0
@@ -148,6 +149,7 @@ class Retries:
     same_error: str = ""
     not_before_ms: int = 0
     excluded: tuple[tuple[str, int], ...] = ()
+    given_up: str = ""
 
     def admitted(self) -> "Retries":
         """Return them when a start was admitted by the cluster."""

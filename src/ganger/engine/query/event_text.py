@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ganger.core.failure.attribution import attribute
+from ganger.core.failure.retry import GivenUp
 from ganger.core.fold.fold_cluster import ClusterEvent
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
@@ -127,6 +128,27 @@ def checkpoint_text(gang: Gang) -> str:
         return f"; failed on each of the checkpoints of steps {', '.join(map(str, tried))}"
     no_older = ", and there is no older one" if fallback.older_step is None else ""
     return f"; failed on the checkpoint of step {step}{no_older}"
+
+
+def given_up_text(gang: Gang) -> str:
+    """Return the end of a sentence about a failure that is not retried: why, and what retries it."""
+    failure, retries = gang.attempt.failure, gang.retries
+    error = None if failure is None else attribute(failure).error
+    subject = "the same end" if error is None else error.type
+    match retries.given_up:
+        case GivenUp.RECURS:
+            return f"; not retried: {subject} would recur; --retry N retries it all the same"
+        case GivenUp.RECURRED:
+            return f"; not retried: {subject} has recurred at the same step; --retry N retries it all the same"
+        case GivenUp.LIMIT if retries.used:
+            times = f"{retries.used} attempt{'s' * (retries.used > 1)}"
+            return f"; not retried again: {times} without a new checkpoint; --retry N allows more"
+        case GivenUp.LIMIT:
+            return "; not retried: --retry is 0"
+        case GivenUp.ROLE:
+            return "; not retried: on_failure of its role is fail"
+        case _:
+            return ""
 
 
 def killed_text(killed: tuple[int, ...], grace_ms: int) -> str:
