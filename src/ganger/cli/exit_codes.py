@@ -30,7 +30,10 @@ EXIT_CODES: Final[dict[int, tuple[str, str]]] = {
     REFUSED: ("refused", "it conflicts with the current state: the job has ended, is already suspended ..."),
     UNREACHABLE: (
         "no server",
-        "no server is running and none could be started, or it failed; a submission says if the job may exist",
+        (
+            "no server is running and none could be started, or it failed; a followed job continues, and a submission "
+            "says if the job may exist"
+        ),
     ),
     TIMED_OUT: ("time-out", "`wait --timeout` expired"),
     NOT_STARTED: ("not started", "`exec` could not run the command; otherwise it exits with the command's exit code"),

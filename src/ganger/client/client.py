@@ -24,6 +24,8 @@ SIGN_OF_LIFE_S: Final = 10.0
 """Time that the first, small request of a command may take before the server counts as unresponsive."""
 GONE_S: Final = 20.0
 """Time for which a follower waits for a server that restarts."""
+STOPPED_S: Final = 5.0
+"""Time within which a server that was stopped may be started again without its followers giving up."""
 
 
 class Client:
@@ -397,13 +399,19 @@ class Client:
         return self
 
     def came_back(self) -> bool:
-        """Wait for a server that restarts; followers do not start a server that was stopped."""
-        deadline = time.monotonic() + GONE_S
-        while time.monotonic() < deadline:
+        """Wait for a server that restarts, and start one in place of one that died.
+
+        Followers do not start a server that was stopped. Raise ClientError if the server cannot be started.
+        """
+        began = time.monotonic()
+        while time.monotonic() < began + GONE_S:
             if serving := start_server.serving(self.home):
                 self.socket = serving.socket
                 return True
-            if not server_process.lives(self.home):
+            if server_process.has_died(self.home):
+                self.socket = start_server.start(self.home).socket
+                return True
+            if not server_process.lives(self.home) and time.monotonic() > began + STOPPED_S:
                 return False
             time.sleep(0.05)
         return False

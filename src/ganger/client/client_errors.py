@@ -8,6 +8,7 @@ ClientError     any of these
   TimedOut      not within the given time
 """
 
+import shlex
 from typing import Final
 
 USAGE: Final = 2
@@ -87,6 +88,11 @@ def maybe_made(error: ClientError, next: str) -> ClientError:
     """Return the same error for a request that may have created a job; `next`: what to type instead."""
     unknown = "whether it made a job is not known: if it did, `ganger ls` shows it, and the same again makes another"
     return client_error(error.code, f"{error.detail}\n{unknown}", next or error.next, error.exit_code)
+
+
+def followed(lost: Unreachable, id: str) -> Unreachable:
+    """Return the error of a follower that lost the server, which says that the job goes on without it."""
+    return unreachable(f"{lost.detail}\n{id} continues without the server", f"ganger attach {shlex.quote(id)}")
 
 
 def timed_out(detail: str, next: str = "ganger doctor") -> ClientError:

@@ -30,7 +30,7 @@ class AsynchronousLink:
         await asyncio.to_thread(self._connect, self._searches)
 
     async def came_back(self) -> bool:
-        """Wait for a server that restarts; return False if there is none any more."""
+        """Wait for a server that restarts or is started in place of one that died; return False if there is none."""
         return await asyncio.to_thread(self._finder.came_back)
 
     async def ask(self, request: Request) -> bytes:

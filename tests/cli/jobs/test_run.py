@@ -215,7 +215,10 @@ def test_ctrl_c_is_quiet_in_logs(shell: Shell, world: World) -> None:
     assert (code, err.strip()) == (130, "")
 
 
-def test_following_ends_with_an_error_when_the_server_is_gone(shell: Shell, world: World) -> None:
+def test_following_ends_with_an_error_when_the_server_is_gone(
+    shell: Shell, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganger.client.client.STOPPED_S", 0.0)
     world.submitted = job()
 
     def events() -> None:

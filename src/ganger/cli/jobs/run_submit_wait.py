@@ -13,7 +13,7 @@ from ganger.cli.options import DURATION, exit_code_option, job_argument, output_
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
 from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
-from ganger.client import Client, ClientError
+from ganger.client import Client
 from ganger.model.units import parse_duration_ms
 
 if TYPE_CHECKING:
@@ -126,10 +126,6 @@ def follow_new_job(client: Client, job: Record, after: int) -> Record | None:
     except KeyboardInterrupt:
         print_detached(follower.job, f"ganger logs {shell_quote(job['row']['id'])} -f")
         return None
-    except ClientError as error:
-        if error.code == "unreachable":
-            say(f"{job['row']['id']} keeps running without the server: ganger logs {shell_quote(job['row']['id'])} -f")
-        raise
     for line in summary_lines(ended):
         say(line)
     return ended

@@ -18,7 +18,7 @@ class Finder(Protocol):
         """Find the server, and start one if there is none."""
 
     def came_back(self) -> bool:
-        """Wait for a server that restarts; return False if there is none any more."""
+        """Wait for a server that restarts or is started in place of one that died; return False if there is none."""
 
 
 class BlockingLink:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeVar
 
-from ganger.client.client_errors import TimedOut, Unreachable, maybe_made, unreachable
+from ganger.client.client_errors import TimedOut, Unreachable, followed, maybe_made, unreachable
 from ganger.client.local.http import ANSWER_S, Request, query_of, quoted
 from ganger.client.local.log_position import LogPosition, Query
 from ganger.model.job import ENDED
@@ -30,7 +30,7 @@ class Link(Protocol):
         """Find the server, and start one if there is none."""
 
     async def came_back(self) -> bool:
-        """Wait for a server that restarts; return False if there is none any more."""
+        """Wait for a server that restarts or is started in place of one that died; return False if there is none."""
 
     async def ask(self, request: Request) -> bytes:
         """Return the body of the response."""
@@ -43,8 +43,11 @@ async def ask(link: Link, request: Request) -> Any:
     """Return the JSON of a response; repeatable requests are retried across a restart of the server."""
     try:
         content = await link.ask(request)
-    except Unreachable:
-        if not request.repeatable or not await link.came_back():
+    except Unreachable as lost:
+        if not request.repeatable:
+            raise
+        if not await link.came_back():
+            lost.is_final = True
             raise
         content = await link.ask(request)
     return json.loads(content) if content else None
@@ -93,9 +96,18 @@ async def events(
                         after = event["seq"]
                         yield event
             raise unreachable("the server ended the stream")
-        except Unreachable:
-            if not await link.came_back():
-                raise
+        except Unreachable as lost:
+            await _resume(link, lost, gang)
+
+
+async def _resume(link: Link, lost: Unreachable, id: str | None) -> None:
+    """Wait until the server of a follower is back; raise the error that says that job `id` continues if it is not."""
+    try:
+        if not lost.is_final and await link.came_back():
+            return
+    except Unreachable as failure:
+        lost = failure
+    raise (followed(lost, id) if id else lost) from None
 
 
 async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> AsyncGenerator[Record, None]:
@@ -121,9 +133,10 @@ async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> Async
                     await ask(link, Request("GET", logs + query_of({"attempt": next_query["attempt"], "tail": 0})))
                 return
             # The job lives: it was the server that ended, and the stream with it.
-        except Unreachable:
-            if not follow or not await link.came_back():
+        except Unreachable as lost:
+            if not follow:
                 raise
+            await _resume(link, lost, id)
         next_query = position.resumed(next_query)
 
 
@@ -142,6 +155,8 @@ async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record |
         if deadline is None:  # it was the server that said nothing
             raise
         return None
+    except Unreachable as lost:
+        raise followed(lost, job_id) from None
     return job
 
 

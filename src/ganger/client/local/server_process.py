@@ -33,6 +33,11 @@ def lives(home: Home) -> bool:
     return False
 
 
+def has_died(home: Home) -> bool:
+    """Return whether the last server ended without stopping: a server that stops removes the server file."""
+    return home.server_file.exists() and not lives(home)
+
+
 def pid_of(home: Home) -> int | None:
     """Return the pid of the server that holds the state directory, from the lock file; None if there is none."""
     try:
