@@ -91,13 +91,17 @@ class LiveGeneration:
 
 
 class LogLine(NamedTuple):
-    """One line of a rank. `stream` is "o" or "e"; `at_ms` is when the launcher read it. A tuple: there are many."""
+    """One line of a rank. `stream` is "o" or "e"; `at_ms` is when the launcher read it. A tuple: there are many.
+
+    is_unfinished: the line has not ended; `text` is all of it so far, or the current state of a progress bar.
+    """
 
     at_ms: int
     generation: int
     rank: int
     stream: str
     text: str
+    is_unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ class LogQuery:
     grep: a regular expression searched in the line.
     since_ms, until_ms: Unix ms, both included.
     tail: the last n of the matching lines.
+    live: for a follower on a terminal: also the states of lines that have not ended; very long lines are cut.
     """
 
     job: str
@@ -124,6 +129,7 @@ class LogQuery:
     since_ms: int | None = None
     until_ms: int | None = None
     tail: int | None = None
+    live: bool = False
 
     @property
     def filters_lines(self) -> bool:

@@ -193,7 +193,7 @@ class Client:
 
         `**query`: `rank`, "0,2-3,last" or "all"; by default those of `role` or `node`, else rank 0 and stderr of
             every rank; `attempt`, a generation; `grep`, a regular expression; `since` and `until`, Unix ms; `tail`,
-            the number of last lines.
+            the number of last lines; `live`, with `follow` also each new state of a line that has not ended.
         """
         return each_at_once(log_lines(self._link, id, query, follow=follow))
 

@@ -168,3 +168,64 @@ def test_tables_and_details_do_not_control_the_terminal(shell: Shell, world: Wor
         assert "\x1b]" not in shown
         assert "\x9b" not in shown
     assert "waiting" in on_terminal("ls")
+
+
+def rows_on_terminal(received: str) -> list[str]:
+    """Return the rows that a terminal shows in the end, of text, line ends and the sequences that `Screen` writes."""
+    rows, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|.|\n|\r", received):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row += 1
+            rows += [""] * (row + 1 - len(rows))
+        elif part[-1] == "A" and part[0] == "\x1b":
+            row -= int(part[2:-1])
+        elif part in ("\x1b[K", "\x1b[J"):
+            rows[row:] = [rows[row][:column], *(rows[row + 1 :] if part == "\x1b[K" else [])]
+        elif part[0] != "\x1b":
+            rows[row] = rows[row][:column].ljust(column) + part + rows[row][column + 1 :]
+            column += 1
+    return rows
+
+
+def test_progress_bars_of_ranks_have_one_row_each(shell: Shell, world: World) -> None:
+    bars = [line(f"{rank * 10}%|" + "█" * 90, rank=rank) | {"unfinished": True} for rank in range(4)]
+    view = world.submitted = job(spec=WIDE)
+    seen: list[list[str]] = []
+
+    def act(shown: str) -> None:
+        rows = rows_on_terminal(shown)
+        if "submitted" in shown and not seen:
+            world.say("bert-7f3", *bars, line("a line of rank 1", rank=1), bars[1] | {"t": T0 + 1000})
+            seen.append(rows)
+        elif len(seen) == 1 and all(any(f"{rank * 10}%" in row for row in rows) for rank in range(4)):
+            seen.append(rows)
+            newer = [bar | {"text": f"{50 + bar['rank']}%"} for bar in bars]
+            world.say("bert-7f3", *newer, *(line("100%", rank=rank) for rank in range(4)))
+            world.add(ended(view))
+
+    final = rows_on_terminal(on_terminal("run", "train.py", columns=80, on_output=act))
+    middle = [row for row in seen[1] if row.startswith("r")]
+    assert [row[:9].rstrip() for row in middle] == ["r1 | a li", "r0 | 0%|█", "r1 | 10%|", "r2 | 20%|", "r3 | 30%|"]
+    assert all(len(row) == 79 and row.endswith("…") for row in middle[1:])
+    assert [row for row in final if row.startswith("r")] == ["r1 | a line of rank 1", "r0 | 100%  (x4)"]
+
+
+def test_more_bars_than_rows_are_counted(shell: Shell, world: World) -> None:
+    view = world.submitted = job()
+
+    def act(shown: str) -> None:
+        if "submitted" in shown and not world.lines:
+            world.say("bert-7f3", *(line(f"bar {rank}", rank=rank) | {"unfinished": True} for rank in range(64)))
+        elif "... 43 more" in shown and world.jobs["bert-7f3"] is view:
+            world.add(ended(view))
+
+    assert "bar" not in rows_on_terminal(on_terminal("run", "train.py", columns=80, on_output=act))[-2]
+
+
+def test_a_pipe_gets_finished_lines_only(shell: Shell, world: World) -> None:
+    world.submitted = ended(job())
+    world.say("bert-7f3", line("done"))
+    assert shell("run", "train.py").out == "done\n"
+    assert not [target for _, target, _ in world.requests if "live" in target]

@@ -27,9 +27,11 @@ def _run_python(task: Task, server: Server, code: str) -> None:
 
 
 def _join_pieces(task: Task) -> list[tuple[str, str]]:
-    """Return (stream, line) with pieces joined, as a reader does."""
+    """Return (stream, line) with pieces joined and without updates, as a reader does."""
     lines, open_lines = [], {"o": "", "e": ""}
     for _, stream, text in task.records():
+        if stream in "uv":
+            continue
         open_lines[stream.lower()] += text
         if stream.islower():
             lines.append((stream, open_lines[stream]))
@@ -75,12 +77,19 @@ os.write(2, b"\n")
         assert [text for letter, text in _join_pieces(task) if letter == stream] == [expected]
 
 
-def test_incomplete_line_is_logged_after_a_moment(task: Task, server: Server) -> None:
+def test_the_state_of_an_incomplete_line_is_logged_after_a_moment(task: Task, server: Server) -> None:
     task.run([*SH, "printf 'is it on? '; while [ ! -e go ]; do sleep 0.01; done; echo yes"])
-    eventually(lambda: task.file("rank-0.log").exists() and task.texts("O") == ["is it on? "], "the prompt is logged")
+    eventually(lambda: task.file("rank-0.log").exists() and task.texts("u") == ["is it on? "], "the prompt is logged")
     (task.work / "go").touch()
     server.wait("cleared")
     assert _join_pieces(task) == [("o", "is it on? yes")]
+
+
+def test_a_long_incomplete_line_is_logged_in_pieces(task: Task, server: Server) -> None:
+    task.run([sys.executable, "-uc", "print('x' * 5000, end=''); import time; time.sleep(0.5); print('end')"])
+    server.wait("cleared")
+    assert [text for _, _, text in task.records()] == ["x" * 5000, "end"]
+    assert _join_pieces(task) == [("o", "x" * 5000 + "end")]
 
 
 @pytest.mark.parametrize("pause", ["", "while [ ! -s $GANGER_TASK_DIR/rank-0.log ]; do sleep 0.01; done"])
@@ -90,9 +99,38 @@ def test_last_line_needs_no_line_feed(pause: str, task: Task, server: Server) ->
     assert _join_pieces(task) == [("o", "no end")]
 
 
-def test_progress_bar_is_one_line(task: Task, server: Server) -> None:
-    _run_python(task, server, r"print('10%\r20%\r30%')")
-    assert _join_pieces(task) == [("o", "10%\r20%\r30%")]
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (r"10%\r20%\r30%\n", ["30%"]),
+        (r"\r10%\r20%\ndone\n", ["20%", "done"]),
+        (r"10%\r20%\r", ["20%"]),
+        (r"windows\r\nlines\r\n", ["windows", "lines"]),
+        (r"100%\r    \rdone\n", ["done"]),
+        (r"\r\r\n", [""]),
+    ],
+)
+def test_a_carriage_return_replaces_the_line(text: str, lines: list[str], task: Task, server: Server) -> None:
+    _run_python(task, server, f"import sys; sys.stdout.buffer.write(b'{text}')")
+    assert _join_pieces(task) == [("o", line) for line in lines]
+
+
+def test_a_progress_bar_flows_at_a_bounded_rate(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    log = LogFile(str(tmp_path / "log"))
+    with selectors.DefaultSelector() as selector:
+        stream = Stream(read, "e", log, selector, Redaction(["secret"]))
+        for step in range(100):
+            os.write(write, b"\r%d%% sec" % step)
+            stream.read()
+            stream.tick(stream.due if step % 10 == 9 else time.monotonic() - 1)
+        assert stream.last_lines() == ["99% "]
+        os.write(write, b"ond\n")
+        stream.read()
+        os.close(write)
+        stream.drain()
+    log.close()
+    assert _records(tmp_path / "log") == [*(f"{step}% " for step in range(9, 100, 10)), "99% second"]
 
 
 def test_invalid_utf_8_is_replaced(task: Task, server: Server) -> None:
@@ -278,7 +316,7 @@ def test_stream_reads_no_more_than_there_is(tmp_path: Path) -> None:
         os.write(write, b"one\ntwo")
         assert stream.read()
         assert not stream.read()
-        assert stream.last_lines() == ["one"]
+        assert stream.last_lines() == ["one", "two"]
         os.close(write)
         stream.drain()
         assert stream.last_lines() == ["one", "two"]

@@ -62,10 +62,10 @@ def test_value_in_two_halves(task: Task, server: Server) -> None:
     line = "printf 'x hunter2-'; while [ ! -e go ]; do sleep 0.01; done; echo 'swordfish y'"
     run(task, line, {"PASS": VALUE})
     server.wait("started")
-    eventually(lambda: task.texts("O") == ["x "], "the first piece is written up to what may be a secret")
+    eventually(lambda: task.texts("u") == ["x "], "the start of the line is written up to what may be a secret")
     (task.work / "go").touch()
     server.wait("finished")
-    assert [text for _, _, text in task.records()] == ["x ", "*** y"]
+    assert [text for _, _, text in task.records()] == ["x ", "x *** y"]
 
 
 def test_incomplete_value_is_written_in_the_end(task: Task, server: Server) -> None:

@@ -252,6 +252,33 @@ def test_follower_gets_the_start_of_a_line_that_does_not_end(files: JobFiles, mo
     assert texts(following) == ["100%"]
 
 
+def test_the_state_of_an_unfinished_line(files: JobFiles) -> None:
+    bar = "1 u 10%\n2 e warning\n3 u 20%\n"
+    write(files, "n1", 1, "rank-0.log", bar)
+    assert texts(log_reader.lines(files, LogQuery(job="job"))) == ["warning", "20%"]
+    is_over: list[bool] = []
+    following = log_reader.follow(files, LogQuery(job="job", live=True, tail=1), lambda: bool(is_over))
+    plain = log_reader.follow(files, LogQuery(job="job"), lambda: bool(is_over))
+    assert [(line.text, line.is_unfinished) for line in iter(following.__next__, None)] == [
+        ("warning", False),
+        ("20%", True),
+    ]
+    assert [line.text for line in iter(plain.__next__, None)] == ["warning"]
+    write(files, "n1", 1, "rank-0.log", "4 o 30%\n5 v half a\n")
+    assert [line.text for line in iter(following.__next__, None)] == ["30%", "half a"]
+    assert list(iter(following.__next__, None)) == []
+    is_over.append(True)
+    assert texts(following) == ["half a"]
+    assert texts(plain) == ["30%", "half a"]
+
+
+def test_a_live_follower_gets_the_start_of_a_huge_line(files: JobFiles) -> None:
+    piece = "x" * 16_384
+    following = log_reader.follow(files, LogQuery(job="job", live=True), lambda: True)
+    write(files, "n1", 1, "rank-0.log", f"1 O {piece}\n" * 100 + "1 u more\n2 o end\n3 o next\n")
+    assert texts(following) == [piece, "ganger: 1.5Mi more of this line: ganger logs JOB > FILE", "next"]
+
+
 def test_metrics_over_generations(files: JobFiles) -> None:
     write(files, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n')
     write(files, "n2", 10, "rank-0.report", '{"t": 4, "step": 2}\n{"t": 5, "st')

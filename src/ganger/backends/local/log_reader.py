@@ -2,7 +2,8 @@
 
 It only reads files and shares no state, so any thread may call it. A record is one line of a file, `<unix ms>
 <stream> <text>`; stream `O` or `E` is a piece of a line of stdout or stderr that continues in the next record of that
-stream (docs/reference/launcher-protocol.md, "Files"). Only one block of each file is in memory, however long a log is.
+stream, `u` or `v` the current text of a line that has not ended (docs/reference/launcher-protocol.md, "Files"). Only
+one block of each file is in memory, however long a log is.
 """
 
 import heapq
@@ -18,6 +19,7 @@ from typing import IO, Any, Final
 
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import Part, Source, Sources, newest_generation, parts_of
+from ganger.launcher.logs.log_records import UPDATE_CHARACTERS
 from ganger.launcher_server import message_schema
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.model.units import format_bytes
@@ -27,6 +29,8 @@ from ganger.ports import LogLine, LogQuery
 BLOCK_BYTES: Final = 64 * 1024
 MAX_LINE: Final = 256 * 1024
 """Characters; a longer line is split."""
+MAX_LIVE_LINE: Final = 16 * 1024
+"""Characters; the rest of a longer line is left out for a live follower, which would fall behind with all of it."""
 SPAN_BYTES: Final = 1 << 20
 """Distance back over which the start of a line is searched that begins before other lines."""
 POLL_FIRST_S: Final = 0.05
@@ -36,18 +40,25 @@ HELD_S: Final = 1.0
 """Time for which a follower holds the start of a line, waiting for its end."""
 
 _time_of = attrgetter("at_ms")
-_RECORD = re.compile(rb"^(\d+) ([oeOE]) (.*)$", re.MULTILINE)
+_RECORD = re.compile(rb"^(\d+) ([oeOEuv]) (.*)$", re.MULTILINE)
+_UPDATED: Final = {"u": "o", "v": "e"}
 
 
 class _Reader:
     """Reads whole lines of a log onward from `position`, an offset in the log, and yields those that match."""
 
-    def __init__(self, source: Source, matches: Callable[[int, str], bool] | None, position: int = 0) -> None:
+    def __init__(
+        self, source: Source, matches: Callable[[int, str], bool] | None, position: int = 0, *, is_live: bool = False
+    ) -> None:
         self._source = source
         self._matches = matches
+        self._is_live = is_live
+        self._left_out: dict[str, int] = {}  # bytes of a line that is cut
         self._part = 0
         self._position = position
         self._pieces: dict[str, tuple[int, str]] = {}
+        self._updates: dict[str, tuple[int, str]] = {}
+        self._yielded_updates: dict[str, tuple[int, str]] = {}
         self._last_growth_s = 0.0
 
     def read(self) -> Iterator[LogLine]:
@@ -102,23 +113,61 @@ class _Reader:
     def read_all(self) -> Iterator[LogLine]:
         """Yield everything, including lines without an end."""
         yield from self.read()
+        yield from self.unended()
+
+    def updates(self) -> Iterator[LogLine]:
+        """Yield the start of lines without an end, where it has changed since the last call."""
+        for stream, (at_ms, text) in self._updates.items():
+            if self._yielded_updates.get(stream) != (at_ms, text) and (
+                self._matches is None or self._matches(at_ms, text)
+            ):
+                start = self._pieces.get(stream, (0, ""))[1] + text
+                yield self._line(at_ms, stream, start[:UPDATE_CHARACTERS])._replace(is_unfinished=True)
+        self._yielded_updates = dict(self._updates)
+
+    def unended(self) -> Iterator[LogLine]:
+        """Yield the last known text of lines without an end."""
+        for stream, (at_ms, text) in self._updates.items():
+            start_ms, start = self._pieces.get(stream, (at_ms, ""))
+            self._pieces[stream] = (start_ms, start + text)
+        self._updates.clear()
         yield from self.held(float("inf"))
 
     def _lines(self, block: bytes) -> Iterator[LogLine]:
         """Yield the lines of a block of whole records; malformed records were torn by a crash of the machine."""
         streams, matches = self._source.streams, self._matches
+        max_line = MAX_LIVE_LINE if self._is_live else MAX_LINE
         for stamp, code, content in _RECORD.findall(block):
             kind = code.decode()
-            stream = kind.lower()
+            stream = _UPDATED.get(kind) or kind.lower()
             if stream not in streams:
                 continue
-            at_ms, text = int(stamp), content.decode(errors="replace")
+            at_ms = int(stamp)
+            if stream in self._left_out:
+                yield from self._leave_out(at_ms, stream, kind, content)
+                continue
+            text = content.decode(errors="replace")
+            if kind in _UPDATED:
+                self._updates[stream] = (at_ms, text)
+                continue
+            if self._updates:
+                self._updates.pop(stream, None)
             if self._pieces and (start := self._pieces.pop(stream, None)):
                 text = start[1] + text
-            if kind != stream and len(text) < MAX_LINE:
+            if kind != stream and len(text) < max_line:
                 self._pieces[stream] = (at_ms, text)
             elif matches is None or matches(at_ms, text):
                 yield self._line(at_ms, stream, text)
+                if self._is_live and kind != stream:
+                    self._left_out[stream] = 0
+
+    def _leave_out(self, at_ms: int, stream: str, kind: str, content: bytes) -> Iterator[LogLine]:
+        """Count the rest of a line that is cut; at its end, yield a notice."""
+        if kind not in _UPDATED:
+            self._left_out[stream] += len(content)
+        if kind == stream:
+            left_out = format_bytes(self._left_out.pop(stream))
+            yield self._line(at_ms, stream, f"ganger: {left_out} more of this line: ganger logs JOB > FILE")
 
     def _line(self, at_ms: int, stream: str, text: str) -> LogLine:
         return LogLine(at_ms, self._source.generation, self._source.rank, stream, text)
@@ -144,13 +193,16 @@ def follow(files: JobFiles, query: LogQuery, ended: Callable[[], bool]) -> Itera
     first, pause_s = True, POLL_FIRST_S
     while True:
         is_over = ended()  # before the last pass, which then reads everything
-        readers += [_reader(source, query, matches) if first else _Reader(source, matches) for source in sources.new()]
+        readers += [_reader(source, query, matches, from_tail=first) for source in sources.new()]
         new = _merged(reader.read() for reader in readers)
         has_new = False
         for line in _take_tail(new, query) if first else new:
             has_new = True
             yield line
-        yield from _merged(reader.held(float("inf") if is_over else time.monotonic()) for reader in readers)
+        if query.live and not is_over:
+            yield from _merged(reader.updates() for reader in readers)
+        now_s = time.monotonic()
+        yield from _merged(reader.unended() if is_over else reader.held(now_s) for reader in readers)
         if is_over:
             return
         first, pause_s = False, POLL_FIRST_S if has_new else min(2 * pause_s, POLL_MAX_S)
@@ -225,10 +277,12 @@ def _matcher(query: LogQuery) -> Callable[[int, str], bool] | None:
     return lambda at_ms, text: since_ms <= at_ms <= until_ms and matches(text)
 
 
-def _reader(source: Source, query: LogQuery, matches: Callable[[int, str], bool] | None) -> _Reader:
+def _reader(
+    source: Source, query: LogQuery, matches: Callable[[int, str], bool] | None, *, from_tail: bool = True
+) -> _Reader:
     """Return a reader that starts at the last `tail` lines, or at the beginning if lines are filtered."""
-    whole = query.tail is None or matches is not None
-    return _Reader(source, matches, 0 if whole else _tail_offset(source, query.tail or 0))
+    whole = query.tail is None or matches is not None or not from_tail
+    return _Reader(source, matches, 0 if whole else _tail_offset(source, query.tail or 0), is_live=query.live)
 
 
 def _tail_offset(source: Source, count: int) -> int:

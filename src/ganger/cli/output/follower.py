@@ -84,14 +84,15 @@ class Follower:
         self._buffer = _RecordBuffer()
         self._reason_shown = job["reason"]["sentence"] if job["reason"] else ""
         self._refresh_at_s = time.monotonic() + REFRESH_S
-        self._failed = self._started = 0
+        self._failed = self._started = self._newest_generation = 0
 
     def follow(self, **query: Any) -> Record:
         """Print until the job has ended and return it; `query` selects the lines, as in Client.logs.
 
         On KeyboardInterrupt the screen is left tidy and the job running.
         """
-        self._start_reader("line", self._client.logs(self._id, follow=True, **query))
+        live = True if self._screen.live else None
+        self._start_reader("line", self._client.logs(self._id, follow=True, live=live, **query))
         self._start_reader("event", self._client.stream(self._last_seq))
         try:
             self._print_until_end()
@@ -100,6 +101,7 @@ class Follower:
             self.job = self._client.job(self._id)
         finally:
             self._write(self._collapser.flush())
+            self._screen.drop_unfinished()
             self._screen.status("")
             self._screen.settle()
         return self.job
@@ -152,6 +154,15 @@ class Follower:
         return min(until_refresh_s, IDLE_S) if self._collapser.holds else until_refresh_s
 
     def _handle_line(self, record: Record) -> None:
+        if record["generation"] > self._newest_generation:
+            self._newest_generation = record["generation"]
+            self._screen.drop_unfinished()
+        if record.get("unfinished"):
+            self._write(self._collapser.older(record["t"]))
+            text = self._writing.text(CollapsedLine(record, [record["rank"]]))
+            self._screen.unfinished(record["rank"], record["stream"], text)
+            return
+        self._screen.unfinished(record["rank"], record["stream"], "")
         if self._writing.processes > 1:
             self._write(self._collapser.push(record))
         else:

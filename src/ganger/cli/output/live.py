@@ -1,4 +1,4 @@
-"""The screen of a follower: permanent lines and, on a terminal, a status line at the bottom.
+"""The screen of a follower: permanent lines and, on a terminal, unfinished lines and a status line at the bottom.
 
 Lines of the job go to the stream to which the job wrote them; messages of ganger go to stderr, so that a pipe gets
 only the job's output.
@@ -6,6 +6,7 @@ only the job's output.
 
 import shutil
 import sys
+import unicodedata
 from typing import Final
 
 import click
@@ -13,18 +14,20 @@ import click
 from ganger.cli.output.print_output import printable, supports_colour
 
 _CLEAR: Final = "\r\x1b[K"
+_CLEAR_ROWS: Final = "\r\x1b[{up}A\x1b[J"
 
 
 class Screen:
-    """Prints lines and the status line.
+    """Prints lines and, below them, rows that are drawn again and again.
 
-    live: both streams are terminals with colours, so that a status line can be drawn.
+    live: both streams are terminals with colours, so that rows can be drawn.
     """
 
     def __init__(self) -> None:
         self.live = supports_colour(sys.stdout) and supports_colour(sys.stderr)
         self._status = ""
-        self._drawn = False
+        self._unfinished: dict[tuple[int, str], str] = {}
+        self._drawn_rows = 0
 
     def line(self, text: str, *, err: bool = False) -> None:
         """Write a line of the job; it is flushed by `settle`."""
@@ -44,6 +47,20 @@ class Screen:
         styled = style and supports_colour(sys.stderr)
         sys.stderr.write((click.style(text, **style) if styled else text) + "\n")  # type: ignore[arg-type]
 
+    def unfinished(self, rank: int, stream: str, text: str) -> None:
+        """Set the unfinished line of a rank's stream, such as a progress bar; "" removes it."""
+        if self.live and text != self._unfinished.get((rank, stream), ""):
+            self._clear()
+            self._unfinished[rank, stream] = text
+            if not text:
+                del self._unfinished[rank, stream]
+
+    def drop_unfinished(self) -> None:
+        """Remove all unfinished lines."""
+        if self._unfinished:
+            self._clear()
+            self._unfinished.clear()
+
     def status(self, text: str) -> None:
         """Set the status line, "" removes it. Has no effect without a terminal."""
         if self.live and text != self._status:
@@ -51,22 +68,40 @@ class Screen:
             self._status = text
 
     def settle(self) -> None:
-        """Flush everything and draw the status line; called when no more lines are pending."""
+        """Flush everything and draw the rows; called when no more lines are pending."""
         sys.stdout.flush()
-        if self._status and not self._drawn:
-            columns = shutil.get_terminal_size().columns
-            status = printable(self._status, sys.stderr)
-            sys.stderr.write(click.style(_cut(status, columns - 1), fg="cyan"))
-            self._drawn = True
+        if (self._status or self._unfinished) and not self._drawn_rows:
+            size = shutil.get_terminal_size()
+            rows = [_cut(text, size.columns - 1) for text in self._unfinished_rows(size.lines - 2)]
+            if self._status:
+                rows.append(click.style(_cut(printable(self._status, sys.stderr), size.columns - 1), fg="cyan"))
+            sys.stderr.write("\n".join(rows))
+            self._drawn_rows = len(rows)
         sys.stderr.flush()
 
+    def _unfinished_rows(self, most: int) -> list[str]:
+        """Return the unfinished lines in order of ranks, as many as fit above the status line."""
+        texts = [click.unstyle(printable(text, sys.stderr)) for _, text in sorted(self._unfinished.items())]
+        shown = texts if len(texts) <= most else texts[: max(most - 1, 0)]
+        return shown if shown == texts else [*shown, f"... {len(texts) - len(shown)} more"]
+
     def _clear(self) -> None:
-        if self._drawn:
+        if self._drawn_rows:
             sys.stdout.flush()
-            sys.stderr.write(_CLEAR)
+            sys.stderr.write(_CLEAR_ROWS.format(up=self._drawn_rows - 1) if self._drawn_rows > 1 else _CLEAR)
             sys.stderr.flush()
-            self._drawn = False
+            self._drawn_rows = 0
 
 
 def _cut(text: str, columns: int) -> str:
-    return text if len(text) <= columns else text[: max(columns - 1, 0)] + "…"
+    """Return the text, cut to a number of columns; a wide character takes two, a combining one none."""
+    if len(text) <= columns and text.isascii():
+        return text
+    widths = [0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text]
+    if sum(widths) <= columns:
+        return text
+    kept, used = 0, 0
+    while used + widths[kept] <= columns - 1:
+        used += widths[kept]
+        kept += 1
+    return text[:kept] + "…"

@@ -59,6 +59,8 @@ _CONTROL: Final = re.compile(
     r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 """Control sequences of ECMA-48, with 7 or 8 bits; a string without its end reaches to the end of the line."""
+_BEGINS_CONTROL: Final = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""A far quicker test for text without any."""
 
 Row = Sequence[str]
 T = TypeVar("T")
@@ -91,7 +93,7 @@ def printable(text: str, stream: TextIO) -> str:
 
     Others could set the title or the clipboard, or make the terminal type an answer into the user's shell.
     """
-    return _CONTROL.sub(r"\1", text) if stream.isatty() else text
+    return _CONTROL.sub(r"\1", text) if stream.isatty() and _BEGINS_CONTROL.search(text) else text
 
 
 def say(text: str, **style: Any) -> None:

@@ -76,9 +76,7 @@ class Collapser:
 
     def push(self, record: Record) -> list[CollapsedLine]:
         """Add a line; return those that were held long enough by the lines' own time, or exceed the bounds."""
-        ready = []
-        while self._held and self._held[0].record["t"] + WINDOW_MS < record["t"]:
-            ready.append(self._release())
+        ready = self.older(record["t"])
         key = _text_of(record)
         equal = self._by_text.get(key) or self._by_text.setdefault(key, _EqualLines())
         if equal.join(record["rank"]) is None:
@@ -88,6 +86,13 @@ class Collapser:
             self._held_characters += len(record["text"])
             while len(self._held) > MAX_HELD_LINES or self._held_characters > MAX_HELD_CHARACTERS:
                 ready.append(self._release())
+        return ready
+
+    def older(self, at_ms: int) -> list[CollapsedLine]:
+        """Return the lines that were held long enough at a time."""
+        ready = []
+        while self._held and self._held[0].record["t"] + WINDOW_MS < at_ms:
+            ready.append(self._release())
         return ready
 
     def flush(self) -> list[CollapsedLine]:

@@ -25,6 +25,8 @@ class LogPosition:
     def is_new(self, line: Record) -> bool:
         """Return whether the line was not received before, and count it."""
         generation, at_ms = line["generation"], line["t"]
+        if line.get("unfinished"):
+            return bool(at_ms >= self._before.get((generation, line["rank"], line["stream"]), (0, 0))[0])
         if self._first is None:
             self._first = generation, at_ms
         source = (generation, line["rank"], line["stream"])

@@ -1,8 +1,10 @@
 """Output of processes as one record per line: `<unix ms> <stream> <text>`.
 
 The stream is `o` (stdout) or `e` (stderr); `O` or `E` for a piece of a line that continues in the next record of the
-same stream. A process never waits for the disk (`log_file`). Secrets are masked in whole lines; in a piece, an end that
-may be the beginning of a secret waits for what follows. The launcher's own messages go to launcher.log through `note`.
+same stream; `u` or `v` for the current text of a line that has not ended, such as a progress bar, at most one every
+UPDATE_S. Text before a carriage return is replaced by the text after it, as on a terminal. A process never waits for
+the disk (`log_file`). Secrets are masked in whole lines; in a piece or an update, an end that may be the beginning of a
+secret waits for what follows. The launcher's own messages go to launcher.log through `note`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
     from ganger.launcher.logs.stdout_mirror import MirroredLog
 
 PIECE_CHARACTERS = 16 * 1024
-IDLE_S = 0.2
+UPDATE_S = 0.2
+"""The least time between two updates of a line that has not ended: they bound what a progress bar adds to the log."""
+UPDATE_CHARACTERS = 1000
+"""A line that is longer is written in pieces instead."""
+UPDATE_LETTERS = {"o": "u", "e": "v"}
 READ_BYTES = 64 * 1024
 TAIL_LINES = 20
 TAIL_LINE_CHARACTERS = 1000
@@ -45,9 +51,10 @@ class Stream:
         self._selector = selector
         self._redaction = redaction
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._pending = ""  # start of an incomplete line, not yet written
-        self._line_start = ""  # start of that line, as far as the tail shows it
-        self._idle_at = float("inf")
+        self._pending = ""  # incomplete line, without the pieces of it that are written
+        self._line_start = ""  # start of those pieces, as far as the tail shows it
+        self._shown = ""  # the last update of that line
+        self._update_at = float("inf")
         self.is_open = True
         os.set_blocking(fd, False)
         selector.register(fd, selectors.EVENT_READ, self.read)
@@ -55,7 +62,7 @@ class Stream:
     @property
     def due(self) -> float:
         """Time of the next `tick`, in monotonic seconds."""
-        return self._idle_at
+        return self._update_at
 
     def read(self) -> bool:
         """Read at most one buffer; return False if there is nothing now, or never again."""
@@ -71,9 +78,9 @@ class Stream:
         return True
 
     def tick(self, now: float) -> None:
-        """Write the start of a line that has not continued for a while."""
-        if now >= self._idle_at:
-            self._write_pending()
+        """Write an update of a line that has not ended, if it is time."""
+        if now >= self._update_at:
+            self._write_update()
 
     def drain(self) -> None:
         """Read the rest of the pipe after the process has ended, though its children may still hold the other end."""
@@ -81,7 +88,7 @@ class Stream:
             if not self.read():
                 break
         if self.is_open:
-            self._write_pending()
+            self._write_update()
 
     def close(self) -> None:
         if self.is_open:
@@ -89,8 +96,8 @@ class Stream:
 
     def last_lines(self) -> list[str]:
         """Return at most TAIL_LINES lines, the newest last."""
-        lines = [*self._tail, self._line_start] if self._line_start else list(self._tail)
-        return [_without_return(line) for line in lines[-TAIL_LINES:]]
+        incomplete = self._extend_line_start(_on_terminal(self._split_pending()[0]))
+        return [*self._tail, incomplete][-TAIL_LINES:] if incomplete else list(self._tail)
 
     def _add(self, text: str) -> None:
         stamp = now_ms()
@@ -99,38 +106,45 @@ class Stream:
         self._pending += first
         for line in rest:  # each follows a line feed, so the pending text is a whole line
             self._cut_pieces(records, stamp)
-            masked = self._redaction.mask(self._pending)
-            records.append(f"{stamp} {self._letter} {_without_return(masked)}\n")
-            self._tail.append(self._extend_line_start(masked))
-            self._line_start = ""
+            text = _on_terminal(self._redaction.mask(self._pending))
+            records.append(f"{stamp} {self._letter} {text}\n")
+            self._tail.append(self._extend_line_start(text))
+            self._line_start = self._shown = ""
             self._pending = line
         self._cut_pieces(records, stamp)
         if records:
             self._log.write("".join(records))
-        self._idle_at = time.monotonic() + IDLE_S if self._pending else float("inf")
+        self._update_at = min(self._update_at, time.monotonic() + UPDATE_S) if self._pending else float("inf")
 
     def _cut_pieces(self, records: list[str], stamp: int) -> None:
+        if "\r" in self._pending:
+            self._pending = self._pending[_rewritten_from(self._pending) :]
         if len(self._pending) <= PIECE_CHARACTERS:
             return
-        ready = self._take_ready()
+        ready, withheld = self._split_pending()
         while len(ready) > PIECE_CHARACTERS:
             piece, ready = ready[:PIECE_CHARACTERS], ready[PIECE_CHARACTERS:]
             records.append(f"{stamp} {self._letter.upper()} {piece}\n")
             self._line_start = self._extend_line_start(piece)
-        self._pending = ready + self._pending
+        self._pending = ready + withheld
 
-    def _write_pending(self) -> None:
-        self._idle_at = float("inf")
-        if ready := self._take_ready():
-            self._log.write(f"{now_ms()} {self._letter.upper()} {ready}\n")
-            self._line_start = self._extend_line_start(ready)
+    def _write_update(self) -> None:
+        self._update_at = float("inf")
+        ready, withheld = self._split_pending()
+        text = _on_terminal(ready)
+        if len(text) > UPDATE_CHARACTERS:
+            self._log.write(f"{now_ms()} {self._letter.upper()} {text}\n")
+            self._line_start = self._extend_line_start(text)
+            self._pending, self._shown = withheld, ""
+        elif text != self._shown:
+            self._log.write(f"{now_ms()} {UPDATE_LETTERS[self._letter]} {text}\n")
+            self._shown = text
 
-    def _take_ready(self) -> str:
-        """Remove and return what of an incomplete line can be written now: up to a possible beginning of a secret."""
+    def _split_pending(self) -> tuple[str, str]:
+        """Return what of an incomplete line can be written now, and its end that may be the beginning of a secret."""
         masked = self._redaction.mask(self._pending)
         end = len(masked) - self._redaction.withheld(masked)
-        self._pending = masked[end:]
-        return masked[:end]
+        return masked[:end], masked[end:]
 
     def _extend_line_start(self, piece: str) -> str:
         """Return the line so far, cut to what a tail shows."""
@@ -140,7 +154,7 @@ class Stream:
         self._pending += self._decode(b"", final=True)
         if self._pending or self._line_start:  # an unterminated last line
             self._add("\n")
-        self._idle_at = float("inf")
+        self._update_at = float("inf")
         self._selector.unregister(self._fd)
         os.close(self._fd)
         self.is_open = False
@@ -163,5 +177,11 @@ def note(text: str) -> None:
         sys.stderr.flush()
 
 
-def _without_return(line: str) -> str:
-    return line[:-1] if line.endswith("\r") else line
+def _rewritten_from(line: str) -> int:
+    """Return where the text begins that a terminal shows: after the last carriage return that text follows."""
+    return line.rfind("\r", 0, len(line.rstrip("\r"))) + 1
+
+
+def _on_terminal(line: str) -> str:
+    """Return the line as a terminal shows it at last."""
+    return line[_rewritten_from(line) :].rstrip("\r") if "\r" in line else line

@@ -113,10 +113,12 @@ class MirroredLog:
         for record in records.split("\n")[:-1]:
             _, letter, text = record.split(" ", 2)
             stream = letter.lower()
+            if stream not in _STREAMS:  # an update of a line that has not ended
+                continue
             text = self._pieces[stream] + text
             if letter == stream or len(text) > MAX_LINE_CHARACTERS:
                 self._pieces[stream] = ""
-                self._mirror.line(self._tag + _STREAMS[letter.lower()], text)
+                self._mirror.line(self._tag + _STREAMS[stream], text)
             else:
                 self._pieces[stream] = text
 

@@ -68,7 +68,12 @@ def read_stacks(
 @router.get(
     "/jobs/{id}/logs",
     tags=["jobs"],
-    responses=text_responses(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e", 404, 409),
+    responses=text_responses(
+        NDJSON,
+        "Lines {t, rank, generation, stream, text}; stream is o or e; unfinished is true if the line goes on",
+        404,
+        409,
+    ),
 )
 def read_logs(
     *,
@@ -92,6 +97,13 @@ def read_logs(
     since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not before; Unix ms")] = None,
     until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not after; Unix ms")] = None,
     tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only that many of the last lines")] = None,
+    live: Annotated[
+        bool,
+        Query(
+            description="with follow, for a terminal: also each new state of a line that has not ended, such as a "
+            "progress bar; a line of more than 16384 characters is cut"
+        ),
+    ] = False,
 ) -> Response:
     """Return the output of ranks, in order of time."""
     query = LogQuery(
@@ -106,6 +118,7 @@ def read_logs(
         since_ms=since,
         until_ms=until,
         tail=tail,
+        live=live and follow,
     )
     feed: StreamFeed = request.app.state.feed
     log_lines = service.follow(query) if follow else service.lines(query)  # raises before the response has started
@@ -116,13 +129,14 @@ def read_logs(
 def _line_dicts(lines: Any) -> Any:
     """Yield log lines as they are sent."""
     for line in lines:
-        yield line and {
+        row = line and {
             "t": line.at_ms,
             "rank": line.rank,
             "generation": line.generation,
             "stream": line.stream,
             "text": line.text,
         }
+        yield row | {"unfinished": True} if row and line.is_unfinished else row
 
 
 def _ranks(text: str | None) -> tuple[int, ...] | None:
