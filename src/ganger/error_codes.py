@@ -39,6 +39,7 @@ CODES: Final[dict[str, Code]] = {
     ),
     "read_only": Code(403, "the request is not one of the read-only requests served through the API server's proxy"),
     "bad_request": Code(400, "the request cannot be read"),
+    "too_many_files": Code(409, "the files of the job are more, or larger, than one answer may have"),
     "too_many_ranks": Code(409, "the request lists more ranks than the limit"),
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what the request names does not exist
@@ -46,6 +47,7 @@ CODES: Final[dict[str, Code]] = {
     "no_stacks": Code(404, "no hang of the job was detected, so no stacks were recorded"),
     "no_such_attempt": Code(404, "the job had no such attempt"),
     "no_such_job": Code(404, "there is no job of that id or name"),
+    "no_such_file": Code(404, "the job has written no such file into its output directory or its copy of the code"),
     "no_such_maintenance": Code(404, "there is no maintenance window of that id, or it has ended"),
     "no_such_node": Code(404, "there is no such node", other_status=409),
     "no_such_queue": Code(404, "there is no such queue", other_status=409),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ganger.model.cluster import Node
@@ -252,6 +253,12 @@ class Backend(Protocol):
         """Return a local command that runs another one beside a rank (`launcher.remote_exec.exec_command`).
 
         It is to be followed by GENERATION RANK FLAGS COMMAND.
+        """
+
+    def output_directories(self, gang: str) -> tuple[Path, ...]:
+        """Return the directories of this machine into which a job writes: of output, and its copy of the code, if any.
+
+        A backend whose nodes have disks of their own raises NotSupported.
         """
 
     def measure_usage(self) -> UsageSample:

@@ -15,6 +15,7 @@ __all__ = ["live", "place"]
 NO_ANSWER = {
     "attach": "its output is the job's",
     "exec": "its output is the command's",
+    "fetch": "its output is files; it prints their names",
     "completion": "it prints a script for a shell",
     "install": "it prints objects for kubectl",
     "controller": "it runs in the foreground until it is stopped",

@@ -34,6 +34,7 @@ ROUTES = {
     "GET /jobs/{id}/events",
     "GET /jobs/{id}/metrics",
     "GET /jobs/{id}/stacks",
+    "GET /jobs/{id}/files",
     "GET /jobs/{id}/logs",
     "GET /queues",
     "GET /queues/{name}",

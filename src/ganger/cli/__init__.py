@@ -31,8 +31,9 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "get": ("jobs.list_and_stop", "Show a job in detail."),
         "wait": ("jobs.run_submit_wait", "Wait until a job has ended."),
         "events": ("jobs.explain_events", "List the events of one job or of all jobs, oldest first."),
-        "attach": ("jobs.attach", "Attach to a job and follow it until it ends."),
+        "attach": ("jobs.run_submit_wait", "Attach to a job and follow it until it ends."),
         "exec": ("jobs.exec", "Run a command next to a rank, with its environment, secrets and directory."),
+        "fetch": ("jobs.fetch", "Copy files that a job wrote from its copy of the code to this machine."),
         "suspend": (
             "jobs.state_changes",
             "Suspend jobs: each may save a checkpoint, releases its nodes and waits for `resume`.",
@@ -104,6 +105,7 @@ CONTROLLER_COMMANDS: Final = ("top", "fit", "report", "policy", "queue", "node")
 KUBERNETES_EQUIVALENTS: Final = {
     "events": "kubectl describe gangjob JOB",
     "attach": "ganger --context NAME logs JOB -f",
+    "fetch": "kubectl cp POD:PATH DIRECTORY while the job runs, or mount its volume: only volumes outlive the pods",
     "retry": "ganger --context NAME submit -f FILE",
     "clone": "ganger --context NAME submit -f FILE",
     "diff": "kubectl get gangjobs JOB OTHER -o yaml",

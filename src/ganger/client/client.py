@@ -197,6 +197,13 @@ class Client:
         """
         return each_at_once(log_lines(self._link, id, query, follow=follow))
 
+    def fetch(self, id: str, path: str | None = None) -> Iterator[bytes]:
+        """Return files that a job wrote, as a tar stream; `path`: in its output directory or its copy of the code.
+
+        Raise ClientError `no_such_file`, `too_many_files`.
+        """
+        return each_at_once(self._link.blocks(Request("GET", f"/jobs/{quoted(id)}/files" + query_of({"path": path}))))
+
     def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
         """Return the job as soon as it has ended, None if that takes longer than `timeout_s`."""
         return at_once(ended(self._link, id, timeout_s))

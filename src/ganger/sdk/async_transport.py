@@ -38,6 +38,12 @@ class AsynchronousLink:
         async with aclosing(self._body(request, None)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
+    async def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the body of the response as it arrives."""
+        async with aclosing(self._body(request, None)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
         """Yield lines of the response as they arrive, without their ends."""
         rest = b""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ganger.backends.kubernetes import object_names, pod_logs
@@ -214,6 +215,12 @@ class KubernetesBackend:
         key = find_newest_pod(self._cache.pods, gang, node)
         flags = ("--namespace", object_names.key_of(gang).namespace)
         return ("/usr/bin/env", "kubectl", *flags, "exec", "-i", *exec_arguments(key))
+
+    def output_directories(self, gang: str) -> tuple[Path, ...]:
+        raise NotSupported(
+            f"{gang} writes into its pods, which are gone when it has ended, and into its volumes",
+            "mount the PersistentVolumeClaim into a pod, and: kubectl cp POD:PATH DIRECTORY",
+        )
 
     def measure_usage(self) -> UsageSample:
         return UsageSample(0)  # `kubectl top pod` shows it where the cluster has metrics

@@ -95,6 +95,9 @@ class LocalBackend:
         task = self._files.task(gang, node)
         return (sys.executable, "-I", "-S", str(self._files.launcher), "exec", str(task.path))
 
+    def output_directories(self, gang: str) -> tuple[Path, ...]:
+        return tuple(path for path in (self._files.output(gang), self._files.code(gang)) if path.is_dir())
+
     def measure_usage(self) -> UsageSample:
         return self._usage.measure_usage()
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
 from ganger.backends.simulator.job_behaviour import (
@@ -295,6 +296,10 @@ class VirtualCluster:
 
     def exec_command(self, gang: str, node: str) -> tuple[str, ...]:
         """Return an empty command line: no command can run beside virtual processes."""
+        return ()
+
+    def output_directories(self, gang: str) -> tuple[Path, ...]:
+        """Return none: virtual processes write nothing."""
         return ()
 
     def measure_usage(self) -> UsageSample:

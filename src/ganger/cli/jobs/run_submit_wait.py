@@ -1,4 +1,4 @@
-"""`ganger run`, `submit` and `wait`."""
+"""`ganger run`, `submit`, `attach` and `wait`."""
 
 import os
 from collections.abc import Callable
@@ -9,11 +9,12 @@ import click
 from ganger import settings
 from ganger.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT
 from ganger.cli.jobs.submit_request import build_request, has_several_jobs
-from ganger.cli.options import DURATION, exit_code_option, job_argument, output_option, spec_options
+from ganger.cli.options import DURATION, RANKS, exit_code_option, job_argument, output_option, spec_options
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
 from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
 from ganger.client import Client
+from ganger.model.job import ENDED
 from ganger.model.units import parse_duration_ms
 
 if TYPE_CHECKING:
@@ -71,6 +72,42 @@ def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags
         print_plan(job)
         show(job["row"]["id"])
     return 0
+
+
+@click.command("attach")
+@job_argument
+@click.option(
+    "--rank", type=RANKS, help="Only these ranks, such as 0,3-5,last or all (default: rank 0, and stderr of all ranks)."
+)
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=10, metavar="N", help="Start with the last N lines (default: 10)."
+)
+@exit_code_option
+def attach_command(job: str, rank: str | None, tail: int, own_exit_code: bool) -> int:
+    """Attach to a job and follow it until it ends.
+
+    Shows the last lines of its output, then new lines as they are written. Ctrl-C detaches and leaves the job running.
+    The exit code is that of `ganger run`.
+    """
+    client = connect()
+    after = client.server()["seq"]
+    detail = client.job(job)
+    row, name = detail["row"], detail["row"]["id"]
+    if row["elements"]:
+        message = f"{name} is a job array: attach to one of its elements, or wait for all of them"
+        raise Problem(message, f"ganger ls {shell_quote(name)}   or: ganger wait {shell_quote(name)}")
+    if row["state"] not in ENDED:
+        nodes = f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
+        say(f"{name} is {row['state']}{nodes}; Ctrl-C detaches", dim=True)
+    follower = _follower(client, detail, after)
+    try:
+        ended = follower.follow(rank=rank, tail=tail)
+    except KeyboardInterrupt:
+        print_detached(follower.job, f"ganger attach {shell_quote(name)}")
+        return INTERRUPTED
+    for line in summary_lines(ended):
+        say(line)
+    return job_exit_code(ended["row"], own_exit_code)
 
 
 @click.command("wait")

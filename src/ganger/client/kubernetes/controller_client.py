@@ -39,6 +39,10 @@ class _Link:
     async def ask(self, request: Request) -> bytes:
         return self._objects.query_controller(request.method, request.target, request.body)
 
+    async def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the whole response at once."""
+        yield await self.ask(request)
+
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
         """Yield the lines of the whole response: the controller cannot be followed this way."""
         for line in (await self.ask(request)).splitlines():

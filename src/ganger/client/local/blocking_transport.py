@@ -37,6 +37,11 @@ class BlockingLink:
         with exchange(self._finder.socket, request) as answer:
             return answer.read()
 
+    async def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
+        with exchange(self._finder.socket, request) as answer:
+            for block in answer.blocks():
+                yield block
+
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
         with exchange(self._finder.socket, request) as answer:
             for line in answer.lines(deadline):

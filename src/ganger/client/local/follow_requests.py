@@ -35,6 +35,9 @@ class Link(Protocol):
     async def ask(self, request: Request) -> bytes:
         """Return the body of the response."""
 
+    def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the body of the response as it arrives."""
+
     def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
         """Yield lines of the response as they arrive, without their ends; raise TimedOut at `deadline`."""
 

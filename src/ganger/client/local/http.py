@@ -54,6 +54,11 @@ class Answer:
         """Return the whole body."""
         return self._response.read()
 
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the body as it arrives."""
+        while block := self._some(None):
+            yield block
+
     def lines(self, deadline: float | None = None) -> Iterator[bytes]:
         """Yield lines as they arrive, without their ends; raise TimeoutError at `deadline` (time.monotonic)."""
         parts: list[bytes] = []  # of a line whose end has not come

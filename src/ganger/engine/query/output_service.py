@@ -9,11 +9,12 @@ from typing import Any
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.query.job_lookup import find_job, stored_job
+from ganger.engine.query.job_outputs import named_files, written_files
 from ganger.errors import RequestError
 from ganger.model.job import ENDED, JobSpec, shell_quoted_id
 from ganger.model.views.service_views import JobRow, Stacks
 from ganger.patterns import PatternError, pattern
-from ganger.ports import Backend, LogLine, LogQuery
+from ganger.ports import Backend, LogLine, LogQuery, NotSupported
 
 
 class OutputService:
@@ -57,6 +58,28 @@ class OutputService:
         subject = f"attempt {attempt} of {row.id}" if attempt else row.id
         detail = f"no hang of {subject} was detected: stacks are recorded only then"
         raise RequestError("no_stacks", detail, f"ganger get {shell_quoted_id(row.id)}", 404)
+
+    def fetch(self, text: str, path: str | None) -> Iterator[bytes]:
+        """Return files of a job as a tar stream: `path` in its output directory or its copy of the code.
+
+        Without a path that is all files there that it wrote, but for its checkpoints. Raise RequestError (no_such_file,
+        404), (too_many_files) and (conflict), if its files are on no disk of this machine.
+        """
+        row, _, _, job = stored_job(self._log, find_job(self._log, text))
+        try:
+            roots = self._backend.output_directories(row.id)
+        except NotSupported as error:
+            raise RequestError("conflict", str(error), error.next) from None
+        try:
+            if path is not None:
+                return named_files(row.id, roots, path)
+            checkpoints = job.spec.checkpoint.dir if job.spec.checkpoint else None
+            return written_files(row.id, roots, row.submitted_ms, checkpoints)
+        except RequestError as error:
+            if job.spec.code or error.code != "no_such_file":
+                raise
+            place = f"{row.id} runs in place, without a copy of its code: its files are in {job.origin.directory}"
+            raise RequestError(error.code, f"{error}\n{place}", error.next, error.status) from None
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

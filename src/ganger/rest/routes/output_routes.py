@@ -27,6 +27,7 @@ router: Final = APIRouter()
 
 MAX_PAGE: Final = 2_000
 MAX_RANKS: Final = 100_000
+TAR: Final = "application/x-tar"
 _PART: Final = r"([0-9]{1,6}(-[0-9]{1,6})?|last)"
 
 
@@ -149,6 +150,23 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
         if len(ranks) > MAX_RANKS:
             raise RequestError("too_many_ranks", f"rank={text[:80]} are more than {MAX_RANKS} ranks", "write rank=all")
     return tuple(sorted(set(ranks)))
+
+
+@router.get(
+    "/jobs/{id}/files",
+    tags=["jobs"],
+    responses=text_responses(TAR, "Files, directories and symbolic links; a file may be followed by zeros", 404, 409),
+)
+def fetch_files(
+    service: ServiceParam,
+    id: str,
+    path: Annotated[
+        str | None,
+        Query(min_length=1, max_length=4096, description="a file or directory; unset: all that the job wrote"),
+    ] = None,
+) -> Response:
+    """Return files of the job's output directory and of its copy of the code, as a tar archive."""
+    return StreamingResponse(service.fetch(id, path), media_type=TAR)
 
 
 @router.get("/samples", tags=["usage"], responses=view_responses(Samples))

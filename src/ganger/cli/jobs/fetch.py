@@ -1,0 +1,104 @@
+"""`ganger fetch`: copy files that a job wrote to this machine.
+
+The files come as a tar stream. They are extracted into a temporary directory beside their destination and moved when
+all are there, so an interrupted or refused fetch leaves nothing behind.
+"""
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ganger.cli.exit_codes import REFUSED
+from ganger.cli.jobs.run_submit_wait import connect
+from ganger.cli.options import current_command_prefix, job_argument
+from ganger.cli.output.error_output import Problem
+from ganger.cli.output.print_output import say, shell_quote, show
+
+SHOWN: Final = 5
+"""Conflicting or refused files that are named; the others are counted."""
+
+
+@click.command("fetch")
+@job_argument
+@click.argument("path", required=False)
+@click.option(
+    "-o", "--output", "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Copy to DIR."
+)
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+def fetch_command(job: str, path: str | None, directory: Path | None, force: bool) -> None:
+    """Copy files that a job wrote from its copy of the code to this machine.
+
+    PATH is a file or directory in the job's output directory (GANGER_OUTPUT_DIR) or in its copy of the code, and comes
+    into DIR under its last name; DIR is the current directory if -o is not given. Without PATH come all files there
+    that were written since the submission, but for checkpoints, into a directory with the id of the job. Prints the
+    files. Nothing is overwritten without --force. A job without `code:` runs in place, and only its output directory
+    can be fetched.
+
+    \b
+      ganger fetch bert-7f3 results/metrics.json
+      ganger fetch bert-7f3 -o bert-outputs
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    client = connect()
+    if directory is None:
+        directory = Path() if path is not None else Path(client.job(job)["row"]["id"])
+    blocks = client.fetch(job, path)
+    first = next(blocks, b"")  # before a directory is created: the job may have no such file
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".ganger-fetch-", dir=directory) as draft:
+            refused = _extract(_Blocks(first, blocks), Path(draft))
+            _publish(Path(draft), directory, force=force)
+    except (OSError, tarfile.TarError) as error:
+        raise Problem(f"cannot copy to {directory}: {error}", next=f"df -h {shell_quote(str(directory))}") from None
+    if refused:
+        say(f"left out, since they point or lead outside the directory: {_listed(refused)}", fg="yellow")
+
+
+class _Blocks:
+    """The stream as a file that can only be read."""
+
+    def __init__(self, first: bytes, others: Iterator[bytes]) -> None:
+        self._rest, self._others = first, others
+
+    def read(self, size: int) -> bytes:
+        while len(self._rest) < size and (block := next(self._others, b"")):
+            self._rest += block
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
+
+
+def _extract(blocks: _Blocks, target: Path) -> list[str]:
+    """Extract the stream, which is only read, and return the names of members that the filter of tarfile refused."""
+    refused = []
+    with tarfile.open(fileobj=blocks, mode="r|") as archive:  # type: ignore[call-overload]
+        for member in archive:
+            try:
+                archive.extract(member, target, filter="data")
+            except tarfile.FilterError:
+                refused.append(member.name)
+    return refused
+
+
+def _publish(draft: Path, directory: Path, *, force: bool) -> None:
+    """Move the files from `draft` to `directory` and print them. Raise Problem if one exists, unless forced."""
+    files = sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_symlink() or not path.is_dir())
+    existing = [str(directory / name) for name in files if os.path.lexists(directory / name)]
+    if existing and not force:
+        again = f"{current_command_prefix()} fetch --force ...   or another directory: -o DIR"
+        raise Problem(
+            f"nothing was copied, since it would overwrite: {_listed(existing)}", next=again, exit_code=REFUSED
+        )
+    for folder in sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_dir()):
+        (directory / folder).mkdir(exist_ok=True)
+    for name in files:
+        (draft / name).replace(directory / name)
+        show(str(directory / name))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
