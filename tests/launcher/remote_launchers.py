@@ -111,7 +111,7 @@ class Controller:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.listener = LauncherListener(self, lambda gang, node: self.tokens.get(node) if gang == GANG else None)
+        self.listener = LauncherListener(self, lambda gang, node, _: self.tokens.get(node) if gang == GANG else None)
         self.records = RemoteRecords(self.listener.connection, self.loop)
         prepare(self)
         self.port = self.do(self.listener.open(HOST, port, context))

@@ -75,8 +75,11 @@ class Listener(Protocol):
         """Handle the end of a connection, after all messages received over it."""
 
 
-TokenOf = Callable[[str, str], str | None]
-"""Returns the token of the task of (gang, node), None if there is none; may raise ValueError for invalid names."""
+TokenOf = Callable[[str, str, int], str | None]
+"""Returns the token of the launcher of (gang, node, generation), None if there is none.
+
+May raise ValueError for invalid names.
+"""
 
 
 class Connection(asyncio.Protocol):
@@ -206,16 +209,16 @@ class Connection(asyncio.Protocol):
         self._listener.launcher_connected(self, self.hello)
 
     def _authenticate(self, message: dict[str, Any]) -> Hello:
-        gang, node = message["gang"], message["node"]
-        token = self._token_of(gang, node)
+        gang, node, generation = message["gang"], message["node"], message["generation"]
+        token = self._token_of(gang, node, generation)
         if token is None or not hmac.compare_digest(message["token"].encode(), token.encode()):
-            raise BadMessage(f"wrong token for {gang} on {node}")
+            raise BadMessage(f"wrong token for attempt {generation} of {gang} on {node}")
         return Hello(
             gang,
             node,
             Process(message["pid"], message["start_ticks"]),
             generations=tuple(message["generations"]),
-            generation=message["generation"],
+            generation=generation,
             address=message["address"],
         )
 

@@ -14,7 +14,6 @@ import pytest
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
-from ganger.backends.kubernetes.object_names import key_of
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.controller.test_controller_faults import bound, status, submit, until
@@ -84,10 +83,11 @@ async def elsewhere(system: Controlled) -> float:
 async def launchers(api: FakeApi, system: Controlled, nodes: dict[str, str]) -> AsyncIterator[None]:
     """Hold connections as the launchers of these nodes do."""
     port = await system.backend.listener.open("127.0.0.1", 0, None)
-    token = system.backend.bootstrap.token(key_of(GANG), api.get("gangjobs", "big")["metadata"]["uid"])
+    uid = api.get("gangjobs", "big")["metadata"]["uid"]
     writers = []
     for name in nodes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        token = system.backend.bootstrap.token(GANG, uid, 1, name)
         hello = {"v": 2, "type": "hello", "gang": GANG, "node": name, "token": token, "pid": 1, "start_ticks": 1}
         writer.write(json.dumps(hello | {"generations": [1], "generation": 1}).encode() + b"\n")
         assert json.loads(await reader.readline())["type"] == "welcome"

@@ -226,7 +226,7 @@ class RecordingServer:
         """
         server_end, client_end = socket.socketpair()
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Connection(self, lambda gang, node: TOKEN), server_end)
+        await loop.connect_accepted_socket(lambda: Connection(self, lambda *_: TOKEN), server_end)
         reader, writer = await asyncio.open_connection(sock=client_end)
         hello = {"token": TOKEN, "pid": 1, "start_ticks": 2, "generations": [1], "generation": 1}
         messages = [{"type": "hello", **hello}]

@@ -52,7 +52,7 @@ class AttemptPods:
         try:
             await self._recorder.wait_until_written(start.gang, start.generation)
             uid = self._cache.jobs[key].metadata.uid
-            await self._bootstrap.ensure(key, uid)
+            await self._bootstrap.ensure(start, uid)
         except KeyError:
             raise AttemptError(Cause.START_FAILED, first, f"the GangJob {key.name} was deleted") from None
         except ApiError as error:
@@ -63,7 +63,7 @@ class AttemptPods:
         for share in start.shares:
             devices.setdefault(share.node, []).extend(share.devices)
         try:
-            bodies = build_pods(start, job, uid, self._bootstrap.settings(key))
+            bodies = build_pods(start, job, uid, self._bootstrap.settings(start.gang))
             return await self._binder.place(bodies, devices, is_wanted, self._cache.pods)
         except NotPlacedError as error:
             cause, detail = Cause.START_FAILED, str(error)
@@ -84,11 +84,10 @@ class AttemptPods:
             if (reason := self._cache.nodes[node].unready) and pod_key not in self._cache.pods:
                 raise AttemptError(Cause.NODE_LOST, node, f"the node {node} is {reason}")
 
-    async def renew_bootstrap(self, gang: str) -> None:
-        """Write this controller's address for the pods of a running gang. Raises ApiError."""
-        key = object_names.key_of(gang)
-        if (job := self._cache.jobs.get(key)) is not None:
-            await self._bootstrap.ensure(key, job.metadata.uid)
+    async def renew_bootstrap(self, start: Start) -> None:
+        """Write this controller's address for the pods of a running generation. Raises ApiError."""
+        if (job := self._cache.jobs.get(object_names.key_of(start.gang))) is not None:
+            await self._bootstrap.ensure(start, job.metadata.uid)
 
     async def delete(self, pod: Pod, *, at_once: bool) -> None:
         """Delete one pod, with `at_once` without waiting for its node. Retries until it is done.

@@ -85,6 +85,20 @@ def pod_name(gang: str, generation: int, index: int) -> str:
     return f"{prefix}-{generation}-{index}"
 
 
+def identity_secret(gang: str) -> str:
+    """Return the name of the Secret from which a gang's launchers have their tokens.
+
+    No GangJob has a dot in its name, so none shares the Secret of another one's element.
+    """
+    element = split_element_id(gang)
+    return f"{key_of(gang).name}{f'.{element[1]}' if element else ''}-ganger"
+
+
+def token_key(generation: int, index: int) -> str:
+    """Return the key of one launcher's token in its gang's Secret."""
+    return f"token-{generation}-{index}"
+
+
 def mark(pod: Pod) -> Mark | None:
     """Return a pod's identity; None if ganger did not create it."""
     annotations, number = pod.metadata.annotations, pod.metadata.labels.get(GENERATION, "")

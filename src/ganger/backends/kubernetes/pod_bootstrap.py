@@ -1,9 +1,9 @@
 """Bootstrap objects of pods: the launcher, and what it and the controller identify each other by.
 
 The launcher is a ConfigMap of each namespace, named by its content, so that a newer controller leaves the pods of an
-older one alone. The identity is a Secret of each GangJob: a token derived from the controller's key, and the address
-and certificate of its launcher listener. Launchers read it again whenever they connect, so a controller with another
-key or address writes it anew and is found.
+older one alone. The identity is a Secret of each gang: the address and certificate of the launcher listener, and a
+token for each launcher of the newest attempt, derived from the controller's key. Launchers read theirs again whenever
+they connect, so a controller with another key or address writes it anew and is found.
 """
 
 import asyncio
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.pod_template import LISTENER_FILE, PodSettings, owner_reference
+from ganger.backends.kubernetes.pod_template import CERTIFICATE_FILE, LISTENER_FILE, PodSettings, owner_reference
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import Key
 from ganger.kubeapi.resources import CONFIG_MAPS, SECRETS
+from ganger.model.decision import Start
 
 _HASH_DIGITS: Final = 12
 
@@ -41,43 +40,49 @@ class PodBootstrap:
         self._api, self._endpoint, self._image = api, endpoint, image
         self._launcher = launcher.read_bytes()
         self._config_map = f"ganger-launcher-{hashlib.sha256(self._launcher).hexdigest()[:_HASH_DIGITS]}"
-        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """The newest write for each gang, or namespace, and the version that it writes."""
 
-    def settings(self, key: Key) -> PodSettings:
-        """Return the settings for the pods of a GangJob."""
-        return PodSettings(launcher=self._config_map, identity=_identity_secret(key), image=self._image)
+    def settings(self, gang: str) -> PodSettings:
+        """Return the settings for the pods of a gang."""
+        return PodSettings(launcher=self._config_map, identity=object_names.identity_secret(gang), image=self._image)
 
-    def token(self, key: Key, uid: str) -> str:
-        """Return the token of the launchers of a GangJob with this UID: of an array, of all elements.
+    def token(self, gang: str, uid: str, generation: int, node: str) -> str:
+        """Return the token of the launcher of one attempt on one node, of the GangJob with this UID.
 
-        A later GangJob of the same name, perhaps another user's, has another one.
+        Another attempt, another node and a later GangJob of the same name, perhaps another user's, have another one.
         """
-        return hmac.digest(self._endpoint.key, f"{object_names.id_of(key)} {uid}".encode(), "sha256").hex()
+        return self._derive("launcher", gang, uid, str(generation), node)
 
     def agent_token(self, gang: str, uid: str, generation: int) -> str:
         """Return the token of a generation's remote-start agents; other gangs of the job do not get it."""
-        return hmac.digest(self._endpoint.key, f"agent of {gang}.{generation} {uid}".encode(), "sha256").hex()
+        return self._derive("agent", gang, uid, str(generation))
 
-    async def ensure(self, key: Key, uid: str) -> None:
-        """Create or update the objects for the pods of a GangJob. Raises ApiError."""
-        await self._once((key.namespace, ""), lambda: self._apply_launcher(key.namespace))
-        await self._once((key.namespace, uid), lambda: self._write_identity(key, uid))
+    async def ensure(self, start: Start, uid: str) -> None:
+        """Create or update the objects for the pods of a generation of the GangJob with this UID. Raises ApiError."""
+        namespace = object_names.key_of(start.gang).namespace
+        await self._once(namespace, namespace, lambda: self._apply_launcher(namespace))
+        await self._once(start.gang, f"{uid} {start.generation}", lambda: self._apply_identity(start, uid))
 
-    def forget(self, key: Key, uid: str) -> None:
-        """Forget a job that has ended."""
-        self._tasks.pop((key.namespace, uid), None)
+    def forget(self, gang: str) -> None:
+        """Forget a gang that has ended."""
+        self._tasks.pop(gang, None)
 
     def close(self) -> None:
         """Cancel what is in progress."""
-        for task in self._tasks.values():
+        for _, task in self._tasks.values():
             task.cancel()
 
-    async def _once(self, task_key: tuple[str, str], create: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run `put` unless it was done; concurrent callers wait for the same task."""
-        task = self._tasks.get(task_key)
-        if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._tasks[task_key] = asyncio.create_task(create())
+    async def _once(self, owner: str, version: str, write: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run `write` unless the owner's objects have this version; concurrent callers wait for the same task."""
+        written_version, task = self._tasks.get(owner, ("", None))
+        if task is None or written_version != version or (task.done() and (task.cancelled() or task.exception())):
+            task = asyncio.create_task(write())
+            self._tasks[owner] = version, task
         await asyncio.shield(task)
+
+    def _derive(self, *parts: str) -> str:
+        return hmac.digest(self._endpoint.key, "\0".join(parts).encode(), "sha256").hex()
 
     async def _apply_launcher(self, namespace: str) -> None:
         metadata = {"name": self._config_map, "namespace": namespace}
@@ -85,22 +90,18 @@ class PodBootstrap:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": content, "immutable": True}
         await self._api.apply(CONFIG_MAPS, body)
 
-    async def _write_identity(self, key: Key, uid: str) -> None:
+    async def _apply_identity(self, start: Start, uid: str) -> None:
+        """Apply the Secret: the tokens of earlier attempts are removed from it."""
+        key, endpoint = object_names.key_of(start.gang), self._endpoint
         metadata = {
-            "name": _identity_secret(key),
+            "name": object_names.identity_secret(start.gang),
             "namespace": key.namespace,
             "labels": {object_names.JOB: key.name},
             "ownerReferences": [owner_reference(key, uid)],
         }
-        token, endpoint = self.token(key, uid), self._endpoint
-        data = {"token": token, LISTENER_FILE: endpoint.address, "ca.crt": endpoint.certificate}
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
-        try:
-            await self._api.create(SECRETS, body)  # a new job's does not exist: creating is cheaper than applying
-        except ApiError:
-            await self._api.apply(SECRETS, body)
-
-
-def _identity_secret(key: Key) -> str:
-    """Return the name of a GangJob's Secret."""
-    return f"{key.name}-ganger"
+        values = {LISTENER_FILE: endpoint.address, CERTIFICATE_FILE: endpoint.certificate}
+        for index, node in enumerate(start.nodes):
+            name = object_names.token_key(start.generation, index)
+            values[name] = self.token(start.gang, uid, start.generation, node)
+        data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
+        await self._api.apply(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})

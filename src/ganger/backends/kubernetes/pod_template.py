@@ -26,6 +26,7 @@ WORK: Final = "/ganger/work"
 IDENTITY: Final = "/ganger/identity"
 LISTENER_FILE: Final = "launcher-address"
 """File there with HOST:PORT of the listener; kubelets update it in running pods when the controller moves."""
+CERTIFICATE_FILE: Final = "ca.crt"
 SECRETS: Final = "/ganger/secrets"
 """Values of `secrets:`, one file each, so that the launcher can redact them from the output of ranks."""
 CODE: Final = "/ganger/code"
@@ -43,7 +44,7 @@ class PodSettings:
 
     Attributes:
         launcher: ConfigMap with the launcher.
-        identity: Secret with the token, and the listener's address and certificate.
+        identity: Secret with the tokens, and the listener's address and certificate.
         image: default image of jobs.
         gpu: resource of a GPU.
     """
@@ -93,7 +94,7 @@ def _pod(start: Start, job: Job, uid: str, settings: PodSettings, index: int) ->
             "terminationGracePeriodSeconds": GRACE_S,
             "tolerations": list(_tolerations(job)),
             "containers": [_container(start, job, shares, settings)],
-            "volumes": list(_volumes(job, settings)),
+            "volumes": list(_volumes(job, settings, object_names.token_key(start.generation, index))),
         },
     }
 
@@ -123,7 +124,7 @@ def _container(start: Start, job: Job, shares: list[NodeShare], settings: PodSet
             {"name": "GANGER_GANG", "value": start.gang},
             {"name": "GANGER_NODE", "value": shares[0].node},
             {"name": "GANGER_TOKEN_FILE", "value": f"{IDENTITY}/token"},
-            {"name": "GANGER_CA_FILE", "value": f"{IDENTITY}/ca.crt"},
+            {"name": "GANGER_CA_FILE", "value": f"{IDENTITY}/{CERTIFICATE_FILE}"},
             {"name": "GANGER_LOG_TO_STDOUT", "value": "1"},
             {"name": "GANGER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             *_code(job),
@@ -152,9 +153,12 @@ def _code(job: Job) -> Iterator[Object]:
         yield {"name": "GANGER_CODE_SHA256", "value": job.origin.code_hash}
 
 
-def _volumes(job: Job, settings: PodSettings) -> Iterator[Object]:
+def _volumes(job: Job, settings: PodSettings, token: str) -> Iterator[Object]:
     yield {"name": "launcher", "configMap": {"name": settings.launcher}}
-    yield {"name": "identity", "secret": {"secretName": settings.identity, "defaultMode": 0o400}}
+    # The tokens of other nodes and attempts stay outside.
+    identity = [{"key": name, "path": name} for name in (LISTENER_FILE, CERTIFICATE_FILE)]
+    identity.append({"key": token, "path": "token"})
+    yield {"name": "identity", "secret": {"secretName": settings.identity, "items": identity, "defaultMode": 0o400}}
     yield {"name": "task", "emptyDir": {}}
     yield {"name": "work", "emptyDir": {}}
     yield {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(SHARED_MEMORY_BYTES)}}

@@ -338,7 +338,8 @@ class GangRuntime:
     def _address(self, gang: str, node: str) -> str | None:
         return self._nodes[node].address if node in self._nodes else None
 
-    def _token_of(self, gang: str, node: str) -> str | None:
+    def _token_of(self, gang: str, node: str, _: int) -> str | None:
+        """Return the token of a task: one launcher of this user may run several of its attempts."""
         return self._files.task(gang, node).token()
 
     def _run_sweep(self, sweep: Coroutine[Any, Any, None]) -> None:

@@ -102,6 +102,7 @@ class GangRuntime:
         if (generation := self._state.generations.pop(gang, None)) is not None:
             self._forget_attempt(generation)
         self._sessions.forget(gang)
+        self._bootstrap.forget(gang)
 
     def lose(self, node: str) -> None:
         """Handle the loss of a node, which the core knows already, with all that ran on it.
@@ -208,7 +209,7 @@ class GangRuntime:
         failures = 0
         while self._state.generations.get(generation.gang) is generation:
             try:
-                await self._attempt.renew_bootstrap(generation.gang)
+                await self._attempt.renew_bootstrap(generation.start)
             except ApiError as error:
                 failures += 1
                 _log.warning(

@@ -16,6 +16,7 @@ from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.dispatcher import LauncherWorld, send_stop
 from ganger.launcher_server.generation_state import Generation
 from ganger.launcher_server.listener import LauncherListener
+from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Stop
@@ -46,7 +47,7 @@ class LauncherSessions:
     ) -> None:
         self._state, self._bootstrap, self._compose = state, bootstrap, compose
         self._disconnected, self._rejected = disconnected, rejected
-        self.listener = LauncherListener(self, lambda gang, _: self._token(gang))
+        self.listener = LauncherListener(self, self._token)
         self.records = RemoteRecords(self.listener.connection, state.loop)
         self._contact = LauncherContact()
         self._addresses: dict[AttemptId, dict[str, str]] = {}
@@ -125,6 +126,8 @@ class LauncherSessions:
         """Handle a message about a generation, current or not: the core tells them apart."""
         if not self._state.is_open:
             return
+        if message["generation"] != hello.generation:
+            raise BadMessage(f"{message['type']}: the message is about another attempt than its connection")
         current = self._state.dispatcher.current(hello, message)
         if self.records.message_received(hello.gang, hello.node, message, None if current is None else current.ranks):
             return
@@ -175,10 +178,10 @@ class LauncherSessions:
                 complete_plan = replace(complete_plan, agent_address=addresses[plan.node], agent_token=token)
             connection.send("run", generation=generation.number, plan=asdict(complete_plan))
 
-    def _token(self, gang: str) -> str | None:
-        """Return the token of a gang's launchers; None if its GangJob was deleted. Raises ValueError for other ids."""
+    def _token(self, gang: str, node: str, generation: int) -> str | None:
+        """Return the token of one launcher; None if its GangJob was deleted. Raises ValueError for other ids."""
         uid = self._uid(gang)
-        return self._bootstrap.token(object_names.key_of(gang), uid) if uid else None
+        return self._bootstrap.token(gang, uid, generation, node) if uid else None
 
     def _uid(self, gang: str) -> str:
         """Return the UID of a gang's GangJob; empty if it was deleted."""
