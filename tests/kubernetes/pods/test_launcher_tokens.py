@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB, Controlled, controller
+from bench.kubernetes.binding import GANG, JOB, controller
 from ganger.backends.kubernetes.object_names import key_of
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.kubeapi.credentials import Credentials

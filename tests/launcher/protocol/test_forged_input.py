@@ -157,10 +157,9 @@ class Piped:
         """Ignore the signal: the process has ended."""
 
 
-def to_agent(random: Random) -> bytes:
-    """Return a request, valid or forged, and frames of which some are forged."""
-    request = {"v": 1, "token": "t0ken", "command": "cat"}
-    line = written(request) if random.random() < 0.7 else forged(random, request)
+def of_agents(random: Random, greeting: dict[str, Any]) -> bytes:
+    """Return a first line, valid or forged, and frames of which some are forged."""
+    line = written(greeting) if random.random() < 0.7 else forged(random, greeting)
     pieces = [frames.frame(random.choice([b"i", b"o", b"x", b"\x00"]), random.randbytes(random.randrange(9)))]
     pieces.append(random.randbytes(random.randrange(12)))
     return line + b"\n" + b"".join(random.choices(pieces, k=random.randrange(4)))
@@ -169,11 +168,14 @@ def to_agent(random: Random) -> bytes:
 @settings(max_examples=MANY)
 @given(seed=SEEDS)
 def test_the_agent_survives_any_bytes(seed: int) -> None:
-    data = to_agent(Random(seed))
     with selectors.DefaultSelector() as selector:
         agent = Agent("127.0.0.1", "t0ken", lambda command: Piped(), selector)
         with socket.create_connection(("127.0.0.1", agent.port)) as connection:
-            connection.sendall(data)
+            for key, _ in selector.select(1.0):
+                key.data()
+            (session,) = agent._sessions
+            proof = frames.proof("t0ken", session._challenge, "cat")
+            connection.sendall(of_agents(Random(seed), {"v": 2, "proof": proof, "command": "cat"}))
             connection.shutdown(socket.SHUT_WR)
             polls = 0
             while polls < 100 and (events := selector.select(0.0 if polls else 1.0)):
@@ -189,10 +191,11 @@ def test_the_agent_survives_any_bytes(seed: int) -> None:
 @settings(max_examples=MANY)
 @given(seed=SEEDS)
 def test_the_agents_client_survives_any_bytes(seed: int) -> None:
-    data = to_agent(Random(seed)).partition(b"\n")[2]
+    data = of_agents(Random(seed), {"v": 2, "challenge": "c"})
     client_end, agent_end = socket.socketpair()
     with client_end, agent_end:
-        agent_end.sendall(data)
+        agent_end.settimeout(0.0)
+        agent_end.send(data)  # as much as fits: the client then sees the connection end
         agent_end.shutdown(socket.SHUT_WR)
         try:
             code = agent_client._run(client_end, "n1", "t0ken", "cat")

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from ganger.launcher.remote_exec import frames
 from tests.launcher.harness import NODE, SH, Server, Task, eventually, is_alive
 
-AGENT_TOKEN = "4gent"
+AGENT_TOKEN = "4gent-of-generation-1"
 FIELDS = {"agent": True, "agent_address": "127.0.0.1", "agent_token": AGENT_TOKEN, "stages": 2}
 
 
@@ -55,10 +57,26 @@ def run_client(task: Task, *words: str, **options: Any) -> tuple[int, bytes, byt
     return process.returncode, stdout, stderr
 
 
-def request(port: int, line: bytes) -> bytes:
-    """Send bytes to the agent and return its answer until it closes the connection."""
+def challenged(connection: socket.socket) -> str:
+    """Return the challenge that the agent sends first."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += connection.recv(1)
+    challenge: str = json.loads(line)["challenge"]
+    return challenge
+
+
+def shown(challenge: str, command: str) -> bytes:
+    """Return the line of a client that knows the token."""
+    proof = frames.proof(AGENT_TOKEN, challenge, command)
+    return json.dumps({"v": 2, "proof": proof, "command": command}).encode() + b"\n"
+
+
+def request(port: int, line: bytes = b"", command: str = "") -> bytes:
+    """Send a line, or the right one for a command, to the agent; return its answer until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.sendall(line)
+        challenge = challenged(connection)
+        connection.sendall(line or shown(challenge, command))
         answer = b""
         while data := connection.recv(4096):
             answer += data
@@ -157,11 +175,12 @@ def test_wrong_token_is_refused(task: Task, port: int) -> None:
         b"\n",
         b"{}\n",
         b"[]\n",
-        b'{"token": "4gent"}\n',
-        b'{"token": "", "command": "touch run"}\n',
-        b'{"token": null, "command": "touch run"}\n',
-        b'{"token": "\xff", "command": "touch run"}\n',
-        b'{"token": "\\ud800", "command": "touch run"}\n',
+        b'{"token": "4gent-of-generation-1", "command": "touch run"}\n',
+        b'{"proof": "4gent-of-generation-1", "command": "touch run"}\n',
+        b'{"proof": "", "command": "touch run"}\n',
+        b'{"proof": null, "command": "touch run"}\n',
+        b'{"proof": "\xff", "command": "touch run"}\n',
+        b'{"proof": "\\ud800", "command": "touch run"}\n',
         b"x" * (1 << 20) + b"y",
     ],
 )
@@ -173,14 +192,57 @@ def test_client_without_token_gets_no_answer(line: bytes, task: Task, port: int)
 
 
 def test_command_that_is_not_text_is_refused(task: Task, port: int) -> None:
-    shown = b'{"v": 1, "token": "4gent", "command": "echo \\ud800\\u0000"}\n'
-    assert request(port, shown).endswith(b"126")
+    assert request(port, command="echo \ud800\0").endswith(b"126")
+
+
+class Wiretap:
+    """A relay to the agent that keeps all bytes, and what the client sent."""
+
+    def __init__(self, port: int) -> None:
+        self.heard, self.from_client = b"", b""
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._relay, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._thread.join(10)
+        self._listener.close()
+
+    def _relay(self) -> None:
+        client_end, _ = self._listener.accept()
+        agent_end = socket.create_connection(("127.0.0.1", self._target), 10)
+        with client_end, agent_end, selectors.DefaultSelector() as selector:
+            selector.register(client_end, selectors.EVENT_READ, agent_end)
+            selector.register(agent_end, selectors.EVENT_READ, client_end)
+            while True:
+                for key, _ in selector.select():
+                    with suppress(ConnectionError):
+                        if data := key.fileobj.recv(65536):  # type: ignore[union-attr]
+                            self.heard += data
+                            self.from_client += data if key.fileobj is client_end else b""
+                            key.data.sendall(data)
+                            continue
+                    return
+
+
+def test_neither_the_token_nor_anything_as_good_crosses_the_network(task: Task, server: Server) -> None:
+    port = begin(task, server)
+    wiretap = Wiretap(port)
+    proceed(server, {NODE: ("127.0.0.1", wiretap.port)})
+    assert run_client(task, NODE, "echo done")[:2] == (0, b"done\n")
+    wiretap.end()
+    assert b"echo done" in wiretap.from_client
+    assert AGENT_TOKEN.encode() not in wiretap.heard
+    replayed = wiretap.from_client.partition(b"\n")[0] + b"\n"
+    with suppress(ConnectionResetError):
+        assert request(port, replayed) == b"", "a proof is good once"
 
 
 def test_frame_that_is_too_long_ends_the_command(task: Task, port: int) -> None:
-    shown = json.dumps({"v": 1, "token": AGENT_TOKEN, "command": "echo $$ > pid; exec sleep 60"}).encode() + b"\n"
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.sendall(shown)
+        connection.sendall(shown(challenged(connection), "echo $$ > pid; exec sleep 60"))
         pid = task.pid_in("pid")
         connection.sendall(struct.pack("!cI", b"i", 1 << 30))
         assert connection.recv(1) == b""
@@ -188,11 +250,9 @@ def test_frame_that_is_too_long_ends_the_command(task: Task, port: int) -> None:
 
 
 def test_unauthenticated_connections_keep_no_later_client_out(task: Task, port: int) -> None:
-    with ExitStack() as peers, selectors.DefaultSelector() as selector:
-        for _ in range(80):
-            peer = peers.enter_context(socket.create_connection(("127.0.0.1", port), 10))
-            selector.register(peer, selectors.EVENT_READ)
-        eventually(lambda: len(selector.select(0)) == 80 - 64, "the excess connections are dropped")
+    with ExitStack() as peers:
+        connected = [peers.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(80)]
+        assert sum(peer.recv(1) == b"" for peer in connected) == 80 - 64, "the excess connections are dropped"
     eventually(lambda: run_client(task, NODE, "exit 3")[0] == 3, "the agent answers again")
 
 
@@ -234,7 +294,7 @@ def test_no_command_starts_while_the_job_is_being_stopped(task: Task, server: Se
         server.stop(1, kill_after_ms=60_000)
         server.hang_up()
         server.wait("hello", 2)  # after the stop was read
-        answer = request(port, json.dumps({"v": 1, "token": AGENT_TOKEN, "command": "true"}).encode() + b"\n")
+        answer = request(port, command="true")
         assert b"ganger agent: the job is being stopped\n" in answer
         assert answer.endswith(b"126")
         server.stop(1, kill_after_ms=0)

@@ -1,7 +1,7 @@
 """The remote-start agent, which replaces ssh for mpirun and similar programs; runs on every node of the generation.
 
-A client that presents the generation's token over TCP can run a command here as a process of the generation, and
-receives its output and exit code. The client is `agent_client`, the wire format `frames`.
+A client that proves over TCP that it knows the generation's token can run a command here as a process of the
+generation, and receives its output and exit code. The client is `agent_client`, the wire format `frames`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ TOKEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 10.0  # after the exit code was sent
 ACCEPT_PAUSE_S = 0.5  # when there are too many open files
 MAX_REQUEST_BYTES = 1 << 20
-MAX_UNAUTHENTICATED = 64  # connections that have not presented the token yet
+CHALLENGE_BYTES = 32
+MAX_UNAUTHENTICATED = 64  # connections that have not proved that they know the token yet
 MAX_UNREAD_BYTES = 256 * 1024  # a command waits when its output is not read
 DISMISSED = 255
 NEVER = float("inf")
@@ -106,7 +107,7 @@ class Agent:
 
 
 class _Session:
-    """One connection: unauthenticated until the token is presented, then a process and its three streams."""
+    """One connection: unauthenticated until its challenge is answered, then a process and its three streams."""
 
     def __init__(self, connection: socket.socket, token: str, start: Start, selector: selectors.BaseSelector) -> None:
         self.due = time.monotonic() + TOKEN_TIMEOUT_S
@@ -117,7 +118,8 @@ class _Session:
         self._start = start
         self._selector = selector
         self._incoming = b""
-        self._outgoing = b""
+        self._challenge = os.urandom(CHALLENGE_BYTES).hex()
+        self._outgoing = json.dumps({"v": frames.VERSION, "challenge": self._challenge}).encode() + b"\n"
         self._is_answered = False  # the exit code is being sent: nothing else is sent or received
         self._outputs: dict[int, bytes] = {}  # file descriptor -> kind
         self._input: int | None = None
@@ -230,10 +232,11 @@ class _Session:
             return
         try:
             request = json.loads(line)
-            token, command = str(request["token"]), str(request["command"])
+            proof, command = str(request["proof"]), str(request["command"])
         except (ValueError, TypeError, KeyError, RecursionError):
-            token, command = "", ""
-        if not hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
+            proof, command = "", ""
+        expected = frames.proof(self._token, self._challenge, command)
+        if not hmac.compare_digest(proof.encode(errors="replace"), expected.encode()):
             note("the agent refused a connection without this generation's token")
             self.close()
             return

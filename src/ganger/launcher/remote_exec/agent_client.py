@@ -1,7 +1,8 @@
 """`launcher.pyz agent NODE WORD...`: run a command on another node of the same generation, in place of ssh.
 
 mpirun and similar programs start it on the node of rank 0, as the script `agent` in the generation's directory. It
-presents the generation's token to that node's `agent`; input, output and exit code are those of the command.
+proves to that node's `agent` that it knows the generation's token, which is not sent; input, output and exit code are
+those of the command.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 import sys
 import threading
 
-from ganger.launcher.remote_exec.frames import EXIT, STDIN, STDOUT, frame, split
+from ganger.launcher.remote_exec.frames import EXIT, STDIN, STDOUT, VERSION, frame, proof, split
 
 NO_CONNECTION = 255  # exit code of ssh when ssh itself fails
 CONNECT_TIMEOUT_S = 30.0
@@ -59,11 +60,12 @@ def _connect(node: str) -> tuple[socket.socket, str]:
 
 
 def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
-    connection.settimeout(None)
     try:
-        connection.sendall(json.dumps({"v": 1, "token": token, "command": command}).encode() + b"\n")
+        challenge, buffer = _challenge(connection)
+        connection.settimeout(None)
+        answer = {"v": VERSION, "proof": proof(token, challenge, command), "command": command}
+        connection.sendall(json.dumps(answer).encode() + b"\n")
         threading.Thread(target=_forward_input, args=(connection,), daemon=True).start()
-        buffer = b""
         while True:
             data = connection.recv(READ_BYTES)
             if not data:
@@ -73,11 +75,23 @@ def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
                 if kind == EXIT:
                     return int(payload) & 255
                 _write(1 if kind == STDOUT else 2, payload)
-    except ConnectionError:
+    except (ConnectionError, socket.timeout):
         pass
-    except ValueError as error:
-        raise _AgentError(f"the agent of {node} sent an invalid frame: {error}") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _AgentError(f"the agent of {node} sent what is not of its protocol: {error!r}") from None
     raise _AgentError(f"the agent of {node} closed the connection: is the token in agent-token correct?")
+
+
+def _challenge(connection: socket.socket) -> tuple[str, bytes]:
+    """Return the agent's challenge, and what it sent after it. Raises ConnectionError."""
+    received = b""
+    while b"\n" not in received:
+        data = connection.recv(READ_BYTES)
+        if not data or len(received) > READ_BYTES:
+            raise ConnectionResetError
+        received += data
+    line, _, rest = received.partition(b"\n")
+    return str(json.loads(line)["challenge"]), rest
 
 
 def _forward_input(connection: socket.socket) -> None:

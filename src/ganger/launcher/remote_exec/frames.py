@@ -1,12 +1,15 @@
-"""Wire format of the remote-start agent: a line of JSON, then frames in both directions.
+"""Wire format of the remote-start agent: a line of JSON each way, then frames in both directions.
 
-A frame is a kind (1 byte), a length (4 bytes, big-endian) and that many bytes.
+The agent's line has a challenge, the client's a command and the proof that it knows the token, which itself is not
+sent. A frame is a kind (1 byte), a length (4 bytes, big-endian) and that many bytes.
 """
 
 from __future__ import annotations
 
+import hmac
 import struct
 
+VERSION = 2
 STDIN = b"i"  # client to agent; an empty frame is the end of the input
 STDOUT = b"o"
 STDERR = b"e"
@@ -14,6 +17,12 @@ EXIT = b"x"  # the exit code in decimal digits; the last frame
 MAX_BYTES = 1 << 20
 
 _HEAD = struct.Struct("!cI")
+
+
+def proof(token: str, challenge: str, command: str) -> str:
+    """Return what a client that knows the token answers to a challenge, valid for this command alone."""
+    text = f"{challenge}\n{command}".encode(errors="surrogatepass")
+    return hmac.new(token.encode(), text, "sha256").hexdigest()
 
 
 def frame(kind: bytes, payload: bytes) -> bytes:
