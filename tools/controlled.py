@@ -116,7 +116,11 @@ class Controlled:
         self.on.kubectl("apply", "-f", "-", input=json.dumps(body))
 
     def lend(self, name: str, folder: Path) -> None:
-        """Create a volume of a folder of this machine, for every pod that asks for it."""
+        """Create a volume of a folder of this machine, for every pod that asks for it.
+
+        The group of a pod's volumes is not set in volumes of this kind, so the folder is open to all users.
+        """
+        folder.chmod(0o777)
         lent = f"{self.namespace}-{name}"
         size = {"storage": "1Gi"}
         of_volume = {

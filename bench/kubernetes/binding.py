@@ -160,7 +160,7 @@ async def controller(
         await backend.wait_synced()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.policy_in_force()
         usage = {} if policies is None else policies.usage()
-        backend.set_topology(policy.topology)
+        backend.set_policy(policy)
         adopted = backend.adopt_bound_pods()
         image, unreadable = restore_image(backend.jobs, backend.cluster, policy, usage, adopted)
         backend.ignore_jobs(unreadable)

@@ -147,7 +147,7 @@ class Controller(Server):
             await stack.enter_async_context(_running(policies.run()))
             await backend.wait_synced()
             policy, usage = await policies.policy_in_force(), policies.usage()
-            backend.set_topology(policy.topology)
+            backend.set_policy(policy)
             adopted = backend.adopt_bound_pods()
             image, unreadable = restore_image(backend.jobs, backend.cluster, policy, usage, adopted)
             backend.ignore_jobs(unreadable)
@@ -177,7 +177,7 @@ class Controller(Server):
             await stack.enter_async_context(_running(archives.run()))
 
             def policy_changed(document: PolicyDocument) -> None:
-                backend.set_topology(document.topology)
+                backend.set_policy(document)
                 jobs.retry_refused()
 
             await stack.enter_async_context(_running(policies.reconcile(loop, policy_changed)))

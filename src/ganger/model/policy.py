@@ -22,6 +22,9 @@ cpu nodes have no GPUs and serve jobs that request none.
 FRAGMENTATION: Final = "fgd"
 LEAST: Final = "least"
 TIES: Final = (LEAST, "order")
+RESTRICTED, BASELINE = "restricted", "baseline"
+POD_SECURITY: Final = (RESTRICTED, BASELINE)
+"""Pod Security Standards of Kubernetes that the pods of jobs can comply with."""
 ORDER: Final = "dynamic"
 """The default queue order."""
 
@@ -166,6 +169,47 @@ class GpuShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """Rights of the pods of jobs on Kubernetes, and the names that a job may use.
+
+    A pattern is a name with * for any text. `*` alone does not match names that are reserved; `**` matches all.
+    """
+
+    security: str = described(
+        "Pod Security Standard of the pods of jobs: restricted: a user other than root and no capabilities, whatever "
+        "the image says; baseline: the user of the image, with the capabilities that containers have by default",
+        form="pod_security",
+        default=RESTRICTED,
+    )
+    volumes: tuple[str, ...] = described(
+        "patterns of the PersistentVolumeClaims of its namespace that a job may mount", form="patterns", default=("*",)
+    )
+    secrets: tuple[str, ...] = described(
+        "patterns of the keys of the Secret ganger-secrets of its namespace that a job may use",
+        form="patterns",
+        default=("*",),
+    )
+    labels: tuple[str, ...] = described(
+        "patterns of the keys of labels that a job may have; reserved: those of kubernetes.io, k8s.io, ganger.dev and "
+        "the domains below them",
+        form="patterns",
+        default=("*",),
+    )
+    tolerations: tuple[str, ...] = described(
+        "patterns of the keys of taints that a job may tolerate; reserved: those of kubernetes.io, k8s.io, ganger.dev "
+        "and the domains below them, and * for all taints",
+        form="patterns",
+        default=("*",),
+    )
+    git_hosts: tuple[str, ...] = described(
+        "patterns of the hosts from which code: {git: URL} is fetched; reserved: IP addresses, names without a dot, "
+        "and names below svc, local, localhost and internal",
+        form="patterns",
+        default=("*",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The policy document without its queues."""
 
@@ -188,6 +232,7 @@ class Rules:
         default=(),
     )
     gpu_shares: GpuShares = described("how nodes and devices are chosen", factory=GpuShares)
+    pods: Pods = described("rights of the pods of jobs on Kubernetes, and the names that a job may use", factory=Pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

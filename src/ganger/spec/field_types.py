@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ganger.model.decision import FAILURES
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
-from ganger.model.policy import POOL_KINDS, TIES
+from ganger.model.policy import POD_SECURITY, POOL_KINDS, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import DEVICE_MILLI
 from ganger.registry import NAME_PATTERN as PLUGIN_PATTERN
@@ -78,10 +78,12 @@ from ganger.spec.placement_fields import (
     write_terms,
 )
 from ganger.spec.policy_fields import (
+    NAME_GLOB_PATTERN,
     QUEUE_PATTERN,
     read_gpu_type_key,
     read_label_keys,
     read_level_name,
+    read_name_glob,
     read_order,
     read_queue_name,
     read_score,
@@ -250,6 +252,8 @@ def _of_policies() -> dict[str, Form]:
         "pool_kind": Form(choice("a kind of pool", POOL_KINDS), {"enum": list(POOL_KINDS)}),
         "level_name": Form(read_level_name, _pattern(LEVEL_PATTERN)),
         "label_keys": Form(read_label_keys, _list_of(_pattern(LABEL_KEY_PATTERN)) | {"minItems": 1}, list),
+        "pod_security": Form(choice("a Pod Security Standard of jobs", POD_SECURITY), {"enum": list(POD_SECURITY)}),
+        "patterns": Form(names(read_name_glob, "patterns"), _list_of(_pattern(NAME_GLOB_PATTERN)), list),
         "score": Form(read_score, _pattern(PLUGIN_PATTERN)),
         "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),
         "seed": Form(whole("a seed", 0, MAX_SEED), _integer(0, MAX_SEED)),

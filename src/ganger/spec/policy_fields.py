@@ -14,6 +14,7 @@ from ganger.spec.spec_document import quote
 from ganger.spec.text_fields import did_you_mean, join_words, names, read_label_key
 
 QUEUE_PATTERN: Final = r"[a-z0-9][a-z0-9-]{0,62}"
+NAME_GLOB_PATTERN: Final = r"[A-Za-z0-9*_]([-A-Za-z0-9._/:*]{0,251}[A-Za-z0-9*_])?"
 _NO_LEVELS: Final = ("node", "cluster")
 
 
@@ -59,6 +60,13 @@ def read_label_keys(value: Any) -> tuple[str, ...]:
     if not keys:
         raise ValueError("an empty list of label keys: write the key of a node label, for instance example.com/switch")
     return keys
+
+
+def read_name_glob(value: str) -> str:
+    """Parse a pattern of names."""
+    if re.fullmatch(NAME_GLOB_PATTERN, value):
+        return value
+    raise ValueError(f"{quote(value)} is not a pattern of names: write a name, with * for any text in it")
 
 
 def read_gpu_type_key(value: Any) -> str:

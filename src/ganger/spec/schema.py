@@ -154,9 +154,12 @@ def to_mapping(cls: type, value: Any, *, whole: bool = False) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key, parts in by_key(cls).items():
         values = tuple(getattr(value, part.name) for part in parts)
-        if values != tuple(map(_default, parts)) or (whole and any(item is not None for item in values)):
-            data[key] = _written(cls, key, values if len(values) > 1 else values[0], whole=whole)
-    return {key: item for key, item in data.items() if item not in ({}, [])} if whole else data
+        is_default = values == tuple(map(_default, parts))
+        if not is_default or (whole and any(item is not None for item in values)):
+            item = _written(cls, key, values if len(values) > 1 else values[0], whole=whole)
+            if not (is_default and item in ({}, [])):
+                data[key] = item
+    return data
 
 
 def _written(cls: type, key: str, value: Any, *, whole: bool) -> Any:

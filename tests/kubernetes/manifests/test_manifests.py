@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 
 from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.pod_template import PRIORITY_CLASS
 from ganger.cli import ganger
 from ganger.cli.admin.install import FILES
 from ganger.model.job import PRIORITIES
@@ -126,6 +127,21 @@ def test_the_controllers_container_may_nothing() -> None:
         container[probe]["tcpSocket"]["port"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")
     } <= ports
     assert {port["targetPort"] for port in only("Service")["spec"]["ports"]} == ports
+
+
+def test_no_scheduler_takes_one_pod_of_a_gang_and_the_pods_take_none() -> None:
+    priority_class = only("PriorityClass")
+    assert priority_class["metadata"]["name"] == PRIORITY_CLASS
+    assert priority_class["value"] == 1_000_000_000, "the highest that is not reserved for the system"
+    assert priority_class["preemptionPolicy"] == "Never"
+    assert not priority_class["globalDefault"], "pods of others, adopted ones too, keep what they have"
+    kinds = [manifest["kind"] for manifest in PRINTED]
+    assert kinds.index("PriorityClass") < kinds.index("Deployment"), "no pod is refused for lack of it"
+
+
+def test_no_directory_of_the_controller_fills_its_node() -> None:
+    volumes = only("Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert all(volume["emptyDir"]["sizeLimit"] for volume in volumes)
 
 
 def test_only_launchers_reach_the_launchers_port() -> None:

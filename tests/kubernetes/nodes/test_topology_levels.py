@@ -34,9 +34,7 @@ async def following(access: Credentials, folder: Path) -> AsyncIterator[Controll
         tasks = [asyncio.create_task(policies.run())]
         try:
             async with controller(access, folder, policies) as system:
-                follows = policies.reconcile(
-                    system.loop, lambda document: system.backend.set_topology(document.topology)
-                )
+                follows = policies.reconcile(system.loop, system.backend.set_policy)
                 tasks.append(asyncio.create_task(follows))
                 yield system
         finally:

@@ -1,5 +1,6 @@
 """Pods of a generation: their requests, and that Kubernetes accepts them."""
 
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
@@ -10,15 +11,18 @@ from ganger.backends.kubernetes.pod_template import PodSettings, build_pods
 from ganger.kubeapi.objects import Key
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Origin
+from ganger.model.policy import BASELINE, POD_SECURITY
 from ganger.spec import spec_from_dict
 
 SETTING = PodSettings(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
 
 
-def pods_of(spec: dict[str, Any], *shares: NodeShare, gang: str = "bert.team") -> list[Any]:
+def pods_of(
+    spec: dict[str, Any], *shares: NodeShare, gang: str = "bert.team", settings: PodSettings = SETTING
+) -> list[Any]:
     start = Start(gang=gang, generation=3, shares=shares, host="n1", port=29500)
     job = Job(id=gang, user="ada", spec=spec_from_dict({"run": "x", **spec}, "a test"), origin=Origin(directory="/"))
-    return build_pods(start, job, "u-1", SETTING)
+    return build_pods(start, job, "u-1", settings)
 
 
 def needs(pod: Any) -> Any:
@@ -60,6 +64,54 @@ def test_roles_that_share_a_node_share_a_pod() -> None:
 def test_no_secret_and_no_plan_is_in_a_pod() -> None:
     (pod,) = pods_of({"env": {"TOKEN": "hush"}}, NodeShare("n1", (0,)))
     assert "hush" not in str(pod)
+
+
+EVERYTHING: dict[str, Any] = {
+    "secrets": ["KEY"],
+    "volumes": [{"name": "data", "path": "/data"}],
+    "env": {"A": "1"},
+}
+RESTRICTED_VOLUMES = {
+    *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret")
+}
+"""Kinds of volumes that the Pod Security Standard `restricted` accepts."""
+
+
+def test_pods_comply_with_the_restricted_standard() -> None:
+    """Each control of the standard, as Kubernetes documents it, on a job that has everything."""
+    (pod,) = pods_of(EVERYTHING, NodeShare("n1", (0,)))
+    spec = pod["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
+    assert all(volume.keys() - {"name"} <= RESTRICTED_VOLUMES for volume in spec["volumes"])
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    variables = {item["name"]: item.get("value") for item in container["env"]}
+    assert variables["HOME"] == container["workingDir"], "an image has no home for a user that is not its own"
+
+
+@pytest.mark.parametrize("security", POD_SECURITY)
+def test_files_of_volumes_have_a_group_that_ranks_have(security: str) -> None:
+    (pod,) = pods_of(EVERYTHING, NodeShare("n1", (0,)), settings=replace(SETTING, security=security))
+    assert pod["spec"]["securityContext"]["fsGroup"] > 0
+    assert pod["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+
+
+def test_a_policy_leaves_the_user_to_the_image() -> None:
+    (pod,) = pods_of(EVERYTHING, NodeShare("n1", (0,)), settings=replace(SETTING, security=BASELINE))
+    assert not {"runAsUser", "runAsGroup", "runAsNonRoot"} & pod["spec"]["securityContext"].keys()
+    assert pod["spec"]["containers"][0]["securityContext"] == {}
+    assert "HOME" not in {item["name"] for item in pod["spec"]["containers"][0]["env"]}
+
+
+def test_no_directory_of_a_pod_fills_its_node() -> None:
+    (pod,) = pods_of(EVERYTHING, NodeShare("n1", (0,)))
+    directories = [volume["emptyDir"] for volume in pod["spec"]["volumes"] if "emptyDir" in volume]
+    assert len(directories) == 3
+    assert all(int(directory["sizeLimit"]) > 0 for directory in directories)
 
 
 def test_ids_lead_to_objects() -> None:

@@ -41,7 +41,7 @@ from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
 from ganger.model.job import Job
-from ganger.model.policy import Level
+from ganger.model.policy import Rules
 from ganger.model.views.service_views import Stacks
 from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
 
@@ -158,10 +158,11 @@ class KubernetesBackend:
         self._inventory.adopt(pod for gang in gangs for pod in gang.pods)
         return gangs
 
-    def set_topology(self, topology: tuple[Level, ...]) -> None:
-        """Set the topology levels of the policy, for which PodGroups ask by node labels; none: the policy has none."""
-        if topology != self._inventory.topology:
-            self._inventory.topology = topology
+    def set_policy(self, policy: Rules) -> None:
+        """Set what the policy says of pods, and the topology levels, for which PodGroups ask by node labels."""
+        self.bootstrap.security = policy.pods.security
+        if policy.topology != self._inventory.topology:
+            self._inventory.topology = policy.topology
             self._foreign.reconsider_all()
 
     def ignore_jobs(self, jobs: frozenset[str]) -> None:

@@ -20,6 +20,7 @@ from ganger.backends.kubernetes.pod_template import CERTIFICATE_FILE, LISTENER_F
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.resources import CONFIG_MAPS, SECRETS
 from ganger.model.decision import Start
+from ganger.model.policy import RESTRICTED
 
 _HASH_DIGITS: Final = 12
 
@@ -34,7 +35,13 @@ class LauncherEndpoint:
 
 
 class PodBootstrap:
-    """Creates the bootstrap objects. launcher: path of its zipapp; image: default image of jobs."""
+    """Creates the bootstrap objects. launcher: path of its zipapp; image: default image of jobs.
+
+    Attributes:
+        security: Pod Security Standard of the pods of jobs, by the policy in force.
+    """
+
+    security = RESTRICTED
 
     def __init__(self, api: ApiClient, launcher: Path, endpoint: LauncherEndpoint, image: str) -> None:
         self._api, self._endpoint, self._image = api, endpoint, image
@@ -45,7 +52,8 @@ class PodBootstrap:
 
     def settings(self, gang: str) -> PodSettings:
         """Return the settings for the pods of a gang."""
-        return PodSettings(launcher=self._config_map, identity=object_names.identity_secret(gang), image=self._image)
+        identity = object_names.identity_secret(gang)
+        return PodSettings(launcher=self._config_map, identity=identity, image=self._image, security=self.security)
 
     def token(self, gang: str, uid: str, generation: int, node: str) -> str:
         """Return the token of the launcher of one attempt on one node, of the GangJob with this UID.

@@ -15,6 +15,7 @@ from ganger.backends.kubernetes.custom_resources import API_VERSION, SCHEDULER
 from ganger.kubeapi.objects import Key, Object
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Resources
+from ganger.model.policy import RESTRICTED
 from ganger.model.units import GIB_BYTES
 
 CONTAINER: Final = "ranks"
@@ -34,8 +35,20 @@ USERS_SECRETS: Final = "ganger-secrets"
 """Secret of a namespace with the keys that `secrets:` of its jobs name; the namespace decides who may read it."""
 SHARED_MEMORY_BYTES: Final = 64 * GIB_BYTES
 """Size limit of /dev/shm, through which data loaders pass batches; what is used counts against the pod's memory."""
+TASK_BYTES: Final = 10 * GIB_BYTES
+WORK_BYTES: Final = 100 * GIB_BYTES
+"""Size limits of the task directory and of the working directory: the kubelet evicts a pod that exceeds them."""
+USER_ID: Final = 65532
+"""User and group of restricted pods, whatever the user of their image, and the group of the files of their volumes."""
+PRIORITY_CLASS: Final = "ganger-gang"
+"""Without it kube-scheduler would preempt single pods of a gang. `ganger install` prints it."""
 GRACE_S: Final = 30
 """Time between SIGTERM and SIGKILL when another client deletes a pod."""
+
+_USER_VARIABLES: Final = tuple(
+    {"name": name, "value": value} for name, value in (("HOME", WORK), ("USER", "ganger"), ("LOGNAME", "ganger"))
+)
+"""What programs ask for and an image has not of a user that is not its own: a home directory that can be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +59,14 @@ class PodSettings:
         launcher: ConfigMap with the launcher.
         identity: Secret with the tokens, and the listener's address and certificate.
         image: default image of jobs.
+        security: Pod Security Standard that the pods comply with.
         gpu: resource of a GPU.
     """
 
     launcher: str
     identity: str
     image: str
+    security: str = RESTRICTED
     gpu: str = "nvidia.com/gpu"
 
 
@@ -88,6 +103,8 @@ def _pod(start: Start, job: Job, uid: str, settings: PodSettings, index: int) ->
         },
         "spec": {
             "schedulerName": SCHEDULER,
+            "priorityClassName": PRIORITY_CLASS,
+            "securityContext": pod_security_context(settings.security),
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -111,6 +128,29 @@ def owner_reference(key: Key, uid: str) -> Object:
     }
 
 
+def pod_security_context(security: str) -> Object:
+    """Return the security context of a pod that complies with a Pod Security Standard.
+
+    The user is set, so that images whose user is root comply too. Large volumes whose root has the group already are
+    not changed file by file.
+    """
+    context = {
+        "fsGroup": USER_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if security != RESTRICTED:
+        return context
+    return {"runAsNonRoot": True, "runAsUser": USER_ID, "runAsGroup": USER_ID, **context}
+
+
+def container_security_context(security: str) -> Object:
+    """Return the security context of a container that complies with a Pod Security Standard."""
+    if security != RESTRICTED:
+        return {}
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
 def _container(start: Start, job: Job, shares: list[NodeShare], settings: PodSettings) -> Object:
     requests = _requests(job, shares, settings.gpu)
     return {
@@ -127,10 +167,12 @@ def _container(start: Start, job: Job, shares: list[NodeShare], settings: PodSet
             {"name": "GANGER_CA_FILE", "value": f"{IDENTITY}/{CERTIFICATE_FILE}"},
             {"name": "GANGER_LOG_TO_STDOUT", "value": "1"},
             {"name": "GANGER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            *(_USER_VARIABLES if settings.security == RESTRICTED else ()),
             *_code(job),
             # A missing file would be waited for silently; a missing variable is reported on the pod.
             *({"name": name, "valueFrom": _secret(name)} for name in job.spec.secrets),
         ],
+        "securityContext": container_security_context(settings.security),
         # No CPU limit: a rank that may not use an idle CPU for a moment delays all the others.
         "resources": {"requests": requests, "limits": {name: requests[name] for name in requests if name != "cpu"}},
         "volumeMounts": [
@@ -159,8 +201,8 @@ def _volumes(job: Job, settings: PodSettings, token: str) -> Iterator[Object]:
     identity = [{"key": name, "path": name} for name in (LISTENER_FILE, CERTIFICATE_FILE)]
     identity.append({"key": token, "path": "token"})
     yield {"name": "identity", "secret": {"secretName": settings.identity, "items": identity, "defaultMode": 0o400}}
-    yield {"name": "task", "emptyDir": {}}
-    yield {"name": "work", "emptyDir": {}}
+    yield {"name": "task", "emptyDir": {"sizeLimit": str(TASK_BYTES)}}
+    yield {"name": "work", "emptyDir": {"sizeLimit": str(WORK_BYTES)}}
     yield {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(SHARED_MEMORY_BYTES)}}
     if job.origin.code_hash:
         yield {"name": "code", "configMap": {"name": object_names.code_config_map(job.origin.code_hash)}}

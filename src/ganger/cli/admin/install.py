@@ -17,7 +17,7 @@ from ganger.cli.output.print_output import say
 from ganger.settings import CONTROLLER_NAMESPACE, DEFAULT_CONTROLLER_NAMESPACE
 
 FILES: Final = (
-    *("namespace", "gangjobs", "queues", "schedulingpolicies"),
+    *("namespace", "priority-class", "gangjobs", "queues", "schedulingpolicies"),
     *("controller-roles", "user-roles", "admission", "flow-control", "controller-queries", "network", "controller"),
 )
 """Manifests in the order in which they are applied: an object comes after those it refers to."""
