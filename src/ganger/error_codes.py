@@ -37,6 +37,7 @@ CODES: Final[dict[str, Code]] = {
     "not_your_job": Code(
         403, "the job belongs to another user, and the caller may not list the jobs of all namespaces"
     ),
+    "not_permitted": Code(403, "the policy does not permit a name that the job uses on Kubernetes"),
     "read_only": Code(403, "the request is not one of the read-only requests served through the API server's proxy"),
     "bad_request": Code(400, "the request cannot be read"),
     "too_many_files": Code(409, "the files of the job are more, or larger, than one answer may have"),

@@ -10,6 +10,7 @@ from typing import Final
 
 from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.backends.kubernetes.pod_template import WORK
+from ganger.controller.jobs.pod_policy import check_pod_policy
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
 from ganger.engine.submit.submit_order import pending_dependencies
@@ -37,6 +38,7 @@ class JobBuilder:
         if any(spec.role(name).resources.gpu.is_share for name in spec.order):
             raise RequestError("bad_spec", "a share of a GPU is not supported on Kubernetes yet", "ask for whole GPUs")
         with self.loop.view() as state:
+            check_pod_policy(spec, state.document.pods)
             spec = limited(spec, state, user, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = replace(spec, after=after)
