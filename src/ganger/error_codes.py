@@ -30,6 +30,7 @@ CODES: Final[dict[str, Code]] = {
     "local_only": Code(403, "the resource is served on the unix socket only"),
     "no_such_method": Code(405, "the resource does not support this method"),
     "no_such_route": Code(404, "there is no such resource"),
+    "no_metrics": Code(403, "the service account may not read the metrics"),
     "no_review": Code(503, "the API server of the cluster did not review the token"),
     "no_token": Code(401, "a request over TCP came without a token"),
     "not_administrator": Code(403, "the token has the role user, and the request changes what all users share"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
+from ganger.model.job import JobSpec
 from ganger.model.policy import Rules
 from ganger.model.queue import Queue
 from ganger.spec import json_schema
@@ -84,7 +85,7 @@ def _job() -> Object:
     }
     columns = [
         ("State", "string", ".status.phase", "state of the job"),
-        ("Queue", "string", ".spec.queue", "queue that the job is submitted to; empty: default"),
+        ("Queue", "string", ".spec.queue", "queue that the job is submitted to"),
         ("Shape", "string", ".status.shape", "nodes and the devices of each"),
         ("Generation", "integer", ".status.generation", "number of the newest attempt"),
         ("Reason", "string", ".status.reason", "code of the pending reason; -o wide: with its sentence"),
@@ -124,6 +125,7 @@ def _job_spec() -> Object:
         "suspend": {"type": "boolean", "description": "true: save, release the nodes and wait; false: continue"},
         "stop": {"type": "boolean", "description": "true: save and end"},
     }
+    spec["properties"]["queue"]["default"] = JobSpec().queue  # so that `kubectl get` shows it
     spec["anyOf"] = schema["anyOf"]
     _needs(spec["properties"]["limits"], "time_min", "time")
     _needs(spec["properties"]["placement"], "devices", "nodes")

@@ -35,12 +35,13 @@ from ganger.controller.jobs.ended_jobs import load_ended
 from ganger.controller.jobs.gang_job_reconciler import OVER, GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
+from ganger.controller.jobs.job_events import JobEvents
 from ganger.controller.listener_certificate import launcher_endpoint
 from ganger.controller.object_log import ObjectLog
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
 from ganger.controller.policy.queue_usage import Usage, current_node_time, current_usage, known_run_times
-from ganger.controller.token_review import TokenReviewer
+from ganger.controller.token_review import MetricsGate, TokenReviewer
 from ganger.core.fold.fold import new_gang
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import GangStep
@@ -182,7 +183,10 @@ class Controller(Server):
 
             await stack.enter_async_context(_running(policies.reconcile(loop, policy_changed)))
             reporter = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
+            job_events = JobEvents(api, backend.job, lambda: lease.is_leading)
             log.on_written, policies.on_regrouped = reporter.on_written, reporter.notify
+            log.on_notices = job_events.record
+            await stack.enter_async_context(_running(job_events.run()))
             stack.push_async_callback(reporter.end)
             await stack.enter_async_context(_running(reporter.run()))
             yield log, loop, backend
@@ -206,7 +210,8 @@ class Controller(Server):
     def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
         assert self._reviewer is not None  # noqa: S101  # made with the world
         assert isinstance(service, ObjectService)  # noqa: S101  # `_service` made it
-        with_tokens, identify = super()._gate(app, service), self._reviewer.identify
+        with_tokens = MetricsGate(app, super()._gate(app, service), self._reviewer)
+        identify = self._reviewer.identify
         return ProxyIdentity(
             app, with_tokens, identify, service.owner_of, header=CALLER_HEADER, dry_run_parameter=DRY_RUN_PARAMETER
         )

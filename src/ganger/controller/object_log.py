@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ganger import registry
 from ganger.controller.jobs import ended_jobs
 from ganger.controller.jobs.conditions import conditions, time_of
+from ganger.controller.jobs.job_events import Notice, decision_notices, failure_notice, pending_notice, state_notice
 from ganger.core.explain.explain import own_reason
 from ganger.core.fold.fold import fold
 from ganger.core.queues.quota import need
@@ -23,9 +24,9 @@ from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection, project, project_array
-from ganger.engine.query.event_text import checkpoint_text, failure_text
-from ganger.model.decision import Wait
-from ganger.model.event import Decided, Stamped
+from ganger.engine.query.event_text import checkpoint_text, failure_text, stop_text
+from ganger.model.decision import Stop, Wait
+from ganger.model.event import Decided, Failed, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.pending_reason import sentence
 from ganger.model.views.service_views import PARTS
@@ -44,6 +45,7 @@ class ObjectLog(EventLog):
     Attributes:
         observed: the generation of its object that a job's state corresponds to; kept by the reconciler.
         on_written: called when objects were given everything up to an event, and whether a job had changed.
+        on_notices: called with what there is to tell of jobs, and when that was.
     """
 
     def __init__(self, path: Path, image: Image, write_status: EventSink, ended: Iterable[Projection] = ()) -> None:
@@ -61,6 +63,9 @@ class ObjectLog(EventLog):
         self._changed_classes: set[str] = set()
         self.observed: Mapping[str, int] = {}
         self.on_written: Callable[[int, bool], None] = lambda seq, has_jobs: None  # noqa: ARG005
+        self.on_notices: Callable[[Iterable[Notice], int], None] = lambda notices, at_ms: None  # noqa: ARG005
+        self._notices: list[Notice] = []
+        self._failed: set[str] = set()
 
     def gang_before_log(self, job: str) -> Gang | None:
         """Return the gang of a job that started before this controller, as its object described it then."""
@@ -89,7 +94,10 @@ class ObjectLog(EventLog):
         # An array's row is updated with each of its elements', and is what its object shows.
         self._rows.update({row.row.id: row for row in rows if row.row.array is None})
         for stamped in batch:
-            if isinstance(stamped.event, Decided):
+            self._notices += decision_notices(stamped.event)
+            if isinstance(stamped.event, Failed):
+                self._failed.add(stamped.event.gang)
+            elif isinstance(stamped.event, Decided):
                 waits = [decision for decision in stamped.event.plan.decisions if isinstance(decision, Wait)]
                 self._changed_classes.update(wait.gang_class for wait in waits)
 
@@ -98,14 +106,23 @@ class ObjectLog(EventLog):
         super().snapshot(state)
         rows, self._rows = self._rows, {}
         changed_classes, self._changed_classes = self._changed_classes, set()
+        failed, self._failed = self._failed, set()
+        notices: list[Notice | None] = [*self._notices]
+        notices += [failure_notice(state.gangs[name]) for name in failed if name in state.gangs]
         for name, checkpoint in job_checkpoint.checkpoint_jobs(state, rows).items():
-            self._write_status(name, _status(state, rows[name], checkpoint, self.observed.get(name, 0)), soon=True)
+            status = _status(state, rows[name], checkpoint, self.observed.get(name, 0))
+            self._write_status(name, status, soon=True)
+            notices.append(state_notice(rows[name].row, status))
         for key, members in state.pending.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
                 for gang in members:
                     name = gang.array or gang.id
                     if name not in rows:
-                        self._write_status(name, _pending_reason(state, key), soon=False)
+                        status = _pending_reason(state, key)
+                        self._write_status(name, status, soon=False)
+                        notices.append(pending_notice(name, status))
+        self._notices = []
+        self.on_notices(filter(None, notices), state.at_ms)
         self.on_written(state.seq, bool(rows))
 
 
@@ -167,11 +184,15 @@ def _dependency_reason(state: State, gang: Gang) -> dict[str, Any]:
 
 def _last_failure(gang: Gang) -> dict[str, Any]:
     """Return how the last attempt of a gang ended that will be retried."""
-    if gang.attempt.failure is None:
+    attempt = gang.attempt
+    if attempt.stop_sent and attempt.vacates:  # what failed afterwards is a consequence
+        stop = Stop(gang=gang.id, generation=attempt.generation, cause=attempt.stop_sent, node=attempt.vacates)
+        return {"reason": stop.cause, "message": f"attempt {attempt.generation}: {stop_text(stop)}"}
+    if attempt.failure is None:
         return {}
     return {
-        "reason": gang.attempt.failure.cause,
-        "message": f"attempt {gang.attempt.generation}: {failure_text(gang.attempt.failure)}{checkpoint_text(gang)}",
+        "reason": attempt.failure.cause,
+        "message": f"attempt {attempt.generation}: {failure_text(attempt.failure)}{checkpoint_text(gang)}",
     }
 
 

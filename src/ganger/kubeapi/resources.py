@@ -45,6 +45,7 @@ PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node)
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", ResourceClaim)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", ConfigMap)
+EVENTS: Final = Resource("", "v1", "events", PartialObjectMetadata)
 SECRETS: Final = Resource("", "v1", "secrets", PartialObjectMetadata)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", Lease)
 

@@ -116,12 +116,14 @@ class Stop:
 
     Attributes:
         notice_ms: Time to save its work; 0: at once.
+        node: The node that is drained or preempted; empty: another cause.
     """
 
     gang: str
     generation: int
     cause: Cause
     notice_ms: int = 0
+    node: str = ""
     kind: Literal["stop"] = field(default="stop")
 
 

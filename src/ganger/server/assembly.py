@@ -159,6 +159,7 @@ class Server:
         loop.open()
         core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
         core.start()
+        _log.info(MEMORY_NOTE)
         try:
             yield log, loop, backend
         finally:
@@ -206,7 +207,6 @@ class Server:
                 event_loop.add_signal_handler(number, self._leave, None)
             url_text = f" and {url}" if url else ""
             _log.info("ganger %s serves %s%s (pid %d)", __version__, self._home.path, url_text, os.getpid())
-            _log.info(MEMORY_NOTE)
             gc.collect()
             gc.freeze()  # objects of start-up live on: later collections can skip them
             sys.setswitchinterval(SWITCH_INTERVAL_S)

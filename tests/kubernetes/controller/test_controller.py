@@ -29,6 +29,8 @@ def its_controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_gang_runs_whole_and_its_ranks_know_each_other(controlled: Controlled) -> None:
+    assert "serves" in controlled.log
+    assert "memory limits are not enforced" not in controlled.log, "kubelets enforce them"
     run = "echo $GANGER_RANK of $WORLD_SIZE on $GANGER_NODE_HOSTS; test -w . && python3 -c 'import ganger.train'"
     controlled.submit("pair", nodes=2, nproc_per_node=2, run=run)
     status = controlled.wait("pair", *OVER)
@@ -222,6 +224,59 @@ def unreachable(namespace: str) -> dict[str, Any]:
     return about | {"webhooks": [hook]}
 
 
+def test_a_collector_scrapes_with_its_service_account(controlled: Controlled) -> None:
+    controlled.kubectl("create", "serviceaccount", "prometheus")
+    token = controlled.kubectl("create", "token", "prometheus").strip()
+    refused, body = scrape(controlled, token)
+    assert refused == http.HTTPStatus.FORBIDDEN
+    assert "ClusterRole ganger-metrics" in body
+    account = f"--serviceaccount={controlled.namespace}:prometheus"
+    controlled.on.kubectl("create", "clusterrolebinding", "prometheus", "--clusterrole=ganger-metrics", account)
+    try:
+        until(lambda: scrape(controlled, token)[0] == http.HTTPStatus.OK, "the right to be known")
+        families = {family.name for family in text_string_to_metric_families(scrape(controlled, token)[1])}
+        assert {"ganger_cycle_seconds", "ganger_api_requests", "ganger_gangs"} <= families
+    finally:
+        controlled.on.kubectl("delete", "clusterrolebinding", "prometheus")
+    assert scrape(controlled, f"{token}x")[0] == http.HTTPStatus.UNAUTHORIZED
+
+
+def scrape(controlled: Controlled, token: str) -> tuple[int, str]:
+    """Return status and body of a request as Prometheus sends it."""
+    link = http.client.HTTPSConnection(controlled.listens, context=ssl._create_unverified_context())
+    with closing(link):
+        link.request("GET", "/api/v1/metrics", headers={"Authorization": f"Bearer {token}"})
+        answer = link.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_a_drained_job_says_so_and_its_events_tell_its_life(controlled: Controlled) -> None:
+    run = "test $GANGER_ATTEMPT = 2 || exec sleep 600"
+    controlled.submit("moved", nodes=1, run=run)
+    (node,) = controlled.wait("moved", "Running")["nodes"]
+    row = controlled.kubectl("get", "gangjob", "moved", "--no-headers").split()
+    assert row[:3] == ["moved", "Running", "default"], "the column of the queue is filled"
+    drain = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+    controlled.on.kubectl(*drain, "--pod-selector", "ganger.dev/job=moved")
+    try:
+        assert controlled.wait("moved", *OVER)["phase"] == "Succeeded"
+    finally:
+        controlled.on.kubectl("uncordon", node)
+    first, second = controlled.client.job(f"moved.{controlled.namespace}")["attempts"]
+    assert (first["outcome"], first["sentence"]) == ("stopped", f"its node {node} is drained")
+    assert second["nodes"] != [node]
+
+    def reasons() -> dict[str, str]:
+        fields = "involvedObject.kind=GangJob,involvedObject.name=moved"
+        events = json.loads(controlled.kubectl("get", "events", "--field-selector", fields, "-o", "json"))["items"]
+        return {event["reason"]: event["message"] for event in events}
+
+    until(lambda: {"Scheduled", "Drained", "Succeeded"} <= reasons().keys(), "its events")
+    assert reasons()["Drained"] == f"attempt 1: its node {node} is drained"
+    until(lambda: reasons()["Scheduled"].startswith("attempt 2: starts on"), "the event of its second start")
+    assert f"its node {node} is drained" in controlled.kubectl("describe", "gangjob", "moved")
+
+
 def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     """The last test: by now the controller has done everything. Leases use a connection of their own."""
     controlled.submit("told", run="echo told")
@@ -271,7 +326,7 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     # and deleted where no launcher of it is connected; a Secret is applied where there is one; the queues that always
     # exist have objects already; code is removed after an hour (test_code_archives).
     unseen = {"create queues.ganger.dev", "create configmaps", "create secrets", "patch secrets", "get pods"}
-    unseen |= {"delete pods", "delete configmaps"}
+    unseen |= {"delete pods", "delete configmaps", "create events"}
     assert {item for item in used if "/apis/" not in item} | unseen == granted
 
 

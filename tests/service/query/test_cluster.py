@@ -202,7 +202,7 @@ def test_jobs_of_a_drained_node_start_elsewhere(world: Embedded) -> None:
     while (job := world.until(name, "running")).row.generation == 1:
         world.service.wait(world.service.seq(), 1)
     assert job.row.nodes != (node,)
-    assert [attempt.sentence for attempt in job.attempts] == ["its node is drained", ""]
+    assert [attempt.sentence for attempt in job.attempts] == [f"its node {node} is drained", ""]
     before = world.service.seq()
     assert world.service.drain(node).gangs == ()
     assert world.service.seq() == before, "an empty node out of service is drained already"

@@ -1,6 +1,7 @@
 """The controller's view of the cluster: objects from the informers, and nodes as the core knows them."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from ganger.backends.kubernetes import object_names
@@ -18,6 +19,7 @@ class ClusterCache:
         cluster: the nodes that were last reported to the core.
         nodes: the same nodes by name.
         unreachable: why a node does not answer, by name.
+        drained: live view of the cordoned nodes from which pods are evicted.
         ignored_jobs: ids of jobs whose state cannot be read, so that nothing of them is touched.
     """
 
@@ -26,6 +28,7 @@ class ClusterCache:
     cluster: Cluster = field(default_factory=lambda: Cluster(()))
     nodes: dict[str, Node] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
+    drained: AbstractSet[str] = frozenset()
     ignored_jobs: frozenset[str] = frozenset()
 
     def set_cluster(self, cluster: Cluster) -> None:

@@ -86,7 +86,7 @@ class KubernetesBackend:
         self._claims = Informer(api, RESOURCE_CLAIMS, self._claim_changed)
         self._groups = Informer(api, POD_GROUPS, self._group_changed)
         self._inventory = NodeInventory()
-        self._cache = ClusterCache(self._jobs.objects, self._pods.objects)
+        self._cache = ClusterCache(self._jobs.objects, self._pods.objects, drained=self._inventory.drained)
         self.status_writer = StatusWriter(api, GANG_JOBS, self._jobs.objects, may_act)
         self._pod_startup = PodStartup(self.status_writer)
         self._binder = Binder(api, may_act)
@@ -124,6 +124,10 @@ class KubernetesBackend:
     def jobs(self) -> list[CustomObject]:
         """Current GangJobs."""
         return list(self._jobs.objects.values())
+
+    def job(self, key: Key) -> CustomObject | None:
+        """Return a GangJob, if it exists."""
+        return self._jobs.objects.get(key)
 
     async def wait_until_current(self, namespace: str) -> None:
         """Wait until `jobs` has all changes in a namespace from before this call. Raises ApiError."""
@@ -276,10 +280,19 @@ class KubernetesBackend:
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         self._inventory.pod_changed(before, after)
+        self._report_drain(after)
         self._runtime.pod_changed(before, after)
         self._pod_startup.pod_changed(before, after)
         self._foreign.pod_changed(before, after)
         self._report_nodes_soon()
+
+    def _report_drain(self, pod: Pod | None) -> None:
+        """Report at once that a node is drained: the processes of the evicted pod end soon, as if they had failed."""
+        if pod is None or self._report is None or object_names.mark(pod) is None:
+            return
+        if (drain := self._inventory.drain_of(pod)) is not None:
+            self._report_nodes()
+            self._report(drain)
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         self._inventory.node_changed(before, after)

@@ -100,14 +100,15 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     """Yield stops of gangs that are to end, leave or pause, and of failed generations, oldest first."""
     timed_out = {name: state.gangs[name] for name in state.timers.expired(now_ms)}
-    maintained = {
-        gang.id: gang for gang in state.on_nodes(state.maintenance.affected_nodes(now_ms)) if gang.state in ACTIVE
-    }
+    closed = frozenset(state.maintenance.affected_nodes(now_ms))
+    maintained = {gang.id: gang for gang in state.on_nodes(closed) if gang.state in ACTIVE}
     for gang in sorted((state.timers.in_transition | timed_out | maintained).values(), key=lambda gang: gang.number):
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         cause = cause or (Cause.DRAINED if gang.id in maintained else None)
         if cause:
-            yield _stop(gang, cause, _notice_left_ms(gang, now_ms))
+            stop = _stop(gang, cause, _notice_left_ms(gang, now_ms))
+            vacates = gang.attempt.vacates or next((node for node in gang.nodes if node in closed), "")
+            yield replace(stop, node=vacates) if cause in (Cause.DRAINED, Cause.NODE_PREEMPTED) else stop
 
 
 def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
@@ -144,7 +145,7 @@ def _failure_cause(gang: Gang) -> Cause | None:
 
 def _pause_cause(gang: Gang) -> Cause | None:
     """Return the cause why a gang has to be suspended or leave a node, or why the rest of a finished one may go."""
-    if gang.state in ACTIVE and (gang.suspends or gang.attempt.drains):
+    if gang.state in ACTIVE and (gang.suspends or gang.attempt.vacates):
         if gang.suspends:
             return Cause.SUSPENDED
         return Cause.DRAINED if gang.attempt.leave_by_ms is None else Cause.NODE_PREEMPTED

@@ -99,7 +99,7 @@ def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
     """Mark the running gangs of a node so that the next cycle stops them; those being stopped need no second stop."""
     gangs = [gang for gang in state.on_nodes([node]) if gang.state in fold_attempt.ACTIVE]
     for gang in gangs:
-        gang.attempt.drains, gang.attempt.leave_by_ms = True, leave_by_ms
+        gang.attempt.vacates, gang.attempt.leave_by_ms = node, leave_by_ms
     return tuple(gangs)
 
 

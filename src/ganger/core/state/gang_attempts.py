@@ -27,7 +27,7 @@ class Attempt:
     notice_until_ms: until when that stop lets it save its work.
     killed: ranks that had to be killed after the grace period.
     grace_ms: the length of that period.
-    drains: one of its nodes is to be vacated.
+    vacates: node of it that is to be vacated, empty for none.
     leave_by_ms: when that node is taken away, None for a drain without a deadline.
     """
 
@@ -44,7 +44,7 @@ class Attempt:
     notice_until_ms: int = 0
     killed: tuple[int, ...] = ()
     grace_ms: int = 0
-    drains: bool = False
+    vacates: str = ""
     leave_by_ms: int | None = None
 
     def next(self, start: Start, at_ms: int) -> "Attempt":

@@ -39,7 +39,7 @@ class Timers:
             gang.end_cause
             or gang.attempt.failure
             or gang.suspends
-            or gang.attempt.drains
+            or gang.attempt.vacates
             or gang.state in STOPPING
             or gang.has_used_its_time
         ):

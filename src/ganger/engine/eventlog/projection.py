@@ -101,7 +101,8 @@ def _sentence(gang: Gang) -> str:
                 gang.attempt.killed, gang.attempt.grace_ms
             )
         case GangState.REQUEUEING:
-            return f"{attempt}{failure or 'preempted'}; the rest of it is being stopped"
+            vacates = gang.attempt.vacates and f"its node {gang.attempt.vacates} is drained"
+            return f"{attempt}{vacates or failure or 'preempted'}; the rest of it is being stopped"
         case GangState.FAILING:
             return f"{attempt}{failure}; the rest of it is being stopped"
         case GangState.SUSPENDED:

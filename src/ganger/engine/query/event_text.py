@@ -92,6 +92,11 @@ def job_of(event: e.Event) -> str | None:
             return gang
 
 
+def stop_text(stop: Stop) -> str:
+    """Return why a generation is stopped; the node where one is drained or preempted."""
+    return CAUSES[stop.cause].replace("its node", f"its node {stop.node}") if stop.node else CAUSES[stop.cause]
+
+
 def failure_text(event: e.Failed) -> str:
     """Return how a rank or a node failed, the cause, and the job's rule that decides what follows."""
     subject = event.node if event.rank is None else f"rank {event.rank} on {event.node}"
@@ -276,9 +281,9 @@ def _decision_text(decision: Decision) -> str:
         case Start(gang=gang, generation=generation, skipped=skipped):
             skips = f"; it skips checkpoints that attempts failed on: {_step_list(skipped)}" if skipped else ""
             return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{skips}"
-        case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
+        case Stop(gang=gang, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
-            return f"{gang} is stopped{notice}: {CAUSES[cause]}"
+            return f"{gang} is stopped{notice}: {stop_text(decision)}"
         case ReservedStart(gang=gang, start_ms=None, cause=cause):
             return f"{gang} lost its reserved start: {RESERVATION_CAUSES[cause]}"
         case ReservedStart(gang=gang, nodes=nodes, cause=cause):

@@ -9,7 +9,7 @@ from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.fold.fold_attempt import GenerationEvent
 from ganger.core.state.gang import Gang
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.query.event_text import CAUSES, failure_text, killed_text, skipped_texts
+from ganger.engine.query.event_text import CAUSES, failure_text, killed_text, skipped_texts, stop_text
 from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 from ganger.model.event import (
     Checkpointed,
@@ -90,9 +90,9 @@ class _Attempt:
         self.settle("failed", failure_text(event))
         self.blame = self.blame or attribute(event).blame.value
 
-    def stop(self, cause: Cause) -> None:
+    def stop(self, stop: Stop) -> None:
         """Note that the scheduler decided to stop the attempt."""
-        self.settle("stopped" if cause in _DECIDED_STOPS else "failed", CAUSES[cause])
+        self.settle("stopped" if stop.cause in _DECIDED_STOPS else "failed", stop_text(stop))
 
     def settle(self, outcome: str, sentence: str) -> None:
         """Set the outcome, unless it is set: the first cause counts, what follows is its consequence."""
@@ -181,7 +181,7 @@ class JobHistory:
                 self._attempts[decision.generation] = attempt
                 self._started_ms.append(at_ms)
             elif isinstance(decision, Stop) and decision.gang == self._job and decision.generation in self._attempts:
-                self._attempts[decision.generation].stop(decision.cause)
+                self._attempts[decision.generation].stop(decision)
 
 
 def _running_attempt(gang: Gang, start: Start) -> _Attempt:
@@ -206,8 +206,9 @@ def _running_attempt(gang: Gang, start: Start) -> _Attempt:
         attempt.started_ms = gang.since_ms
     if gang.state is GangState.FINISHING:
         attempt.settle("finished", "")
-    if gang.attempt.stop_sent in _DECIDED_STOPS:  # a failure beside it is mostly its consequence
-        attempt.stop(gang.attempt.stop_sent)
+    cause, number = gang.attempt.stop_sent, gang.attempt.generation
+    if cause in _DECIDED_STOPS:  # a failure beside it is mostly its consequence
+        attempt.stop(Stop(gang=gang.id, generation=number, cause=cause, node=gang.attempt.vacates))
     if gang.attempt.failure is not None:
         attempt.fail(gang.attempt.failure)
     return attempt

@@ -25,6 +25,8 @@ from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node
 from ganger.model.policy import Level
 
+EVICTED: Final = "EvictionByEvictionAPI"
+"""Reason of the condition DisruptionTarget of a pod that is about to be deleted by an eviction."""
 CORDONED_BY: Final = "kubernetes"
 """Caller of a cordon that was not made through ganger."""
 _MAX_SLOT_DIGITS: Final = 4
@@ -83,6 +85,8 @@ class NodeInventory:
         self._counted_lost: set[str] = set()
         """Nodes that count as lost; `_lost` are those reported to the core."""
         self._cordoned: set[str] = set()
+        self.drained: set[str] = set()
+        """Cordoned nodes whose drain was reported."""
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -254,11 +258,25 @@ class NodeInventory:
             self._reported = current
             self._lost &= self._nodes.keys()
             self._cordoned &= self._nodes.keys()
+            self.drained.intersection_update(self._nodes)
             events.append(e.NodesListed(nodes=current.nodes, levels=current.levels, lost=tuple(sorted(self._lost))))
         for name in sorted(self._state_changed & self._nodes.keys()):
             events += self._state_events(self._nodes[name])
         self._state_changed.clear()
         return events
+
+    def drain_of(self, pod: objects.Pod) -> e.NodeDrained | None:
+        """Return the drain of a cordoned node from which one of ganger's pods is evicted, as `kubectl drain` does.
+
+        It is returned once until the node is uncordoned: nothing new starts there.
+        """
+        name = pod.spec.node_name
+        node = self._nodes.get(name)
+        is_drained = node is not None and node.spec.unschedulable and name not in self.drained
+        if not is_drained or not any(condition.reason == EVICTED for condition in pod.status.conditions):
+            return None
+        self.drained.add(name)
+        return e.NodeDrained(node=name, by=CORDONED_BY, reason="its pods are evicted")
 
     def _update_levels(self) -> None:
         """Determine the levels that exist; compute all nodes again if they changed."""
@@ -309,6 +327,7 @@ class NodeInventory:
             yield e.NodeCordoned(node=name, by=CORDONED_BY, reason="it is marked unschedulable")
         elif not node.spec.unschedulable and name in self._cordoned:
             self._cordoned.remove(name)
+            self.drained.discard(name)
             yield e.NodeUncordoned(node=name, by=CORDONED_BY)
 
 

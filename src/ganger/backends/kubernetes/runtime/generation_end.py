@@ -67,6 +67,9 @@ class GenerationEnd:
         end = message_events.ending(self._sessions.records.task(gang, node), gang, number, node)
         if end is None and attempt_pods.has_succeeded(self._state.pod(generation, node)):
             end = Finished(gang=gang, generation=number, nodes=(node,))  # its launcher had no controller to report to
+        if node in self._state.cache.drained and not isinstance(end, Finished):
+            detail = f"its node {node} is drained"
+            end = Failed(gang=gang, generation=number, node=node, cause=Cause.DRAINED, detail=detail)
         is_done = self._state.dispatcher.report_if_done(generation) is not None
         if isinstance(end, Finished):
             self._state.report(end)
