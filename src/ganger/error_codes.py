@@ -98,6 +98,12 @@ CODES: Final[dict[str, Code]] = {
     "no_program": Code(409, "the program of the job does not exist, or is not executable"),
     "no_script": Code(409, "the script of the job does not exist"),
     "no_snapshot": Code(409, "a snapshot does not exist"),
+    "no_such_claim": Code(409, "a volume of the job is a claim that does not exist"),
+    "no_such_storage_class": Code(409, "a volume of the job is a claim whose storage class does not exist"),
+    "claim_not_bound": Code(
+        409, "a volume of the job is a claim that is not bound, and for which no volume is available"
+    ),
+    "claim_of_one_node": Code(409, "a volume of the job is a claim for pods of one node, and the job may have several"),
     "no_such_dependency": Code(409, "a dependency does not exist"),
     "no_such_device": Code(409, "no node that the job may use has such a GPU"),
     "no_such_gpu_type": Code(404, "no node has GPUs of that type", other_status=409),

@@ -45,6 +45,7 @@ FAILURES = (
     (Cause.HUNG, None, None),
     (Cause.NAMESPACE_QUOTA, None, None),
     (Cause.WEBHOOK_UNREACHABLE, None, None),
+    (Cause.VOLUME_UNAVAILABLE, None, None),
     (Cause.ADMISSION_DENIED, None, None),
 )
 """Cause, exit code, signal."""

@@ -326,6 +326,13 @@ def _reorders(world: World, data: st.DataObject) -> None:
         assert world.try_event(e.PriorityChanged(gang=gang, priority=priority))
 
 
+def _restricts(world: World, data: st.DataObject) -> None:
+    """Restrict a job, as its volumes do once they are bound; one that has its nodes is left alone."""
+    if gang := world.draw_name(data, [name for name in world.raw.jobs if name not in world.state.arrays]):
+        required = data.draw(draws.affinities()).required
+        assert world.try_event(e.NodesRestricted(gang=gang, required=required)) == (gang not in world.raw.starts)
+
+
 def _asks_array(world: World, data: st.DataObject) -> None:
     """Request something of a whole array, or of one element, also of one that no request was about yet."""
     if array := world.draw_name(data, list(world.state.arrays)):
@@ -388,6 +395,6 @@ EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
     *(_confirms_all, _clears_all, _fails, _clears) * 2,
     *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _applies, _nothing),
     _maintains,
-    *(_suspends, _resumes, _reorders, _is_done, _asks_array),
+    *(_suspends, _resumes, _reorders, _restricts, _is_done, _asks_array),
 )
 """Events that may occur, the likelier the more often."""

@@ -102,6 +102,10 @@ _EXAMPLES: Final = (
         code=ReasonCode.WEBHOOK_UNREACHABLE,
         scope='failed calling webhook "images.example.com": ... connect: connection refused',
     ),
+    PendingReason(
+        code=ReasonCode.VOLUME_UNAVAILABLE,
+        scope="the claim data is ReadWriteOnce and in use on n1",
+    ),
     PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
     PendingReason(code=ReasonCode.NOT_LISTED),
     PendingReason(code=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),

@@ -30,6 +30,7 @@ from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
 from ganger.backends.kubernetes.object_names import id_of, key_of
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
+from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.code_archives import CodeArchives
 from ganger.controller.jobs.ended_jobs import load_ended
 from ganger.controller.jobs.gang_job_reconciler import OVER, GangJobReconciler
@@ -82,9 +83,9 @@ class ObjectService(Service):
     Directories and programs of a job are those of its pods, so they are not checked here, and no code is uploaded.
     """
 
-    def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
+    def __init__(self, loop: Loop, log: EventLog, backend: KubernetesBackend, home: Home) -> None:
         super().__init__(loop, log, backend, home)
-        self._job_builder = JobBuilder(loop, log.state_of)
+        self._job_builder = JobBuilder(loop, log.state_of, backend.restrict_by_volumes)
 
     def owner_of(self, id: str) -> str | None:
         """Return the user of a job; None if the job does not exist."""
@@ -167,7 +168,8 @@ class Controller(Server):
             archives = CodeArchives(api, options.namespace, backend, lambda: lease.is_leading)
             archives.restore(_code_of(image), {key_of(name).namespace for name in unreadable})
             code = JobCode(self._home, partial(_put_code, archives, event_loop))
-            jobs = GangJobReconciler(JobBuilder(loop, log.state_of), backend.status_writer.update, image.gangs, code)
+            builder = JobBuilder(loop, log.state_of, backend.restrict_by_volumes)
+            jobs = GangJobReconciler(builder, backend.status_writer.update, image.gangs, code)
             log.observed = jobs.observed
 
             def job_changed(before: CustomObject | None, after: CustomObject | None) -> None:
@@ -175,6 +177,8 @@ class Controller(Server):
                 jobs.changed(before, after)
 
             backend.watch_jobs(job_changed)
+            restrictions = ClaimRestrictions(loop, backend, jobs.retry_rejected)
+            await stack.enter_async_context(_running(restrictions.run()))
             await stack.enter_async_context(_running(archives.run()))
 
             def policy_changed(document: PolicyDocument) -> None:
@@ -192,6 +196,7 @@ class Controller(Server):
             yield log, loop, backend
 
     def _service(self, loop: Loop, log: EventLog, backend: Backend) -> Service:
+        assert isinstance(backend, KubernetesBackend)  # noqa: S101  # `_backend` made it
         return ObjectService(loop, log, backend, self._home)
 
     async def _backend(self, api: ApiClient, may_act: Callable[[], bool]) -> KubernetesBackend:

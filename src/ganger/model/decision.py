@@ -18,6 +18,7 @@ class Cause(StrEnum):
     ADMISSION_DENIED = "admission_denied"
     NAMESPACE_QUOTA = "namespace_quota"
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
+    VOLUME_UNAVAILABLE = "volume_unavailable"
     LAUNCHER_LOST = "launcher_lost"
     NODE_LOST = "node_lost"
     USER = "user"
@@ -67,8 +68,8 @@ FAILURES: Final = (
     Cause.NODE_LOST,
 )
 """Causes that are failures rather than decisions."""
-UNADMITTED: Final = (Cause.NAMESPACE_QUOTA, Cause.WEBHOOK_UNREACHABLE)
-"""Causes for which the API server admits no pod of a job at present: it stays pending, and no attempt is counted."""
+UNADMITTED: Final = (Cause.NAMESPACE_QUOTA, Cause.WEBHOOK_UNREACHABLE, Cause.VOLUME_UNAVAILABLE)
+"""Causes for which the cluster admits no pod of a job at present: it stays pending, and no attempt is counted."""
 
 
 @dataclass(frozen=True, slots=True)

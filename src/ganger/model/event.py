@@ -7,6 +7,7 @@ carries its generation, which distinguishes a late fact from a current one. Even
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
+from ganger.model.affinity import Term
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Cause, Plan
 from ganger.model.evidence import FlawedCheckpoint, RankEnd
@@ -202,6 +203,19 @@ class PriorityChanged:
     priority: int
     by: str = ""
     kind: Literal["priority_changed"] = field(default="priority_changed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesRestricted:
+    """The volumes of a job without nodes allow other nodes than before.
+
+    Attributes:
+        required: One of these terms must hold for a node: those of the job and of its volumes together; empty: none.
+    """
+
+    gang: str
+    required: tuple[Term, ...] = ()
+    kind: Literal["nodes_restricted"] = field(default="nodes_restricted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,6 +485,7 @@ Event = (
     | NodeLost
     | NodeReturned
     | NodePreempted
+    | NodesRestricted
     | Decided
     | Started
     | Progressed

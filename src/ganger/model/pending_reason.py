@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     BACKOFF = "backoff"
     NAMESPACE_QUOTA = "namespace_quota"
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
+    VOLUME_UNAVAILABLE = "volume_unavailable"
     STOPPING_OTHERS = "stopping_others"
     NOT_LISTED = "not_listed"
     DEPENDENCY = "dependency"
@@ -70,6 +71,10 @@ REMEDY: dict[ReasonCode, str] = {
     ReasonCode.WEBHOOK_UNREACHABLE: (
         "nothing to do: it is retried automatically, and no attempt is counted; a cluster administrator has to repair "
         "the webhook: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`"
+    ),
+    ReasonCode.VOLUME_UNAVAILABLE: (
+        "nothing to do if another pod is to release the volume: it is retried automatically, and no attempt is "
+        "counted; else see `kubectl get persistentvolumeclaims,persistentvolumes`"
     ),
     ReasonCode.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     ReasonCode.NOT_LISTED: "nothing to do: the server is still listing what runs; see `ganger server status`",
@@ -215,6 +220,8 @@ def _order_sentence(reason: PendingReason) -> str:
             return f"waiting for a quota of its namespace: {reason.scope}"
         case ReasonCode.WEBHOOK_UNREACHABLE:
             return f"waiting for an admission webhook of the API server: {reason.scope}"
+        case ReasonCode.VOLUME_UNAVAILABLE:
+            return f"waiting for a volume: {reason.scope}"
         case ReasonCode.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop"
         case ReasonCode.DEPENDENCY:

@@ -135,7 +135,7 @@ async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
             following = asyncio.create_task(policies.run())
             async with controller(access, folder, policies) as system:
                 served_system.controlled = system
-                to_be = JobBuilder(system.loop, system.log.state_of)
+                to_be = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes)
                 jobs = GangJobReconciler(
                     to_be, system.backend.status_writer.update, [], JobCode(Home(folder / "code"), _no_code)
                 )

@@ -47,7 +47,10 @@ async def reconciling_controller(access: Credentials, folder: Path) -> AsyncIter
         with system.loop.view() as state:
             known = list(state.gangs.values())
         jobs = GangJobReconciler(
-            JobBuilder(system.loop, system.log.state_of), system.backend.status_writer.update, known, no_code(folder)
+            JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
+            system.backend.status_writer.update,
+            known,
+            no_code(folder),
         )
         system.log.observed = jobs.observed
         system.backend.watch_jobs(jobs.changed)
@@ -187,7 +190,7 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
             put(api)
             async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(system.loop, system.log.state_of),
+                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
                     system.backend.status_writer.update,
                     [],
                     no_code(tmp_path),
@@ -214,7 +217,7 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
             put(api)
             async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(system.loop, system.log.state_of),
+                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
                     system.backend.status_writer.update,
                     [],
                     no_code(tmp_path),
@@ -338,7 +341,10 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                 return system.log.state_of(id)
 
             jobs = GangJobReconciler(
-                JobBuilder(system.loop, state_of), system.backend.status_writer.update, [], no_code(tmp_path)
+                JobBuilder(system.loop, state_of, system.backend.restrict_by_volumes),
+                system.backend.status_writer.update,
+                [],
+                no_code(tmp_path),
             )
             system.log.observed = jobs.observed
             system.backend.watch_jobs(jobs.changed)

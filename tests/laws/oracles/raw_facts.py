@@ -19,7 +19,7 @@ from tests.laws.oracles.job_parts import OF_NODE, RESOURCES, Part, all_nodes, na
 from tests.laws.oracles.placement_oracle import could_lie, may_be_had
 
 NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
-Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged
+Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged | e.NodesRestricted
 
 
 def figure(amount: Amount, r: str) -> int | None:
@@ -99,7 +99,14 @@ class RawFacts:
                     surviving_queue = self.surviving_queue(job.spec.queue, document.queues)
                     self.jobs[name] = replace(job, spec=replace(job.spec, queue=surviving_queue))
                 self.queues = dict(document.queues)
-            case e.Submitted() | e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
+            case (
+                e.Submitted()
+                | e.StopRequested()
+                | e.SuspendRequested()
+                | e.ResumeRequested()
+                | e.PriorityChanged()
+                | e.NodesRestricted()
+            ):
                 self._request(event)
             case e.Cleared(gang=gang, nodes=nodes):
                 for name in nodes:
@@ -190,6 +197,11 @@ class RawFacts:
             case e.PriorityChanged(priority=priority):
                 job = self.jobs[gang]
                 self.jobs[gang] = replace(job, spec=replace(job.spec, priority=priority))
+            case e.NodesRestricted(required=required) if gang not in self.starts:
+                job = self.jobs[gang]
+                affinity = replace(job.spec.placement.affinity, required=required)
+                placement = replace(job.spec.placement, affinity=affinity)
+                self.jobs[gang] = replace(job, spec=replace(job.spec, placement=placement))
 
     def decide(self, decision: object) -> None:
         """Take in one decision."""

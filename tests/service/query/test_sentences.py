@@ -7,6 +7,7 @@ import pytest
 from ganger.engine.eventlog.projection import project
 from ganger.engine.query.event_text import CAUSES, failure_text, job_of, sentence
 from ganger.model import event as e
+from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
@@ -65,6 +66,12 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.StopRequested(gang="a-1", by="ada"), "a-1", "ada asked a-1 to end"),
     (e.SuspendRequested(gang="a-1", by="ada"), "a-1", "ada suspended a-1"),
     (e.ResumeRequested(gang="a-1"), "a-1", "someone resumed a-1"),
+    (
+        e.NodesRestricted(gang="a-1", required=(Term((Expression("zone", Operator.IN, ("a",)),)),)),
+        "a-1",
+        "the volumes of a-1 require nodes with zone=a",
+    ),
+    (e.NodesRestricted(gang="a-1"), "a-1", "the volumes of a-1 require nodes with any labels"),
     (e.PriorityChanged(gang="a-1", priority=100, by="ada"), "a-1", "ada set the priority of a-1 to 100"),
     (
         e.Described(gang="a-1", labels={"team": "nlp"}, notes="x", by="ada"),

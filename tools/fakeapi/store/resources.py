@@ -87,6 +87,7 @@ BUILT_IN = (
         "validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding c",
     ),
     *_parse_resources("scheduling.k8s.io/v1", "priorityclasses PriorityClass c"),
+    *_parse_resources("storage.k8s.io/v1", "storageclasses StorageClass c"),
     *_parse_resources("scheduling.k8s.io/v1alpha2", "podgroups PodGroup s", "workloads Workload"),
     *_parse_resources(
         "resource.k8s.io/v1",

@@ -13,6 +13,7 @@ from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_refusal import admission_failure
 from ganger.backends.kubernetes.pod_template import build_pods
+from ganger.backends.kubernetes.volumes.volume_claims import ClaimUnavailableError, VolumeClaims
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import Cause, Start
@@ -40,8 +41,16 @@ class AttemptError(Exception):
 class AttemptPods:
     """Places generations, and deletes their pods."""
 
-    def __init__(self, binder: Binder, bootstrap: PodBootstrap, recorder: StartRecorder, cache: ClusterCache) -> None:
+    def __init__(
+        self,
+        binder: Binder,
+        bootstrap: PodBootstrap,
+        recorder: StartRecorder,
+        cache: ClusterCache,
+        volumes: VolumeClaims,
+    ) -> None:
         self._binder, self._bootstrap, self._recorder, self._cache = binder, bootstrap, recorder, cache
+        self._volumes = volumes
 
     async def place(self, start: Start, job: Job, is_wanted: Callable[[], bool]) -> dict[str, Pod]:
         """Create and bind the pods; return them by node. Stops when `is_wanted` returns False.
@@ -59,6 +68,7 @@ class AttemptPods:
             cause, detail = admission_failure(error, key.namespace)
             raise AttemptError(cause, first, detail) from None
         self._check_nodes(start)
+        await self._prepare_volumes(start, job)
         devices: dict[str, list[int]] = {}
         for share in start.shares:
             devices.setdefault(share.node, []).extend(share.devices)
@@ -83,6 +93,15 @@ class AttemptPods:
             pod_key = Key(key.namespace, object_names.pod_name(start.gang, start.generation, index))
             if (reason := self._cache.nodes[node].unready) and pod_key not in self._cache.pods:
                 raise AttemptError(Cause.NODE_LOST, node, f"the node {node} is {reason}")
+
+    async def _prepare_volumes(self, start: Start, job: Job) -> None:
+        """Have the job's claims bound for these nodes. Raises AttemptError."""
+        try:
+            await self._volumes.prepare(start, job)
+        except ClaimUnavailableError as error:
+            raise AttemptError(Cause.VOLUME_UNAVAILABLE, error.node, error.detail) from None
+        except ApiError as error:
+            raise AttemptError(Cause.VOLUME_UNAVAILABLE, start.nodes[0], str(error)) from None
 
     async def renew_bootstrap(self, start: Start) -> None:
         """Write this controller's address for the pods of a running generation. Raises ApiError."""

@@ -30,6 +30,7 @@ from ganger.backends.kubernetes.pod_startup import PodStartup
 from ganger.backends.kubernetes.pod_template import CONTAINER, exec_arguments
 from ganger.backends.kubernetes.runtime.gang_runtime import GangRuntime
 from ganger.backends.kubernetes.status_writer import StatusWriter
+from ganger.backends.kubernetes.volumes.volume_claims import VolumeClaims
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
@@ -40,7 +41,7 @@ from ganger.kubeapi.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
-from ganger.model.job import Job
+from ganger.model.job import Job, JobSpec
 from ganger.model.policy import Rules
 from ganger.model.views.service_views import Stacks
 from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
@@ -90,7 +91,8 @@ class KubernetesBackend:
         self.status_writer = StatusWriter(api, GANG_JOBS, self._jobs.objects, may_act)
         self._pod_startup = PodStartup(self.status_writer)
         self._binder = Binder(api, may_act)
-        attempt = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache)
+        self.volumes = VolumeClaims(api, self._nodes.objects)
+        attempt = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
         self._runtime = GangRuntime(attempt, bootstrap, self._cache, compose, self._loop)
         self._health = NodeHealth(
             self._inventory,
@@ -113,6 +115,7 @@ class KubernetesBackend:
             for follower in (self._jobs, self._pods, self._nodes, self.status_writer, self._pod_conditions):
                 group.create_task(follower.run())
             group.create_task(self._follow_optional(self._groups, POD_GROUPS))
+            group.create_task(self.volumes.run())
             await self._follow_optional(self._claims, RESOURCE_CLAIMS)
 
     async def wait_synced(self) -> None:
@@ -132,6 +135,12 @@ class KubernetesBackend:
     async def wait_until_current(self, namespace: str) -> None:
         """Wait until `jobs` has all changes in a namespace from before this call. Raises ApiError."""
         await self._jobs.wait_until_current(namespace)
+
+    def restrict_by_volumes(self, namespace: str, spec: JobSpec) -> JobSpec:
+        """Return a job's spec with the labels that its claims require of nodes; from a thread. Raises RequestError."""
+        if not spec.volumes:
+            return spec
+        return asyncio.run_coroutine_threadsafe(self.volumes.restrict(namespace, spec), self._loop).result()
 
     @property
     def cluster(self) -> Cluster:
@@ -282,6 +291,7 @@ class KubernetesBackend:
         self._inventory.pod_changed(before, after)
         self._report_drain(after)
         self._runtime.pod_changed(before, after)
+        self.volumes.pod_changed(before, after)
         self._pod_startup.pod_changed(before, after)
         self._foreign.pod_changed(before, after)
         self._report_nodes_soon()
@@ -322,6 +332,7 @@ class KubernetesBackend:
                 await asyncio.sleep(OPTIONAL_CHECK_S)
 
     def _job_changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
+        self.volumes.job_changed(before, after)
         if after is None and before is not None:
             self.status_writer.forget(before.metadata.key)
             self._pod_startup.forget(object_names.id_of(before.metadata.key))

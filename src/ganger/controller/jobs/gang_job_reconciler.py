@@ -94,6 +94,12 @@ class GangJobReconciler:
         for item in refused.values():
             self._start_submission(item)
 
+    def retry_rejected(self, keys: Iterable[Key]) -> None:
+        """Submit those of these jobs again that were rejected."""
+        for key in keys:
+            if (item := self._refused.get(id_of(key))) is not None:
+                self._start_submission(item)
+
     def _added(self, item: CustomObject) -> None:
         key = item.metadata.key
         status = msgspec.json.decode(item.status) or {}

@@ -25,10 +25,17 @@ MISSING: Final = "no_such_dependency"
 
 @dataclass(frozen=True, slots=True)
 class JobBuilder:
-    """Builds jobs. `state_of` returns the state of a job by id; None if it does not exist."""
+    """Builds jobs.
+
+    Attributes:
+        loop: the scheduling loop.
+        state_of: returns the state of a job by id; None if it does not exist.
+        restrict: returns a spec with the labels that its claims in a namespace require of nodes. Raises RequestError.
+    """
 
     loop: Loop
     state_of: Callable[[str], GangState | None]
+    restrict: Callable[[str, JobSpec], JobSpec]
 
     def job(self, key: Key, user: str, spec: JobSpec, *, is_administrator: bool = True) -> Job:
         """Return the job of a GangJob; its code is not checked. Raises RequestError.
@@ -41,7 +48,7 @@ class JobBuilder:
             check_pod_policy(spec, state.document.pods)
             spec = limited(spec, state, user, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
-        spec = replace(spec, after=after)
+        spec = self.restrict(key.namespace, replace(spec, after=after))
         job = Job(id=id_of(key), user=user, spec=spec, origin=Origin(directory=WORK, environment={"PATH": PATH}))
         return replace(job, awaits=self.pending_dependencies(spec))
 

@@ -23,7 +23,7 @@ from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.pending_index import LaneEntry, QueueLanes
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
-from ganger.model.decision import Cause
+from ganger.model.decision import UNADMITTED as UNADMITTED_CAUSES
 from ganger.model.job import GangState, shell_quoted_id
 from ganger.model.pending_reason import REMEDY, USER_REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
@@ -40,7 +40,7 @@ NOT_FORECAST = (
     ReasonCode.ARRAY_LIMIT,
 )
 """Reasons that time does not resolve, that include the time, or that wait for a gang of unknown run time."""
-UNADMITTED = (ReasonCode.NAMESPACE_QUOTA, ReasonCode.WEBHOOK_UNREACHABLE)
+UNADMITTED = tuple(map(ReasonCode, UNADMITTED_CAUSES))
 NOT_CHANGEABLE = (ReasonCode.BACKOFF, *UNADMITTED, ReasonCode.NOT_LISTED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY_LIMIT)
 """Reasons that no change to the job would resolve."""
 
@@ -165,9 +165,8 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
     retries, failure = gang.retries, gang.attempt.failure
     is_paused = retries.not_before_ms > now_ms
     if retries.unadmitted and failure is not None:
-        is_quota = failure.cause is Cause.NAMESPACE_QUOTA
-        code = ReasonCode.NAMESPACE_QUOTA if is_quota else ReasonCode.WEBHOOK_UNREACHABLE
-        return PendingReason(code=code, scope=failure.detail, until_ms=retries.not_before_ms if is_paused else None)
+        until_ms = retries.not_before_ms if is_paused else None
+        return PendingReason(code=ReasonCode(failure.cause), scope=failure.detail, until_ms=until_ms)
     if is_paused:
         need, until_ms = retries.attempts_without_progress, retries.not_before_ms
         return PendingReason(code=ReasonCode.BACKOFF, need=need, until_ms=until_ms)

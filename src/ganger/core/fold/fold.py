@@ -17,7 +17,7 @@ from ganger.core.state.state import State
 from ganger.core.state.time_accounting import Account
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, ReservedStart, Start, Stop, Wait
-from ganger.model.job import GangState, Job
+from ganger.model.job import GangState, Job, JobSpec
 
 Touched = tuple[Gang, ...]
 REQUEUES = (Action.RETRY, Action.RETRY_ELSEWHERE)
@@ -34,7 +34,12 @@ def refusal(state: State, event: e.Event) -> str | None:
             return _submission_refusal(state, job)
         case e.StopRequested(gang=gang):
             return None if state.is_live(gang) else f"{gang} is not pending or running"
-        case e.SuspendRequested(gang=gang) | e.ResumeRequested(gang=gang) | e.PriorityChanged(gang=gang):
+        case (
+            e.SuspendRequested(gang=gang)
+            | e.ResumeRequested(gang=gang)
+            | e.PriorityChanged(gang=gang)
+            | e.NodesRestricted(gang=gang)
+        ):
             return _change_refusal(state, gang, event)
         case e.Deleted(gang=gang):
             live = state.arrays.get(gang) or state.gang_or_head(gang)
@@ -111,7 +116,12 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
             for gang in gangs:
                 gang.end_cause = Cause.USER
             return tuple(gangs)
-        case e.SuspendRequested(gang=name) | e.ResumeRequested(gang=name) | e.PriorityChanged(gang=name):
+        case (
+            e.SuspendRequested(gang=name)
+            | e.ResumeRequested(gang=name)
+            | e.PriorityChanged(gang=name)
+            | e.NodesRestricted(gang=name)
+        ):
             changeable = [gang for gang in fold_arrays.named_gangs(state, name) if _gang_refusal(gang, event) is None]
             return tuple(_change(state, gang, event, at_ms) for gang in changeable)
         case e.Deleted() | e.Described() | e.Unreadable():
@@ -170,6 +180,8 @@ def _gang_refusal(gang: Gang, request: e.Event) -> str | None:
     if isinstance(request, e.SuspendRequested):
         is_refused = suspended or gang.end_cause or gang.state in (GangState.FAILING, GangState.FINISHING)
         return f"{name} is {gang.state} already" if is_refused else None
+    if isinstance(request, e.NodesRestricted):
+        return None if gang.attempt.start is None else f"{name} has its nodes"
     return f"{name} is not suspended" if isinstance(request, e.ResumeRequested) and not suspended else None
 
 
@@ -201,7 +213,10 @@ def _submit(state: State, job: Job, stamped: e.Stamped) -> Touched:
 
 
 def _change(
-    state: State, gang: Gang, request: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged, at_ms: int
+    state: State,
+    gang: Gang,
+    request: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged | e.NodesRestricted,
+    at_ms: int,
 ) -> Gang:
     match request:
         case e.SuspendRequested() if gang.state is GangState.PENDING:
@@ -216,14 +231,23 @@ def _change(
             if gang.state is GangState.PENDING:
                 state.enqueue(gang)
         case e.PriorityChanged(priority=priority):
-            waits = gang.state is GangState.PENDING
-            if waits:
-                state.dequeue(gang)
-            gang.job = replace(gang.job, spec=replace(gang.job.spec, priority=priority))
+            _replace_spec(state, gang, replace(gang.job.spec, priority=priority))
             gang.forget_refusals()
-            if waits:
-                state.enqueue(gang)
+        case e.NodesRestricted(required=required):
+            placement = gang.job.spec.placement
+            placement = replace(placement, affinity=replace(placement.affinity, required=required))
+            _replace_spec(state, gang, replace(gang.job.spec, placement=placement))
     return gang
+
+
+def _replace_spec(state: State, gang: Gang, spec: JobSpec) -> None:
+    """Replace the spec of a gang, which enters its queue anew if it is pending."""
+    waits = gang.state is GangState.PENDING
+    if waits:
+        state.dequeue(gang)
+    gang.job, gang.shape = replace(gang.job, spec=spec), spec.shape
+    if waits:
+        state.enqueue(gang)
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ CAUSES: dict[Cause, str] = {
     Cause.ADMISSION_DENIED: "the cluster denied its pods",
     Cause.NAMESPACE_QUOTA: "a quota of its namespace is used up",
     Cause.WEBHOOK_UNREACHABLE: "an admission webhook for its pods cannot be reached",
+    Cause.VOLUME_UNAVAILABLE: "a volume of it cannot be used there",
     Cause.LAUNCHER_LOST: "its launcher was lost",
     Cause.NODE_LOST: "a node was lost",
     Cause.USER: "it was asked to end",
@@ -65,6 +66,8 @@ def sentence(event: e.Event) -> str:
             return _request_text(event)
         case e.Deleted(gang=gang, by=by):
             return f"{by or 'someone'} deleted {gang}"
+        case e.NodesRestricted(gang=gang, required=required):
+            return f"the volumes of {gang} require nodes with {' or '.join(map(str, required)) or 'any labels'}"
         case e.Described(gang=gang, by=by):
             return f"{by or 'someone'} changed {_changed_parts(event)} of {gang}"
         case e.Decided(plan=plan):

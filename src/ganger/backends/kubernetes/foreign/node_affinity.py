@@ -1,4 +1,4 @@
-"""Node affinity of a pod in the model's form.
+"""Node affinity of a pod or a volume in the model's form.
 
 What the model does not have (affinity between pods, terms on fields of a node) is rejected, and never ignored.
 """
@@ -19,18 +19,22 @@ class UnsupportedAffinityError(Exception):
     """The model cannot express an affinity. The message says why, and what to do."""
 
 
-class _Requirement(ApiStruct, frozen=True):
+class LabelRequirement(ApiStruct, frozen=True):
+    """Condition on one label; an operator is missing where only `values` may be compared."""
+
     key: str = ""
-    operator: str = ""
+    operator: str = Operator.IN
     values: tuple[str, ...] = ()
 
 
 class _Term(ApiStruct, frozen=True):
-    match_expressions: tuple[_Requirement, ...] = ()
-    match_fields: tuple[_Requirement, ...] = ()
+    match_expressions: tuple[LabelRequirement, ...] = ()
+    match_fields: tuple[LabelRequirement, ...] = ()
 
 
-class _Selector(ApiStruct, frozen=True):
+class NodeTerms(ApiStruct, frozen=True):
+    """Terms of which a node must meet one."""
+
     node_selector_terms: tuple[_Term, ...] = ()
 
 
@@ -40,7 +44,7 @@ class _Preferred(ApiStruct, frozen=True):
 
 
 class _NodeAffinity(ApiStruct, frozen=True):
-    required: _Selector | None = msgspec.field(default=None, name=f"required{_PHASE}")
+    required: NodeTerms | None = msgspec.field(default=None, name=f"required{_PHASE}")
     preferred: tuple[_Preferred, ...] = msgspec.field(default=(), name=f"preferred{_PHASE}")
 
 
@@ -64,23 +68,29 @@ def parse_affinity(affinity: msgspec.Raw) -> Affinity:
     nodes = parsed.node_affinity or _NodeAffinity()
     required: tuple[Term, ...] = ()
     if nodes.required is not None:
-        terms = map(_term, nodes.required.node_selector_terms)
-        required = tuple(term for term in terms if term.expressions)
-        if not required:
-            raise UnsupportedAffinityError("its nodeAffinity has no term that matches a node; give it matchExpressions")
+        required = parse_terms(nodes.required)
     # A preference without expressions prefers every node, which has no effect.
     preferred = [Preference(match=_term(term.preference), weight=term.weight) for term in nodes.preferred]
     return Affinity(required=required, preferred=tuple(term for term in preferred if term.match.expressions))
+
+
+def parse_terms(terms: NodeTerms) -> tuple[Term, ...]:
+    """Return the terms in the model's form. Raises UnsupportedAffinityError."""
+    parsed = tuple(term for term in map(_term, terms.node_selector_terms) if term.expressions)
+    if not parsed:
+        raise UnsupportedAffinityError("its nodeAffinity has no term that matches a node; give it matchExpressions")
+    return parsed
 
 
 def _term(term: _Term) -> Term:
     if term.match_fields:
         message = "ganger does not support matchFields of nodeAffinity; match the label kubernetes.io/hostname"
         raise UnsupportedAffinityError(message)
-    return Term(tuple(map(_expression, term.match_expressions)))
+    return Term(tuple(map(parse_requirement, term.match_expressions)))
 
 
-def _expression(requirement: _Requirement) -> Expression:
+def parse_requirement(requirement: LabelRequirement) -> Expression:
+    """Return a condition in the model's form. Raises UnsupportedAffinityError."""
     try:
         operator = Operator(requirement.operator)
     except ValueError:
