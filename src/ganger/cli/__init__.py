@@ -23,7 +23,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "run": ("jobs.run_submit_wait", "Run a job and follow it until it ends."),
         "ls": ("jobs.list_and_stop", "List pending, running and recently ended jobs, or the elements of an array."),
         "logs": ("jobs.logs", "Show the output of a job's processes."),
-        "explain": ("jobs.explain_events", "Explain why a job is pending, until when, and what would start it now."),
+        "explain": (
+            "jobs.explain_events",
+            "Explain why a job is pending, until when, and what would start it now; or why it failed, and what to do.",
+        ),
         "stop": ("jobs.list_and_stop", "Stop jobs, after a grace period in which each may save a checkpoint."),
     },
     "Jobs": {

@@ -28,7 +28,7 @@ from ganger.engine.loop import Loop
 from ganger.engine.metrics import BOUNDS_S, Histogram, state_metrics
 from ganger.engine.policy_doc.policy_service import PolicyService, Proposal
 from ganger.engine.query.cluster_service import ClusterService
-from ganger.engine.query.event_text import job_of, sentence
+from ganger.engine.query.event_text import job_of, past_participle, sentence
 from ganger.engine.query.job_history import JobHistories
 from ganger.engine.query.job_lookup import find_job, stored_job
 from ganger.engine.query.listing_rows import job_count, pending_reason
@@ -276,21 +276,24 @@ class Service(ClusterService, PolicyService, OutputService):
         return Page(self._with_reasons([asdict(row) for row in rows]), str(rows[-1].index) if more else None)
 
     def explain(self, text: str) -> Explanation:
-        """Return why a job is pending, or one sentence about what it does instead."""
+        """Return why a job is pending or has failed, or what it does instead."""
+        from ganger.engine.query.failure_explanation import NOTED, explain_ended, with_notes  # rarely needed
+
         name = self.find(text)
         with self._trial_replica.state() as (state, now_ms):
             if state.gang_or_head(name) is not None:
                 policy = self._loop.policy
                 forecasts = self._trial_replica.start_forecasts(state, now_ms, policy)
                 explanation = explain(state, name, now_ms, policy, is_administrator=self._is_administrator)
+                if explanation.state != GangState.PENDING:
+                    return with_notes(explanation, self._log.rows(0, name, kinds=NOTED))
                 return with_forecast(explanation, state, policy, forecasts)
         row = stored_job(self._log, name)[0]
-        activity = (
-            f"it has {_past_participle(row.state)}"
-            if row.state in ENDED
-            else f"all of its elements have started: {row.sentence}"
-        )
-        return Explanation(job=name, state=row.state, sentence=f"{name} is not pending: {activity}")
+        if row.state not in ENDED:
+            sentence = f"{name} is not pending: all of its elements have started: {row.sentence}"
+            return Explanation(job=name, state=row.state, sentence=sentence)
+        attempts = () if row.elements else self._histories.attempts(name, ended_ms=row.ended_ms)
+        return explain_ended(row, attempts, self._log.rows(0, name, kinds=("failed",)))
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -387,7 +390,7 @@ class Service(ClusterService, PolicyService, OutputService):
             state = stored_job(self._log, name)[0].state
             raise RequestError(
                 "already_ended",
-                f"{name} has {_past_participle(state)} already",
+                f"{name} has {past_participle(state)} already",
                 f"ganger get {shell_quoted_id(name)}",
                 409,
             )
@@ -462,11 +465,6 @@ def _cursor_number(cursor: str | None) -> int | None:
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= MAX_CURSOR_DIGITS):
         raise RequestError("bad_cursor", f"{cursor[:80]!r} is not a cursor", "send `next` of the page before", 400)
     return int(cursor)
-
-
-def _past_participle(state: str) -> str:
-    """Return the word that follows "it has" for an ended state."""
-    return {"stopped": "been stopped"}.get(state, state)
 
 
 def _user_name() -> str:

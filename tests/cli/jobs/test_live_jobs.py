@@ -261,12 +261,19 @@ def test_an_error_of_the_program_is_shown_and_not_retried(live: Live) -> None:
     error = "train.py:3: KeyError: 'lr'; all 2 ranks exited with code 1; an error of the program"
     assert result.code == 1
     summary = next(line for line in result.err.splitlines() if line.startswith("✗"))
-    assert summary.partition(": ")[2] == error
+    given_up = f"{error}; not retried: KeyError would recur; --retry N retries it all the same"
+    assert summary.partition(": ")[2] == given_up
     (row,) = (row for row in live.json("ls") if row["name"] == "broken")
     job = live.json("get", row["id"])
-    assert (row["sentence"], row["generation"], job["row"]["sentence"]) == (error, 1, error)
+    assert (row["sentence"], row["generation"], job["row"]["sentence"]) == (given_up, 1, given_up)
     assert [(attempt["blame"], attempt["sentence"]) for attempt in job["attempts"]] == [("user", error)]
-    assert live("get", row["id"]).out.splitlines()[0].endswith(error)
+    assert live("get", row["id"]).out.splitlines()[0].endswith(given_up)
+    assert live("explain", row["id"]).out.splitlines() == [
+        f"{row['id']}  failed",
+        f"  {row['id']} has failed: {given_up}",
+        f"  next: correct train.py:3, then run it again: ganger retry {row['id']}",
+        f"  next: ganger logs {row['id']} --rank 0 --tail 50   shows what rank 0 wrote",
+    ]
     assert error in live("wait", row["id"]).out
     failed = next(event for event in live.json("events", row["id"]) if event["kind"] == "failed")
     assert failed["sentence"].endswith(error)

@@ -1,4 +1,4 @@
-"""`ganger explain` and `ganger events`: pending reasons and history of jobs."""
+"""`ganger explain` and `ganger events`: pending reasons, failures and history of jobs."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -34,7 +34,7 @@ _COLUMNS: Final = (Column("SEQ", right=True), Column("TIME"), Column("JOB"), Col
 @job_argument
 @output_option
 def explain_command(job: str, output: str) -> None:
-    """Explain why a job is pending, until when, and what would start it now.
+    """Explain why a job is pending, until when, and what would start it now; or why it failed, and what to do.
 
     The scheduler itself has tried every suggested change.
     """
@@ -98,6 +98,7 @@ def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
     remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
     if remedy and f"ganger explain {explanation['job']}" not in remedy:  # not a hint to run this very command
         yield f"  next: {remedy}"
+    yield from (f"  next: {advice}" for advice in explanation["advice"])
     if explanation["smallest_tried"]:
         yield f"  {explanation['smallest_tried']}"
 

@@ -36,7 +36,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 ALL_JOBS: Final = JobFilter()
-_FORMAT: Final = 16
+_FORMAT: Final = 17
 _APPLICATION_ID: Final = 0x67616E67
 """Distinguishes a log of ganger from any other SQLite file."""
 _logger = logging.getLogger(__name__)

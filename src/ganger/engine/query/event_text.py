@@ -159,6 +159,11 @@ def given_up_text(gang: Gang) -> str:
             return ""
 
 
+def past_participle(state: str) -> str:
+    """Return the word that follows "it has" for an ended state."""
+    return {"stopped": "been stopped"}.get(state, state)
+
+
 def killed_text(killed: tuple[int, ...], grace_ms: int) -> str:
     """Return the end of a sentence about a stop: the ranks that did not end in time."""
     if not killed:

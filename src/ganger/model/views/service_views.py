@@ -236,7 +236,7 @@ class StartRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about a job's wait, or one sentence about its state if it is not pending.
+    """Everything about a job's wait; of one that is not pending how it is doing, or why it failed.
 
     Attributes:
         position: Its place, from 1, among the `pending` pending jobs of its queue, in queue order.
@@ -245,13 +245,14 @@ class Explanation:
         reserved_start_ms: Its reserved start: it starts then at the latest; None without a reservation.
         forecast: When it is expected to start with all jobs before it; None if it is not pending.
         domains: One line for each domain of the lowest level, or of the level it must stay in: which jobs hold what
-            there.
+            there; of a job that is not pending, for each attempt that failed, and each node that is not ready.
         predicted: A sentence for each job without a time limit that the forecast depends on, this one included: how
             long it is expected to run, and from what that is predicted.
         changes: Changed requests with which it would start now.
         smallest_tried: If there are none: the smallest form of it that was tried, and why not even that starts.
         policy: The queue order in force.
         factors: What decides its place in that order.
+        advice: Of a job that failed: what to do, in the order of promise.
     """
 
     job: str
@@ -271,6 +272,7 @@ class Explanation:
     smallest_tried: str = ""
     policy: str = ""
     factors: tuple[Factor, ...] = ()
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,87 @@
+"""The explanation of a job that failed, or has failed before: the cause, attempt by attempt, and what to do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ganger.core.failure.attribution import Blame, attribute
+from ganger.core.failure.signatures import MEMORY_TYPES
+from ganger.engine.query.event_text import past_participle, sentence
+from ganger.model.decision import Cause
+from ganger.model.event import Failed, Stamped
+from ganger.model.job import GangState, shell_quoted_id
+from ganger.model.units import format_duration
+from ganger.model.views.service_views import AttemptView, Explanation, JobRow
+
+NOTED: Final = ("failed", "quiet", "slow")
+"""Kinds of events that explain how a running job is doing."""
+MAX_ATTEMPTS: Final = 5
+MAX_NOTES: Final = 3
+
+
+def explain_ended(row: JobRow, attempts: Sequence[AttemptView], failures: Sequence[Stamped]) -> Explanation:
+    """Explain an ended job by its attempts, and its `failed` events, oldest first."""
+    if row.state != GangState.FAILED or row.elements is not None:
+        reason = f": {row.sentence}" if row.state != GangState.SUCCEEDED and row.sentence else ""
+        return Explanation(
+            job=row.id,
+            state=row.state,
+            sentence=f"{row.id} has {past_participle(row.state)}{reason}",
+            advice=_of_array(row),
+        )
+    newest = failures[-1].event if failures else None
+    return Explanation(
+        job=row.id,
+        state=row.state,
+        sentence=f"{row.id} has failed: {row.sentence}",
+        domains=tuple(_attempt_lines(attempts)),
+        advice=tuple(_advice(shell_quoted_id(row.id), newest)) if isinstance(newest, Failed) else (),
+    )
+
+
+def with_notes(explanation: Explanation, rows: Sequence[Stamped]) -> Explanation:
+    """Return the explanation of a running job with the newest of its `NOTED` events."""
+    notes = tuple(sentence(row.event) for row in rows[-MAX_NOTES:])
+    return replace(explanation, domains=(*explanation.domains, *notes))
+
+
+def _of_array(row: JobRow) -> tuple[str, ...]:
+    is_failed_array = row.elements is not None and row.state == GangState.FAILED
+    return (f"ganger ls {shell_quoted_id(row.id)} --state failed",) if is_failed_array else ()
+
+
+def _attempt_lines(attempts: Sequence[AttemptView]) -> Iterator[str]:
+    """Iterate over a line for each attempt before the last one, whose end the job's sentence tells."""
+    before = attempts[:-1]
+    if len(before) > MAX_ATTEMPTS:
+        earlier = len(before) - MAX_ATTEMPTS
+        yield f"{earlier} earlier attempt{'s' * (earlier > 1)}: ganger get shows them"
+    for attempt in before[-MAX_ATTEMPTS:]:
+        lasted = attempt.started_ms is not None and attempt.ended_ms is not None
+        duration = format_duration((attempt.ended_ms or 0) - (attempt.started_ms or 0)) if lasted else "no time"
+        yield f"attempt {attempt.generation} {attempt.outcome} after {duration}: {attempt.sentence}"
+
+
+def _advice(name: str, failed: Failed) -> Iterator[str]:
+    """Iterate over what to do about a failure: commands, each with what it is for."""
+    attribution = attribute(failed)
+    error, node = attribution.error, attribution.node or failed.node
+    rank = "all" if attribution.rank is None else attribution.rank
+    is_infrastructure = attribution.blame is Blame.INFRASTRUCTURE
+    if failed.cause is Cause.OUT_OF_MEMORY:
+        yield f"ganger clone {name} --memory SIZE   runs it with more memory per node"
+    elif error is not None and MEMORY_TYPES.match(error.type):
+        yield f"use a smaller batch, or GPUs with more memory: ganger clone {name} --gpus TYPE:N"
+    elif failed.cause is Cause.HUNG:
+        yield f"ganger logs {name} --stacks --attempt {failed.generation}   shows where each rank was"
+    elif failed.cause is Cause.START_FAILED:
+        yield f"ganger get {name}   shows the command, its directory and its set-up, which could not be run"
+    elif error is not None and error.file and not is_infrastructure:
+        yield f"correct {error.file}:{error.line}, then run it again: ganger retry {name}"
+        yield f"ganger logs {name} --rank {rank} --tail 50   shows what rank {rank} wrote"
+        return
+    elif is_infrastructure:
+        yield f"ganger node   shows the state of {node}"
+    if failed.rank is not None:
+        yield f"ganger logs {name} --rank {rank} --tail 50   shows what it wrote"
+    yield f"ganger retry {name}   runs it again as it was"
