@@ -14,6 +14,7 @@ from ganger.model import event as events
 
 LAWS = Path(__file__).parents[1] / "laws" / "world.py"
 NOT_IN_THE_LAWS = {
+    "CodeEdited": "it changes nothing",
     "Deleted": "the state has no ended jobs",
     "Described": "the scheduler ignores labels and notes",
     "Quiet": "it changes nothing",

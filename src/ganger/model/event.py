@@ -353,6 +353,23 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CodeEdited:
+    """A further attempt of a job that runs in place has other code than the first one.
+
+    Attributes:
+        files: Files edited since the first start, relative to the job's directory; the first few.
+        more: Number of others.
+    """
+
+    gang: str
+    generation: int
+    directory: str
+    files: tuple[str, ...]
+    more: int = 0
+    kind: Literal["code_edited"] = field(default="code_edited")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """Every rank on these nodes exited with code 0."""
 
@@ -491,6 +508,7 @@ Event = (
     | Progressed
     | Checkpointed
     | Quiet
+    | CodeEdited
     | Resumed
     | Slow
     | Finished

@@ -26,6 +26,7 @@ WAIT = Wait(
 )
 GENERATION = {"gang": "a-1", "generation": 2}
 SHOWS_STACKS = "ganger logs a-1 --stacks shows where its ranks are"
+KEEPS_CODE = "with --code . (code: .) a job keeps a copy of the code of its submission"
 COMPUTES = "rank 3 of a-1 (attempt 2) on n1 computes while the others wait"
 QUEUED = "and waits 450ms for a processor, they 20ms"
 
@@ -100,6 +101,12 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         e.Quiet(quiet_ms=600_000, usual_ms=None, **GENERATION),
         "a-1",
         f"a-1 (attempt 2) has neither written anything nor used a processor for 10m 00s; {SHOWS_STACKS}",
+    ),
+    (
+        e.CodeEdited(directory="/home/me", files=("model.py", "train.py"), more=3, **GENERATION),
+        "a-1",
+        "a-1 (attempt 2) runs other code than the first: edited since then in /home/me: model.py, train.py and 3 more; "
+        + KEEPS_CODE,
     ),
     (
         e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),

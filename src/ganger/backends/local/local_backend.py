@@ -43,16 +43,20 @@ class LocalBackend:
         # Resolved, so that a path has one spelling: ranks are found by their task directory.
         self._files = replace(files, home=files.home.resolve())
         self._loop = loop
+        self._report: Report | None = None
         self._runtime = GangRuntime(self._files, cluster, compose, loop)
         self._usage = UsageSampler(self._files, {node.name: node for node in cluster.nodes})
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """Open the gang runtime. OSError if the launchers' socket cannot be created."""
+        self._report = report
         self._files.jobs.mkdir(mode=0o700, exist_ok=True)
         self._call(self._runtime.open, report, live, listen(self._files.socket))
 
     def start(self, start: Start, job: Job) -> None:
         self._call(self._runtime.start, start, job)
+        if start.generation > 1 and job.spec.code is None:
+            self._call(self._loop.run_in_executor, None, self._report_edited_code, job, start.generation)
 
     def stop(self, stop: Stop, job: Job) -> None:
         self._call(self._runtime.stop, stop)
@@ -126,6 +130,14 @@ class LocalBackend:
                 if time.monotonic() > deadline:
                     return _log.warning("cannot delete the files of %s: %s", gang, error)
             time.sleep(0.1)
+
+    def _report_edited_code(self, job: Job, generation: int) -> None:
+        """Report code that was edited since the job's first start; it starts meanwhile."""
+        from ganger.backends.local.edited_code import find_edited_code  # rarely needed
+
+        edited = find_edited_code(self._files, job, generation)
+        if edited is not None and self._report is not None:
+            self._report(edited)
 
     def _call(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Run a callback on the event loop; a closed loop has nothing to do any more."""

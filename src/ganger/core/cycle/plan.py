@@ -40,6 +40,7 @@ REPORTS: Final = (
     e.Resumed,
     e.Slow,
     e.Quiet,
+    e.CodeEdited,
     e.Finished,
     e.Deleted,
     e.Described,

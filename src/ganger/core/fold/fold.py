@@ -64,6 +64,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.Resumed()
             | e.Slow()
             | e.Quiet()
+            | e.CodeEdited()
             | e.Finished()
             | e.Done()
             | e.Failed()

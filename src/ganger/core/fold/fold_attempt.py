@@ -23,6 +23,7 @@ GenerationEvent = (
     | e.Resumed
     | e.Slow
     | e.Quiet
+    | e.CodeEdited
     | e.Finished
     | e.Done
     | e.Failed
@@ -59,7 +60,7 @@ def _is_new(gang: Gang, event: GenerationEvent) -> bool:
             return attempt.failure is None and event.node in attempt.left
         case e.Done():
             return gang.state in ACTIVE
-        case e.Progressed() | e.Slow() | e.Quiet():
+        case e.Progressed() | e.Slow() | e.Quiet() | e.CodeEdited():
             return True
 
 
@@ -100,7 +101,7 @@ def fold(state: State, event: GenerationEvent, at_ms: int) -> Touched:
             attempt.killed = tuple(sorted((*attempt.killed, *killed)))
             attempt.grace_ms = max(attempt.grace_ms, grace_ms)
             return (gang, *clear(state, gang, nodes, at_ms))
-        case e.Slow() | e.Quiet():
+        case e.Slow() | e.Quiet() | e.CodeEdited():
             pass
     return (gang,)
 

@@ -74,7 +74,7 @@ def sentence(event: e.Event) -> str:
             return "; ".join(_decision_text(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed_text(event)
-        case e.Resumed() | e.Slow() | e.Quiet():
+        case e.Resumed() | e.Slow() | e.Quiet() | e.CodeEdited():
             return _progress_text(event)
         case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
             return _fact_text(event)
@@ -205,12 +205,16 @@ def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e
             return f"nothing of {attempt} is left on {_name_list(nodes)}" + killed_text(killed, grace_ms)
 
 
-def _progress_text(event: e.Resumed | e.Slow | e.Quiet) -> str:
+def _progress_text(event: e.Resumed | e.Slow | e.Quiet | e.CodeEdited) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Resumed(step=step):
             action = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
             return "; ".join((f"{attempt} {action}", *skipped_texts(event.skipped)))
+        case e.CodeEdited(directory=directory, files=files, more=more):
+            names = ", ".join(files) + (f" and {more} more" if more else "")
+            kept = "with --code . (code: .) a job keeps a copy of the code of its submission"
+            return f"{attempt} runs other code than the first: edited since then in {directory}: {names}; {kept}"
         case e.Quiet(gang=gang, quiet_ms=quiet_ms, usual_ms=usual_ms):
             quiet = format_duration(quiet_ms)
             detail = f"has neither written anything nor used a processor for {quiet}"

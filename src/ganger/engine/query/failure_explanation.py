@@ -13,7 +13,7 @@ from ganger.model.job import GangState, shell_quoted_id
 from ganger.model.units import format_duration
 from ganger.model.views.service_views import AttemptView, Explanation, JobRow
 
-NOTED: Final = ("failed", "quiet", "slow")
+NOTED: Final = ("failed", "quiet", "slow", "code_edited")
 """Kinds of events that explain how a running job is doing."""
 MAX_ATTEMPTS: Final = 5
 MAX_NOTES: Final = 3

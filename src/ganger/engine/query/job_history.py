@@ -14,6 +14,7 @@ from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 from ganger.model.event import (
     Checkpointed,
     Cleared,
+    CodeEdited,
     Decided,
     Done,
     Failed,
@@ -82,7 +83,7 @@ class _Attempt:
                     self.ended_ms = at_ms
             case Progressed() | Checkpointed():
                 self.is_observed = True
-            case Slow() | Quiet():
+            case Slow() | Quiet() | CodeEdited():
                 pass
 
     def fail(self, event: Failed) -> None:
