@@ -101,6 +101,7 @@ def test_a_failed_attempt_is_one_line(shell: Shell, world: World) -> None:
         world.happen("failed", "bert-7f3", "bert-7f3 (attempt 1): rank 0 on n1 was ended by SIGTERM", generation=1)
         for node in ("n1", "n2"):
             world.happen("started", "bert-7f3", f"bert-7f3 (attempt 2) runs on {node}", generation=2, nodes=[node])
+        world.happen("code_edited", "bert-7f3", "bert-7f3 (attempt 2) runs other code than the first", generation=2)
         world.happen("started", "other-1", "other-1 (attempt 9) runs on n1", generation=9)
         attempts = (attempt(1, "failed"), attempt(2, "finished", resumed_step=40))
         world.add(ended(replace(world.submitted, checkpoint_step=60, attempts=attempts)))
@@ -110,6 +111,7 @@ def test_a_failed_attempt_is_one_line(shell: Shell, world: World) -> None:
     assert "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL; restarting from step 40\n" in result.err
     assert "SIGTERM" not in result.err
     assert result.err.count("bert-7f3 (attempt 2) is running on n1, n2\n") == 1
+    assert "bert-7f3 (attempt 2) runs other code than the first\n" in result.err
     assert "other-1" not in result.err
     assert result.code == 0
 

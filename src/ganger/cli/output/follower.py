@@ -28,6 +28,8 @@ REFRESH_S: Final = 1.0
 COALESCE_S: Final = 0.1
 """Events within this time are answered by one request for the job."""
 _END: Final = "end"
+NOTED: Final = ("quiet", "slow", "code_edited")
+"""Kinds of events that a job goes on after, and that its user should know of."""
 
 
 class _RecordBuffer:
@@ -185,6 +187,8 @@ class Follower:
                 self._screen.say(message, fg="yellow", bold=True)
         elif event["kind"] == "resumed" and event["data"]["skipped"]:
             self._screen.say(event["sentence"], fg="yellow", bold=True)
+        elif event["kind"] in NOTED:
+            self._screen.say(event["sentence"], fg="yellow")
         elif event["kind"] == "suspend_requested":
             self._screen.say(f"{event['sentence']}; resume it: ganger resume {shell_quote(self._id)}", fg="yellow")
         elif event["kind"] == "started" and generation > max(self._started, 1):
