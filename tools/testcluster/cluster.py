@@ -62,6 +62,11 @@ class Cluster:
         path = self.shape.folder / f"{user}.kubeconfig"
         return Authority(self.shape.pki).write_kubeconfig(path, self.shape.url, user, groups)
 
+    def load_image(self, image: Path) -> None:
+        """Load an image into every node."""
+        for node in self.shape.numbers:
+            nodes.load_image(self.shape, node, image)
+
     def pid(self, part: str) -> int | None:
         """Return the pid of that part on this machine; None if it does not run."""
         pid = processes.live_pid(self.shape.record(part))

@@ -23,7 +23,13 @@ import msgspec
 from starlette.types import ASGIApp
 
 from ganger import __version__
-from ganger.backends.kubernetes.controller_tokens import CALLER_HEADER, DRY_RUN_PARAMETER
+from ganger.backends.kubernetes.controller_tokens import (
+    ADDRESS,
+    ADDRESS_CERTIFICATE,
+    ADDRESS_URL,
+    CALLER_HEADER,
+    DRY_RUN_PARAMETER,
+)
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
@@ -56,9 +62,11 @@ from ganger.engine.submit.build import check_text, read_spec
 from ganger.engine.submit.submit_order import new_id
 from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.kubeapi.objects import CustomObject, Key
+from ganger.kubeapi.resources import CONFIG_MAPS
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState
@@ -145,6 +153,7 @@ class Controller(Server):
             backend = await self._backend(api, lambda: lease.is_leading)
             stack.callback(backend.close)
             await stack.enter_async_context(_running(backend.run()))
+            await self._publish_address(api)
             policies = PolicyReconciler(api, lambda: lease.is_leading)
             await stack.enter_async_context(_running(policies.run()))
             await backend.wait_synced()
@@ -211,6 +220,19 @@ class Controller(Server):
 
     def _endpoint(self) -> tuple[LauncherEndpoint, tuple[Path, Path]]:
         return launcher_endpoint(self._home.path / "launcher_listener", self._options.listener_address)
+
+    async def _publish_address(self, api: ApiClient) -> None:
+        """Write address and certificate of the REST interface, for clients of a controller outside the cluster."""
+        if self._listen is None:
+            return
+        options, (endpoint, _) = self._options, self._endpoint()
+        host, port = options.listener_address.rpartition(":")[0], self._listen.rpartition(":")[2]
+        metadata = {"name": ADDRESS, "namespace": options.namespace}
+        data = {ADDRESS_URL: f"https://{host}:{port}", ADDRESS_CERTIFICATE: endpoint.certificate}
+        try:
+            await api.apply(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        except ApiError as error:
+            _log.warning("clients cannot find this controller unless a service leads to it: %s", error)
 
     def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
         assert self._reviewer is not None  # noqa: S101  # made with the world

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from lightkube.config.client_adapter import verify_cluster
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import User, UserExec
+from lightkube.config.models import Cluster, Context, User, UserExec
 from lightkube.core.exceptions import ConfigError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -100,6 +100,15 @@ class Credentials:
             ) from error
         assert config is not None  # noqa: S101  # it has the one context that was just made
         return cls(config)
+
+    @classmethod
+    def anonymous(cls, url: str, certificate: str) -> "Credentials":
+        """Return no credentials for a server with that certificate (PEM). Raises CredentialsError."""
+        try:
+            cluster = Cluster(server=url, certificate_auth_data=base64.b64encode(certificate.encode()).decode())
+            return cls(SingleConfig("", Context(cluster=""), cluster))
+        except (ConfigError, ssl.SSLError, ValueError) as error:
+            raise CredentialsError(f"the certificate of {url} cannot be read: {error}") from None
 
     @property
     def is_renewed_externally(self) -> bool:

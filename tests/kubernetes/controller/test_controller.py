@@ -277,6 +277,71 @@ def test_a_drained_job_says_so_and_its_events_tell_its_life(controlled: Controll
     assert f"its node {node} is drained" in controlled.kubectl("describe", "gangjob", "moved")
 
 
+def test_a_local_volume_takes_a_job_to_its_node_and_is_bound_with_it(controlled: Controlled, tmp_path: Path) -> None:
+    written = "echo $GANGER_ATTEMPT > /data/$GANGER_JOB_NAME; sync"
+    controlled.submit("saves", nodes=1, run=written, volumes=[{"name": "scratch", "path": "/data"}])
+    status = controlled.wait("saves", "Rejected")
+    assert status["reason"] == "no_such_claim"
+    assert "there is no PersistentVolumeClaim scratch" in status["message"]
+    node = max(controlled.on.kubectl("get", "nodes", "-o", "name").split()).removeprefix("node/")
+    names = [f"{controlled.namespace}-{number}" for number in (1, 2)]
+    for created in local_volumes(names, node, tmp_path):
+        controlled.on.kubectl("apply", "-f", "-", input=json.dumps(created))
+    try:
+        controlled.on.kubectl("--namespace", controlled.namespace, "apply", "-f", "-", input=json.dumps(SCRATCH))
+        status = controlled.wait("saves", *OVER)
+        assert (status["phase"], status["generation"]) == ("Succeeded", 1), status
+        (pod,) = controlled.pods("saves").values()
+        assert pod["spec"]["nodeName"] == node
+        bound = controlled.kubectl("get", "pvc", "scratch", "-o", "jsonpath={.status.phase} {.spec.volumeName}")
+        assert bound == f"Bound {names[0]}", "the smaller of the two that fit"
+        controlled.submit("reads", nodes=1, run="test -s /data/saves", volumes=[{"name": "scratch", "path": "/data"}])
+        assert controlled.wait("reads", *OVER)["phase"] == "Succeeded"
+        controlled.submit("wide", nodes=2, run="true", volumes=[{"name": "scratch", "path": "/data"}])
+        assert controlled.wait("wide", "Rejected")["reason"] == "claim_of_one_node"
+    finally:
+        controlled.kubectl("delete", "gangjobs", "saves", "reads", "wide", "--ignore-not-found")
+        controlled.kubectl("delete", "pvc", "scratch", "--ignore-not-found")
+        controlled.on.kubectl("delete", "pv", *names)
+        controlled.on.kubectl("delete", "storageclass", "ganger-local")
+
+
+SCRATCH = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "scratch"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "ganger-local",
+    },
+}
+
+
+def local_volumes(names: list[str], node: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a class whose claims wait for their first consumer, and volumes of one node, the smaller first."""
+    yield {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "ganger-local"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    for size, name in enumerate(names, 1):
+        (folder / name).mkdir(mode=0o777)
+        (folder / name).chmod(0o777)
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": f"{size}Gi"},
+            "storageClassName": "ganger-local",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": str(folder / name)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        }
+        yield {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
 def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     """The last test: by now the controller has done everything. Leases use a connection of their own."""
     controlled.submit("told", run="echo told")
@@ -326,7 +391,7 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     # and deleted where no launcher of it is connected; a Secret is applied where there is one; the queues that always
     # exist have objects already; code is removed after an hour (test_code_archives).
     unseen = {"create queues.ganger.dev", "create configmaps", "create secrets", "patch secrets", "get pods"}
-    unseen |= {"delete pods", "delete configmaps", "create events"}
+    unseen |= {"delete pods", "delete configmaps", "create events", "patch persistentvolumeclaims"}
     assert {item for item in used if "/apis/" not in item} | unseen == granted
 
 

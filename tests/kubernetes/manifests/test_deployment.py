@@ -1,68 +1,44 @@
 """Output of `ganger install` on a real cluster: its Deployment runs, unprivileged, with its own permissions.
 
-There is no registry, so the image is that of the test cluster, and Python and ganger are mounted from this machine.
-Everything else is as printed.
+Its image is made as the Containerfile says. There is no registry, so it is loaded into the nodes, and the default image
+of jobs is that of the test cluster; everything else is as printed.
 """
 
 import json
-import sys
-import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import ganger
 from tools.controlled import OWN, alone, install, printed
 from tools.testcluster import BASE_IMAGE, Cluster
+from tools.testcluster.programs.controller_image import CONTROLLER_IMAGE, make_controller_image
 from tools.testcluster.waiting import until
 
 SPACE = "deployed"
 CONTROLLER = "app.kubernetes.io/component=controller"
-LIBRARIES = "/opt/libraries"
-MOUNTED = {
-    "/opt/python": sys.base_prefix,
-    "/opt/packages": sysconfig.get_path("purelib"),
-    "/opt/ganger": str(Path(ganger.__file__).parents[1]),
-    # Of the image's Debian, too: the image leaves out what C++ wheels need.
-    LIBRARIES: "/usr/lib/x86_64-linux-gnu",
-}
 
 
 @pytest.fixture(scope="module")
-def deployed(real_cluster: Cluster) -> Iterator[Cluster]:
+def deployed(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Install the controller, and create a namespace for jobs."""
+    archive = tmp_path_factory.mktemp("image") / "controller.tar"
+    make_controller_image(archive)
+    real_cluster.load_image(archive)
+    archive.unlink()
     with alone(real_cluster):
-        objects = printed("--image", BASE_IMAGE)
-        for created in objects:
-            _from_here(created)
+        objects = printed("--image", CONTROLLER_IMAGE)
+        (deployment,) = (created for created in objects if created["kind"] == "Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        container["args"].append(f"--image={BASE_IMAGE}")
         install(real_cluster, objects)
         real_cluster.kubectl("create", "namespace", SPACE)
         real_cluster.kubectl("--namespace", OWN, "rollout", "status", "deployment/ganger-controller", "--timeout=180s")
         yield real_cluster
         real_cluster.kubectl("--namespace", OWN, "delete", "deployment", "ganger-controller", "--cascade=foreground")
+        real_cluster.kubectl("--namespace", OWN, "delete", "service", "ganger")
         real_cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
         real_cluster.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # with its status
-
-
-def _from_here(created: Any) -> None:
-    """Mount Python and ganger from this machine, which the strictest Pod Security level forbids."""
-    if created["kind"] == "Namespace":
-        del created["metadata"]["labels"]
-    if created["kind"] == "Deployment":
-        pod = created["spec"]["template"]["spec"]
-        (container,) = pod["containers"]
-        container["command"] = ["/opt/python/bin/python3", "-P", "-m", "ganger.controller"]
-        container["args"].append(f"--image={BASE_IMAGE}")
-        container["env"] += [
-            {"name": "PYTHONPATH", "value": "/opt/ganger:/opt/packages"},
-            {"name": "LD_LIBRARY_PATH", "value": "/opt/python/lib"},
-            {"name": "LD_PRELOAD", "value": f"{LIBRARIES}/libstdc++.so.6"},
-        ]
-        for at, (inside, here) in enumerate(MOUNTED.items()):
-            pod["volumes"].append({"name": f"here-{at}", "hostPath": {"path": here}})
-            container["volumeMounts"].append({"name": f"here-{at}", "mountPath": inside, "readOnly": True})
 
 
 def test_the_deployment_leads_runs_a_gang_and_may_be_replaced_meanwhile(deployed: Cluster) -> None:

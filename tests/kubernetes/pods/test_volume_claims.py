@@ -114,7 +114,7 @@ def test_an_unbound_claim_gets_an_available_volume_of_the_gangs_node(tmp_path: P
     run(tmp_path, play)
 
 
-def test_a_provisioner_is_told_the_node_and_its_zones_are_kept_to(tmp_path: Path) -> None:
+def test_a_provisioner_gets_the_node_within_the_zones_of_its_class(tmp_path: Path) -> None:
     async def play(api: FakeApi, _: Controlled) -> None:
         zone_b = [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["b"]}]}]
         api.put(storage_class("cloud", provisioner="disk.example.com", allowedTopologies=zone_b, **WAITS))
@@ -166,7 +166,7 @@ def test_a_claim_that_is_bound_while_a_job_waits_moves_the_job(tmp_path: Path) -
         ([claim(bound="gone")], "claim_not_bound", "the PersistentVolume gone of the claim data is gone", []),
     ],
 )
-def test_what_a_claim_lacks_is_told_and_waited_for(
+def test_a_job_says_what_its_claim_lacks_and_starts_once_it_is_there(
     objects: list[Any], reason: str, message: str, remedy: list[Any], tmp_path: Path
 ) -> None:
     async def play(api: FakeApi, _: Controlled) -> None:

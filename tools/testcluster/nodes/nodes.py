@@ -96,9 +96,14 @@ def is_containerd_ready(shape: Shape, node: int) -> bool:
 
 def load_images(shape: Shape, node: int) -> None:
     """Load the pods' images into the node's running containerd."""
-    first = processes.pid_in_node(_pid(shape, f"node-{node}"))
     for image in images():
-        _run_in(first, "ctr", "--namespace", "k8s.io", "images", "import", str(image))
+        load_image(shape, node, image)
+
+
+def load_image(shape: Shape, node: int, image: Path) -> None:
+    """Load an image into the node's running containerd."""
+    first = processes.pid_in_node(_pid(shape, f"node-{node}"))
+    _run_in(first, "ctr", "--namespace", "k8s.io", "images", "import", str(image))
 
 
 def command(shape: Shape, part: str) -> list[str]:

@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tools.testcluster.programs.binaries import build_lock, cache, system_program
 
@@ -41,10 +42,24 @@ def make(report: Callable[[str], None]) -> None:
     pause, base = images()
     with build_lock(base):
         if not pause.exists():
-            _archive(pause, PAUSE_IMAGE, _pause_layer(), ["/busybox", "sleep", "2147483647"])
+            write_archive(pause, PAUSE_IMAGE, [_pause_layer()], {"Cmd": ["/busybox", "sleep", "2147483647"]})
         if not base.exists():
             report("making the base image of pods with mmdebstrap")
-            _archive(base, BASE_IMAGE, _base_layer(base), ["/bin/sh"])
+            write_archive(base, BASE_IMAGE, [_make_base_layer(base)], {"Cmd": ["/bin/sh"]})
+
+
+def base_layer() -> bytes:
+    """Return the layer of the base image, made before by `make`."""
+    _, base = images()
+    with tarfile.open(base) as archive:
+        (manifest,) = json.loads(_member(archive, "manifest.json"))
+        return _member(archive, manifest["Layers"][0])
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    assert file is not None
+    return file.read()
 
 
 def _digest() -> str:
@@ -60,7 +75,7 @@ def _pause_layer() -> bytes:
     return buffer.getvalue()
 
 
-def _base_layer(beside: Path) -> bytes:
+def _make_base_layer(beside: Path) -> bytes:
     layer = beside.with_name(f"{beside.name}.layer")
     command = ["mmdebstrap", "--quiet", "--format=tar", *BASE, str(layer)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -71,21 +86,22 @@ def _base_layer(beside: Path) -> bytes:
     return data
 
 
-def _archive(target: Path, image: str, layer: bytes, command: list[str]) -> None:
-    """Write an archive as `docker save` does: a manifest, the image's configuration, one layer."""
+def write_archive(target: Path, image: str, layers: list[bytes], settings: dict[str, Any]) -> None:
+    """Write an archive as `docker save` does: a manifest, the image's configuration, its layers."""
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": command, "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+        "config": {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], **settings},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [image], "Layers": ["layer.tar"]}]
+    files = {f"layer-{index}.tar": layer for index, layer in enumerate(layers)}
+    manifest = [{"Config": "config.json", "RepoTags": [image], "Layers": list(files)}]
     unfinished = target.with_name(f"{target.name}.unfinished")
     with tarfile.open(unfinished, "w") as archive:
         for name, data in (
             ("manifest.json", json.dumps(manifest).encode()),
             ("config.json", json.dumps(config).encode()),
-            ("layer.tar", layer),
+            *files.items(),
         ):
             entry = tarfile.TarInfo(name)
             entry.size = len(data)

@@ -21,6 +21,8 @@ FILES: Final = (
     *("controller-roles", "user-roles", "admission", "flow-control", "controller-queries", "network", "controller"),
 )
 """Manifests in the order in which they are applied: an object comes after those it refers to."""
+_IN_CLUSTER: Final = ("network", "controller")
+"""Manifests of a controller that runs in the cluster."""
 _NAME: Final = "kubernetes.io/metadata.name"
 """A label that every namespace has."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -33,8 +35,9 @@ _CUSTOMIZED: Final = ("namespace", "controller-roles", "flow-control", "controll
 @click.option(
     "--namespace", default=DEFAULT_CONTROLLER_NAMESPACE, show_default=True, help="Namespace of the controller."
 )
+@click.option("--outside", is_flag=True, help="Leave out the Deployment: the controller runs outside the cluster.")
 @click.option("--image", default=f"ganger:{__version__}", show_default=True, help="Container image of the controller.")
-def install_command(*, dry_run: bool, namespace: str, image: str) -> None:
+def install_command(*, dry_run: bool, namespace: str, outside: bool, image: str) -> None:
     """Print the manifests of ganger for a Kubernetes cluster: definitions, roles, controller.
 
     \b
@@ -58,7 +61,8 @@ def install_command(*, dry_run: bool, namespace: str, image: str) -> None:
     if namespace != DEFAULT_CONTROLLER_NAMESPACE:
         say(f"users of this controller must set: export {CONTROLLER_NAMESPACE}={namespace}")
     folder = importlib.resources.files("ganger") / "manifests"
-    for index, name in enumerate(FILES):
+    names = [name for name in FILES if not outside or name not in _IN_CLUSTER]
+    for index, name in enumerate(names):
         if index:
             click.echo("---")
         text = (folder / f"{name}.yaml").read_text()

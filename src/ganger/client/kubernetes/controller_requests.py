@@ -1,10 +1,12 @@
 """Queries to the controller of a cluster with the caller's kubeconfig.
 
-They go through the API server's proxy to the controller's service. The caller's credentials stay with the API server,
+They go through the API server's proxy to the controller's service, or, if it runs outside the cluster, to the address
+that it has published. The caller's credentials stay with the API server,
 so the caller requests a token that is valid for the controller alone and identifies them (`ganger install`,
 controller-queries.yaml).
 """
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -12,6 +14,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from ganger.backends.kubernetes.controller_tokens import (
+    ADDRESS,
+    ADDRESS_CERTIFICATE,
+    ADDRESS_URL,
     ADMINISTERS_PREFIX,
     ALL_JOBS_AUDIENCE,
     CALLER_ACCOUNT,
@@ -20,12 +25,14 @@ from ganger.backends.kubernetes.controller_tokens import (
     DRY_RUN_PARAMETER,
     USER_PREFIX,
 )
-from ganger.backends.kubernetes.custom_resources import GROUP
+from ganger.backends.kubernetes.custom_resources import GROUP, PROGRAM
 from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
+from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import Credentials, CredentialsError
 from ganger.kubeapi.objects import ApiStruct
 from ganger.kubeapi.request import ObjectRef, Permission, Request, decode_response, write_request
-from ganger.kubeapi.resources import Resource
+from ganger.kubeapi.resources import CONFIG_MAPS, Resource
 from ganger.settings import CONTROLLER_NAMESPACE
 
 Record = dict[str, Any]
@@ -81,11 +88,28 @@ async def query_controller(caller: Caller, user: str, query: Record) -> Record:
         headers={CALLER_HEADER: f"Bearer {token}"},
     )
     try:
-        return {"status": HTTPStatus.OK, "body": (await caller.api.send(request)).decode()}
+        return {"status": HTTPStatus.OK, "body": (await _send(caller, request, path)).decode()}
     except ApiError as error:
         if _is_problem(error.body):
             return {"status": error.status, "body": error.body.decode()}
         raise _explain_error(error, caller, user) from error
+
+
+async def _send(caller: Caller, request: Request, path: str) -> bytes:
+    """Send a query through the API server, or, where no service leads to the controller, to its published address."""
+    try:
+        return await caller.api.send(request)
+    except ApiError as error:
+        if not error.missing or _is_problem(error.body):
+            raise
+        missing = error
+    try:
+        published = (await caller.api.get(CONFIG_MAPS, ADDRESS, caller.controller)).data
+        credentials = Credentials.anonymous(published[ADDRESS_URL], published[ADDRESS_CERTIFICATE])
+    except (ApiError, KeyError, CredentialsError):
+        raise missing from None
+    async with ApiClient(credentials, PROGRAM) as direct:
+        return await direct.send(replace(request, path=f"/api/v1{path}"))
 
 
 def _kubectl_command(caller: Caller, query: Record) -> str | None:

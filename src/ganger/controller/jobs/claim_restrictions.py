@@ -55,7 +55,7 @@ class ClaimRestrictions:
                 spec = spec_of(key, msgspec.json.decode(gang_job.spec))
                 spec = await self._backend.volumes.restrict(key.namespace, spec)
             except RequestError:
-                continue  # told when its pods are to be created
+                continue  # its next attempt reports it
             required[id_of(key)] = spec.placement.affinity.required
         return required
 
