@@ -20,11 +20,11 @@ from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
-from ganger.controller.assembly import restore_image
 from ganger.controller.jobs.ended_jobs import load_ended
-from ganger.controller.object_log import ObjectLog
+from ganger.controller.object_log import ObjectLog, ObjectSink
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
+from ganger.controller.restore import restore
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_validation import policy_from_dict
@@ -124,11 +124,12 @@ class _Faked:
 
 @dataclass(frozen=True, slots=True)
 class Controlled:
-    """A running controller."""
+    """A running controller. `observed` is kept by the reconciler of GangJobs, for the log."""
 
     backend: KubernetesBackend
     loop: Loop
     log: ObjectLog
+    observed: dict[str, int]
 
     def state_of(self, gang: str) -> str:
         """Return the state of a gang; empty for an unknown one."""
@@ -160,24 +161,23 @@ async def controller(
         await backend.wait_synced()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.policy_in_force()
         usage = {} if policies is None else policies.usage()
-        backend.set_policy(policy)
-        adopted = backend.adopt_bound_pods()
-        image, unreadable = restore_image(backend.jobs, backend.cluster, policy, usage, adopted)
-        backend.ignore_jobs(unreadable)
+        image = restore(backend, policy, usage).image
 
         def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
             event_loop.call_soon(partial(backend.write_status, name, status, soon=soon))
 
-        log = ObjectLog(folder / "ganger.db", image, write_status, load_ended(backend.jobs))
+        observed = dict[str, int]()
+        on_written = (lambda *_: None) if policies is None else policies.trigger.on_written
+        sink = ObjectSink(write_status=write_status, observed=observed, on_written=on_written)
+        log = ObjectLog(folder / "ganger.db", image, sink, load_ended(backend.jobs))
         loop = Loop(log, backend, order, clock, "0")
         loop.open()
         tasks = [following, event_loop.create_task(_run_cycles(loop, clock))]
         if policies is not None:
             figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
-            log.on_written, policies.on_regrouped = figures.on_written, figures.notify
             tasks.append(event_loop.create_task(figures.run()))
         try:
-            yield Controlled(backend, loop, log)
+            yield Controlled(backend, loop, log, observed)
         finally:
             for task in tasks:
                 task.cancel()

@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ganger"
 PACKAGES = sorted(path.parent for path in (SOURCE / "backends").glob("*/__init__.py"))
 ASSEMBLIES = ("server", "controller", "simulation")
+MAX_WORLD_LINES = 25
+"""Lines of the function that assembles a world."""
 NOT_COMPARED = {"simulator": "it runs no processes; tests/simulator compares it with recorded clusters"}
 """Backends that tests/conformance does not compare with the others, each with the reason."""
 
@@ -58,3 +60,17 @@ def test_a_backend_is_compared_with_the_others(package: Path) -> None:
 def test_a_backend_is_described(package: Path) -> None:
     page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text()
     assert f"\n| {package.name} | " in page.lower(), "add it to the table of backends"
+
+
+@pytest.mark.parametrize("assembly", ["server", "controller"])
+def test_a_world_is_assembled_in_one_readable_function(assembly: str) -> None:
+    tree = ast.parse((SOURCE / assembly / "assembly.py").read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef) and node.name == "_world"]
+    [world] = functions
+    body = world.body[1:]  # without the docstring
+    lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
+    assert lines <= MAX_WORLD_LINES, "move what has a name of its own into a function or a context manager"
+    targets = [
+        ast.unparse(target) for node in ast.walk(world) if isinstance(node, ast.Assign) for target in node.targets
+    ]
+    assert [target for target in targets if "." in target] == [], "give it to the constructor: order is no protocol"

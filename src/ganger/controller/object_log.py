@@ -6,6 +6,7 @@ is a recording of this process alone, for listings and for `ganger replay`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,17 +40,33 @@ class EventSink(Protocol):
         """Set fields of the job's status, now or, without `soon`, at a convenient time."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectSink:
+    """Objects of jobs, as a log writes to them.
+
+    write_status: writes the status of a job's object.
+    observed: the generation of its object that a job's state corresponds to; kept by the reconciler.
+    on_written: called when objects were given everything up to an event, and whether a job had changed.
+    on_notices: called with what there is to tell of jobs, and when that was.
+    """
+
+    write_status: EventSink
+    observed: Mapping[str, int] = field(default_factory=dict)
+    on_written: Callable[[int, bool], None] = lambda seq, has_jobs: None  # noqa: ARG005
+    on_notices: Callable[[Iterable[Notice], int], None] = lambda notices, at_ms: None  # noqa: ARG005
+
+
 class ObjectLog(EventLog):
     """A log that begins with `image`, in a new file.
 
-    Attributes:
-        observed: the generation of its object that a job's state corresponds to; kept by the reconciler.
-        on_written: called when objects were given everything up to an event, and whether a job had changed.
-        on_notices: called with what there is to tell of jobs, and when that was.
+    Args:
+        path: the file.
+        image: the state with which it begins.
+        sink: where the status of jobs is written.
+        ended: jobs that ended before, which listings show beside those of the image.
     """
 
-    def __init__(self, path: Path, image: Image, write_status: EventSink, ended: Iterable[Projection] = ()) -> None:
-        """Create the log. `ended`: jobs that ended before, which listings show beside those of the image."""
+    def __init__(self, path: Path, image: Image, sink: ObjectSink, ended: Iterable[Projection] = ()) -> None:
         path.unlink(missing_ok=True)
         super().__init__(path)
         self._first = image
@@ -58,12 +75,9 @@ class ObjectLog(EventLog):
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
         self.import_jobs(chain(arrays, gangs, ended), state.seq)
-        self._write_status = write_status
+        self._sink = sink
         self._rows: dict[str, Projection] = {}
         self._changed_classes: set[str] = set()
-        self.observed: Mapping[str, int] = {}
-        self.on_written: Callable[[int, bool], None] = lambda seq, has_jobs: None  # noqa: ARG005
-        self.on_notices: Callable[[Iterable[Notice], int], None] = lambda notices, at_ms: None  # noqa: ARG005
         self._notices: list[Notice] = []
         self._failed: set[str] = set()
 
@@ -110,8 +124,8 @@ class ObjectLog(EventLog):
         notices: list[Notice | None] = [*self._notices]
         notices += [failure_notice(state.gangs[name]) for name in failed if name in state.gangs]
         for name, checkpoint in job_checkpoint.checkpoint_jobs(state, rows).items():
-            status = _status(state, rows[name], checkpoint, self.observed.get(name, 0))
-            self._write_status(name, status, soon=True)
+            status = _status(state, rows[name], checkpoint, self._sink.observed.get(name, 0))
+            self._sink.write_status(name, status, soon=True)
             notices.append(state_notice(rows[name].row, status))
         for key, members in state.pending.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
@@ -119,11 +133,11 @@ class ObjectLog(EventLog):
                     name = gang.array or gang.id
                     if name not in rows:
                         status = _pending_reason(state, key)
-                        self._write_status(name, status, soon=False)
+                        self._sink.write_status(name, status, soon=False)
                         notices.append(pending_notice(name, status))
         self._notices = []
-        self.on_notices(filter(None, notices), state.at_ms)
-        self.on_written(state.seq, bool(rows))
+        self._sink.on_notices(filter(None, notices), state.at_ms)
+        self._sink.on_written(state.seq, bool(rows))
 
 
 def _status(

@@ -14,11 +14,12 @@ import socket
 import sqlite3
 import sys
 import threading
+from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, NoReturn
+from typing import ClassVar, Final, NamedTuple, NoReturn
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -110,6 +111,19 @@ def run_server(home: Home, create: Callable[[int], "Server"], lock_fd: int | Non
         raise ServerStartError(message, remedy) from error
 
 
+Gate = Callable[[ASGIApp], ASGIApp]
+"""Wraps the application for clients that come over TCP."""
+
+
+class World(NamedTuple):
+    """What a server serves: a loop over a backend, the service that answers requests, and the gate to it."""
+
+    loop: Loop
+    backend: Backend
+    service: Service
+    gate: Gate
+
+
 class Server:
     """One run of the server. Created and run on the main thread, inside a running event loop."""
 
@@ -130,8 +144,8 @@ class Server:
 
     async def serve(self) -> str | None:
         """Serve until shutdown; return the interpreter for a restart if one was requested."""
-        async with self._world() as (log, loop, backend), self._retention(loop, backend):
-            await self._serve_rest(self._service(loop, log, backend))
+        async with self._world() as world, self._retention(world.loop, world.backend):
+            await self._serve_rest(world)
         if self._core_broke:
             raise ServerStartError(
                 "the scheduler core failed, see the server log; jobs keep running", "ganger server start"
@@ -139,38 +153,41 @@ class Server:
         return self._python
 
     @asynccontextmanager
-    async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
-        """Create and start log, loop and backend."""
+    async def _world(self) -> AsyncIterator[World]:
+        """Open the log, and continue from there. What is entered last ends first."""
         create_database(self._home)
-        log = EventLog(self._home.database)
-        event_loop = asyncio.get_running_loop()
-        launcher_socket = remove_stale_socket(self._home.socket("launcher"))
-        log_bytes = read_retention_limits(self._home).rank_log_bytes or 0
-        job_files = JobFiles(
+        async with AsyncExitStack() as stack:
+            log = stack.enter_context(closing(EventLog(self._home.database)))
+            backend = LocalBackend(self._job_files(), _cluster(self._home), _composer(self._home), get_running_loop())
+            newest = log.rows(after=log.last_seq() - 1)
+            loop = await stack.enter_async_context(self._core(log, backend, newest[0].at_ms if newest else 0))
+            stack.enter_context(closing(backend))
+            service = Service(loop, log, backend, self._home)
+            yield World(loop, backend, service, lambda app: TokenGate(app, service))
+
+    def _job_files(self) -> JobFiles:
+        """Return the paths with which the backend works, after building the launcher."""
+        return JobFiles(
             home=self._home.path,
-            socket=launcher_socket,
+            socket=remove_stale_socket(self._home.socket("launcher")),
             launcher=build(self._home.path),
-            log_bytes=log_bytes,
+            log_bytes=read_retention_limits(self._home).rank_log_bytes or 0,
             open_files=self._open_files,
         )
-        backend = LocalBackend(job_files, _cluster(self._home), _composer(self._home), event_loop)
-        newest = log.rows(after=log.last_seq() - 1)
-        loop = Loop(log, backend, order, WallClock(newest[0].at_ms if newest else 0), __version__)
+
+    @asynccontextmanager
+    async def _core(self, log: EventLog, backend: Backend, newest_ms: int) -> AsyncIterator[Loop]:
+        """Run the loop on the core's thread for the duration of the context. newest_ms: time of the newest event."""
+        loop = Loop(log, backend, order, WallClock(newest_ms), __version__)
         loop.open()
-        core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
+        core = threading.Thread(target=self._run_core, args=(loop, get_running_loop()), name="core", daemon=True)
         core.start()
         _log.info(MEMORY_NOTE)
         try:
-            yield log, loop, backend
+            yield loop
         finally:
-            backend.close()
             loop.close()
             await asyncio.to_thread(core.join, SHUTDOWN_S)
-            log.close()
-
-    def _service(self, loop: Loop, log: EventLog, backend: Backend) -> Service:
-        """Create the service that answers requests."""
-        return Service(loop, log, backend, self._home)
 
     @asynccontextmanager
     async def _retention(self, loop: Loop, backend: Backend) -> AsyncIterator[None]:
@@ -183,22 +200,22 @@ class Server:
             retention.close()
             task.cancel()
 
-    async def _serve_rest(self, service: Service) -> None:
+    async def _serve_rest(self, world: World) -> None:
         """Listen and answer requests until shutdown."""
         event_loop = asyncio.get_running_loop()
 
         def leave(python: str | None) -> None:
             event_loop.call_soon_threadsafe(self._leave, python)
 
-        app = make_app(service, leave)
+        app = make_app(world.service, leave)
         path = remove_stale_socket(self._home.socket("server"))
         with ExitStack() as stack:
             listeners: list[tuple[ASGIApp, socket.socket]] = []
             url = None
             if self._listen is not None:
-                admits_others = self.REFUSES_UNTIL_TOKEN or any(not token.expired for token in service.tokens())
+                admits_others = self.REFUSES_UNTIL_TOKEN or any(not token.expired for token in world.service.tokens())
                 listener = stack.enter_context(tcp_listener(self._listen, has_token=admits_others))
-                listeners.append((self._gate(StrangerRelease(app), service), listener))
+                listeners.append((world.gate(StrangerRelease(app)), listener))
                 url = _url(listener, "https" if self._certificate() else "http")
             # server.json first: a client that gets an answer can then also read from whom.
             stack.enter_context(publish_address(self._home, path, url))
@@ -220,10 +237,6 @@ class Server:
             )
             file_check.cancel()
             _log.info("the server shuts down; jobs keep running")
-
-    def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
-        """Wrap the application for TCP clients."""
-        return TokenGate(app, service)
 
     def _certificate(self) -> tuple[Path, Path] | None:
         """Return the files of the TLS certificate and its key, or None for plain TCP."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.controller.object_log import ObjectLog
+from ganger.controller.object_log import ObjectLog, ObjectSink
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
@@ -258,7 +258,7 @@ def test_an_unreadable_snapshot_is_skipped(tmp_path: Path, monkeypatch: pytest.M
 def test_a_controller_restores_from_its_newest_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the oldest snapshot does not need may have been removed."""
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
-    log = ObjectLog(tmp_path / "g.db", State().image(), lambda name, status, *, soon: None)
+    log = ObjectLog(tmp_path / "g.db", State().image(), ObjectSink(write_status=lambda name, status, *, soon: None))
     script = SCRIPTS[0]
     loop = played(world_of(script), log, script.policy, script.until_ms)
     log._writer.execute("DELETE FROM event WHERE seq <= (SELECT min(seq) FROM snapshot)")

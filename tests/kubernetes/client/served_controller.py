@@ -137,9 +137,12 @@ async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
                 served_system.controlled = system
                 to_be = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes)
                 jobs = GangJobReconciler(
-                    to_be, system.backend.status_writer.update, [], JobCode(Home(folder / "code"), _no_code)
+                    to_be,
+                    system.backend.status_writer.update,
+                    [],
+                    JobCode(Home(folder / "code"), _no_code),
+                    system.observed,
                 )
-                system.log.observed = jobs.observed
                 system.backend.watch_jobs(jobs.changed)
                 heeding = asyncio.create_task(policies.reconcile(system.loop, lambda _: jobs.retry_refused()))
                 _answer(served_system, ObjectService(system.loop, system.log, system.backend, Home(folder / "home")))

@@ -51,8 +51,8 @@ async def reconciling_controller(access: Credentials, folder: Path) -> AsyncIter
             system.backend.status_writer.update,
             known,
             no_code(folder),
+            system.observed,
         )
-        system.log.observed = jobs.observed
         system.backend.watch_jobs(jobs.changed)
         yield system
 
@@ -194,6 +194,7 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
                     system.backend.status_writer.update,
                     [],
                     no_code(tmp_path),
+                    system.observed,
                 )
                 [actual] = system.backend.jobs
                 jobs.changed(None, actual)
@@ -221,16 +222,16 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
                     system.backend.status_writer.update,
                     [],
                     no_code(tmp_path),
+                    system.observed,
                 )
-                system.log.observed = jobs.observed
                 [actual] = system.backend.jobs
                 jobs.changed(None, actual)
                 await until(lambda: system.state_of(GANG) == "starting")
-                assert jobs.observed == {GANG: 1}
+                assert system.observed == {GANG: 1}
                 put(api, stop=True)
                 await until(lambda: system.backend.jobs[0].metadata.generation == 2)
                 jobs.changed(actual, system.backend.jobs[0])
-                assert jobs.observed == {GANG: 1}, "nobody has looked at it yet"
+                assert system.observed == {GANG: 1}, "nobody has looked at it yet"
                 await until(lambda: status(api).get("observedGeneration") == 2)
                 assert system.state_of(GANG) != "starting"
                 put(api, stop=True, notes="look here")
@@ -345,8 +346,8 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                 system.backend.status_writer.update,
                 [],
                 no_code(tmp_path),
+                system.observed,
             )
-            system.log.observed = jobs.observed
             system.backend.watch_jobs(jobs.changed)
             submit_one(api, "next", after=[{"job": "first"}])
             submit_one(api, "last", after=[{"job": "next"}])

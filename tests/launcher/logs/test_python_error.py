@@ -147,12 +147,15 @@ Root Cause (first observed failure):
   traceback : Signal 9 (SIGKILL) received by PID 7
 ============================================================
 """
-NCCL = PLAIN.replace("KeyError: 'lr'", """\
+NCCL = PLAIN.replace(
+    "KeyError: 'lr'",
+    """\
 torch.distributed.DistBackendError: NCCL error in: /c10d/NCCLUtils.cpp:93, invalid usage, NCCL version 2.28.9
 ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
 Last error:
 Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60
-[W1126 04:05:47.005 ProcessGroupNCCL.cpp:1575] Warning: destroy_process_group() was not called before program exit""")
+[W1126 04:05:47.005 ProcessGroupNCCL.cpp:1575] Warning: destroy_process_group() was not called before program exit""",
+)
 OF_RANK_1 = "[rank1]: " + PLAIN.replace("\n", "\n[rank1]: ")
 WAKE = OF_RANK_1.replace("[rank1]", "[rank0]").replace("KeyError: 'lr'", "RuntimeError: Connection closed by peer")
 BOXED = """\

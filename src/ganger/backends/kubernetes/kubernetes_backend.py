@@ -106,7 +106,7 @@ class KubernetesBackend:
         self._foreign = ForeignPods(self._binder, pods, groups, self._inventory, self._pod_conditions.update)
         self.listener = self._runtime.listener
         self._report: Report | None = None
-        self._on_job_change: JobChanged | None = None
+        self._job_watchers: tuple[JobChanged, ...] = ()
         self._pending_report: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -154,11 +154,11 @@ class KubernetesBackend:
         elif message := status.get("message"):
             self._foreign.explain(name, message)
 
-    def watch_jobs(self, job_changed: JobChanged) -> None:
-        """Call `job_changed` for each GangJob, and then for every change."""
-        self._on_job_change = job_changed
+    def watch_jobs(self, *watchers: JobChanged) -> None:
+        """Call the watchers for each GangJob, and then for every change."""
+        self._job_watchers = watchers
         for job in self.jobs:
-            job_changed(None, job)
+            self._tell_watchers(None, job)
 
     def adopt_bound_pods(self) -> list[AdoptedGang]:
         """Return foreign pods that an earlier controller bound as running gangs.
@@ -336,8 +336,11 @@ class KubernetesBackend:
         if after is None and before is not None:
             self.status_writer.forget(before.metadata.key)
             self._pod_startup.forget(object_names.id_of(before.metadata.key))
-        if self._on_job_change is not None:
-            self._on_job_change(before, after)
+        self._tell_watchers(before, after)
+
+    def _tell_watchers(self, before: CustomObject | None, after: CustomObject | None) -> None:
+        for watcher in self._job_watchers:
+            watcher(before, after)
 
     def _report_nodes_soon(self) -> None:
         if self._report is not None and self._pending_report is None:

@@ -45,14 +45,24 @@ EventSink = Callable[[Key, dict[str, Any]], None]
 
 
 class GangJobReconciler:
-    """Reconciles GangJobs. `write_status` writes fields of an object's status.
+    """Reconciles GangJobs.
 
-    Attributes:
-        observed: by job, the generation of its object whose requests have been handled.
+    Args:
+        builder: makes jobs of GangJobs.
+        write_status: writes fields of an object's status.
+        known: the gangs of the restored state.
+        code: provides the code of jobs.
+        observed: kept up to date: by job, the generation of its object whose requests have been handled.
     """
 
-    def __init__(self, builder: JobBuilder, write_status: EventSink, known: Iterable[Gang], code: JobCode) -> None:
-        """Create the reconciler. known: the gangs of the restored state; code: provides the code of jobs."""
+    def __init__(
+        self,
+        builder: JobBuilder,
+        write_status: EventSink,
+        known: Iterable[Gang],
+        code: JobCode,
+        observed: dict[str, int],
+    ) -> None:
         self._builder, self._loop, self._write_status, self._code = builder, builder.loop, write_status, code
         self._requested_before = {gang.array or gang.id: _requests_of(gang) for gang in known}
         """Requests of users for restored jobs, to compare with what they request now."""
@@ -63,7 +73,7 @@ class GangJobReconciler:
         self._refused: dict[str, CustomObject] = {}
         self._waiting_for: dict[str, set[str]] = {}
         """Jobs that were rejected because a dependency does not exist, by the dependency's id."""
-        self.observed: dict[str, int] = {}
+        self._observed = observed
 
     def changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
         """Handle a GangJob that was added, changed or deleted."""
@@ -71,7 +81,7 @@ class GangJobReconciler:
         name = id_of(item.metadata.key) if item is not None else ""
         requested_before = self._requested_before.pop(name, None)
         if after is None:
-            self.observed.pop(name, None)
+            self._observed.pop(name, None)
         if name in self._submitting:
             self._submitting[name] = after
         elif after is None:
@@ -133,7 +143,7 @@ class GangJobReconciler:
             spec = msgspec.json.decode(item.spec)
             job = await asyncio.to_thread(self._job, item.metadata, spec)
             # Nothing is written of the job before the cycle that accepts it, which has read this generation.
-            self.observed[job.id] = item.metadata.generation
+            self._observed[job.id] = item.metadata.generation
             await self._post(job, spec)
         except RequestError as error:
             refused = error
@@ -168,7 +178,7 @@ class GangJobReconciler:
 
     def _reject(self, item: CustomObject, refused: RequestError) -> None:
         key, generation = item.metadata.key, item.metadata.generation
-        self.observed.pop(id_of(key), None)
+        self._observed.pop(id_of(key), None)
         self._known.discard(id_of(key))
         status = {
             "phase": "Rejected",
@@ -225,7 +235,7 @@ class GangJobReconciler:
         def observe(done: "Future[int]") -> None:
             # On the core's thread, and before this cycle is written to objects, which then have the generation.
             _log_refusal(done)
-            self.observed[name] = item.metadata.generation
+            self._observed[name] = item.metadata.generation
             with suppress(RuntimeError):  # the event loop has ended
                 event_loop.call_soon_threadsafe(self._set_observed, item)
 
@@ -237,7 +247,7 @@ class GangJobReconciler:
     def _set_observed(self, item: CustomObject) -> None:
         """Note that all requests of this generation of an object have been handled."""
         generation = item.metadata.generation
-        self.observed[id_of(item.metadata.key)] = generation
+        self._observed[id_of(item.metadata.key)] = generation
         if (msgspec.json.decode(item.status) or {}).get("observedGeneration") != generation:
             self._write_status(item.metadata.key, {"observedGeneration": generation})
 

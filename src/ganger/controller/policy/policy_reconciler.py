@@ -18,6 +18,7 @@ import msgspec
 from ganger.backends.kubernetes.custom_resources import POLICIES, QUEUES
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.controller.policy import queue_usage
+from ganger.controller.policy.queue_status import ReportTrigger
 from ganger.controller.policy.queue_usage import Usage
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_validation import check_fits, policy_from_dict
@@ -50,7 +51,16 @@ Specs = dict[str, Any]
 
 
 class PolicyReconciler:
-    """Reconciles the objects while `run` runs. Without `may_act` nothing is written."""
+    """Reconciles the objects while `run` runs.
+
+    Args:
+        api: client of the API server.
+        may_act: returns whether something may be written.
+
+    Attributes:
+        trigger: notified when a queue's usage may belong to another object: one was deleted, or another policy is in
+            force.
+    """
 
     def __init__(self, api: ApiClient, may_act: Callable[[], bool]) -> None:
         self._queues = Informer(api, QUEUES, self._changed)
@@ -63,8 +73,7 @@ class PolicyReconciler:
         self._unreadable_usage: dict[str, str] = {}
         """Queues whose usage could not be read, and why."""
         self._wakeup = asyncio.Event()
-        self.on_regrouped: Callable[[], None] = lambda: None
-        """Called when a queue's usage may belong to another object: one was deleted, or another policy is in force."""
+        self.trigger = ReportTrigger()
         self._api, self._may_act = api, may_act
 
     async def run(self) -> None:
@@ -149,7 +158,7 @@ class PolicyReconciler:
         if before is None or now is None or bytes(before.spec) != bytes(now.spec):
             self._wakeup.set()
         if now is None:
-            self.on_regrouped()
+            self.trigger.notify()
 
     def _objects(self) -> dict[str, CustomObject]:
         objects = {key.name: queue for key, queue in self._queues.objects.items()}
@@ -170,7 +179,7 @@ class PolicyReconciler:
         for name, item in objects.items():
             self._write_status(name, item, refused.get(name), queues)
         if before != self._in_force:
-            self.on_regrouped()
+            self.trigger.notify()
             changed(_document(self._in_force))
         return RETRY_S if refused else None
 

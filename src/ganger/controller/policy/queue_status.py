@@ -30,8 +30,40 @@ POLL_INTERVAL_S: Final = 0.1
 Figures = dict[str, Any]
 
 
+class ReportTrigger:
+    """Wakes a reporter when there is something to report; the log and the policy reconciler notify it.
+
+    Attributes:
+        written_seq: up to this event everything was given to the objects of jobs.
+        wakeup: set when a report is due.
+    """
+
+    def __init__(self) -> None:
+        self.written_seq = 0
+        self.wakeup = asyncio.Event()
+        self._event_loop = asyncio.get_running_loop()
+
+    def on_written(self, seq: int, has_jobs: bool) -> None:  # noqa: FBT001 - the log's callback
+        """Note that objects have everything up to an event, and whether a job had changed; from any thread."""
+        self._event_loop.call_soon_threadsafe(self._on_written, seq, has_jobs)
+
+    def notify(self) -> None:
+        """Report soon: the usage of a queue may be kept on another object from now on."""
+        self.wakeup.set()
+
+    def _on_written(self, seq: int, has_jobs: bool) -> None:  # noqa: FBT001
+        self.written_seq = seq
+        if has_jobs:
+            self.wakeup.set()
+
+
 class QueueStatusWriter(Protocol):
     """Writes the status of queues: `PolicyReconciler`."""
+
+    @property
+    def trigger(self) -> ReportTrigger:
+        """Trigger of reports, which is notified when a queue's usage may belong to another object."""
+        ...
 
     async def write(self, statuses: Mapping[str, Figures]) -> None:
         """Set fields in the status of each queue."""
@@ -63,24 +95,10 @@ class QueueStatusReporter:
         recorded: Mapping[str, Usage],
         has_unwritten: Callable[[int], bool],
     ) -> None:
-        self._loop, self._writer, self._has_unwritten, self._written_seq = loop, writer, has_unwritten, 0
+        self._loop, self._writer, self._has_unwritten, self._trigger = loop, writer, has_unwritten, writer.trigger
         self._recorded = {name: usage.figures for name, usage in recorded.items()}
         self._recorded_s: dict[str, float] = {}
-        self._wakeup = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
-
-    def on_written(self, seq: int, has_jobs: bool) -> None:  # noqa: FBT001 - the log's callback
-        """Note that objects have everything up to an event, and whether a job had changed; from any thread."""
-        self._event_loop.call_soon_threadsafe(self._on_written, seq, has_jobs)
-
-    def notify(self) -> None:
-        """Report soon: the usage of a queue may be kept on another object from now on."""
-        self._wakeup.set()
-
-    def _on_written(self, seq: int, has_jobs: bool) -> None:  # noqa: FBT001
-        self._written_seq = seq
-        if has_jobs:
-            self._wakeup.set()
 
     async def end(self) -> None:
         """Report the current state and wait until it is written, or cannot be. Called after `run`."""
@@ -94,9 +112,9 @@ class QueueStatusReporter:
         has_delayed = False
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wakeup.wait(), REPORT_INTERVAL_S if has_delayed else None)
+                await asyncio.wait_for(self._trigger.wakeup.wait(), REPORT_INTERVAL_S if has_delayed else None)
             await asyncio.sleep(COLLECT_S)
-            self._wakeup.clear()
+            self._trigger.wakeup.clear()
             has_delayed = await self._report(USAGE_INTERVAL_S, REPORT_INTERVAL_S)
             await asyncio.sleep(REPORT_INTERVAL_S)
 
@@ -126,7 +144,7 @@ class QueueStatusReporter:
     async def _wait_until_written(self, seq: int, within_s: float) -> bool:
         """Return whether jobs' objects have everything up to an event, within some seconds."""
         until_s = self._event_loop.time() + within_s
-        while self._written_seq < seq or self._has_unwritten(seq):
+        while self._trigger.written_seq < seq or self._has_unwritten(seq):
             if self._event_loop.time() > until_s:
                 return False
             await asyncio.sleep(POLL_INTERVAL_S)
