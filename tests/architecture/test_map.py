@@ -16,8 +16,8 @@ SMALL_FOLDERS = ("src/ganger", "plugins", "tests", "bench", "tools", "examples")
 PLUG_INS = ("policies", "frameworks")
 """Folders whose modules are named by what a user writes, whatever else has that name."""
 MAX_SHARED_NAMES = 10
-"""Module names that two folders have. Today: assembly (server, controller), gang_runtime (backends/local,
-backends/kubernetes), messages (launcher/protocol, cli/output)."""
+"""Module names that two folders have. Today: assembly (server, controller), messages (launcher/protocol,
+cli/output)."""
 OF_GANGER = "gang"
 """In every name of ganger's own: ganger, ganger.dev, GangJob, gangjobs."""
 

@@ -155,7 +155,7 @@ def test_leftover_ranks_are_killed_without_launcher_and_guard(serve: Serve, tmp_
 
 
 def test_wedged_launcher_is_killed(serve: Serve, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("ganger.backends.local.gang_runtime.WEDGED_AFTER_S", 0.1)
+    monkeypatch.setattr("ganger.launcher_server.runtime.gang_runtime.WEDGED_AFTER_S", 0.1)
     server = serve(nodes=1).open()
     job = make_job(tmp_path, WAIT)
     start = make_start(job, nodes=1)

@@ -87,7 +87,7 @@ def test_a_rejected_launcher_is_logged_once(server: Server, caplog: pytest.LogCa
         peer.send("hello", **hello(server, gang="stranger"))
         assert peer.receive() is None
         peer.close()
-    assert caplog.text.count("wrong token for stranger on n1") == 1
+    assert caplog.text.count("wrong token for attempt 0 of stranger on n1") == 1
 
 
 def test_launcher_of_an_ended_gang_is_dismissed(server: Server, peer: Peer) -> None:

@@ -1,10 +1,10 @@
-"""Listener for launchers on other machines: TCP with TLS, one connection for each (gang, node).
+"""Listener for launchers: TCP with TLS for those on other machines, or a unix socket; a connection each (gang, node).
 
-Built by a backend whose launchers share no disk with the server; everything here runs on the event loop. Peers without
-a token are limited to their first message (`connection`), and in number (`acceptor`). Messages of any generation are
-passed on as they come; the core tells them apart.
+Everything here runs on the event loop. Peers without a token are limited to their first message (`connection`), and
+over TCP in number (`acceptor`). Messages of any generation are passed on as they come; the core tells them apart.
 """
 
+import asyncio
 import ipaddress
 import socket
 import ssl
@@ -31,6 +31,8 @@ class LauncherListener:
         self._listener = listener
         self._token_of = token_of
         self._acceptor: Acceptor | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
         self._unauthenticated: WeakKeyDictionary[Connection, UnauthenticatedPeer] = WeakKeyDictionary()
         self._connections: set[Connection] = set()
         self._newest: dict[tuple[str, str], Connection] = {}
@@ -54,6 +56,10 @@ class LauncherListener:
         listens_at: int = listener.getsockname()[1]
         return listens_at
 
+    def serve(self, listener: socket.socket) -> None:
+        """Accept launchers at a unix socket, to which only this user may connect."""
+        self._serving = asyncio.get_running_loop().create_task(self._serve(listener))
+
     def connection(self, gang: str, node: str) -> Connection | None:
         """Return the connection of a gang's launcher on a node; None while it is away."""
         return self._newest.get((gang, node))
@@ -64,10 +70,19 @@ class LauncherListener:
 
     def close(self) -> None:
         """Close all connections; launchers and ranks continue."""
+        self._closed.set()
         if self._acceptor is not None:
             self._acceptor.close()
         for connection in list(self._connections):
             connection.close()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_unix_server(lambda: Connection(self, self._token_of), sock=listener)
+        try:
+            await self._closed.wait()
+        finally:
+            server.close()
 
     def _protocol(self, peer: UnauthenticatedPeer) -> Connection:
         connection = Connection(self, self._token_of)
@@ -77,14 +92,20 @@ class LauncherListener:
     # -- Listener of every connection ---------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
-        """Track a new, unauthenticated connection."""
+        """Track a new, unauthenticated connection. Once closed, drop it: the launcher must reach the next server."""
         self._connections.add(connection)
+        if self._closed.is_set():
+            connection.close()
+            return
+        if connection not in self._unauthenticated:
+            return  # a launcher of this machine
         connection.keep_alive(_KEEP_ALIVE, _UNSENT_MS)
         self._listener.connected(connection)
 
     def launcher_connected(self, connection: Connection, hello: Hello) -> None:
         """Make the connection the launcher's current one, replacing an earlier one."""
-        self._unauthenticated[connection].release()
+        if (peer := self._unauthenticated.get(connection)) is not None:
+            peer.release()
         key = (hello.gang, hello.node)
         former = self._newest.get(key)
         former_generation = -1 if former is None or former.hello is None else former.hello.generation
@@ -103,7 +124,8 @@ class LauncherListener:
     def launcher_disconnected(self, connection: Connection) -> None:
         """Forget a connection; its launcher has ended or will reconnect."""
         self._connections.discard(connection)
-        self._unauthenticated.pop(connection).release()
+        if (peer := self._unauthenticated.pop(connection, None)) is not None:
+            peer.release()
         if connection.hello is not None:
             key = (connection.hello.gang, connection.hello.node)
             if self._newest.get(key) is connection:

@@ -123,7 +123,7 @@ def test_setup_line_that_fails(serve: Serve, tmp_path: Path) -> None:
 
 def test_launcher_that_does_not_start(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1)
-    server.backend._runtime._launchers._files = replace(server.files, launcher=tmp_path / "gone.pyz")
+    server.backend._place._launchers._files = replace(server.files, launcher=tmp_path / "gone.pyz")
     server.open()
     job = make_job(tmp_path, "true")
     server.backend.start(make_start(job, nodes=1), job)

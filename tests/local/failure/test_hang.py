@@ -160,7 +160,7 @@ def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path
     pid = tmp_path / "pid"
     wait_until(lambda: pid.exists() and pid.read_text().strip(), "the process runs")
     server.wait("started")
-    hang = server.backend._runtime._generations[job.id]
+    hang = server.backend._runtime.generations[job.id]
     wait_until(lambda: any(report.has_run for report in hang.stall_reports.values()), "the process was seen")
     os.kill(int(pid.read_text()), signal.SIGKILL)
     failed = server.wait("failed")

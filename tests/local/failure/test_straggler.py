@@ -232,7 +232,7 @@ def test_a_straggler_is_reported_and_balanced_ranks_are_not(
     assert event.work is not None
     assert event.peers_work is not None
     assert event.work.ran_ms > event.peers_work.ran_ms
-    works = server.backend._runtime._generations[balanced.gang].paces.works
+    works = server.backend._runtime.generations[balanced.gang].paces.works
     wait_until(lambda: set(works) == {0, 1, 2, 3}, "the work of the balanced gang is known")
     assert [event.gang for event in server.of("slow") if isinstance(event, Slow)] == [waiting.gang]
 

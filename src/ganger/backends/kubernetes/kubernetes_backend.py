@@ -28,7 +28,7 @@ from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, NodePat
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_startup import PodStartup
 from ganger.backends.kubernetes.pod_template import CONTAINER, exec_arguments
-from ganger.backends.kubernetes.runtime.gang_runtime import GangRuntime
+from ganger.backends.kubernetes.runtime.pod_place import PodPlace
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.backends.kubernetes.volumes.volume_claims import VolumeClaims
 from ganger.kubeapi.api_client import ApiClient
@@ -38,6 +38,7 @@ from ganger.kubeapi.informer import INITIAL_BACKOFF_S, MAX_BACKOFF_S, HasMetadat
 from ganger.kubeapi.objects import CustomObject, Key, Node, Pod, ResourceClaim
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
+from ganger.launcher_server.runtime.gang_runtime import GangRuntime
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
@@ -93,11 +94,12 @@ class KubernetesBackend:
         self._binder = Binder(api, may_act)
         self.volumes = VolumeClaims(api, self._nodes.objects)
         attempt = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
-        self._runtime = GangRuntime(attempt, bootstrap, self._cache, compose, self._loop)
+        self._place = PodPlace(attempt, bootstrap, self._cache, compose, self._loop)
+        self._runtime = GangRuntime(self._place, self._loop)
         self._health = NodeHealth(
             self._inventory,
             NodePatience(lost_after_s),
-            self._runtime.launchers,
+            self._place.launchers,
             lambda: may_act() and self._nodes.last_error is None,
             self._report_nodes_soon,
         )
@@ -216,11 +218,11 @@ class KubernetesBackend:
         return pod_logs.follow(self._cache.pods, query, self._fetch_log, ended)
 
     def metrics(self, job: str) -> Iterator[dict[str, Any]]:
-        newest = self._runtime.progress(job)
+        newest = self._place.progress(job)
         return iter([newest] if newest else [])
 
     def progress(self, job: str) -> dict[str, Any] | None:
-        return self._runtime.progress(job)
+        return self._place.progress(job)
 
     def stacks(self, job: str, generation: int) -> Stacks | None:
         return None
@@ -290,7 +292,7 @@ class KubernetesBackend:
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         self._inventory.pod_changed(before, after)
         self._report_drain(after)
-        self._runtime.pod_changed(before, after)
+        self._place.pod_changed(before, after)
         self.volumes.pod_changed(before, after)
         self._pod_startup.pod_changed(before, after)
         self._foreign.pod_changed(before, after)
@@ -382,7 +384,7 @@ class KubernetesBackend:
         for node in (*lost, *sorted(gone)):
             if node in gone:
                 self._cache.unreachable.pop(node, None)
-            self._runtime.lose(node)
+            self._place.lose(node)
             self._foreign.lose(node)
 
     def _fetch_log(self, pod: Key, since: str) -> str:

@@ -1,4 +1,4 @@
-"""The launchers of this machine: which one serves a task, whether it is alive, and its connection.
+"""The launchers of this machine: which one serves a task, and whether it is alive.
 
 A launcher is never polled: a pidfd reports its end, also if it is no child. Everything runs on the event loop.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from ganger.backends.local import machine_processes
 from ganger.backends.local.job_files import JobFiles, TaskDirectory, read_json
-from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.launcher_process import Process
 
 
@@ -19,7 +18,6 @@ class Task:
     """One gang on one node.
 
     process: its launcher, as far as known alive.
-    connection: the launcher's connection.
     spawned_for: the generation with which this server started it.
     ending: how the last launcher ended, as the end of a sentence.
     """
@@ -28,7 +26,6 @@ class Task:
     node: str
     directory: TaskDirectory
     process: Process | None = None
-    connection: Connection | None = None
     spawned_for: int = 0
     ending: str = "ended"
 
@@ -36,7 +33,7 @@ class Task:
 class Launchers:
     """Every task that has or had a launcher.
 
-    on_gone: called when a launcher has ended and all its messages are handled.
+    on_gone: called when a launcher has ended; messages of it may still come.
     """
 
     def __init__(self, files: JobFiles, loop: asyncio.AbstractEventLoop, on_gone: Callable[[Task], None]) -> None:
@@ -64,12 +61,12 @@ class Launchers:
         """Watch every running launcher of this server, after a restart."""
         for directory, process in machine_processes.launchers():
             if key := self._files.task_of(directory):
-                self._adopt(self.task(*key), process)
+                self.adopt(self.task(*key), process)
 
     def find_another(self, task: Task) -> bool:
         """Watch another launcher of the task if there is one, since the ended one may have been a second."""
         return any(
-            self._adopt(task, process) for path, process in machine_processes.launchers() if path == task.directory.path
+            self.adopt(task, process) for path, process in machine_processes.launchers() if path == task.directory.path
         )
 
     def spawn(self, task: Task, generation: int) -> None:
@@ -85,25 +82,6 @@ class Launchers:
         if task.process is not None:
             machine_processes.kill(task.process)
 
-    def connected(self, connection: Connection, hello: Hello) -> Task | None:
-        """Return the task of a launcher that has authenticated; None if it has already exited."""
-        task = self.task(hello.gang, hello.node)
-        if not self._adopt(task, hello.process):
-            return None
-        previous, task.connection = task.connection, connection
-        if previous is not None:
-            previous.close()
-        return task
-
-    def disconnected(self, connection: Connection) -> None:
-        """Handle the loss of a launcher's connection."""
-        hello = connection.hello
-        task = self._tasks.get((hello.gang, hello.node)) if hello else None
-        if task is not None and task.connection is connection:
-            task.connection = None
-            if task.process is None:
-                self._on_gone(task)
-
     def close(self) -> None:
         """Stop watching; the launchers keep running."""
         for pidfd in self._watched:
@@ -111,7 +89,7 @@ class Launchers:
             os.close(pidfd)
         self._watched.clear()
 
-    def _adopt(self, task: Task, process: Process) -> bool:
+    def adopt(self, task: Task, process: Process) -> bool:
         """Watch a launcher that is running already; return False if it has exited."""
         if task.process == process:
             return True
@@ -135,8 +113,7 @@ class Launchers:
         os.close(pidfd)
         if task.process == process:
             task.process, task.ending = None, ending or "ended"
-            if task.connection is None:
-                self._on_gone(task)  # otherwise once its connection has been read to the end
+            self._on_gone(task)
 
 
 def _recorded_process(directory: TaskDirectory) -> Process | None:

@@ -5,6 +5,7 @@ The core calls it on its own thread. Files are read on the calling thread, since
 
 import asyncio
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.local import log_reader, stack_files
-from ganger.backends.local.gang_runtime import GangRuntime
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import LOG
+from ganger.backends.local.machine_place import MachinePlace
 from ganger.backends.local.resource_usage import UsageSampler
 from ganger.launcher_server.connection import listen
+from ganger.launcher_server.runtime.gang_runtime import GangRuntime
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
@@ -44,14 +46,15 @@ class LocalBackend:
         self._files = replace(files, home=files.home.resolve())
         self._loop = loop
         self._report: Report | None = None
-        self._runtime = GangRuntime(self._files, cluster, compose, loop)
+        self._place = MachinePlace(self._files, cluster, compose, loop)
+        self._runtime = GangRuntime(self._place, loop)
         self._usage = UsageSampler(self._files, {node.name: node for node in cluster.nodes})
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """Open the gang runtime. OSError if the launchers' socket cannot be created."""
         self._report = report
         self._files.jobs.mkdir(mode=0o700, exist_ok=True)
-        self._call(self._runtime.open, report, live, listen(self._files.socket))
+        self._call(self._open, listen(self._files.socket), report, live)
 
     def start(self, start: Start, job: Job) -> None:
         self._call(self._runtime.start, start, job)
@@ -106,19 +109,23 @@ class LocalBackend:
         return self._usage.measure_usage()
 
     def lose_node(self, name: str) -> None:
-        self._call(self._runtime.lose, name)
+        self._call(self._place.lose, name)
 
     def backend_metrics(self) -> tuple[Metric, ...]:
         return ()
 
     def remove_node(self, name: str) -> None:
-        self._call(self._runtime.lose, name)
+        self._call(self._place.lose, name)
 
     def return_node(self, name: str) -> None:
-        self._call(self._runtime.restore, name)
+        self._call(self._place.restore, name)
 
     def close(self) -> None:
         self._call(self._runtime.close)
+
+    def _open(self, listener: socket.socket, report: Report, live: tuple[LiveGeneration, ...]) -> None:
+        self._runtime.listener.serve(listener)
+        self._runtime.open(report, live)
 
     def _remove(self, gang: str) -> None:
         """Delete a job's files; retry while its launchers may still be writing."""

@@ -1,1 +1,1 @@
-"""Runtime of gangs in a cluster: pods, launchers, and the ends of generations."""
+"""The pods of a cluster as a place of the gang runtime."""

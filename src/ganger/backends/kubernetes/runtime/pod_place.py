@@ -1,0 +1,288 @@
+"""A cluster as a place of the gang runtime: one pod, with a launcher, for each node of a generation.
+
+Everything runs on the event loop. Events come from the launchers' connections and from the API server.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from ganger.backends.kubernetes import attempt_pods, object_names
+from ganger.backends.kubernetes.attempt_pods import AttemptError, AttemptPods
+from ganger.backends.kubernetes.binding import NotLeadingError, is_over
+from ganger.backends.kubernetes.cluster_cache import ClusterCache
+from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, LauncherEvidence
+from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.pod_template import SECRETS, WORK
+from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
+from ganger.backends.kubernetes.runtime.pod_events import PodEvents
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.backoff import backoff_s
+from ganger.kubeapi.objects import Key, Pod
+from ganger.launcher_server.connection import Connection, Hello
+from ganger.launcher_server.dispatcher import send_stop
+from ganger.launcher_server.generation_state import Generation
+from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
+from ganger.launcher_server.runtime.remote_place import RemotePlace
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause, Stop
+from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
+
+STALE_AFTER_S: Final = 30.0
+"""Time that the pods of a generation that is over may take to end by themselves."""
+INITIAL_BACKOFF_S: Final = 0.5
+MAX_BACKOFF_S: Final = 10.0
+"""Backoff of writing the launchers' new address."""
+
+_log = logging.getLogger(__name__)
+
+
+class PodPlace(RemotePlace):
+    """The pods of gangs: `launcher_server.runtime.gang_runtime.Place`. The caller keeps `cache` up to date."""
+
+    def __init__(
+        self,
+        attempt: AttemptPods,
+        bootstrap: PodBootstrap,
+        cache: ClusterCache,
+        compose: LaunchPlanner,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(loop)
+        self._attempt, self._bootstrap, self._cache, self._compose = attempt, bootstrap, cache, compose
+        self._pods = PlacedPods(cache)
+        self._contact = LauncherContact()
+        self._events: PodEvents | None = None
+
+    def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        """Handle a pod that was added, changed or deleted."""
+        if self._events is not None:
+            self._events.pod_changed(before, after)
+
+    def launchers(self) -> dict[str, LauncherEvidence]:
+        """Return what the launchers of each node show about it by being connected or not."""
+        if self._events is None:
+            return {}
+        return self._contact.by_node(self.runtime.generations.values(), self.runtime.connection)
+
+    def lose(self, node: str) -> None:
+        """Handle the loss of a node, which the core knows already, with all that ran on it.
+
+        Its pods are deleted without waiting for a kubelet that is gone. Where only the kubelet is gone its containers
+        run on, so a connected launcher gets a stop message.
+        """
+        for generation in self.runtime.generations.values():
+            if node in generation.remaining:
+                stop = Stop(gang=generation.gang, generation=generation.number, cause=Cause.NODE_LOST)
+                if (connection := self.runtime.connection(generation.gang, node)) is not None:
+                    send_stop(connection, stop)
+                generation.failed.append(node)
+                generation.clear(node)
+        for pod in self._cache.pods.values():
+            if pod.spec.node_name == node and object_names.mark(pod) is not None:
+                self.runtime.run(self.delete(pod, at_once=True))
+
+    # -- place ---------------------------------------------------------------------------------------------------------
+
+    def open(self, runtime: GangRuntime, live: tuple[LiveGeneration, ...]) -> None:
+        super().open(runtime, live)
+        self._events = PodEvents(self._pods, runtime, self)
+        pods: dict[tuple[str, int], dict[str, Pod]] = {}
+        for pod in self._cache.pods.values():
+            if (mark := object_names.mark(pod)) is not None:
+                pods.setdefault((mark.gang, mark.generation), {})[mark.node] = pod
+        bound_nodes = {pod.spec.node_name for by_node in pods.values() for pod in by_node.values()}
+        for node in filter(None, bound_nodes - self._cache.nodes.keys()):
+            self.lose(node)
+        for item in live:
+            attempt_pods_by_node = pods.pop((item.job.id, item.start.generation), {})
+            self._resume(runtime.generations[item.job.id], attempt_pods_by_node, item.lost)
+        for pod in [pod for by_node in pods.values() for pod in by_node.values()]:
+            self.delete_stale(pod.metadata.key)
+
+    def begin(self, generation: Generation, previous: Generation | None) -> None:
+        if previous is not None:
+            self.forget_attempt(previous)
+            for node in previous.start.nodes:
+                self.runtime.loop.call_later(STALE_AFTER_S, self.delete_stale, self._pods.key(previous, node))
+        self.prepare(generation)
+        self.runtime.run(self.place(generation))
+
+    def is_placing(self, generation: Generation) -> bool:
+        return (generation.gang, generation.number) in self._pods.ended_while_placing
+
+    async def place(self, generation: Generation) -> None:
+        """Create and bind the pods, or report why not; the launchers then connect by themselves.
+
+        Pods of the generation that exist are kept.
+        """
+        runtime, events, attempt = self.runtime, self._events, (generation.gang, generation.number)
+        ended = self._pods.ended_while_placing.setdefault(attempt, [])
+        assert events is not None  # noqa: S101  # set by `open`
+
+        def is_wanted() -> bool:
+            is_current = runtime.generations.get(generation.gang) is generation
+            return is_current and generation.stopping is None and not generation.failed
+
+        placed: dict[str, Pod] = {}
+        try:
+            placed = await self._attempt.place(generation.start, generation.job, is_wanted)
+        except NotLeadingError:
+            return
+        except AttemptError as error:
+            runtime.fail(generation, error.node, error.detail, error.cause)
+        self._pods.uids[attempt] = {node: pod.metadata.uid for node, pod in placed.items()}
+        del self._pods.ended_while_placing[attempt]
+        self._delete_on_lost_nodes(generation, placed)
+        if generation.stopping is not None:
+            runtime.end(generation, generation.stopping)
+        elif placed:
+            for node, pod in ended:
+                events.pod_ended(generation, node, pod)
+            for pod in placed.values():
+                events.watch_startup(generation, self._cache.pods.get(pod.metadata.key, pod))
+
+    def _delete_on_lost_nodes(self, generation: Generation, placed: Mapping[str, Pod]) -> None:
+        """Delete pods that were bound to a node while it was being lost: `lose` did not see them there."""
+        for node, bound in placed.items():
+            if node in generation.failed and node not in generation.remaining:
+                pod = self._cache.pods.get(bound.metadata.key, bound)
+                if not is_over(pod):
+                    self.runtime.run(self.delete(pod, at_once=not self._cache.is_available(node)))
+
+    def _resume(self, generation: Generation, pods: Mapping[str, Pod], lost: Collection[str]) -> None:
+        """Continue a generation from its pods, by node; it is over on nodes that are `lost`."""
+        self.prepare(generation)
+        nodes = generation.start.nodes
+        has_run = any(pod.status.phase != "Pending" for pod in pods.values())
+        has_unbound = any(not pod.spec.node_name for pod in pods.values())
+        if generation.stopping is not None:
+            self.runtime.end(generation, generation.stopping)
+        elif not lost and (not has_run or (len(pods) == len(nodes) and has_unbound)):
+            self.runtime.run(self.place(generation))
+        else:
+            self.runtime.run(self._renew_bootstrap(generation))
+            for node in nodes:
+                pod = pods.get(node)
+                if pod is None or (node in lost and not is_over(pod)):
+                    self.conclude(generation, node, Cause.LAUNCHER_LOST, f"the pod on {node} was deleted")
+                elif is_over(pod):
+                    self.conclude(generation, node, *attempt_pods.end_of(pod))
+
+    async def _renew_bootstrap(self, generation: Generation) -> None:
+        """Write this controller's address for the generation's launchers, which cannot connect before."""
+        failures = 0
+        while self.runtime.generations.get(generation.gang) is generation:
+            try:
+                await self._attempt.renew_bootstrap(generation.start)
+            except ApiError as error:
+                failures += 1
+                _log.warning(
+                    "%s: this controller's address cannot be written for its launchers: %s", generation.gang, error
+                )
+                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
+            else:
+                return
+
+    # -- reach ---------------------------------------------------------------------------------------------------------
+
+    def token(self, gang: str, node: str, generation: int) -> str | None:
+        """Return the token of one launcher; None if its GangJob was deleted. Raises ValueError for other ids."""
+        uid = self._uid(gang)
+        return self._bootstrap.token(gang, uid, generation, node) if uid else None
+
+    def admits(self, hello: Hello) -> bool:
+        return not self._cache.is_ignored(hello.gang)
+
+    def connected(self, generation: Generation, connection: Connection, hello: Hello) -> None:
+        self._contact.connected(hello.gang, hello.node)
+        super().connected(generation, connection, hello)
+
+    def disconnected(self, hello: Hello) -> None:
+        """Conclude the generation on the node if its pod has ended; until then the launcher may come back."""
+        generation = self.runtime.generations.get(hello.gang)
+        if generation is None or generation.number != hello.generation or hello.node not in generation.remaining:
+            return
+        self._contact.disconnected(hello.gang, hello.node, self.runtime.loop.time())
+        pod = self._pods.pod(generation, hello.node)
+        if pod is None:
+            name = self._pods.key(generation, hello.node).name
+            self.conclude(generation, hello.node, Cause.LAUNCHER_LOST, f"the pod {name} was deleted")
+        elif is_over(pod):
+            self.conclude(generation, hello.node, *attempt_pods.end_of(pod))
+
+    def plans(self, generation: Generation, addresses: Mapping[str, str]) -> tuple[LaunchPlan, ...]:
+        names = generation.start.nodes
+        nodes = {name: self._cache.nodes.get(name) or Node(name=name) for name in names}
+        nodes = {name: replace(node, address=addresses.get(name, node.address)) for name, node in nodes.items()}
+        start = replace(generation.start, host=nodes[names[0]].address)
+        return self._compose(start, generation.job, nodes, WORK)
+
+    def complete(self, plan: LaunchPlan, generation: Generation, address: str) -> LaunchPlan:
+        plan = replace(plan, secrets=SECRETS if generation.job.spec.secrets else None)
+        if not plan.agent:
+            return plan
+        token = self._bootstrap.agent_token(generation.gang, self._uid(generation.gang), generation.number)
+        return replace(plan, agent_address=address, agent_token=token)
+
+    def _uid(self, gang: str) -> str:
+        """Return the UID of a gang's GangJob; empty if it was deleted."""
+        job = self._cache.jobs.get(object_names.key_of(gang))
+        return "" if job is None else job.metadata.uid
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    def end(self, generation: Generation, nodes: list[str]) -> None:
+        self.runtime.run(self._clear(generation, nodes))
+
+    kill = end
+
+    def sweep(self, generation: Generation, node: str) -> None:
+        """Return None: nothing outlives a pod."""
+
+    def conclude(self, generation: Generation, node: str, cause: Cause, detail: str) -> None:
+        """Report how a generation ended on a node without a pod; a record of its launcher counts first."""
+        end = NodeEnd(cause, detail, attempt_pods.has_succeeded(self._pods.pod(generation, node)))
+        if node in self._cache.drained:
+            end = end._replace(cause=Cause.DRAINED, detail=f"its node {node} is drained", explains_failure=True)
+        self.runtime.conclude(generation, node, end)
+
+    def forget(self, gang: str, generation: Generation | None) -> None:
+        super().forget(gang, generation)
+        self._bootstrap.forget(gang)
+
+    def forget_attempt(self, generation: Generation) -> None:
+        super().forget_attempt(generation)
+        self._pods.forget(generation)
+        self._contact.forget(generation)
+
+    def close(self) -> None:
+        self._bootstrap.close()
+
+    def delete_stale(self, key: Key) -> None:
+        """Delete a pod that has not ended by itself and whose generation is not current any more."""
+        pod = self._cache.pods.get(key)
+        mark = object_names.mark(pod) if pod is not None and self.runtime.is_open else None
+        if pod is None or mark is None or is_over(pod) or self._cache.is_ignored(mark.gang):
+            return
+        generation = self.runtime.generations.get(mark.gang)
+        if generation is None or generation.number != mark.generation:
+            self.runtime.run(self.delete(pod, at_once=not self._cache.is_available(mark.node)))
+
+    async def delete(self, pod: Pod, *, at_once: bool) -> None:
+        """Delete a pod, unless this controller does not lead any more."""
+        with suppress(NotLeadingError):
+            await self._attempt.delete(pod, at_once=at_once)
+
+    async def _clear(self, generation: Generation, nodes: list[str]) -> None:
+        """Delete the pods on these nodes; report nodes without a pod as cleared now, the others when their pod ends."""
+        try:
+            with_pods = await self._attempt.delete_on(generation.start, nodes)
+        except NotLeadingError:
+            return
+        for node in nodes:
+            if node not in with_pods and node in generation.remaining:
+                self.runtime.cleared(generation, [node])
