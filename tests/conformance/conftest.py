@@ -1,16 +1,14 @@
 """Both worlds, with the same nodes, started once per file, since the controller is exclusive."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.worlds import InPods, OnMachine
+from tests.conformance.worlds import InPods, OnMachine, server_of
 from tests.kubernetes.conftest import real_cluster
-from tests.real.cluster import ROOT, end_jobs
-from tests.real.cluster import Cluster as Embedded
+from tests.real.cluster import ROOT
 from tools.controlled import controlled
 from tools.testcluster import Cluster
 
@@ -42,17 +40,16 @@ def in_pods(
 
 @pytest.fixture(scope="module")
 def on_machine(in_pods: InPods, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnMachine]:
-    cluster = Embedded(tmp_path_factory.mktemp("embedded"))
-    topology = cluster.folder / "nodes.yaml"
-    entries = [
-        f"{{name: {node['name']}, cpu: {node['cpu_milli']}m, memory: {node['memory_bytes']}}}"
-        for node in in_pods.client.nodes()
-    ]
-    topology.write_text(f"nodes: [{', '.join(entries)}]\n")
-    ganger = str(Path(sys.executable).with_name("ganger"))
-    command = [ganger, "server", "start", "--topology", str(topology)]
-    subprocess.run(command, env=cluster.environment, check=True, capture_output=True)
-    cluster.client.connect()
-    yield OnMachine(cluster)
-    end_jobs(cluster.client)
-    cluster.client.shutdown()
+    nodes = {node["name"]: (f"{node['cpu_milli']}m", str(node["memory_bytes"])) for node in in_pods.client.nodes()}
+    with server_of(tmp_path_factory.mktemp("embedded"), nodes) as cluster:
+        yield OnMachine(cluster)
+
+
+@pytest.fixture(scope="module")
+def reference(on_machine: OnMachine) -> OnMachine:
+    return on_machine
+
+
+@pytest.fixture(scope="module")
+def world(in_pods: InPods) -> InPods:
+    return in_pods

@@ -5,13 +5,17 @@ because machines, ids and addresses do, is normalized; everything else is compar
 """
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ganger.client import Client
-from tests.real.cluster import ENDED, until
+from tests.real.cluster import ENDED, end_jobs, until
 from tests.real.cluster import Cluster as Embedded
 from tools.controlled import Controlled
 
@@ -35,16 +39,26 @@ class World(Protocol):
     def client(self) -> Client:
         """The client of the server or controller."""
 
+    @property
+    def address(self) -> str:
+        """The address at which its jobs reach this machine."""
+
     def submit(self, name: str, spec: Record) -> str:
         """Submit a job with that name and return its id."""
 
+    def set_secret(self, name: str, value: str) -> None:
+        """Set a secret of the user who submits."""
+
+    def uid(self, id: str) -> str:
+        """Return what tells a job from others of its id."""
+
 
 class OnMachine:
-    """The local backend, backends/local, with virtual nodes."""
+    """A server, which has the local backend, backends/local, with virtual nodes, or that of a plug-in."""
 
-    def __init__(self, cluster: Embedded) -> None:
-        self._cluster = cluster
-        self.client = cluster.client
+    def __init__(self, cluster: Embedded, address: str = "127.0.0.1") -> None:
+        self._cluster, self.address = cluster, address
+        self.client, self.environment = cluster.client, cluster.environment
 
     def submit(self, name: str, spec: Record) -> str:
         request = {
@@ -55,18 +69,50 @@ class OnMachine:
         }
         return str(self.client.submit(request)["row"]["id"])
 
+    def set_secret(self, name: str, value: str) -> None:
+        self.client.set_secret(name, value)
+
+    def uid(self, id: str) -> str:
+        return id
+
 
 class InPods:
     """A controller with backends/kubernetes, and two real kubelets."""
 
     def __init__(self, cluster: Controlled) -> None:
-        self.cluster = cluster
+        self.cluster, self.address = cluster, cluster.on.address
         self.client = cluster.client
 
     def submit(self, name: str, spec: Record) -> str:
         self.cluster.submit(name, **spec)
         until(lambda: bool(self.cluster.status(name)), f"{name} to be taken up")
         return f"{name}.{self.cluster.namespace}"
+
+    def set_secret(self, name: str, value: str) -> None:
+        self.cluster.kubectl("delete", "secret", "ganger-secrets", "--ignore-not-found")
+        self.cluster.kubectl("create", "secret", "generic", "ganger-secrets", f"--from-literal={name}={value}")
+
+    def uid(self, id: str) -> str:
+        name = id.removesuffix(f".{self.cluster.namespace}")
+        return self.cluster.kubectl("get", "gangjob", name, "-o", "jsonpath={.metadata.uid}")
+
+
+@contextmanager
+def server_of(folder: Path, nodes: Mapping[str, tuple[str, str]], settings: str = "") -> Iterator[Embedded]:
+    """Run a server with these nodes, of that many CPUs and that much memory; `settings`: its settings file."""
+    cluster, topology = Embedded(folder), folder / "nodes.yaml"
+    entries = [f"{{name: {name}, cpu: {cpu}, memory: {memory}}}" for name, (cpu, memory) in nodes.items()]
+    topology.write_text(f"nodes: [{', '.join(entries)}]\n")
+    home = Path(cluster.environment["GANGER_HOME"])
+    home.mkdir(0o700)
+    (home / "settings.toml").write_text(settings)
+    ganger = str(Path(sys.executable).with_name("ganger"))
+    command = [ganger, "server", "start", "--topology", str(topology)]
+    subprocess.run(command, env=cluster.environment, check=True, capture_output=True)
+    cluster.client.connect()
+    yield cluster
+    end_jobs(cluster.client)
+    cluster.client.shutdown()
 
 
 @dataclass(frozen=True, kw_only=True)
