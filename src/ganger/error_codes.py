@@ -73,6 +73,7 @@ CODES: Final[dict[str, Code]] = {
     "bad_ignore_file": Code(409, "an ignore file has an invalid pattern"),
     "bad_policy": Code(409, "the policy document has errors; all are listed with their positions"),
     "no_such_order": Code(409, "the queue order of the policy is not installed"),
+    "no_such_backend": Code(409, "the backend of the settings file is not installed"),
     "no_such_score": Code(409, "the placement score of the policy is not installed"),
     "no_such_version": Code(404, "there is no such version of the policy, or it is no longer kept"),
     "policy_changed": Code(409, "the policy in force is not the version that the request expects"),

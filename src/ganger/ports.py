@@ -290,6 +290,24 @@ class Backend(Protocol):
         """Close sockets and files. Jobs run on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendContext:
+    """What a backend from another package is created with: `create(context)` of its module returns a `Backend`.
+
+    It is called on the event loop's thread, and raises SettingsError for bad settings.
+
+    home: the state directory.
+    settings: its own table of the settings file.
+    compose: makes launch plans.
+    log_bytes: maximum size of the log of one rank (0: unlimited).
+    """
+
+    home: Path
+    settings: Mapping[str, Any]
+    compose: LaunchPlanner
+    log_bytes: int
+
+
 class Clock(Protocol):
     """Time for the loop: it never decreases, and never stands still while time passes."""
 

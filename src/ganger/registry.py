@@ -1,7 +1,8 @@
-"""Registry of plug-ins: queue orders, placement scores and frameworks, one module each.
+"""Registry of plug-ins: queue orders, placement scores, frameworks and backends, one module each.
 
 A module in `policies/`, `core/nodes/scores/` or `frameworks/` is found by itself; a package elsewhere names its module
-under the entry point `ganger.policies`, `ganger.scores` or `ganger.frameworks`, as plugins/ganger-baselines does.
+under the entry point `ganger.policies`, `ganger.scores`, `ganger.frameworks` or `ganger.backends`, as those in plugins/
+do.
 Nothing is imported before it is needed. A plug-in that does not load is left out, logged and listed by `broken()`: it
 never hides the others.
 """
@@ -21,6 +22,7 @@ from ganger.errors import RequestError
 POLICIES: Final = "ganger.policies"
 SCORES: Final = "ganger.scores"
 FRAMEWORKS: Final = "ganger.frameworks"
+BACKENDS: Final = "ganger.backends"
 NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
 """The form of a plug-in's NAME."""
 
@@ -34,6 +36,7 @@ _REQUIRED: Final = {
     ),
     SCORES: ("NAME", "LASTS", "SEEDED", "of_nodes", "of_devices"),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
+    BACKENDS: ("NAME", "create"),
 }
 PER: Final = ("rank", "node", "gang")
 """The processes that ganger starts: every rank; the first rank of each node, which starts the others there; rank 0."""
@@ -106,6 +109,20 @@ def frameworks() -> dict[str, ModuleType]:
     return _load_group(FRAMEWORKS)[0]
 
 
+def backend(name: str) -> ModuleType:
+    """Return the backend that the settings file names. Raise RequestError (no_such_backend) if it is not installed."""
+    loaded, failed = _load_group(BACKENDS)
+    if (module := loaded.get(name)) is not None:
+        return module
+    failures = "".join(f"; {message}" for message in failed.values())
+    installed = ", ".join(sorted(loaded)) or "none"
+    raise RequestError(
+        "no_such_backend",
+        f"settings.toml has the backend {name}, which is not installed{failures}; installed: {installed}",
+        "install the package that it comes with, or remove `backend` from settings.toml",
+    )
+
+
 def plugin_attribute(framework: ModuleType, name: str) -> Any:
     """Return an optional attribute of a framework, or its default."""
     return getattr(framework, name, _DEFAULTS[name])
@@ -113,7 +130,7 @@ def plugin_attribute(framework: ModuleType, name: str) -> Any:
 
 def broken() -> dict[str, str]:
     """Return the plug-ins that did not load: the error message by the name under which each was found."""
-    return _load_group(POLICIES)[1] | _load_group(SCORES)[1] | _load_group(FRAMEWORKS)[1]
+    return {name: error for group in _REQUIRED for name, error in _load_group(group)[1].items()}
 
 
 def _raise_missing(code: str, title: str, group: str) -> NoReturn:
@@ -132,7 +149,8 @@ def _load_group(group: str) -> tuple[dict[str, ModuleType], dict[str, str]]:
     """Return the modules by NAME, ganger's own first, and the error messages of those that did not load."""
     loaded: dict[str, ModuleType] = {}
     failed: dict[str, str] = {}
-    for name, load in (*_files(group), *_entry_points(group)):
+    own = _files(group) if group in _OWN_PACKAGES else ()
+    for name, load in (*own, *_entry_points(group)):
         try:
             module = load()
             _check(module, group, loaded)

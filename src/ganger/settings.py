@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ganger.errors import DISK_FULL
 from ganger.model.units import DAY_MS, GIB_BYTES, parse_bytes, parse_duration_ms
@@ -16,6 +16,7 @@ from ganger.model.units import DAY_MS, GIB_BYTES, parse_bytes, parse_duration_ms
 SOCKET_PATH_BYTES: Final = 107
 """The longest path of a unix socket on Linux: sun_path of unix(7), less the terminating zero."""
 
+KEY_BYTES: Final = 32
 HOME: Final = "GANGER_HOME"
 CONTROLLER_NAMESPACE: Final = "GANGER_CONTROLLER_NAMESPACE"
 DEFAULT_CONTROLLER_NAMESPACE: Final = "ganger-system"
@@ -164,6 +165,7 @@ class RetentionLimits:
     events_bytes: int | None = 2 * GIB_BYTES
 
 
+_BACKEND: Final = "backend"
 RETENTION_KEYS: Final = {
     "rank_log_size": ("rank_log_bytes", "maximum size of the log of one rank: the middle of a longer one is dropped"),
     "logs": ("logs_ms", "how long the logs of a job are kept after its end"),
@@ -179,28 +181,57 @@ RETENTION_KEYS: Final = {
 """Key of [keep] -> (field of `RetentionLimits`, meaning). Values are as in a job: 90d, 20Gi; `always` is unlimited."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """The backend that the settings file names with `backend`, and its own table there."""
+
+    name: str
+    table: Mapping[str, Any]
+
+
+def read_backend_settings(home: Home) -> BackendSettings | None:
+    """Return the backend of the settings file; None for this machine. Raise SettingsError when it is invalid."""
+    document = _read_settings(home.settings_file)
+    name = document.get(_BACKEND)
+    if name is None:
+        return None
+    table = document.get(str(name), {})
+    if not isinstance(name, str) or not isinstance(table, dict):
+        raise SettingsError(
+            f"{home.settings_file}: backend is not a name with a table of settings", 'write it as in `backend = "ssh"`'
+        )
+    return BackendSettings(name=name, table=table)
+
+
 def read_retention_limits(home: Home) -> RetentionLimits:
     """Return the retention limits of the settings file, else the defaults. Raise SettingsError when it is invalid."""
-    import tomllib
-
     path = home.settings_file
-    try:
-        document = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        return RetentionLimits()
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"{path} cannot be read: {error}", f"correct it, or move it away: mv {path} {path}.old"
-        ) from None
+    document = _read_settings(path)
+    if (backend := document.pop(_BACKEND, None)) is not None:
+        document.pop(str(backend), None)  # the backend's own
     table = document.pop("keep", {})
     if not isinstance(table, dict):
         raise SettingsError(f"{path}: keep is not a table", "write a line [keep], and the settings below it")
     unknown = [*document, *(f"keep.{key}" for key in table if key not in RETENTION_KEYS)]
     if unknown:
         raise SettingsError(
-            f"{path}: there is no setting {unknown[0]}", f"settings: keep.{', keep.'.join(RETENTION_KEYS)}"
+            f"{path}: there is no setting {unknown[0]}", f"settings: backend, keep.{', keep.'.join(RETENTION_KEYS)}"
         )
     return RetentionLimits(**{RETENTION_KEYS[key][0]: _limit(path, key, value) for key, value in table.items()})
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings file; an empty one if there is none."""
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"{path} cannot be read: {error}", f"correct it, or move it away: mv {path} {path}.old"
+        ) from None
 
 
 def _limit(path: Path, key: str, value: object) -> int | None:
@@ -242,6 +273,16 @@ def make_private(directory: Path) -> None:
         raise HomeError(f"cannot use {directory}: {error.strerror}") from None
     finally:
         os.close(fd)
+
+
+def read_key(path: Path) -> bytes:
+    """Return the secret key in a file, which is created once, for this user only. Raises OSError."""
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.draft")
+        draft.touch(0o600)
+        draft.write_bytes(os.urandom(KEY_BYTES))
+        draft.replace(path)
+    return path.read_bytes()
 
 
 def network_filesystem(path: Path) -> str | None:

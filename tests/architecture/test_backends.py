@@ -31,23 +31,30 @@ def method_parameters(cls: ast.ClassDef) -> dict[str, list[str]]:
     return {method.name: [argument.arg for argument in method.args.args] for method in methods}
 
 
-def backend_class(package: Path) -> ast.ClassDef:
-    """Return the class of a package that is most like a backend: others have some of the methods too."""
+def backend_class(package: Path) -> tuple[str, dict[str, list[str]]]:
+    """Return the class of a package that is most like a backend, and its methods with those of its bases there."""
     trees = [ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))]
-    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    return max(classes, key=lambda cls: len(interface().keys() & method_parameters(cls).keys()))
+    classes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    def methods(name: str) -> dict[str, list[str]]:
+        bases = [base.id for base in classes[name].bases if isinstance(base, ast.Name) and base.id in classes]
+        inherited = {key: value for base in bases for key, value in methods(base).items()}
+        return inherited | method_parameters(classes[name])
+
+    name = max(classes, key=lambda name: len(interface().keys() & methods(name).keys()))
+    return name, methods(name)
 
 
 @every_backend
 def test_a_backend_has_every_method_of_the_interface(package: Path) -> None:
-    has = method_parameters(backend_class(package))
+    _, has = backend_class(package)
     assert {name: has.get(name) for name in interface()} == interface()
 
 
 @every_backend
 def test_a_backend_is_assembled(package: Path) -> None:
     text = "".join(path.read_text() for assembly in ASSEMBLIES for path in (SOURCE / assembly).rglob("*.py"))
-    assert f" {backend_class(package).name}(" in text, f"nothing in {', '.join(ASSEMBLIES)} makes one"
+    assert f" {backend_class(package)[0]}(" in text, f"nothing in {', '.join(ASSEMBLIES)} makes one"
 
 
 @every_backend

@@ -9,7 +9,15 @@ import pytest
 from ganger.engine.eventlog.log_retention import RemovedCounts, Retention
 from ganger.model.units import DAY_MS, GIB_BYTES, HOUR_MS
 from ganger.ports import LogQuery
-from ganger.settings import RETENTION_KEYS, Home, RetentionLimits, SettingsError, read_retention_limits
+from ganger.settings import (
+    RETENTION_KEYS,
+    BackendSettings,
+    Home,
+    RetentionLimits,
+    SettingsError,
+    read_backend_settings,
+    read_retention_limits,
+)
 from tests.service.world import Embedded, wait_until
 
 ALWAYS: dict[str, int | None] = dict.fromkeys(RetentionLimits.__dataclass_fields__)
@@ -160,6 +168,17 @@ def test_invalid_settings_are_errors(tmp_path: Path, text: str, message: str) ->
     home.settings_file.write_text(text)
     with pytest.raises(SettingsError, match=message):
         read_retention_limits(home)
+
+
+def test_a_backend_has_a_table_of_its_own(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert read_backend_settings(home) is None
+    home.settings_file.write_text('backend = "ssh"\n[ssh]\nlost_after = "5s"\n[keep]\nlogs = "always"\n')
+    assert read_backend_settings(home) == BackendSettings(name="ssh", table={"lost_after": "5s"})
+    assert read_retention_limits(home).logs_ms is None
+    home.settings_file.write_text("backend = 3")
+    with pytest.raises(SettingsError, match="backend is not a name"):
+        read_backend_settings(home)
 
 
 def test_every_setting_is_documented() -> None:

@@ -6,7 +6,6 @@ listener again.
 
 import datetime
 import ipaddress
-import secrets
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +15,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint
-from ganger.settings import make_private
+from ganger.settings import make_private, read_key
 
 VALID_DAYS: Final = 3650
-KEY_BYTES: Final = 32
 
 
 def launcher_endpoint(folder: Path, address: str) -> tuple[LauncherEndpoint, tuple[Path, Path]]:
     """Return the endpoint at HOST:PORT, and the files of its certificate and private key. Raises OSError."""
     host = address.rpartition(":")[0]
     make_private(folder)
-    certificate, private, key = (folder / name for name in (f"{host}.crt", f"{host}.key", "tokens.key"))
-    if not key.exists():
-        _write_private(key, secrets.token_bytes(KEY_BYTES))
+    certificate, private = folder / f"{host}.crt", folder / f"{host}.key"
+    key = read_key(folder / "tokens.key")
     if not certificate.exists():
         certificate_pem, private_pem = _self_signed(host)
         _write_private(private, private_pem)
         _write_private(certificate, certificate_pem)
-    endpoint = LauncherEndpoint(address=address, certificate=certificate.read_text(), key=key.read_bytes())
+    endpoint = LauncherEndpoint(address=address, certificate=certificate.read_text(), key=key)
     return endpoint, (certificate, private)
 
 

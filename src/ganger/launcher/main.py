@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
         return exec_command.main(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():
-        sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET|tcp:HOST:PORT|file:PATH GENERATION\n")
+        sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET|unix:PATH|tcp:HOST:PORT|file:PATH GENERATION\n")
         return USAGE
     _limit_open_files()
     task, generation = TaskDirectory(arguments[1]), int(arguments[3])

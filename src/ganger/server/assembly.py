@@ -41,7 +41,8 @@ from ganger.launcher_server.acceptor import Acceptor, UnauthenticatedPeer
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
-from ganger.ports import Backend, LaunchPlan, LaunchPlanner
+from ganger.ports import Backend, BackendContext, LaunchPlan, LaunchPlanner
+from ganger.registry import backend as installed_backend
 from ganger.registry import order
 from ganger.rest.app import make_app
 from ganger.rest.token_gate import TokenGate
@@ -59,7 +60,7 @@ from ganger.server.state_directory import (
     tcp_listener,
     unix_listener,
 )
-from ganger.settings import HOME, Home, SettingsError, read_retention_limits
+from ganger.settings import HOME, Home, SettingsError, read_backend_settings, read_retention_limits
 
 SHUTDOWN_S: Final = 2
 """Time that running requests, and the core's current batch, may take once the server shuts down."""
@@ -158,22 +159,28 @@ class Server:
         create_database(self._home)
         async with AsyncExitStack() as stack:
             log = stack.enter_context(closing(EventLog(self._home.database)))
-            backend = LocalBackend(self._job_files(), _cluster(self._home), _composer(self._home), get_running_loop())
+            backend = self._create_backend()
             newest = log.rows(after=log.last_seq() - 1)
             loop = await stack.enter_async_context(self._core(log, backend, newest[0].at_ms if newest else 0))
             stack.enter_context(closing(backend))
             service = Service(loop, log, backend, self._home)
             yield World(loop, backend, service, lambda app: TokenGate(app, service))
 
-    def _job_files(self) -> JobFiles:
-        """Return the paths with which the backend works, after building the launcher."""
-        return JobFiles(
-            home=self._home.path,
-            socket=remove_stale_socket(self._home.socket("launcher")),
-            launcher=build(self._home.path),
-            log_bytes=read_retention_limits(self._home).rank_log_bytes or 0,
+    def _create_backend(self) -> Backend:
+        """Return the backend of the settings file, or this machine."""
+        home, log_bytes = self._home, read_retention_limits(self._home).rank_log_bytes or 0
+        if (chosen := read_backend_settings(home)) is not None:
+            context = BackendContext(home=home.path, settings=chosen.table, compose=launch_plans, log_bytes=log_bytes)
+            backend: Backend = installed_backend(chosen.name).create(context)
+            return backend
+        job_files = JobFiles(
+            home=home.path,
+            socket=remove_stale_socket(home.socket("launcher")),
+            launcher=build(home.path),
+            log_bytes=log_bytes,
             open_files=self._open_files,
         )
+        return LocalBackend(job_files, _cluster(home), _composer(home), get_running_loop())
 
     @asynccontextmanager
     async def _core(self, log: EventLog, backend: Backend, newest_ms: int) -> AsyncIterator[Loop]:

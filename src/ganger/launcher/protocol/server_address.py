@@ -1,5 +1,7 @@
 """Address of the server: a unix socket, or TLS to `tcp:HOST:PORT` or to the address in a file, `file:PATH`.
 
+`unix:PATH` is a socket that a tunnel forwards to a server on another machine.
+
 Nothing here blocks, except the lookup of a HOST name: it is done once, before anything runs here, or when the file
 changes.
 """
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 TCP = "tcp:"
 FILE = "file:"
+TUNNEL = "unix:"
 MAX_ADDRESS_BYTES = 300
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
 """A server whose machine vanishes without closing the connection is detected after 30 s."""
@@ -34,13 +37,14 @@ class Server:
     """
 
     def __init__(self, address: str, ca_file: str | None = None) -> None:
-        self.is_remote = address.startswith((TCP, FILE))
+        self.is_remote = address.startswith((TCP, FILE, TUNNEL))
+        self._path = None if address.startswith((TCP, FILE)) else address.removeprefix(TUNNEL)
         self._address = address
         self._current = self._host = ""
         self._port = 0
         self._ca_file = ca_file
         self._resolved: tuple[int, tuple[str, int]] | None = None
-        if not self.is_remote:
+        if self._path is not None:
             return
         try:
             self._read_address()
@@ -53,8 +57,8 @@ class Server:
 
         Raises OSError if the name or a file cannot be read, BadServerError if the file has no address.
         """
-        if not self.is_remote:
-            return _dial_path(self._address)
+        if self._path is not None:
+            return _dial_path(self._path)
         self._read_address()
         if self._resolved is None:
             self._resolved = _look_up(self._host, self._port)

@@ -69,6 +69,9 @@ class RemotePlace(ABC):
         generation = self.runtime.generations.get(gang)
         return None if generation is None else self._addresses.get((gang, generation.number), {}).get(node)
 
+    def admits(self, hello: Hello) -> bool:
+        return True
+
     def connected(self, generation: Generation, connection: Connection, hello: Hello) -> None:
         attempt = (hello.gang, hello.generation)
         self._addresses.setdefault(attempt, {})[hello.node] = hello.address or ""
