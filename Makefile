@@ -7,7 +7,8 @@
 #   make check   lint, and the fast tests of everything
 #   make test    every test that needs no Kubernetes
 #   make test-gpu  the tests that need an NVIDIA GPU, by PYTHON, which has ganger and torch with CUDA
-#   make test-cluster  the tests that need a real Kubernetes, which it brings up where it can
+#   make test-cluster  the tests that need a real Kubernetes, which it brings up where it can, and those of plug-ins that
+#                need machines of their own
 #   make test-long  the crash tests at every moment there is, many more requests to the REST interface, and 100,000
 #                forged messages, exit records, frames and rows of the log each
 #   make demo    a training job that loses a worker and comes back, told as it happens
@@ -27,7 +28,7 @@ TORCH_BIN := .venv-torch/bin
 # Many tests wait for processes: more workers than cores of a small machine.
 TEST_WORKERS ?= 4
 FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
-PROJECTS := pyproject.toml plugins/ganger-baselines/pyproject.toml
+PROJECTS := pyproject.toml plugins/ganger-baselines/pyproject.toml plugins/ganger-ssh/pyproject.toml
 SETUP := .venv/.setup-stamp
 TORCH_SETUP := .venv-torch/.setup-stamp
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
@@ -105,7 +106,7 @@ cluster-down: $(SETUP)
 
 dist: $(SETUP)
 	rm -rf dist
-	for project in . plugins/ganger-baselines; do \
+	for project in . plugins/ganger-baselines plugins/ganger-ssh; do \
 		$(BIN)/python -m uv build --quiet --no-build-isolation --out-dir dist $$project || exit 1; done
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m tools.dist dist

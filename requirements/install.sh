@@ -25,5 +25,6 @@ fi
 "${install[@]}" --require-hashes -r "$lock"
 # With the build backend from the lock nothing is fetched unpinned.
 if grep -q '^hatchling==' "$lock"; then
-    "${install[@]}" --no-deps --no-build-isolation --editable . --editable plugins/ganger-baselines
+    "${install[@]}" --no-deps --no-build-isolation --editable . --editable plugins/ganger-baselines \
+        --editable plugins/ganger-ssh
 fi

@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[1]
 DISTRIBUTIONS: Final = {
     "ganger": "ganger/cli/__init__.py",
     "ganger_baselines": "ganger_baselines/orders/sjf.py",
+    "ganger_ssh": "ganger_ssh/remote.py",
 }
 """A file of each distribution, by the name that its archives begin with."""
 LEFT_OUT: Final = frozenset({"tests", "bench", "tools", ".ci"})
