@@ -81,3 +81,16 @@ def test_link_sends_no_updates_while_not_welcomed(tmp_path: Path) -> None:
         with listener.accept()[0] as connection:
             assert connection.recv(4096) == b'{"v": 2, "type": "hello"}\n'
         link.close()
+
+
+@pytest.mark.parametrize(("prefix", "is_remote"), [("", False), ("unix:", True)])
+def test_a_tunnels_socket_leads_to_a_server_elsewhere(tmp_path: Path, prefix: str, is_remote: bool) -> None:
+    """The launcher gets its plan from a server that shares no disk with it, though it connects to a socket here."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        server = Server(f"{prefix}{tmp_path}/s")
+        connection = server.dial()
+        assert connection is not None
+        connection.close()
+    assert server.is_remote is is_remote
