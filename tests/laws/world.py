@@ -20,6 +20,7 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Stop
+from ganger.model.evidence import RuleMatch
 from ganger.model.job import GangState, Job
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue
@@ -223,14 +224,14 @@ def _fails(world: World, data: st.DataObject) -> None:
         world.try_event(replace(failed, match=_draw_rule_match(world, gang, data)))
 
 
-def _draw_rule_match(world: World, gang: str, data: st.DataObject) -> e.RuleMatch | None:
+def _draw_rule_match(world: World, gang: str, data: st.DataObject) -> RuleMatch | None:
     """Draw what a backend may find in the logs: the pattern of one of the gang's rules, on one of its nodes."""
     rules = world.raw.jobs[gang].spec.retry.rules
     index = data.draw(st.sampled_from([None, *(index for index, rule in enumerate(rules) if rule.log)]), label="rule")
     if index is None:
         return None
     node = data.draw(st.sampled_from(world.left(gang)))
-    return e.RuleMatch(rule=index, do=rules[index].do, node=node, rank=0, line="uncorrectable ECC")
+    return RuleMatch(rule=index, do=rules[index].do, node=node, rank=0, line="uncorrectable ECC")
 
 
 def _clears(world: World, data: st.DataObject) -> None:

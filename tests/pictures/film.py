@@ -18,7 +18,7 @@ from ganger.core.state.state import State
 from ganger.engine.policy_doc.policy_validation import policy_from_dict, policy_to_dict
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
-from ganger.model.evidence import PythonError, RankEnd
+from ganger.model.evidence import PythonError, RankEnd, RuleMatch
 from ganger.model.job import GangState
 from ganger.model.policy import GpuShares, Pool
 from ganger.model.units import parse_duration_ms
@@ -140,7 +140,7 @@ class Film:
         failing = self.state.gangs[gang]
         log = log.strip("-")
         matches = [
-            e.RuleMatch(rule=index, do=rule.do, node=node or failing.attempt.left[0], rank=0, line=log)
+            RuleMatch(rule=index, do=rule.do, node=node or failing.attempt.left[0], rank=0, line=log)
             for index, rule in enumerate(failing.job.spec.retry.rules)
             if log and rule.log == log
         ]

@@ -17,7 +17,8 @@ from typing import Final
 
 from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.rank_records import RankLog, Records
-from ganger.model.event import Event, Failed, RuleMatch
+from ganger.model.event import Event, Failed
+from ganger.model.evidence import RuleMatch
 from ganger.model.job import Retry
 from ganger.patterns import pattern
 from ganger.ports import Report

@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 from ganger.model.affinity import Term
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Cause, Plan
-from ganger.model.evidence import FlawedCheckpoint, RankEnd
+from ganger.model.evidence import FlawedCheckpoint, RankEnd, RuleMatch, StepWork
 from ganger.model.job import Job
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
@@ -310,14 +310,6 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepWork:
-    """Times for which the first thread of a rank ran in a step, and waited for a CPU."""
-
-    ran_ms: int
-    queued_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
     """A straggler: reported once for each rank and generation.
 
@@ -386,23 +378,6 @@ class Done:
     gang: str
     generation: int
     kind: Literal["done"] = field(default="done")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleMatch:
-    """The rule of `retry.rules` that matches a failure: its index, and its action.
-
-    Attributes:
-        node: The node of the log line that the pattern matched; for a rule by cause alone, the node of the failure.
-        rank: The rank that wrote the line, None without a pattern.
-        line: Its text, cut to the width of a log tail.
-    """
-
-    rule: int
-    do: str
-    node: str
-    rank: int | None = None
-    line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,3 +51,28 @@ class FlawedCheckpoint:
 
     step: int
     flaw: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """Times for which the first thread of a rank ran in a step, and waited for a CPU."""
+
+    ran_ms: int
+    queued_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleMatch:
+    """The rule of `retry.rules` that matches a failure: its index, and its action.
+
+    Attributes:
+        node: The node of the log line that the pattern matched; for a rule by cause alone, the node of the failure.
+        rank: The rank that wrote the line, None without a pattern.
+        line: Its text, cut to the width of a log tail.
+    """
+
+    rule: int
+    do: str
+    node: str
+    rank: int | None = None
+    line: str = ""

@@ -10,8 +10,8 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.gang_attempts import Attempt, Checkpoints, Retries
 from ganger.core.state.time_accounting import Account
 from ganger.model.decision import Cause, NodeShare, Start
-from ganger.model.event import Failed, RuleMatch
-from ganger.model.evidence import PythonError, RankEnd
+from ganger.model.event import Failed
+from ganger.model.evidence import PythonError, RankEnd, RuleMatch
 from ganger.model.job import GangState, Job, JobSpec, Origin, Retry, Role, Rule
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}

@@ -18,7 +18,8 @@ from ganger.launcher_server.dispatcher import MAX_REFUSED, Dispatcher, LauncherW
 from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.decision import NodeShare, Start
-from ganger.model.event import Event, Failed, RuleMatch
+from ganger.model.event import Event, Failed
+from ganger.model.evidence import RuleMatch
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
 from ganger.ports import LaunchPlan, RankPlan
 from tests.launcher.forged import MESSAGES

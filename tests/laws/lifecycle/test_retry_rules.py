@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
+from ganger.model.evidence import RuleMatch
 from ganger.model.job import GangState, JobSpec, Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
@@ -40,9 +41,7 @@ def fail(world: World, data: st.DataObject, gang: str) -> None:
     nodes = st.sampled_from(world.left(gang))
     cause, code, signal = data.draw(st.sampled_from(draws.FAILURES))
     match = (
-        None
-        if index is None
-        else e.RuleMatch(rule=index, do=rules[index].do, node=data.draw(nodes), rank=0, line="ECC")
+        None if index is None else RuleMatch(rule=index, do=rules[index].do, node=data.draw(nodes), rank=0, line="ECC")
     )
     failed = e.Failed(gang=gang, generation=world.generation(gang), node=data.draw(nodes), cause=cause)
     world.try_event(replace(failed, exit_code=code, signal=signal, match=match))

@@ -9,7 +9,8 @@ from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_records import LocalRecords
 from ganger.launcher_server.retry_rules import search_logs
 from ganger.model.decision import Cause
-from ganger.model.event import Failed, RuleMatch
+from ganger.model.event import Failed
+from ganger.model.evidence import RuleMatch
 from ganger.model.job import Retry, Rule
 from tests.local.world import Server, make_job, make_start, make_stop, python
 

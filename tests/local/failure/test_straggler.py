@@ -22,7 +22,8 @@ from ganger.launcher_server.health.straggler import (
     slow_ranks,
 )
 from ganger.model.decision import Start
-from ganger.model.event import Slow, StepWork
+from ganger.model.event import Slow
+from ganger.model.evidence import StepWork
 from tests.local import world
 from tests.local.world import Server, make_job, make_start, wait_until
 

@@ -10,7 +10,7 @@ from ganger.model import event as e
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
-from ganger.model.evidence import FlawedCheckpoint
+from ganger.model.evidence import FlawedCheckpoint, RuleMatch, StepWork
 from ganger.model.job import Job, JobSpec, Origin
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.policy import PolicyDocument
@@ -119,8 +119,8 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             rank=3,
             step_ms=1000,
             peers_ms=1000,
-            work=e.StepWork(ran_ms=900, queued_ms=50),
-            peers_work=e.StepWork(ran_ms=300, queued_ms=90),
+            work=StepWork(ran_ms=900, queued_ms=50),
+            peers_work=StepWork(ran_ms=300, queued_ms=90),
             **GENERATION,
         ),
         "a-1",
@@ -132,8 +132,8 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             rank=3,
             step_ms=1000,
             peers_ms=1000,
-            work=e.StepWork(ran_ms=500, queued_ms=450),
-            peers_work=e.StepWork(ran_ms=500, queued_ms=20),
+            work=StepWork(ran_ms=500, queued_ms=450),
+            peers_work=StepWork(ran_ms=500, queued_ms=20),
             **GENERATION,
         ),
         "a-1",
@@ -151,7 +151,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             cause=Cause.RANK_FAILED,
             rank=3,
             exit_code=1,
-            match=e.RuleMatch(rule=1, do="exclude_node", node="n2", rank=4, line="ECC"),
+            match=RuleMatch(rule=1, do="exclude_node", node="n2", rank=4, line="ECC"),
             **GENERATION,
         ),
         "a-1",
@@ -162,7 +162,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             node="n1",
             cause=Cause.START_FAILED,
             detail="no room",
-            match=e.RuleMatch(rule=0, do="fail", node="n1"),
+            match=RuleMatch(rule=0, do="fail", node="n1"),
             **GENERATION,
         ),
         "a-1",

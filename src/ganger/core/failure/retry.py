@@ -14,7 +14,8 @@ from ganger.core.failure.reactions import Action, Ending, Member, reaction
 from ganger.core.state.gang import Gang
 from ganger.core.state.gang_attempts import Retries
 from ganger.model.decision import UNADMITTED, Cause
-from ganger.model.event import Failed, RuleMatch
+from ganger.model.event import Failed
+from ganger.model.evidence import RuleMatch
 from ganger.model.job import GangState
 
 DEFAULT_RETRIES: Final = 3

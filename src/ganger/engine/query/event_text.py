@@ -8,7 +8,7 @@ from ganger.core.fold.fold_cluster import ClusterEvent
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, ReservationCause, ReservedStart, Start, Stop, Wait
-from ganger.model.evidence import FlawedCheckpoint
+from ganger.model.evidence import FlawedCheckpoint, RuleMatch, StepWork
 from ganger.model.job import shell_quoted_id
 from ganger.model.pending_reason import sentence as reason_text
 from ganger.model.units import format_duration
@@ -107,7 +107,7 @@ def failure_text(event: e.Failed) -> str:
     return message + (_rule_text(event.match) if event.match else "")
 
 
-def _rule_text(match: e.RuleMatch) -> str:
+def _rule_text(match: RuleMatch) -> str:
     """Return the end of a sentence: a rule, and the line that matched it."""
     text = f"; retry.rules[{match.rule}] says {match.do}"
     if match.line:
@@ -229,7 +229,7 @@ def _progress_text(event: e.Resumed | e.Slow | e.Quiet | e.CodeEdited) -> str:
             return f"{subject} is slow: {durations}"
 
 
-def _work_text(work: e.StepWork, peers: e.StepWork, step_ms: int) -> str:
+def _work_text(work: StepWork, peers: StepWork, step_ms: int) -> str:
     """Return the processor times; the wait for a processor where it is a good part of the step."""
     step, rank_time, peer_time = format_duration(step_ms), format_duration(work.ran_ms), format_duration(peers.ran_ms)
     if work.queued_ms * 10 < step_ms:

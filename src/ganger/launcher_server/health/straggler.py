@@ -12,7 +12,8 @@ from statistics import median
 from typing import Final, Self
 
 from ganger.model.decision import Start
-from ganger.model.event import Slow, StepWork
+from ganger.model.event import Slow
+from ganger.model.evidence import StepWork
 
 SLOW_FACTOR: Final = 1.5
 DEVIATIONS: Final = 3

@@ -252,7 +252,7 @@ class Explanation:
         smallest_tried: If there are none: the smallest form of it that was tried, and why not even that starts.
         policy: The queue order in force.
         factors: What decides its place in that order.
-        advice: Of a job that failed: what to do, in the order of promise.
+        advice: Of a job that failed: what to do, the most useful first.
     """
 
     job: str
