@@ -25,7 +25,7 @@ from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection, project, project_array
-from ganger.engine.query.event_text import checkpoint_text, failure_text, stop_text
+from ganger.engine.query.event_text import failure_end_text, stop_text
 from ganger.model.decision import Stop, Wait
 from ganger.model.event import Decided, Failed, Stamped
 from ganger.model.job import ENDED, GangState
@@ -206,7 +206,7 @@ def _last_failure(gang: Gang) -> dict[str, Any]:
         return {}
     return {
         "reason": attempt.failure.cause,
-        "message": f"attempt {attempt.generation}: {failure_text(attempt.failure)}{checkpoint_text(gang)}",
+        "message": f"attempt {attempt.generation}: {failure_end_text(gang)}",
     }
 
 

@@ -17,7 +17,7 @@ from ganger.backends.kubernetes.foreign.foreign_pods import is_foreign_gang
 from ganger.backends.kubernetes.object_names import key_of
 from ganger.controller.jobs.conditions import time_of
 from ganger.core.state.gang import Gang
-from ganger.engine.query.event_text import checkpoint_text, failure_text, stop_text
+from ganger.engine.query.event_text import failure_end_text, stop_text
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject, Key
@@ -82,8 +82,7 @@ def failure_notice(gang: Gang) -> Notice | None:
     failure = gang.attempt.failure
     if failure is None or failure.cause in _STOPS or gang.attempt.stop_sent in _STOPS:
         return None
-    text = f"{failure_text(failure)}{checkpoint_text(gang)}"
-    return _attempt_notice(gang.id, "AttemptFailed", gang.attempt.generation, text)
+    return _attempt_notice(gang.id, "AttemptFailed", gang.attempt.generation, failure_end_text(gang))
 
 
 def state_notice(row: JobRow, status: Mapping[str, Any]) -> Notice | None:

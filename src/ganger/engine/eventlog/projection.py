@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
-from ganger.engine.query.event_text import checkpoint_text, failure_text, given_up_text, killed_text
+from ganger.engine.query.event_text import failure_end_text, killed_text
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, shell_quoted_id
 from ganger.model.views.service_views import JobRow, Ledger
@@ -85,9 +85,7 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
 
 
 def _sentence(gang: Gang) -> str:
-    failure = failure_text(gang.attempt.failure) + checkpoint_text(gang) if gang.attempt.failure else ""
-    if gang.state in (GangState.FAILED, GangState.FAILING):
-        failure += given_up_text(gang)
+    failure = failure_end_text(gang)
     attempt = f"attempt {gang.attempt.generation}: " if gang.attempt.generation > 1 else ""
     match gang.state:
         case GangState.SUCCEEDED:

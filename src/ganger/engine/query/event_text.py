@@ -124,7 +124,7 @@ def skipped_texts(checkpoints: Iterable[FlawedCheckpoint]) -> tuple[str, ...]:
     )
 
 
-def checkpoint_text(gang: Gang) -> str:
+def _checkpoint_text(gang: Gang) -> str:
     """Return the end of a sentence about a failure: the checkpoint that may have caused it, and the one tried next."""
     checkpoints, fallback = gang.checkpoints, gang.checkpoints.fallback
     tried, step = fallback.tried, checkpoints.resumed_step
@@ -138,7 +138,13 @@ def checkpoint_text(gang: Gang) -> str:
     return f"; failed on the checkpoint of step {step}{no_older}"
 
 
-def given_up_text(gang: Gang) -> str:
+def failure_end_text(gang: Gang) -> str:
+    """Return how the newest attempt failed, on which checkpoint, and why it is not retried; empty if it did not."""
+    failure = gang.attempt.failure
+    return "" if failure is None else failure_text(failure) + _checkpoint_text(gang) + _given_up_text(gang)
+
+
+def _given_up_text(gang: Gang) -> str:
     """Return the end of a sentence about a failure that is not retried: why, and what retries it."""
     failure, retries = gang.attempt.failure, gang.retries
     error = None if failure is None else attribute(failure).error
