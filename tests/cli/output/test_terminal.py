@@ -17,8 +17,13 @@ from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, queue
 
 
-def on_terminal(*args: str, columns: int = 100, on_output: Callable[[str], None] = lambda output: None) -> str:
-    """Return what a terminal of that width receives; `on_output` gets all output so far whenever more arrives."""
+def on_terminal(
+    *args: str, columns: int = 100, on_output: Callable[[str], None] = lambda output: None, code: int | None = 0
+) -> str:
+    """Return what a terminal of that width receives; `on_output` gets all output so far whenever more arrives.
+
+    code: The expected exit code; None: any.
+    """
     screen, tty = pty.openpty()
     fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     # With env: readline, if pytest loads it, sets COLUMNS where only a process without env would find it.
@@ -36,7 +41,7 @@ def on_terminal(*args: str, columns: int = 100, on_output: Callable[[str], None]
         output += chunk
         on_output(output.decode(errors="replace"))
     os.close(screen)
-    assert process.wait(60) == 0
+    assert process.wait(60) == code or code is None
     return output.decode()
 
 
@@ -48,7 +53,9 @@ def test_a_table_has_colours_and_fits_the_width(shell: Shell, world: World) -> N
         assert "\x1b[" in shown
         assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= columns
     assert "\x1b[33mpending" in on_terminal("ls")
-    assert f"\n  {REASON.sentence}" in re.sub(r" *\r", "", on_terminal("ls", columns=80))
+    narrow = re.sub(r" *\r", "", on_terminal("ls", columns=80)).splitlines()
+    assert [line.rpartition("  ")[2] for line in narrow[1:]] == [f"{REASON.sentence[:21]}…", "on n1"]
+    assert REASON.sentence in on_terminal("ls", columns=200)
 
 
 def test_every_value_of_a_queue_is_shown_in_80_columns(shell: Shell, world: World) -> None:
@@ -64,8 +71,8 @@ def test_every_value_of_a_queue_is_shown_in_80_columns(shell: Shell, world: Worl
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     *_, row, note = shown.splitlines()
-    assert row.split() == ["language", "1", "3/h100:24", "1.5/400", "5", "-", "2", "1"]
-    assert note == "  MEMORY 0/2Ti  BORROWS 32  LENDS 16  4 jobs, 1d 00h per job"
+    assert row.split() == ["language", "1", "3/h100:24", "1.5/400", "0/2Ti", "5", "-", "2", "1"]
+    assert note == "  BORROWS 32  LENDS 16  4 jobs, 1d 00h per job"
 
 
 def test_an_explanation_is_wrapped_at_words(shell: Shell, world: World) -> None:

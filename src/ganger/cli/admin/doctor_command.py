@@ -11,7 +11,7 @@ import click
 from ganger import settings
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.print_output import show, show_json
+from ganger.cli.output.print_output import show_json, show_prose
 
 CANNOT: Final = 5
 _SEEDS: Final = ("1", "2")
@@ -75,8 +75,8 @@ def _server_program(name: str) -> list[str]:
 def _show(check: dict[str, Any]) -> None:
     mark = click.style("ok   ", fg="green") if check["ok"] else click.style("FAULT", fg="red", bold=True)
     summary, *details = check["detail"].splitlines() or [""]
-    show(f"{mark}  {check['name']:8}  {summary}")
+    show_prose(f"{mark}  {check['name']:8}  {summary}")
     for line in details:
-        show(f"{'':17}{line}")
+        show_prose(f"{'':17}{line}")
     if check["next"]:
-        show(f"{'':17}next: {check['next']}")
+        show_prose(f"{'':17}next: {check['next']}")

@@ -17,7 +17,7 @@ from ganger.model.units import parse_duration_ms
 Record = dict[str, Any]
 
 PAGE: Final = 1000
-_COLUMNS: Final = (Column("JOB"), Column("STATE", state=True), Column("ENDED", right=True), Column("NOTE"))
+_COLUMNS: Final = (Column("JOB"), Column("STATE", state=True), Column("ENDED", right=True), Column("NOTE", cut=True))
 _ALREADY_GONE: Final = ("no_such_job", "still_live")
 """Errors of a job that was deleted or retried meanwhile."""
 

@@ -26,6 +26,7 @@ from ganger.cli.output.print_output import (
     shell_quote,
     show,
     show_json,
+    show_prose,
     show_rows,
 )
 from ganger.cli.times import STATES, time_range_options
@@ -47,7 +48,7 @@ _COLUMNS: Final = (
     Column("QUEUE"),
     Column("SUBMITTED", right=True),
     Column("RAN", right=True),
-    Column("NOTE"),
+    Column("NOTE", cut=True),
 )
 
 
@@ -123,7 +124,7 @@ def get_command(job: str, output: str) -> None:
         show_json(detail)
         return
     for line in job_lines(detail, current_time_ms()):
-        show(line)
+        show_prose(line)
 
 
 @click.command("stop")

@@ -35,7 +35,7 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
 
     \b
       ganger run train.py
-      ganger run -j 2x8 --gpu H100:8 --framework torch -- python train.py --lr 3e-4
+      ganger run -j 2x8 --gpu H100:8 -- torchrun train.py --lr 3e-4
       ganger run -f job.yaml --dry-run
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     if output == "json" and not dry_run:

@@ -28,7 +28,7 @@ class Problem(Exception):
 
     def show(self) -> None:
         """Print the error to stderr."""
-        from ganger.cli.output.print_output import printable, supports_colour
+        from ganger.cli.output.print_output import one_command_a_line, printable, supports_colour
 
         summary, *details = printable(self.detail, sys.stderr).splitlines() or [""]
         coloured = supports_colour(sys.stderr)
@@ -36,7 +36,8 @@ class Problem(Exception):
         for line in details:
             click.echo(f"  {line}", err=True)
         if self.next:
-            click.echo(f"  next: {printable(self.next, sys.stderr)}", err=True)
+            for line in one_command_a_line(f"  next: {printable(self.next, sys.stderr)}", sys.stderr):
+                click.echo(line, err=True)
 
 
 def problem_of(error: Exception) -> Problem | None:

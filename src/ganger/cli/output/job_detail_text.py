@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, count, ledger_line, size
-from ganger.cli.output.print_output import Column, align_columns, colour_state, format_time, shell_quote
+from ganger.cli.output.print_output import Column, colour_state, fitted_lines, format_time, shell_quote
 from ganger.cli.output.rank_lines import process_count
 from ganger.model.job import ENDED
 from ganger.model.units import format_duration
@@ -37,7 +37,7 @@ def detail_lines(job: Record, now_ms: int) -> Iterator[str]:
         yield f"  {name:{width}}  {value}"
     if job["attempts"]:
         yield ""
-        for line in align_columns(_ATTEMPTS, [_attempt_cells(attempt, now_ms) for attempt in job["attempts"]]):
+        for line in fitted_lines(_ATTEMPTS, [_attempt_cells(attempt, now_ms) for attempt in job["attempts"]], indent=2):
             yield f"  {line}"
         for attempt in job["attempts"]:
             yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["skipped"])

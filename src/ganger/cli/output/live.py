@@ -6,12 +6,12 @@ only the job's output.
 
 import shutil
 import sys
-import unicodedata
 from typing import Final
 
 import click
 
 from ganger.cli.output.print_output import printable, supports_colour
+from ganger.cli.output.table_layout import cut
 
 _CLEAR: Final = "\r\x1b[K"
 _CLEAR_ROWS: Final = "\r\x1b[{up}A\x1b[J"
@@ -72,9 +72,9 @@ class Screen:
         sys.stdout.flush()
         if (self._status or self._unfinished) and not self._drawn_rows:
             size = shutil.get_terminal_size()
-            rows = [_cut(text, size.columns - 1) for text in self._unfinished_rows(size.lines - 2)]
+            rows = [cut(text, size.columns - 1) for text in self._unfinished_rows(size.lines - 2)]
             if self._status:
-                rows.append(click.style(_cut(printable(self._status, sys.stderr), size.columns - 1), fg="cyan"))
+                rows.append(click.style(cut(printable(self._status, sys.stderr), size.columns - 1), fg="cyan"))
             sys.stderr.write("\n".join(rows))
             self._drawn_rows = len(rows)
         sys.stderr.flush()
@@ -91,17 +91,3 @@ class Screen:
             sys.stderr.write(_CLEAR_ROWS.format(up=self._drawn_rows - 1) if self._drawn_rows > 1 else _CLEAR)
             sys.stderr.flush()
             self._drawn_rows = 0
-
-
-def _cut(text: str, columns: int) -> str:
-    """Return the text, cut to a number of columns; a wide character takes two, a combining one none."""
-    if len(text) <= columns and text.isascii():
-        return text
-    widths = [0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text]
-    if sum(widths) <= columns:
-        return text
-    kept, used = 0, 0
-    while used + widths[kept] <= columns - 1:
-        used += widths[kept]
-        kept += 1
-    return text[:kept] + "…"

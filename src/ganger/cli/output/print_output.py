@@ -1,7 +1,7 @@
 """The output of commands: tables, JSON, colours, times.
 
-On a terminal with colours, tables are rendered by rich; elsewhere they are plain aligned text and rich is not even
-imported. JSON bypasses all of this.
+On a terminal, tables fit its width (`table_layout`); elsewhere their lines are as long as needed. JSON bypasses all of
+this.
 """
 
 import json
@@ -15,16 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
 from ganger import settings
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 STATE_COLOURS: Final = {
     "pending": "yellow",
@@ -44,12 +40,6 @@ STATE_COLOURS: Final = {
     "lost": "red",
     "lost_cordoned": "red",
 }
-
-LONG: Final = 500
-"""Rows beyond which a table is plain text even on a terminal: rich takes seconds for 10,000 rows."""
-
-SQUEEZED: Final = 32
-"""Minimum width of the last column, mostly a sentence, below which it moves below its row."""
 
 _CONTROL: Final = re.compile(
     r"(\x1b\[[0-9;:]*m)"  # colours are kept
@@ -72,7 +62,8 @@ class Column:
 
     right: aligned to the right, for numbers.
     state: coloured by state.
-    folds: wrapped instead of cut, as the last column is.
+    folds: wrapped on a narrow terminal, as the last column is.
+    cut: cut on a narrow terminal, since another command shows all of it.
     spare: moved below its row, with its title, on a narrow terminal.
     """
 
@@ -80,6 +71,7 @@ class Column:
     right: bool = False
     state: bool = False
     folds: bool = False
+    cut: bool = False
     spare: bool = False
 
 
@@ -98,8 +90,20 @@ def printable(text: str, stream: TextIO) -> str:
 
 def say(text: str, **style: Any) -> None:
     """Print a message of ganger to stderr, so that stdout only has the job's output; `style` as of click.style."""
-    text = printable(text, sys.stderr)
-    click.echo(click.style(text, **style) if style else text, err=True, color=supports_colour(sys.stderr))
+    for line in one_command_a_line(printable(text, sys.stderr), sys.stderr):
+        click.echo(click.style(line, **style) if style else line, err=True, color=supports_colour(sys.stderr))
+
+
+def one_command_a_line(text: str, stream: TextIO) -> list[str]:
+    """Return a text of commands, separated by three spaces, as one line if the terminal is wide enough.
+
+    A command that wraps in the middle cannot be copied as one line.
+    """
+    if not stream.isatty() or len(text) <= shutil.get_terminal_size().columns or "ganger " not in text:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip()))
+    first, *others = text.strip().split("   ")
+    return [indent + first, *(f"{indent}  {other.strip()}" for other in others)]
 
 
 def show(text: str = "", **style: Any) -> None:
@@ -109,9 +113,10 @@ def show(text: str = "", **style: Any) -> None:
 
 
 def show_prose(text: str) -> None:
-    """Print a line of text; on a terminal it is wrapped at words with a hanging indent."""
-    if not supports_colour(sys.stdout):
-        show(text)
+    """Print a line of text; on a terminal it is wrapped at words with a hanging indent, commands after `next:` not."""
+    if not supports_colour(sys.stdout) or text.lstrip().startswith("next: "):
+        for line in one_command_a_line(text, sys.stdout):
+            show(line)
         return
     indent = " " * (len(text) - len(text.lstrip()) + 2)
     wrapped = textwrap.wrap(
@@ -149,16 +154,21 @@ def show_json_line(row: Any) -> None:
 
 def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
     """Print a table to stdout, or the sentence `empty` if it has no rows."""
-    rows = [[printable(cell, sys.stdout) for cell in row] for row in rows]
     if not rows:
         show(empty)
-    elif supports_colour(sys.stdout) and len(rows) <= LONG:
-        from rich.console import Console
+        return
+    for line in fitted_lines(columns, rows):
+        click.echo(line, color=supports_colour(sys.stdout))
 
-        _print(Console(file=sys.stdout, highlight=False), columns, rows)
-    else:
-        for line in align_columns(columns, rows):
-            click.echo(line)
+
+def fitted_lines(columns: Sequence[Column], rows: Sequence[Row], indent: int = 0) -> list[str]:
+    """Return the lines of a table for stdout, on a terminal `indent` columns narrower than that."""
+    if not sys.stdout.isatty():
+        return align_columns(columns, rows)
+    from ganger.cli.output.table_layout import table_lines
+
+    rows = [[" ".join(click.unstyle(printable(cell, sys.stdout)).split("\n")) for cell in row] for row in rows]
+    return table_lines(columns, rows, shutil.get_terminal_size().columns - indent)
 
 
 def show_rows(columns: Sequence[Column], rows: Iterable[T], cells: Callable[[T], Row], empty: str, output: str) -> None:
@@ -181,72 +191,6 @@ def align_columns(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> "Table":
-    """Return the table with bold titles and coloured states; a narrow terminal wraps the last column."""
-    return _table(columns, rows, len(columns) - 1)
-
-
-def _print(console: "Console", columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """Print the table; a last column that would be too narrow, and spare columns, go below their row."""
-    from rich.padding import Padding
-    from rich.segment import Segment, Segments
-    from rich.text import Text
-
-    *widths, last = (max(map(len, cells)) for cells in zip([column.title for column in columns], *rows, strict=True))
-    last_width = console.width - sum(widths) - 2 * len(widths)
-    if last_width >= min(last, SQUEEZED) or any(column.folds for column in columns):
-        console.print(rich_table(columns, rows))
-        return
-    kept_columns = _fitting_columns(columns[:-1], widths, console.width)
-    table = _table([columns[i] for i in kept_columns], [[row[i] for i in kept_columns] for row in rows], None)
-    dropped_columns = [i for i in range(len(columns) - 1) if i not in kept_columns]
-    notes = ("", *(_note(columns, row, dropped_columns) for row in rows))
-    for line, cell in zip(console.render_lines(table, pad=False), notes, strict=True):
-        console.print(Segments([*line, Segment.line()]), end="")
-        if cell not in ("", "-"):
-            console.print(Padding(Text(cell, overflow="fold"), (0, 0, 0, 2)))
-
-
-def _fitting_columns(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """Return the indices of the columns that fit; the last spare column goes first."""
-    indices = list(range(len(columns)))
-    for i in reversed(indices):
-        if columns[i].spare and sum(widths[index] + 2 for index in indices) - 2 > width:
-            indices.remove(i)
-    return indices
-
-
-def _note(columns: Sequence[Column], row: Row, dropped: Sequence[int]) -> str:
-    """Return the text below a row: the dropped columns that are not empty, and the last one."""
-    parts = [f"{columns[i].title} {row[i]}" for i in dropped if row[i] not in ("", "-")]
-    return "  ".join([*parts, *(cell for cell in row[-1:] if cell not in ("", "-"))])
-
-
-def _table(columns: Sequence[Column], rows: Sequence[Row], folding: int | None) -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for i, column in enumerate(columns):
-        folds = column.folds or i == folding
-        whole = i == 0 or column.state  # users copy names
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=not folds,
-            overflow="fold" if folds else "ellipsis",
-            min_width=max(len(row[i]) for row in rows) if whole else None,
-        )
-    for row in rows:
-        table.add_row(
-            *(
-                Text(cell, style=STATE_COLOURS.get(cell, "") if column.state else "")
-                for column, cell in zip(columns, row, strict=True)
-            )
-        )
-    return table
 
 
 def colour_state(state: str) -> str:
