@@ -25,6 +25,8 @@ from tools.testcluster.waiting import until
 
 OWN, ACCOUNT = "ganger-system", "ganger-controller"
 GANGER: Final = Path(sys.executable).with_name("ganger")
+ROOT_PODS: Final = {"security": "baseline"}
+"""`pods` of a policy under which pods may use folders of this machine, which are root's."""
 OVER: Final = ("Succeeded", "Failed", "Stopped")
 
 
@@ -115,12 +117,20 @@ class Controlled:
         }
         self.on.kubectl("apply", "-f", "-", input=json.dumps(body))
 
-    def lend(self, name: str, folder: Path) -> None:
-        """Create a volume of a folder of this machine, for every pod that asks for it.
+    @contextmanager
+    def policy(self, **spec: Any) -> Iterator[None]:
+        """Have a policy in force for the duration of the context."""
+        metadata = {"name": "default"}
+        body = {"apiVersion": "ganger.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": metadata, "spec": spec}
+        self.on.kubectl("apply", "-f", "-", input=json.dumps(body))
+        try:
+            self.on.kubectl("wait", "--for=condition=Accepted", "schedulingpolicy/default", "--timeout=60s")
+            yield
+        finally:
+            self.on.kubectl("delete", "schedulingpolicy", "default")
 
-        The group of a pod's volumes is not set in volumes of this kind, so the folder is open to all users.
-        """
-        folder.chmod(0o777)
+    def lend(self, name: str, folder: Path) -> None:
+        """Create a volume of a folder of this machine, for every pod that asks for it and is root, as the folder is."""
         lent = f"{self.namespace}-{name}"
         size = {"storage": "1Gi"}
         of_volume = {

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bench.measure import Figure
 from bench.recovery.recovering import until
-from tools.controlled import Controlled, controlled
+from tools.controlled import ROOT_PODS, Controlled, controlled
 from tools.testcluster import Cluster, cluster
 
 OUTAGES_S: Final = tuple(map(float, os.environ.get("GANGER_BENCH_OUTAGES_S", "600,45,45,45,45,45").split(",")))
@@ -49,6 +49,7 @@ def run() -> list[Figure]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ganger-bench-")))
         test_cluster = stack.enter_context(cluster("api-server-away", nodes=2))
         system = stack.enter_context(controlled(test_cluster, folder))
+        stack.enter_context(system.policy(pods=ROOT_PODS))
         system.lend("beats", folder)
         for name in GANGS:
             _submit(system, name, folder)

@@ -33,7 +33,7 @@ from bench.recovery.recovering import (
     until,
 )
 from bench.serving import TORCH_BIN
-from tools.controlled import Controlled, controlled
+from tools.controlled import ROOT_PODS, Controlled, controlled
 from tools.testcluster import BASE_IMAGE, cluster, running_cluster
 
 KILLS: Final = 10
@@ -46,7 +46,7 @@ def run() -> list[Figure]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ganger-bench-")))
         test_cluster = running_cluster() or stack.enter_context(cluster("recover-pod", nodes=2))
-        with controlled(test_cluster, folder) as system:
+        with controlled(test_cluster, folder) as system, system.policy(pods=ROOT_PODS):
             volumes_lent = {"steps": folder, "checkout": ROOT, "python": Path(sys.base_prefix)}
             for name, path in volumes_lent.items():
                 system.lend(name, path)

@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.worlds import InPods, OnMachine, server_of
 from tests.kubernetes.conftest import real_cluster
 from tests.real.cluster import ROOT
-from tools.controlled import controlled
+from tools.controlled import ROOT_PODS, controlled
 from tools.testcluster import Cluster
 
 __all__ = ["real_cluster"]
@@ -32,7 +32,8 @@ def volumes(shared: Path) -> list[dict[str, str]]:
 def in_pods(
     real_cluster: Cluster, volumes: list[dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InPods]:
-    with controlled(real_cluster, tmp_path_factory.mktemp("pods")) as cluster:
+    pods = {**ROOT_PODS, "git_hosts": ["198.18.*"]}
+    with controlled(real_cluster, tmp_path_factory.mktemp("pods")) as cluster, cluster.policy(pods=pods):
         for volume in volumes:
             cluster.lend(volume["name"], Path(volume["path"]))
         yield InPods(cluster)

@@ -5,21 +5,17 @@ the backend, with nodes of the same names and sizes. A package of its own does i
 """
 
 import json
-import socket
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.worlds import SHOWN, World, observe
+from tests.kubernetes.jobs.served_repository import commit, served
 from tests.real.cluster import until
 
 SHOW = f"import json, os; print({SHOWN!r} + json.dumps(dict(os.environ)))"
 WAITS = "sleep 600"
-AUTHOR = ["-c", "user.name=ada", "-c", "user.email=ada@example.org"]
 STEPS = """
 import os, signal, time
 from ganger import train
@@ -96,8 +92,7 @@ class JobSuite:
         (repository / "parts" / "word.txt").write_text("from the repository\n")
         (repository / "say").write_text("#!/bin/sh\ncat parts/word.txt\n")
         (repository / "say").chmod(0o755)
-        for args in (["init", "--quiet"], ["add", "."], [*AUTHOR, "commit", "--quiet", "-m", "all of it"]):
-            subprocess.run(["git", *args], cwd=repository, check=True)
+        commit(repository, "all of it")
         with served(repository.parent, world.address) as url:
             spec = {"nodes": 2, "resources": {"cpu": "100m"}, "code": {"git": f"{url}/tool"}, "run": "./say"}
             expected, actual = (observe(each, each.submit("code", spec)) for each in (reference, world))
@@ -106,27 +101,6 @@ class JobSuite:
 
     def test_pending_reasons_are_the_same(self, reference: World, world: World) -> None:
         assert pending_reason(world) == pending_reason(reference)
-
-
-@contextmanager
-def served(folder: Path, address: str) -> Iterator[str]:
-    """Serve the repositories in a folder over the network, and yield the URL."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port = probe.getsockname()[1]
-    command = ["git", "daemon", "--export-all", f"--base-path={folder}", f"--listen={address}", f"--port={port}"]
-    daemon = subprocess.Popen([*command, "--reuseaddr", str(folder)])
-    try:
-        until(lambda: answers(address, port), "the repository to be served")
-        yield f"git://{address}:{port}"
-    finally:
-        daemon.terminate()
-        daemon.wait()
-
-
-def answers(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((address, port)) == 0
 
 
 def pending_reason(world: World) -> tuple[str, Any]:

@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--image", default="python:3.13-slim", help="image of jobs that name none")
     parser.add_argument(
+        "--git-image", metavar="IMAGE", help="image, with git and Python, of the pods that fetch code; unset: --image"
+    )
+    parser.add_argument(
         "--node-lost-after",
         metavar="SECONDS",
         type=float,

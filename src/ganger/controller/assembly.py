@@ -35,6 +35,7 @@ from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.code_archives import CodeArchives
 from ganger.controller.jobs.ended_jobs import load_ended
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
+from ganger.controller.jobs.git_pods import GitPods
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.controller.jobs.job_events import JobEvents
@@ -106,6 +107,7 @@ class Options:
         namespace: namespace of the controller's own objects.
         listener_address: HOST:PORT to which launchers connect.
         image: default image of jobs.
+        git_image: image of the pods that fetch code.
         node_lost_after_s: how long to wait for a silent node.
         arguments: the same as command line arguments, for a restart.
     """
@@ -114,6 +116,7 @@ class Options:
     namespace: str
     listener_address: str
     image: str
+    git_image: str
     node_lost_after_s: float
     arguments: tuple[str, ...]
 
@@ -136,7 +139,6 @@ class Controller(Server):
             api = await enter(ApiClient(self._options.credentials, PROGRAM))
             may_act = await enter(self._leading())
             backend = await enter(self._backend(api, may_act))
-            await self._publish_address(api)
             policies, events = PolicyReconciler(api, may_act), JobEvents(api, backend.job, may_act)
             await enter(_running(policies.run(), events.run()))
             await backend.wait_synced()
@@ -145,10 +147,8 @@ class Controller(Server):
             loop = await enter(self._core(log, backend, restored.image.at_ms))
             archives = CodeArchives(api, self._options.namespace, backend, may_act)
             archives.restore(_code_of(restored.image), {key_of(name).namespace for name in restored.unreadable})
-            builder, code = (
-                JobBuilder(loop, log.state_of, backend.restrict_by_volumes),
-                JobCode(self._home, _put_code(archives)),
-            )
+            builder = JobBuilder(loop, log.state_of, backend.restrict_by_volumes)
+            code = JobCode((await self._git_pods(api, backend)).fetch, archives.put)
             jobs = GangJobReconciler(builder, backend.status_writer.update, restored.image.gangs, code, observed)
             backend.watch_jobs(archives.job_changed, jobs.changed)
             await enter(_running(ClaimRestrictions(loop, backend, jobs.retry_rejected).run(), archives.run()))
@@ -167,11 +167,18 @@ class Controller(Server):
         bootstrap = PodBootstrap(api, build(home, packed=True), endpoint, options.image)
         backend = KubernetesBackend(api, bootstrap, launch_plans, may_act, options.node_lost_after_s)
         await backend.listener.open(host, int(port), server_context(*files))
+        await self._publish_address(api)
         try:
             async with _running(backend.run()):
                 yield backend
         finally:
             backend.close()
+
+    async def _git_pods(self, api: ApiClient, backend: KubernetesBackend) -> GitPods:
+        """Return what fetches code, after removing what an earlier controller has left."""
+        git = GitPods(api, backend.bootstrap, backend.pods, self._options.namespace, self._options.git_image)
+        await git.remove_leftovers()
+        return git
 
     @asynccontextmanager
     async def _object_log(
@@ -258,16 +265,6 @@ class Controller(Server):
         """Return None: objects are the source of truth, so nothing of the state directory is missed."""
 
 
-def _put_code(archives: CodeArchives) -> Callable[[Key, str, bytes], None]:
-    """Return a function that stores the code of a job from another thread."""
-    event_loop = asyncio.get_running_loop()
-
-    def put(job: Key, digest: str, archive: bytes) -> None:
-        asyncio.run_coroutine_threadsafe(archives.put(job, digest, archive), event_loop).result()
-
-    return put
-
-
 def _policy_changed(backend: KubernetesBackend, jobs: GangJobReconciler) -> Callable[[PolicyDocument], None]:
     """Return a function that hands a new policy to the backend, and submits again what the old one refused."""
 
@@ -312,13 +309,14 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
         credentials = _credentials(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
     except CredentialsError as error:
         raise ServerStartError(str(error), "kubectl config get-contexts") from None
-    names = ("kubeconfig", "context", "namespace", "launcher_address", "image", "node_lost_after")
+    names = ("kubeconfig", "context", "namespace", "launcher_address", "image", "git_image", "node_lost_after")
     flags = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in names)
     options = Options(
         credentials=credentials,
         namespace=arguments.namespace,
         listener_address=arguments.launcher_address,
         image=arguments.image,
+        git_image=arguments.git_image or arguments.image,
         node_lost_after_s=LOST_AFTER_S if arguments.node_lost_after is None else arguments.node_lost_after,
         arguments=tuple(chain.from_iterable((flag, str(value)) for flag, value in flags if value is not None)),
     )

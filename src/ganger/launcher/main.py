@@ -2,7 +2,8 @@
 
 A backend starts it, or it is the first process of a container. SERVER is the path of a unix socket, `tcp:HOST:PORT`, or
 `file:PATH` of a file that contains HOST:PORT. `launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of
-ssh; `launcher-HASH.pyz exec ...` runs a command beside a rank. The launcher takes the lock of the task directory before
+ssh; `launcher-HASH.pyz exec ...` runs a command beside a rank, and `launcher-HASH.pyz fetch ...` fetches the code of a
+job. The launcher takes the lock of the task directory before
 anything else, then writes its pid to launcher.json.
 """
 
@@ -22,6 +23,10 @@ from ganger.launcher.runtime import Launcher
 from ganger.launcher.task_directory import TaskDirectory, write_json
 from ganger.launcher.task_plan import BadPlanError, load_plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LEFT = 0
 USAGE = 64  # sysexits.h
 BAD_CODE = 65
@@ -35,14 +40,9 @@ LOCK_PAUSE_S = 0.01
 
 def main(arguments: list[str]) -> int:
     """Run the launcher; return its exit code, one of the constants above (docs/reference/launcher-protocol.md)."""
-    if arguments[1:2] == ["agent"]:
-        from ganger.launcher.remote_exec import agent_client
-
-        return agent_client.main(arguments[2:])
-    if arguments[1:2] == ["exec"]:
-        from ganger.launcher.remote_exec import exec_command
-
-        return exec_command.main(arguments[2:])
+    subcommand = _subcommand(arguments[1]) if len(arguments) > 1 else None
+    if subcommand is not None:
+        return subcommand(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():
         sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET|unix:PATH|tcp:HOST:PORT|file:PATH GENERATION\n")
         return USAGE
@@ -82,6 +82,19 @@ def main(arguments: list[str]) -> int:
     become_subreaper()
     code = Launcher(task, server, identity, 1 if is_mirrored else None).run()
     return code if server.is_remote else LEFT
+
+
+def _subcommand(name: str) -> Callable[[list[str]], int] | None:
+    """Return what else the zipapp can do; None for a task directory."""
+    if name == "agent":
+        from ganger.launcher.remote_exec import agent_client as module
+    elif name == "exec":
+        from ganger.launcher.remote_exec import exec_command as module  # type: ignore[no-redef]
+    elif name == "fetch":
+        from ganger.launcher import fetch_code as module  # type: ignore[no-redef]
+    else:
+        return None
+    return module.main
 
 
 def _limit_open_files() -> None:

@@ -22,7 +22,6 @@ from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.assembly import ObjectService
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
-from ganger.controller.jobs.job_code import JobCode
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.token_review import identity_of
 from ganger.kubeapi.api_client import ApiClient
@@ -30,6 +29,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
 from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from ganger.settings import Home
+from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of
 from tools.controlled import GANGER
@@ -136,13 +136,7 @@ async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
             async with controller(access, folder, policies) as system:
                 served_system.controlled = system
                 to_be = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes)
-                jobs = GangJobReconciler(
-                    to_be,
-                    system.backend.status_writer.update,
-                    [],
-                    JobCode(Home(folder / "code"), _no_code),
-                    system.observed,
-                )
+                jobs = GangJobReconciler(to_be, system.backend.status_writer.update, [], NO_CODE, system.observed)
                 system.backend.watch_jobs(jobs.changed)
                 heeding = asyncio.create_task(policies.reconcile(system.loop, lambda _: jobs.retry_refused()))
                 _answer(served_system, ObjectService(system.loop, system.log, system.backend, Home(folder / "home")))
@@ -155,10 +149,6 @@ async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
                     for error in results:
                         if isinstance(error, Exception):
                             raise error
-
-
-def _no_code(namespace: str, digest: str, _: bytes) -> None:
-    raise AssertionError(f"code {digest} in {namespace}")
 
 
 def _answer(served_system: ServedController, service: ObjectService) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tools.controlled import OVER, Controlled, controlled
+from tools.controlled import OVER, ROOT_PODS, Controlled, controlled
 from tools.testcluster import Unavailable, cluster
 from tools.testcluster.cluster import require_built
 from tools.testcluster.waiting import until
@@ -59,6 +59,7 @@ def system(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     with (
         cluster(f"recovery-{os.getpid()}", nodes=2) as own,
         controlled(own, tmp_path_factory.mktemp("controller")) as system,
+        system.policy(pods=ROOT_PODS),
     ):
         system.lend("saved", saved)
         yield system

@@ -17,7 +17,6 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import GangState
-from ganger.settings import Home
 from tools.fakeapi import FakeApi
 
 NODES = 2
@@ -33,11 +32,12 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Credentials]]:
         yield api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
 
 
-def no_code(folder: Path) -> JobCode:
-    def put(namespace: str, digest: str, _: bytes) -> None:
-        raise AssertionError(f"code {digest} in {namespace}")
+async def _none(*asked: object) -> Any:
+    raise AssertionError(asked)
 
-    return JobCode(Home(folder), put)
+
+NO_CODE = JobCode(_none, _none)
+"""The code of jobs that have none."""
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def reconciling_controller(access: Credentials, folder: Path) -> AsyncIter
             JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
             system.backend.status_writer.update,
             known,
-            no_code(folder),
+            NO_CODE,
             system.observed,
         )
         system.backend.watch_jobs(jobs.changed)
@@ -193,7 +193,7 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
                     JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
                     system.backend.status_writer.update,
                     [],
-                    no_code(tmp_path),
+                    NO_CODE,
                     system.observed,
                 )
                 [actual] = system.backend.jobs
@@ -221,7 +221,7 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
                     JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
                     system.backend.status_writer.update,
                     [],
-                    no_code(tmp_path),
+                    NO_CODE,
                     system.observed,
                 )
                 [actual] = system.backend.jobs
@@ -345,7 +345,7 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                 JobBuilder(system.loop, state_of, system.backend.restrict_by_volumes),
                 system.backend.status_writer.update,
                 [],
-                no_code(tmp_path),
+                NO_CODE,
                 system.observed,
             )
             system.backend.watch_jobs(jobs.changed)

@@ -1,5 +1,6 @@
 """Code of a GangJob that is stored for pods, and code that is rejected; with real clusters: tests/conformance."""
 
+import asyncio
 import io
 import subprocess
 import tarfile
@@ -10,23 +11,14 @@ import pytest
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.code_archive import pack
-from ganger.controller.jobs.job_code import JobCode
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import ObjectMeta
 from ganger.model.job import JobSpec, Origin
-from ganger.settings import Home
 from ganger.spec import spec_from_dict
+from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 
 ORIGIN = Origin(directory="/ganger/work")
 ABOUT = ObjectMeta(name="bert", namespace="team")
-
-
-@pytest.fixture
-def code(tmp_path: Path) -> JobCode:
-    def put(namespace: str, digest: str, archive: bytes) -> None:
-        raise AssertionError(f"{len(archive)} bytes as {digest} in {namespace}")
-
-    return JobCode(Home(tmp_path / "home"), put)
 
 
 def asking(code: object) -> JobSpec:
@@ -47,22 +39,21 @@ def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
         ]
 
 
-def test_a_directory_counts_when_its_archive_is_named(code: JobCode) -> None:
+def provided(spec: JobSpec, metadata: ObjectMeta) -> Origin:
+    return asyncio.run(NO_CODE.provide(spec, metadata, ORIGIN))
+
+
+def test_a_directory_counts_when_its_archive_is_named() -> None:
     output = replace_annotations({object_names.CODE: "a" * 64})
-    assert code.provide(asking("./src"), output, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
+    assert provided(asking("./src"), output) == replace(ORIGIN, code_hash="a" * 64)
     for wrong in ("", "a" * 63, "../../" + "a" * 58):
         with pytest.raises(RequestError, match="which a controller cannot access"):
-            code.provide(asking("./src"), replace_annotations({object_names.CODE: wrong}), ORIGIN)
+            provided(asking("./src"), replace_annotations({object_names.CODE: wrong}))
 
 
 def replace_annotations(output: dict[str, str]) -> ObjectMeta:
     return ObjectMeta(name=ABOUT.name, namespace=ABOUT.namespace, annotations=output)
 
 
-def test_the_controllers_own_disk_is_not_read(code: JobCode, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="controller's own disk"):
-        code.provide(asking({"git": f"file://{tmp_path}"}), ABOUT, ORIGIN)
-
-
-def test_a_job_without_code_comes_from_nowhere_else(code: JobCode) -> None:
-    assert code.provide(spec_from_dict({"run": "true"}, "a test"), ABOUT, ORIGIN) == ORIGIN
+def test_a_job_without_code_comes_from_nowhere_else() -> None:
+    assert provided(spec_from_dict({"run": "true"}, "a test"), ABOUT) == ORIGIN

@@ -1,6 +1,7 @@
 """Output of `ganger install`: valid for each supported Kubernetes, complete, and with few permissions."""
 
 import ast
+import ipaddress
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.pod_template import PRIORITY_CLASS
 from ganger.cli import ganger
 from ganger.cli.admin.install import FILES
+from ganger.controller.jobs import git_pods
 from ganger.model.job import PRIORITIES
 from tests.docs.pages import ROOT
 from tests.kubernetes.manifests.test_resources import MANIFESTS, schema_of
@@ -69,7 +71,9 @@ def test_a_site_chooses_namespace_and_image() -> None:
     assert "ganger-system" not in texts
     assert texts.count("ml") == list(_texts(PRINTED)).count("ganger-system")
     (deployment,) = (manifest for manifest in printed_objects if manifest["kind"] == "Deployment")
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/ganger:2"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/ganger:2"
+    assert "--git-image=registry.example/ganger:2" in container["args"], "its image has git"
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -144,8 +148,28 @@ def test_no_directory_of_the_controller_fills_its_node() -> None:
     assert all(volume["emptyDir"]["sizeLimit"] for volume in volumes)
 
 
+def network_policy(name: str) -> Object:
+    spec: Object = PRINTED[NAMES.index(f"NetworkPolicy {name}")]["spec"]
+    return spec
+
+
+def test_pods_that_fetch_code_reach_git_servers_and_no_server_of_credentials() -> None:
+    spec = network_policy("ganger-git")
+    assert spec["podSelector"] == {"matchExpressions": [{"key": git_pods.LABEL, "operator": "Exists"}]}
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in spec, "nothing connects to them"
+    names, servers = spec["egress"]
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert {port["port"] for port in servers["ports"]} == {443, 9418}
+    blocks = [item["ipBlock"] for item in servers["to"]]
+    metadata_server = ipaddress.ip_address("169.254.169.254")
+    for block in blocks:
+        if ipaddress.ip_network(block["cidr"]).version == metadata_server.version:
+            assert any(metadata_server in ipaddress.ip_network(item) for item in block["except"])
+
+
 def test_only_launchers_reach_the_launchers_port() -> None:
-    spec = only("NetworkPolicy")["spec"]
+    spec = network_policy("ganger-controller")
     pod = only("Deployment")["spec"]["template"]
     assert spec["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     by_port = {port["port"]: rule.get("from") for rule in spec["ingress"] for port in rule["ports"]}
@@ -174,6 +198,34 @@ def test_the_image_runs_what_the_deployment_asks_for() -> None:
     assert '"ganger.controller"' in lines[-1]
     user = only("Deployment")["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
     assert f"USER {user}:{user}" in lines
+
+
+def containerfile() -> list[str]:
+    return (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+
+
+def test_the_base_of_the_image_is_named_by_a_digest_that_the_builder_gives() -> None:
+    lines = containerfile()
+    assert {line.split()[1] for line in lines if line.startswith("FROM ")} == {"${PYTHON_IMAGE}"}
+    assert lines.index("ARG PYTHON_IMAGE") < lines.index("FROM ${PYTHON_IMAGE} AS build"), "without a default"
+    assert not any(line.startswith("ARG") and "=" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("image", "is_pinned"), [("python@sha256:" + 64 * "0", True), ("python:3.13-slim", False), ("", False)]
+)
+def test_an_image_without_a_digest_is_refused_by_the_build(image: str, is_pinned: bool) -> None:
+    (check,) = (line.removeprefix("RUN ") for line in containerfile() if line.startswith("RUN case "))
+    run = subprocess.run(["/bin/sh", "-c", check], env={"PYTHON_IMAGE": image}, capture_output=True, check=False)
+    assert (run.returncode == 0) == is_pinned
+    assert (b"has no digest" in run.stderr) != is_pinned
+
+
+def test_the_image_has_git_for_the_pods_that_fetch_code() -> None:
+    lines = containerfile()
+    last_stage = lines[lines.index("FROM ${PYTHON_IMAGE}") :]
+    (packages,) = (line for line in last_stage if "apt-get install" in line)
+    assert "git" in packages.split()
 
 
 def test_the_names_of_priorities_are_those_of_the_admission_policy() -> None:

@@ -3,12 +3,16 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools.controlled import OVER, Controlled, controlled
+from ganger.controller.jobs.git_pods import LABEL
+from tests.kubernetes.jobs.served_repository import commit, served
+from tools.controlled import OVER, OWN, Controlled, controlled
 from tools.testcluster import BASE_IMAGE, Cluster
+from tools.testcluster.programs import binaries
 from tools.testcluster.waiting import until
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -33,6 +37,61 @@ def test_a_restricted_namespace_runs_the_pods_of_a_job(system: Controlled) -> No
         lines = system.kubectl("logs", pod).splitlines()
         assert any(line.endswith(" 65532") for line in lines), lines
         assert any(line.endswith("CapEff:\t0000000000000000") for line in lines), lines
+
+
+FORBIDDEN: dict[str, dict[str, Any]] = {
+    "volumes": {"volumes": [{"name": "private", "path": "/data"}]},
+    "secrets": {"secrets": ["PRIVATE"]},
+    "labels": {"labels": {"private": "yes"}},
+    "tolerations": {"placement": {"tolerations": ["private"]}},
+}
+
+
+def test_a_job_that_names_what_it_may_not_is_refused_on_its_object(system: Controlled) -> None:
+    keys = {key: ["public"] for key in FORBIDDEN}
+    with system.policy(pods=keys):
+        for key, spec in FORBIDDEN.items():
+            system.submit(f"forbidden-{key}", nodes=2, run="true", **spec)
+        for key in FORBIDDEN:
+            status = system.wait(f"forbidden-{key}", "Rejected")
+            assert (status["reason"], f"pods.{key}" in status["message"]) == ("not_permitted", True), status
+            (condition,) = status["conditions"]
+            assert (condition["type"], condition["status"], condition["reason"]) == (
+                "Accepted",
+                "False",
+                "NotPermitted",
+            )
+            assert not system.pods(f"forbidden-{key}")
+    until(lambda: system.status("forbidden-labels")["phase"] in OVER, "the default policy to permit the label")
+
+
+def test_the_code_of_a_job_is_fetched_by_a_restricted_pod(system: Controlled, tmp_path: Path) -> None:
+    repository = tmp_path / "served" / "tool"
+    repository.mkdir(parents=True)
+    (repository / "say").write_text("#!/bin/sh\necho from the repository\n")
+    (repository / "say").chmod(0o755)
+    fetched = commit(repository, "all of it")
+    command = ["get", "pods", "-n", OWN, "-l", LABEL, "-w", "-o", "jsonpath={.metadata.name} {.status.phase}{'\\n'}"]
+    seen = tmp_path / "seen"
+    with served(repository.parent, system.on.address) as url, seen.open("wb") as output:
+        kubectl = [binaries.program("kubectl"), f"--kubeconfig={system.on.kubeconfig}"]
+        watching = subprocess.Popen([*kubectl, *command], stdout=output)
+        try:
+            system.submit("refused", run="./say", code={"git": f"{url}/tool"})
+            assert "pods.git_hosts" in system.wait("refused", "Rejected")["message"], "an address is reserved"
+            assert seen.read_text() == ""
+            with system.policy(pods={"git_hosts": ["198.18.*"]}):
+                system.submit("code", run="./say", code={"git": f"{url}/tool"})
+                status = system.wait("code", *OVER)
+                until(lambda: "Succeeded" in seen.read_text(), "the pod to have been seen")
+        finally:
+            watching.terminate()
+            watching.wait()
+    assert status["phase"] == "Succeeded", status
+    (pod,) = system.pods("code")
+    assert "from the repository" in system.kubectl("logs", pod)
+    assert system.client.job(f"code.{system.namespace}")["git_commit"] == fetched
+    assert system.on.kubectl("--namespace", OWN, "get", "pods", "-l", LABEL, "-o", "name") == ""
 
 
 def test_another_scheduler_preempts_no_single_pod_of_a_gang(system: Controlled) -> None:

@@ -14,7 +14,7 @@ from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.jobs.test_gang_jobs import cluster, controller, no_code, status, until
+from tests.kubernetes.jobs.test_gang_jobs import cluster, controller, NO_CODE, status, until
 from tools.fakeapi import FakeApi
 
 ONE = {"run": "true", "nodes": 1, "resources": {"gpu": 1}, "volumes": [{"name": "data", "path": "/data"}]}
@@ -37,8 +37,7 @@ async def placing(access: Credentials, folder: Path) -> AsyncIterator[Controlled
     """Run a controller that follows claims."""
     async with controller(access, folder) as system:
         builder = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes)
-        jobs = GangJobReconciler(builder, system.backend.status_writer.update, [], no_code(folder))
-        system.log.observed = jobs.observed
+        jobs = GangJobReconciler(builder, system.backend.status_writer.update, [], NO_CODE, system.observed)
         restrictions = ClaimRestrictions(system.loop, system.backend, jobs.retry_rejected)
         system.backend.watch_jobs(jobs.changed)
         task = asyncio.create_task(restrictions.run())

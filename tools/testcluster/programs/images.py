@@ -20,11 +20,11 @@ PAUSE_IMAGE = "localhost/ganger-testcluster/pause:1"
 EXCLUDED_FOLDERS = ("doc", "locale", "man", "zoneinfo")
 BASE = (
     "--variant=essential",
-    "--include=python3,libgomp1,libstdc++6",
+    "--include=python3,libgomp1,libstdc++6,git",
     *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in EXCLUDED_FOLDERS),
     "bookworm",
 )
-"""Packages of the image: Python, and the libraries that numerical wheels expect. Each node unpacks it."""
+"""Packages of the image: Python, the libraries that numerical wheels expect, and git. Each node unpacks it."""
 
 
 def images() -> list[Path]:

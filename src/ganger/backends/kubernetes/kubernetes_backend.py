@@ -6,7 +6,7 @@ threads need is fetched there.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -133,6 +133,11 @@ class KubernetesBackend:
     def job(self, key: Key) -> CustomObject | None:
         """Return a GangJob, if it exists."""
         return self._jobs.objects.get(key)
+
+    @property
+    def pods(self) -> Mapping[Key, Pod]:
+        """Current pods, which change with the cluster."""
+        return self._pods.objects
 
     async def wait_until_current(self, namespace: str) -> None:
         """Wait until `jobs` has all changes in a namespace from before this call. Raises ApiError."""

@@ -68,9 +68,13 @@ class PodBootstrap:
 
     async def ensure(self, start: Start, uid: str) -> None:
         """Create or update the objects for the pods of a generation of the GangJob with this UID. Raises ApiError."""
-        namespace = object_names.key_of(start.gang).namespace
-        await self._once(namespace, namespace, lambda: self._apply_launcher(namespace))
+        await self.ensure_launcher(object_names.key_of(start.gang).namespace)
         await self._once(start.gang, f"{uid} {start.generation}", lambda: self._apply_identity(start, uid))
+
+    async def ensure_launcher(self, namespace: str) -> str:
+        """Create the ConfigMap of the launcher in a namespace; return its name. Raises ApiError."""
+        await self._once(namespace, namespace, lambda: self._apply_launcher(namespace))
+        return self._config_map
 
     def forget(self, gang: str) -> None:
         """Forget a gang that has ended."""

@@ -11,7 +11,9 @@ import click
 
 from ganger import settings
 
-_OPTIONS: Final = ("kubeconfig", "context", "namespace", "launcher_address", "image", "node_lost_after", "listen")
+_OPTIONS: Final = (
+    *("kubeconfig", "context", "namespace", "launcher_address", "image", "git_image", "node_lost_after", "listen"),
+)
 
 
 @click.command("controller")
@@ -28,6 +30,11 @@ _OPTIONS: Final = ("kubeconfig", "context", "namespace", "launcher_address", "im
     "--launcher-address", metavar="HOST:PORT", required=True, help="Address to which the launchers of jobs connect."
 )
 @click.option("--image", help="Container image of jobs that name none (default: a small one with Python).")
+@click.option(
+    "--git-image",
+    metavar="IMAGE",
+    help="Container image, with git and Python, of the pods that fetch code from repositories (default: that of jobs).",
+)
 @click.option(
     "--node-lost-after",
     metavar="SECONDS",

@@ -41,7 +41,7 @@ def install_command(*, dry_run: bool, namespace: str, outside: bool, image: str)
     """Print the manifests of ganger for a Kubernetes cluster: definitions, roles, controller.
 
     \b
-      podman build -t REGISTRY/ganger . && podman push REGISTRY/ganger
+      podman build -t REGISTRY/ganger --build-arg PYTHON_IMAGE=python@sha256:DIGEST . && podman push REGISTRY/ganger
       ganger install --dry-run --image REGISTRY/ganger | kubectl apply -f -
 
     Afterwards users who may edit a namespace may create GangJobs in it; see `kubectl explain gangjob.spec`.
@@ -100,6 +100,7 @@ def _customize(manifest: dict[str, Any], namespace: str, image: str) -> None:
         case "Deployment":
             (container,) = manifest["spec"]["template"]["spec"]["containers"]
             container["image"] = image
+            container["args"][-1] = f"--git-image={image}"
         case _:
             pass
     for reference in (metadata, *subjects):

@@ -142,6 +142,7 @@ class GangJobReconciler:
         try:
             spec = msgspec.json.decode(item.spec)
             job = await asyncio.to_thread(self._job, item.metadata, spec)
+            job = replace(job, origin=await self._code.provide(job.spec, item.metadata, job.origin))
             # Nothing is written of the job before the cycle that accepts it, which has read this generation.
             self._observed[job.id] = item.metadata.generation
             await self._post(job, spec)
@@ -212,10 +213,10 @@ class GangJobReconciler:
             self.changed(item, current)
 
     def _job(self, metadata: ObjectMeta, spec_fields: Mapping[str, Any]) -> Job:
-        """Return the job to submit. Raises RequestError."""
+        """Return the job to submit, without its code. Raises RequestError."""
         spec = spec_of(metadata.key, spec_fields)
         job = self._builder.job(metadata.key, spec_fields.get("user", DEFAULT_USER), spec)
-        return replace(job, uid=metadata.uid, origin=self._code.provide(job.spec, metadata, job.origin))
+        return replace(job, uid=metadata.uid)
 
     def _request_changes(self, item: CustomObject, before: Mapping[str, Any], spec_fields: Mapping[str, Any]) -> None:
         name, by = id_of(item.metadata.key), str(spec_fields.get("user", DEFAULT_USER))

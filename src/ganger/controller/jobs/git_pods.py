@@ -1,0 +1,186 @@
+"""Pods that fetch the code of jobs from repositories, one for each job, in the controller's own namespace.
+
+git and what it talks to are not trusted, so a pod has no token, no rights, no secrets and no volumes of others, little
+memory, disk and time; the network policy `ganger-git` limits its connections. Its log carries the archive.
+"""
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ganger.backends.kubernetes.code_archive import MAX_BYTES
+from ganger.backends.kubernetes.custom_resources import GROUP
+from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.pod_template import LAUNCHER, WORK, container_security_context, pod_security_context
+from ganger.errors import RequestError
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import Key, Object, Pod
+from ganger.kubeapi.request import ObjectRef
+from ganger.kubeapi.resources import PODS
+from ganger.model.job import GitCode
+from ganger.model.policy import RESTRICTED
+
+LABEL: Final = f"{GROUP}/git"
+"""Label of the pods: the network policy selects them by it."""
+CONTAINER: Final = "git"
+TIMEOUT_S: Final = 300
+START_TIMEOUT_S: Final = 120
+"""Additional time for the pod to be scheduled and its image to be pulled."""
+MAX_AT_ONCE: Final = 8
+POLL_S: Final = 0.1
+"""Interval of looking at the pods that the controller follows anyway."""
+DISK: Final = "4Gi"
+MAX_LOG_BYTES: Final = 2 * MAX_BYTES
+"""The archive in base64, and the lines about it."""
+MAX_TEXT: Final = 1_000
+CODES: Final = ("no_git", "git_failed", "no_such_ref", "code_too_large")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_REMEDY: Final = "clone it, and name the directory in code:"
+
+_log = logging.getLogger(__name__)
+
+
+class FetchedCode(NamedTuple):
+    """The commit of a ref, and its files as a tar.gz."""
+
+    commit: str
+    archive: bytes
+
+
+class GitPods:
+    """Fetches code.
+
+    Args:
+        api: client of the API server.
+        bootstrap: provides the launcher, which has the pods' program.
+        pods: the pods that the controller follows.
+        namespace: namespace of the pods.
+        image: image of the pods, with git and Python.
+    """
+
+    def __init__(
+        self, api: ApiClient, bootstrap: PodBootstrap, pods: Mapping[Key, Pod], namespace: str, image: str
+    ) -> None:
+        self._api, self._bootstrap, self._pods = api, bootstrap, pods
+        self._namespace, self._image = namespace, image
+        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def remove_leftovers(self) -> None:
+        """Remove the pods of an earlier controller."""
+        for pod in [pod for key, pod in self._pods.items() if key.namespace == self._namespace]:
+            if LABEL in pod.metadata.labels:
+                await self._remove(pod)
+
+    async def fetch(self, code: GitCode, uid: str) -> FetchedCode:
+        """Fetch the code of the GangJob with this UID. Raises RequestError."""
+        async with self._slots:
+            try:
+                launcher = await self._bootstrap.ensure_launcher(self._namespace)
+                pod = await self._api.create(PODS, self._body(code, uid, launcher))
+                try:
+                    ended = await self._ended(pod, code)
+                    log = await self._read_log(pod)
+                finally:
+                    await self._remove(pod)
+            except ApiError as error:
+                remedy = error.remedy or "submit it again"
+                raise RequestError("git_failed", f"code: no pod can fetch it: {error}", remedy) from None
+        return _result(code, ended, log)
+
+    async def _ended(self, created: Pod, code: GitCode) -> Pod:
+        """Return the pod once it has ended. Raises RequestError when it takes too long."""
+        deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S + START_TIMEOUT_S
+        seen = created
+        while asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(POLL_S)
+            current = self._pods.get(created.metadata.key)
+            if current is not None and current.metadata.uid == created.metadata.uid:
+                seen = current
+                if seen.status.phase in ("Succeeded", "Failed"):
+                    return seen
+        why = _startup_problem(seen)
+        raise RequestError("git_failed", f"{code.git} was not fetched within {TIMEOUT_S} s{why}", _REMEDY)
+
+    async def _read_log(self, pod: Pod) -> str:
+        ref = ObjectRef(PODS, pod.metadata.namespace, pod.metadata.name, "log")
+        return await self._api.text(ref, {"container": CONTAINER, "limitBytes": str(MAX_LOG_BYTES)})
+
+    async def _remove(self, pod: Pod) -> None:
+        try:
+            await self._api.delete(PODS, pod.metadata, grace_s=0)
+        except ApiError as error:
+            _log.warning("the pod %s, which fetched code, is left: %s", pod.metadata.name, error)
+
+    def _body(self, code: GitCode, uid: str, launcher: str) -> Object:
+        arguments = ["fetch", code.git, code.ref, str(MAX_BYTES)]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"ganger-git-{uid}", "namespace": self._namespace, "labels": {LABEL: "fetch"}},
+            "spec": {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "activeDeadlineSeconds": TIMEOUT_S,
+                "securityContext": pod_security_context(RESTRICTED),
+                "containers": [self._container(arguments)],
+                "volumes": [
+                    {"name": "launcher", "configMap": {"name": launcher}},
+                    {"name": "work", "emptyDir": {"sizeLimit": DISK}},
+                ],
+            },
+        }
+
+    def _container(self, arguments: list[str]) -> Object:
+        return {
+            "name": CONTAINER,
+            "image": self._image,
+            "command": ["python3", "-I", "-S", LAUNCHER, *arguments],
+            "workingDir": WORK,
+            "env": [{"name": "HOME", "value": WORK}],
+            "securityContext": {"readOnlyRootFilesystem": True, **container_security_context(RESTRICTED)},
+            "resources": {
+                "requests": {"cpu": "100m", "memory": "128Mi"},
+                "limits": {"cpu": "1", "memory": "1Gi"},
+            },
+            "volumeMounts": [
+                {"name": "launcher", "mountPath": LAUNCHER.rpartition("/")[0], "readOnly": True},
+                {"name": "work", "mountPath": WORK},
+            ],
+        }
+
+
+def _startup_problem(pod: Pod) -> str:
+    """Return why a pod has not started, as far as its status tells."""
+    waiting = (status.state.waiting for status in pod.status.container_statuses)
+    reasons = [f"{state.reason}: {state.message}" for state in waiting if state is not None]
+    reasons += [item.message for item in pod.status.conditions if item.type == "PodScheduled" and item.message]
+    return f": its pod waits ({reasons[0].rstrip(': ')})" if reasons else ""
+
+
+def _result(code: GitCode, pod: Pod, log: str) -> FetchedCode:
+    """Return the code that a pod printed. Raises RequestError. Nothing that a pod prints is trusted."""
+    head, _, body = log.partition("\n")
+    fields: dict[str, Any] = {}
+    with suppress(msgspec.DecodeError):
+        fields = msgspec.json.decode(head, type=dict[str, Any])
+    if pod.status.phase == "Succeeded":
+        with suppress(ValueError):
+            archive = base64.b64decode("".join(body.split()), validate=True)
+            if _COMMIT.fullmatch(str(fields.get("commit"))) and fields.get("bytes") == len(archive):
+                return FetchedCode(fields["commit"], archive)
+    if fields.get("error") in CODES:
+        detail, remedy = (" ".join(str(fields.get(name, "")).split())[:MAX_TEXT] for name in ("detail", "next"))
+        raise RequestError(fields["error"], detail, remedy)
+    reason = pod.status.reason or "its pod ended without a result"
+    if reason == "DeadlineExceeded":
+        reason = f"it did not come within {TIMEOUT_S} s"
+    detail = f"{code.git} cannot be fetched: {': '.join(filter(None, (reason, pod.status.message[:MAX_TEXT])))}"
+    raise RequestError("git_failed", detail, _REMEDY)
