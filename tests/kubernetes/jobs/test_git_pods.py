@@ -251,7 +251,7 @@ def test_nothing_that_a_pod_prints_is_trusted(case: str) -> None:
     assert refused.value.code == "git_failed"
 
 
-def test_time_and_refusals_are_told() -> None:
+def test_timeouts_and_refusals_have_their_sentence() -> None:
     late = PodStatus(phase="Failed", reason="DeadlineExceeded", message="Pod was active too long")
     pod = Pod(metadata=ObjectMeta(name="p", namespace=OWN), status=late)
     with pytest.raises(RequestError, match="did not come within 300 s"):

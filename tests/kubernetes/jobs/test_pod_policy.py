@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ganger.controller.jobs.pod_policy import check_pod_policy
+from ganger.controller.jobs.job_builder import check_pod_policy
 from ganger.engine.policy_doc.policy_validation import policy_from_dict, policy_to_dict
 from ganger.errors import RequestError
 from ganger.model.event import PolicySet

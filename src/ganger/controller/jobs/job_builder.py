@@ -1,26 +1,37 @@
-"""The job of a GangJob: checked against the cluster, with the ids of its dependencies.
+"""The job of a GangJob: checked against the cluster and the policy, with the ids of its dependencies.
 
 It serves created GangJobs and dry runs. `after` names GangJobs of the same namespace: what exists in another one is not
-disclosed.
+disclosed. The controller creates pods with its own rights, so what a job may mount, be labelled with and tolerate is
+decided here, by `pods` of the policy, and not by the rights of its user.
 """
 
-from collections.abc import Callable
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Final
+from urllib.parse import urlsplit
 
 from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.backends.kubernetes.pod_template import WORK
-from ganger.controller.jobs.pod_policy import check_pod_policy
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
 from ganger.engine.submit.submit_order import pending_dependencies
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import Key
-from ganger.model.job import After, GangState, Job, JobSpec, Origin
+from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin
+from ganger.model.policy import Pods
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MISSING: Final = "no_such_dependency"
 """Error code that is void once the dependency is created."""
+ALL: Final = "*"
+"""Pattern of all names that are not reserved; of a job, the toleration of all taints."""
+RESERVED_DOMAINS: Final = ("kubernetes.io", "k8s.io", "ganger.dev")
+"""Domains of label and taint keys with a meaning of their own, and all domains below them."""
+RESERVED_HOSTS: Final = ("svc", "local", "localhost", "internal")
+"""Last parts of host names that are inside of a cluster, a machine or a site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +76,52 @@ class JobBuilder:
             return pending_dependencies(spec.after, self.state_of)
         except RequestError as error:
             raise RequestError(error.code, error.detail, "create a new one that does not come after it") from None
+
+
+def check_pod_policy(spec: JobSpec, pods: Pods) -> None:
+    """Raise RequestError (not_permitted) for the first name of a job that the policy does not permit."""
+    _check("volumes", (volume.name for volume in spec.volumes), "PersistentVolumeClaim", pods.volumes)
+    _check("secrets", spec.secrets, "key of ganger-secrets", pods.secrets)
+    _check("labels", spec.labels, "label", pods.labels)
+    taints = (taint.partition("=")[0] for taint in spec.placement.tolerations)
+    _check("tolerations", taints, "taint", pods.tolerations)
+    if isinstance(spec.code, GitCode):
+        _check("git_hosts", [_host_of(spec.code.git)], "host of code.git", pods.git_hosts)
+
+
+def _check(key: str, names: Iterable[str], kind: str, patterns: tuple[str, ...]) -> None:
+    is_reserved = _is_reserved_host if key == "git_hosts" else _is_reserved_key
+    for name in names:
+        matching = [pattern for pattern in patterns if fnmatchcase(name, pattern)]
+        if not matching or (matching == [ALL] and is_reserved(name)):
+            permitted = f"it permits {', '.join(patterns)}" if patterns else "it permits none"
+            reserved = ", and this one is reserved" if matching else ""
+            detail = f"the policy does not permit the {kind} {name}: {permitted} (pods.{key}){reserved}"
+            remedy = f"leave it out, or ask an administrator to add it to pods.{key} of the SchedulingPolicy"
+            raise RequestError("not_permitted", detail, remedy, 403)
+
+
+def _is_reserved_key(key: str) -> bool:
+    """Return whether a key of a label or taint is one of Kubernetes or ganger; so is the toleration of all taints."""
+    domain = key.rpartition("/")[0]
+    return key == ALL or any(domain == reserved or domain.endswith(f".{reserved}") for reserved in RESERVED_DOMAINS)
+
+
+def _is_reserved_host(host: str) -> bool:
+    """Return whether a host is an address, or a name that may lead into the cluster or to the machine itself."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        # An address may be written as numbers in other ways, too: 2130706433, 0x7f.1.
+        last = host.rpartition(".")[2]
+        return "." not in host or last in RESERVED_HOSTS or re.fullmatch(r"\d+|0x[0-9a-f]*", last) is not None
+    return True
+
+
+def _host_of(url: str) -> str:
+    """Return the host of a repository that a pod can fetch. Raises RequestError for one that needs files or keys."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "git") or not parts.hostname:
+        detail = f"code: {url} is fetched by a pod, which has neither your files nor your ssh keys"
+        raise RequestError("bad_spec", detail, "give a URL that needs neither: https://HOST/PATH or git://HOST/PATH")
+    return parts.hostname.rstrip(".")
