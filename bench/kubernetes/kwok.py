@@ -51,7 +51,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 def kwok(nodes: int) -> Iterator[Cluster]:
     """Run a cluster with that many nodes of 8 GPUs that serves GangJobs."""
     with cluster(f"bench-{os.getpid()}", fake_nodes=nodes) as test_cluster:
-        for name in DEFINITIONS:
+        for name in (*DEFINITIONS, "priority-class"):
             test_cluster.kubectl("apply", "-f", str(MANIFESTS / f"{name}.yaml"))
         test_cluster.kubectl("wait", "--for=condition=Established", *(f"crd/{name}.ganger.dev" for name in DEFINITIONS))
         yield test_cluster

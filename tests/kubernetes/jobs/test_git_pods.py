@@ -211,6 +211,18 @@ def test_what_a_pod_says_is_what_the_user_reads(launcher: Path, url: str, tmp_pa
     with_git_pods(tmp_path, launcher, play)
 
 
+def test_a_pod_that_is_deleted_ends_the_wait(launcher: Path, url: str, tmp_path: Path) -> None:
+    async def play(api: FakeApi, pods: GitPods, _: PodRunner) -> None:
+        fetching = asyncio.create_task(pods.fetch(GitCode(git=url), "u-1"))
+        await until(lambda: pods._pods)
+        await asyncio.sleep(2 * git_pods.POLL_S)  # it has been seen by then
+        api.delete("pods", "ganger-git-u-1", OWN)
+        with pytest.raises(RequestError, match="its pod was deleted"):
+            await fetching
+
+    with_git_pods(tmp_path, launcher, play)
+
+
 def test_a_pod_that_an_earlier_controller_left_is_removed(launcher: Path, tmp_path: Path) -> None:
     async def play(api: FakeApi, pods: GitPods, runner: PodRunner) -> None:
         for namespace, name, labels in (

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.code_archive import MAX_BYTES
 from ganger.backends.kubernetes.custom_resources import GROUP
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
@@ -95,7 +96,7 @@ class GitPods:
         return _result(code, ended, log)
 
     async def _ended(self, created: Pod, code: GitCode) -> Pod:
-        """Return the pod once it has ended. Raises RequestError when it takes too long."""
+        """Return the pod once it has ended. Raises RequestError when it takes too long or is deleted."""
         deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S + START_TIMEOUT_S
         seen = created
         while asyncio.get_running_loop().time() < deadline_s:
@@ -103,8 +104,10 @@ class GitPods:
             current = self._pods.get(created.metadata.key)
             if current is not None and current.metadata.uid == created.metadata.uid:
                 seen = current
-                if seen.status.phase in ("Succeeded", "Failed"):
+                if is_over(seen):
                     return seen
+            elif seen is not created:
+                raise RequestError("git_failed", f"{code.git} was not fetched: its pod was deleted", "submit it again")
         why = _startup_problem(seen)
         raise RequestError("git_failed", f"{code.git} was not fetched within {TIMEOUT_S} s{why}", _REMEDY)
 
