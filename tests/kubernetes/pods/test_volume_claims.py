@@ -218,6 +218,23 @@ def test_jobs_that_share_a_claim_of_one_node_come_together_there(tmp_path: Path)
     run(tmp_path, play)
 
 
+def test_the_next_controller_knows_where_a_claim_is_in_use(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with world(tmp_path) as (api, access):
+            api.put(volume("disk", "topology.kubernetes.io/zone", "a", "b"))
+            api.put(claim(bound="disk"))
+            async with placing(access, tmp_path):
+                put(api, resources={"gpu": 8}, placement={"node_selector": {"kubernetes.io/hostname": "n1"}})
+                await until(lambda: nodes_of(api) == ["n1"])
+            async with placing(access, tmp_path):
+                put(api, "next")
+                await until(
+                    lambda: (api.get("gangjobs", "next") or {}).get("status", {}).get("reason") == "no_capacity"
+                )
+
+    asyncio.run(play())
+
+
 def test_a_claim_of_one_pod_is_waited_for_without_an_attempt(tmp_path: Path) -> None:
     async def play(api: FakeApi, _: Controlled) -> None:
         api.put(volume("disk", "kubernetes.io/hostname", "n0", mode="ReadWriteOncePod"))

@@ -124,6 +124,8 @@ class KubernetesBackend:
         """Wait until everything was listed once."""
         for informer in (self._jobs, self._pods, self._nodes, self._claims, self._groups):
             await informer.synced.wait()
+        for pod in self._pods.objects.values():
+            self.volumes.pod_changed(None, pod)  # a pod may have been listed before its GangJob
 
     @property
     def jobs(self) -> list[CustomObject]:

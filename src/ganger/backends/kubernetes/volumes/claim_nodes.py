@@ -5,7 +5,7 @@ volume that fits it, and where its class provisions volumes those of the class. 
 claims, and of the job itself, are combined.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -18,19 +18,21 @@ from ganger.backends.kubernetes.foreign.node_affinity import (
     parse_terms,
 )
 from ganger.backends.kubernetes.volumes.claim_objects import (
+    SELECTED_NODE,
     WAITS,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
 )
 from ganger.errors import RequestError
-from ganger.kubeapi.objects import Key
+from ganger.kubeapi.objects import Key, Node
 from ganger.kubeapi.quantity import parse_quantity
-from ganger.model.affinity import Expression, Term
+from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.job import JobSpec
 
 Terms = tuple[Term, ...]
 """Alternatives for the labels of a node; none: every node."""
+HOSTNAME: Final = "kubernetes.io/hostname"
 MAX_TERMS: Final = 64
 """Combined terms; a job with more would need claims of many zones each."""
 _NEXT: Final = "this job waits for it: kubectl describe persistentvolumeclaim"
@@ -38,11 +40,22 @@ _NEXT: Final = "this job waits for it: kubectl describe persistentvolumeclaim"
 
 @dataclass(frozen=True, slots=True)
 class ClaimWorld:
-    """Live views of the claims, volumes and classes."""
+    """Live views of the claims, volumes, classes and nodes."""
 
     claims: Mapping[Key, PersistentVolumeClaim]
     volumes: Mapping[Key, PersistentVolume]
     classes: Mapping[Key, StorageClass]
+    nodes: Mapping[Key, Node]
+
+    def labels(self, node: str) -> Mapping[str, str]:
+        """Return the labels of a node; none if it is gone."""
+        known = self.nodes.get(Key("", node))
+        return {} if known is None else known.metadata.labels
+
+    def on_nodes(self, nodes: Collection[str]) -> Terms:
+        """Return a term for these nodes; () for none."""
+        names = sorted({self.labels(node).get(HOSTNAME, node) for node in nodes})
+        return (Term((Expression(HOSTNAME, Operator.IN, tuple(names)),)),) if names else ()
 
     def claim(self, key: Key) -> PersistentVolumeClaim:
         """Return a claim. Raises RequestError (no_such_claim)."""
@@ -76,6 +89,11 @@ class ClaimWorld:
             raise RequestError("claim_not_bound", detail, f"{_NEXT} {name}")
         return storage_class
 
+    def selected_node(self, claim: PersistentVolumeClaim) -> str:
+        """Return the node for which the volume of an unbound claim is being created; empty for none, or a lost one."""
+        node = claim.metadata.annotations.get(SELECTED_NODE, "")
+        return node if Key("", node) in self.nodes else ""
+
     def available(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """Return the volumes that an unbound claim could have, the smallest first."""
         fitting = [volume for volume in list(self.volumes.values()) if _fits(volume, claim)]
@@ -86,6 +104,8 @@ class ClaimWorld:
         if (volume := self.volume_of(claim)) is not None:
             return terms_of(volume)
         storage_class = self.class_of(claim)
+        if node := self.selected_node(claim):
+            return self.on_nodes([node])
         volumes = self.available(claim)
         alternatives = [terms_of(volume) for volume in volumes]
         if storage_class is not None and storage_class.provisions and claim.spec.selector is None:

@@ -6,7 +6,7 @@ available volume that fits is given to its claim, or the node is written to the 
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,7 +36,6 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import CustomObject, Key, Node, Pod
 from ganger.kubeapi.request import ObjectRef
-from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec
 
@@ -45,7 +44,6 @@ COLLECT_S: Final = 0.2
 SYNC_TIMEOUT_S: Final = 20.0
 INTENT_S: Final = 30.0
 """Time until which a gang that is being placed has pods that show which claims it uses."""
-HOSTNAME: Final = "kubernetes.io/hostname"
 _VOLUMES_KEY: Final = b'"volumes"'
 
 
@@ -55,6 +53,13 @@ class ClaimUnavailableError(Exception):
     def __init__(self, node: str, detail: str) -> None:
         super().__init__(detail)
         self.node, self.detail = node, detail
+
+
+class _Use(NamedTuple):
+    """Use of a claim by the pods of a gang on a node."""
+
+    gang: str
+    node: str
 
 
 class _JobVolumes(msgspec.Struct):
@@ -73,18 +78,18 @@ class VolumeClaims:
     """
 
     def __init__(self, api: ApiClient, nodes: Mapping[Key, Node]) -> None:
-        self._api, self._nodes, self._loop = api, nodes, asyncio.get_running_loop()
+        self._api, self._loop = api, asyncio.get_running_loop()
         self._claims = Informer(api, CLAIMS, self._claim_changed)
         self._volumes = Informer(api, VOLUMES, self._volume_changed)
         self._classes = Informer(api, CLASSES, self._class_changed)
-        self._world = ClaimWorld(self._claims.objects, self._volumes.objects, self._classes.objects)
+        self._world = ClaimWorld(self._claims.objects, self._volumes.objects, self._classes.objects, nodes)
         self._is_needed = asyncio.Event()
         self._claims_of_job: dict[Key, tuple[Key, ...]] = {}
         self._jobs_of_claim: dict[Key, set[Key]] = {}
-        self._users: dict[Key, dict[str, str]] = {}
-        """Nodes on which pods use a claim, by claim and pod UID."""
-        self._intents: dict[Key, tuple[str, float]] = {}
-        """Node on which a claim is about to be used, and until when that counts."""
+        self._users: dict[Key, dict[str, _Use]] = {}
+        """Uses of a claim, by claim and pod UID."""
+        self._intents: dict[Key, tuple[_Use, float]] = {}
+        """Use of a claim by a gang that is being placed, and until when that counts."""
         self._given: dict[str, str] = {}
         """Volumes given to claims, by UID, until the claim shows it."""
         self._changed_jobs: set[Key] = set()
@@ -135,7 +140,7 @@ class VolumeClaims:
         for claim in self._claims_of_job.get(object_names.key_of(mark.gang), ()):
             users = self._users.setdefault(claim, {})
             if uses:
-                users[pod.metadata.uid] = mark.node
+                users[pod.metadata.uid] = _Use(mark.gang, mark.node)
             elif users.pop(pod.metadata.uid, None) is not None:
                 self._intents.pop(claim, None)
             self._change_soon(self._jobs_of_claim[claim])
@@ -147,11 +152,20 @@ class VolumeClaims:
             self._change_soon(self._jobs_of_claim.get(claim.metadata.key, ()))
 
     def _volume_changed(self, before: PersistentVolume | None, after: PersistentVolume | None) -> None:
-        if before is None or after is None or before.spec != after.spec:
-            self._change_soon(self._claims_of_job)  # it may be available for each of their claims
+        if before is not None and after is not None and before.spec == after.spec:
+            return
+        self._change_soon(self._jobs_with_unbound_claims())
+        if after is not None and (reference := after.spec.claim_ref) is not None:
+            self._change_soon(self._jobs_of_claim.get(Key(reference.namespace, reference.name), ()))
 
     def _class_changed(self, before: StorageClass | None, after: StorageClass | None) -> None:
-        self._change_soon(self._claims_of_job)
+        self._change_soon(self._jobs_with_unbound_claims())
+
+    def _jobs_with_unbound_claims(self) -> set[Key]:
+        """Return the GangJobs for whose claims a volume may have become available, or not be so any more."""
+        claims = self._claims.objects
+        unbound = (key for key in self._jobs_of_claim if key not in claims or not claims[key].spec.volume_name)
+        return {job for claim in unbound for job in self._jobs_of_claim[claim]}
 
     def _change_soon(self, jobs: Collection[Key]) -> None:
         if not self._changed_jobs and jobs:
@@ -173,25 +187,26 @@ class VolumeClaims:
             await self._wait_synced()
             for volume in job.spec.volumes:
                 claim = self._world.claim(Key(namespace, volume.name))
-                self._check_use(claim, start.nodes)
+                self._check_use(claim, _Use(start.gang, start.nodes[0]))
                 await self._bind(claim, start.nodes)
         except RequestError as error:
             raise ClaimUnavailableError(start.nodes[0], error.detail) from None
 
-    def _check_use(self, claim: PersistentVolumeClaim, nodes: tuple[str, ...]) -> None:
-        """Raise ClaimUnavailableError if another pod keeps these from using a claim; else note that they will."""
+    def _check_use(self, claim: PersistentVolumeClaim, use: _Use) -> None:
+        """Raise ClaimUnavailableError if another gang keeps this one from using a claim; else note that it will."""
         if not claim.is_of_one_node:
             return
         key, now_s = claim.metadata.key, self._loop.time()
-        used_on = set(self._users.get(key, {}).values())
-        node, until_s = self._intents.get(key, ("", 0.0))
+        uses = [*self._users.get(key, {}).values()]
+        intent, until_s = self._intents.get(key, (use, 0.0))
         if until_s > now_s:
-            used_on.add(node)
-        if used_on and (claim.is_of_one_pod or used_on != {nodes[0]}):
+            uses.append(intent)
+        nodes = {other.node for other in uses if other.gang != use.gang}
+        if nodes and (claim.is_of_one_pod or nodes != {use.node}):
             mode = claim.spec.access_modes[0]
-            detail = f"the claim {key.name} is {mode} and in use on {', '.join(sorted(used_on))}"
-            raise ClaimUnavailableError(nodes[0], detail)
-        self._intents[key] = nodes[0], now_s + INTENT_S
+            detail = f"the claim {key.name} is {mode} and in use on {', '.join(sorted(nodes))}"
+            raise ClaimUnavailableError(use.node, detail)
+        self._intents[key] = use, now_s + INTENT_S
 
     async def _bind(self, claim: PersistentVolumeClaim, nodes: tuple[str, ...]) -> None:
         """Bind a claim that waits for its first consumer, so that these nodes can use it."""
@@ -200,18 +215,18 @@ class VolumeClaims:
             volume = self._world.volumes.get(Key("", given))
         if volume is not None:
             for node in nodes:
-                if not holds(terms_of(volume), self._labels(node)):
+                if not holds(terms_of(volume), self._world.labels(node)):
                     labels = " or ".join(map(str, terms_of(volume)))
                     raise ClaimUnavailableError(node, f"the volume of the claim {claim.metadata.name} is on {labels}")
             return
         storage_class = self._world.class_of(claim)
         for volume in self._world.available(claim):
-            if all(holds(terms_of(volume), self._labels(node)) for node in nodes):
+            if all(holds(terms_of(volume), self._world.labels(node)) for node in nodes):
                 await self._give(volume, claim)
                 return
         if storage_class is not None and storage_class.provisions and claim.spec.selector is None:
             terms = provisioned_terms(storage_class)
-            if all(holds(terms, self._labels(node)) for node in nodes):
+            if all(holds(terms, self._world.labels(node)) for node in nodes):
                 await self._select_node(claim, nodes[0])
                 return
         detail = f"no volume for the claim {claim.metadata.name} is available on {', '.join(nodes)}"
@@ -241,8 +256,7 @@ class VolumeClaims:
 
     async def _select_node(self, claim: PersistentVolumeClaim, node: str) -> None:
         """Write the node to a claim, for which its provisioner then creates a volume."""
-        selected = claim.metadata.annotations.get(SELECTED_NODE, node)
-        if selected != node:
+        if (selected := self._world.selected_node(claim)) not in ("", node):
             detail = f"the volume of the claim {claim.metadata.name} is being created for {selected}"
             raise ClaimUnavailableError(node, detail)
         about = claim.metadata
@@ -264,14 +278,9 @@ class VolumeClaims:
             detail = f"volumes: the controller cannot list claims: {', '.join(errors) or 'no answer'}"
             raise RequestError("claim_not_bound", detail, "ganger install --dry-run | kubectl apply -f -") from None
 
-    def _labels(self, node: str) -> Mapping[str, str]:
-        known = self._nodes.get(Key("", node))
-        return {} if known is None else known.metadata.labels
-
     def _used_on(self, claim: Key) -> Terms:
         """Return a term for the nodes on which a claim is in use."""
-        names = {self._labels(node).get(HOSTNAME, node) for node in self._users.get(claim, {}).values()}
-        return (Term((Expression(HOSTNAME, Operator.IN, tuple(sorted(names))),)),) if names else ()
+        return self._world.on_nodes({use.node for use in self._users.get(claim, {}).values()})
 
 
 def _use_of(claim: PersistentVolumeClaim) -> object:
