@@ -12,7 +12,18 @@ Schema = dict[str, Any]
 
 VALUE_LIMITS = {"minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "maxProperties"}
 KNOWN = VALUE_LIMITS | {
-    *("type", "description", "enum", "format", "exclusiveMinimum", "properties", "required", "items", "nullable"),
+    *(
+        "type",
+        "default",
+        "description",
+        "enum",
+        "format",
+        "exclusiveMinimum",
+        "properties",
+        "required",
+        "items",
+        "nullable",
+    ),
     *("additionalProperties", "anyOf", "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"),
     *("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations"),
 }

@@ -132,7 +132,8 @@ class JobEvents:
 
     def record(self, notices: Iterable[Notice], at_ms: int) -> None:
         """Have notices written; from any thread."""
-        self._event_loop.call_soon_threadsafe(self._record, tuple(notices), at_ms)
+        if items := tuple(notices):
+            self._event_loop.call_soon_threadsafe(self._record, items, at_ms)
 
     def _record(self, notices: Iterable[Notice], at_ms: int) -> None:
         for notice in notices:
