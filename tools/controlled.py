@@ -193,7 +193,7 @@ def alone(on: Cluster) -> Iterator[None]:
 def controlled(on: Cluster, folder: Path) -> Iterator[Controlled]:
     """Run a controller, and remove everything but the definitions at the end."""
     with alone(on):
-        install(on, [manifest for manifest in printed() if manifest["kind"] not in ("Deployment", "Service")])
+        install(on, printed("--outside"))
         system = Controlled(on, folder)
         on.kubectl("create", "namespace", system.namespace)
         try:

@@ -53,6 +53,11 @@ def test_every_file_is_printed() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
+def test_for_a_controller_outside_only_what_runs_inside_is_left_out() -> None:
+    left_out = [manifest["kind"] for manifest in PRINTED if manifest not in printed("--outside")]
+    assert sorted(left_out) == ["Deployment", "NetworkPolicy", "Service"]
+
+
 @pytest.mark.parametrize("minor", MINORS)
 @pytest.mark.parametrize("manifest", PRINTED, ids=NAMES)
 def test_each_object_is_legal(manifest: Object, minor: str) -> None:
