@@ -171,6 +171,17 @@ def test_why_a_job_waits(system: ServedController, array: str) -> None:
     system.wait(name, "Stopped")
 
 
+def test_the_claim_that_a_job_lacks_is_in_explain(system: ServedController) -> None:
+    spec = {"user": "ada", "run": "true", "volumes": [{"name": "data", "path": "/data"}]}
+    named = {"metadata": {"name": "lacking", "namespace": "default"}, "spec": spec}
+    system.does(lambda: system.api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", **named}))
+    system.wait("lacking", "Rejected")
+    output = system.ganger("explain", "lacking").stdout
+    assert "no_such_claim" in output
+    assert "there is no PersistentVolumeClaim data in the namespace default" in output
+    system.does(lambda: system.api.delete("gangjobs", "lacking"))
+
+
 def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str) -> None:
     other = system.ganger("submit", "--queue", "default", "--cpu", "999", "--name", "other", "--", "x", caller="bob")
     name = other.stdout.strip()
