@@ -18,8 +18,6 @@ _HOMES = {
     "BadRequest": "client.client_errors",
     "Client": "sdk.clients",
     "ClientError": "client.client_errors",
-    "Cluster": "sdk.kubernetes_cluster",
-    "ClusterJob": "sdk.kubernetes_cluster",
     "Job": "sdk.job_handles",
     "JobFailed": "sdk.sdk_types",
     "JobFields": "sdk.job_fields",

@@ -9,8 +9,6 @@ from ganger.sdk.clients import Client as Client
 from ganger.sdk.job_fields import JobFields as JobFields
 from ganger.sdk.job_handles import AsyncJob as AsyncJob
 from ganger.sdk.job_handles import Job as Job
-from ganger.sdk.kubernetes_cluster import Cluster as Cluster
-from ganger.sdk.kubernetes_cluster import ClusterJob as ClusterJob
 from ganger.sdk.sdk_types import JobFailed as JobFailed
 from ganger.sdk.sdk_types import JobFile as JobFile
 from ganger.sdk.sdk_types import LogLine as LogLine

@@ -221,7 +221,6 @@ def colours_command(dark: bool, output: str) -> None:
 '''
 COMMAND: Final = (
     before(_CLI, '        "whoami": (', '        "colours": ("admin.colours", "List the colours of the output."),\n'),
-    after(_CLI, "CLUSTERLESS_COMMANDS: Final = (\n    *(", '"colours", '),
     Step(
         (Edit(_COMMAND, "", _COMMAND_TEXT),),
         (Edit(_COMMAND, '    """List the colours of the output."""\n', '    """List colours."""\n'),),

@@ -24,8 +24,6 @@ NAMES = {
     "BadRequest",
     "Client",
     "ClientError",
-    "Cluster",
-    "ClusterJob",
     "Job",
     "JobFailed",
     "JobFields",

@@ -98,32 +98,22 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 """Section -> command -> (module of this package, first sentence of its help)."""
 
-KUBERNETES_COMMANDS: Final = {
-    "jobs.kubernetes_jobs": ("run", "submit", "ls", "explain", "logs", "exec", "stop"),
-    "jobs.kubernetes_live": ("get", "wait", "suspend", "resume", "priority"),
+WITHOUT_CONTEXT: Final = {
+    **dict.fromkeys(("init", "explain-spec", "completion"), "it needs no server and no cluster"),
+    **dict.fromkeys(("install", "controller"), "it takes the context as kubectl does, or from its own --context"),
+    **dict.fromkeys(("doctor", "replay"), "it checks this machine and its server"),
+    "sim": "it replays a trace, or the event log of a server, and a controller keeps no log",
+    "server": "it is about this machine's server, and that of a cluster is a Deployment",
+    "token": "it is for this machine's server, and the tokens of a cluster are the API server's",
+    "fetch": "the files of a job there are in its pods and on its volumes, and only volumes outlive the pods",
 }
-"""Commands that act on GangJobs with --context: module of this package -> commands."""
-CONTROLLER_COMMANDS: Final = ("top", "fit", "report", "policy", "queue", "node")
-"""Commands that with --context ask the cluster's controller, through the API server."""
-KUBERNETES_EQUIVALENTS: Final = {
-    "events": "kubectl describe gangjob JOB",
-    "attach": "ganger --context NAME logs JOB -f",
-    "fetch": "kubectl cp POD:PATH DIRECTORY while the job runs, or mount its volume: only volumes outlive the pods",
-    "retry": "ganger --context NAME submit -f FILE",
-    "clone": "ganger --context NAME submit -f FILE",
-    "diff": "kubectl get gangjobs JOB OTHER -o yaml",
-    "delete": "kubectl delete gangjob JOB",
-    "prune": "kubectl delete gangjob JOB",
-    "secret": "kubectl create secret generic ganger-secrets --from-literal=NAME=VALUE",
+"""Commands that take no --context, and why."""
+IN_CLUSTER: Final = {
+    "fetch": "kubectl cp POD:PATH DIRECTORY",
     "server": "kubectl -n ganger-system get deployment ganger-controller",
     "token": "kubectl create token NAME",
-    "whoami": "kubectl auth whoami",
 }
-"""Commands that need a ganger server -> the equivalent in a Kubernetes cluster."""
-CLUSTERLESS_COMMANDS: Final = (
-    *("init", "explain-spec", "completion", "install", "controller", "doctor", "replay", "sim"),
-)
-"""Commands that take no --context."""
+"""What to type instead of a command without --context, if that is not the same command."""
 
 OTHER_SCHEDULERS_COMMANDS: Final = {
     "srun": "ganger run -- COMMAND",
@@ -165,8 +155,11 @@ class LazyGroup(click.Group):
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if ctx.params.get("context") is not None:
-            return _load_kubernetes_command(cmd_name)
+        if ctx.params.get("context") is not None and cmd_name in WITHOUT_CONTEXT:
+            from ganger.cli.output.error_output import Problem
+
+            remedy = IN_CLUSTER.get(cmd_name, f"ganger {cmd_name} ...")
+            raise Problem(f"{cmd_name} takes no --context: {WITHOUT_CONTEXT[cmd_name]}", remedy)
         return _load_command(cmd_name)
 
     def resolve_command(
@@ -207,24 +200,6 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
 
 
-def _load_kubernetes_command(name: str) -> click.Command | None:
-    """Return the command of that name that acts on a Kubernetes cluster, or None if there is no such command."""
-    from ganger.cli.output.error_output import Problem
-
-    for module, commands in KUBERNETES_COMMANDS.items():
-        if name in commands:
-            command = getattr(importlib.import_module(f"{__name__}.{module}"), f"{name}_command")
-            return command if isinstance(command, click.Command) else None
-    if name in CONTROLLER_COMMANDS:
-        return _load_command(name)
-    if name in KUBERNETES_EQUIVALENTS:
-        message = f"{name} needs a ganger server, and --context talks to the API server of Kubernetes"
-        raise Problem(message, KUBERNETES_EQUIVALENTS[name])
-    if name in CLUSTERLESS_COMMANDS:
-        raise Problem(f"{name} needs no cluster: leave --context out", f"ganger {name} ...")
-    return None
-
-
 def _load_command(name: str) -> click.Command | None:
     """Import and return the command of the table, or None if there is no such command."""
     for section in COMMANDS.values():
@@ -250,7 +225,8 @@ def ganger(ctx: click.Context, context: str | None, namespace: str | None) -> No
     if namespace is not None and context is None:
         raise click.UsageError("--namespace requires --context")
     if context is not None:
-        ctx.obj = (context, namespace)
+        names = [name for section in COMMANDS.values() for name in section if name not in WITHOUT_CONTEXT]
+        ctx.obj |= {"context": context, "namespace": namespace, "commands": names}
     if ctx.invoked_subcommand is None:
         width = max(len(line) for line, _ in _FIRST_STEPS)
         click.echo("ganger runs a training job as one gang: all of its processes start, or none.\n")
@@ -268,8 +244,9 @@ def main() -> None:
 
 def call(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors are printed to stderr."""
+    target: dict[str, Any] = {}  # with --context: the cluster, and the commands that reach it
     try:
-        code = ganger.main(list(arguments), prog_name="ganger", standalone_mode=False)
+        code = ganger.main(list(arguments), prog_name="ganger", standalone_mode=False, obj=target)
     except _ClosedPipeError:
         _silence(sys.stdout, sys.stderr)
         return PIPE_CLOSED
@@ -281,7 +258,8 @@ def call(arguments: Sequence[str]) -> int:
         problem = problem_of(error)
         if problem is None:
             raise
-        problem.show()
+        with click.Context(ganger, obj=target):
+            problem.show()
         return problem.exit_code
     return code if isinstance(code, int) else OK
 

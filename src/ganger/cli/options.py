@@ -14,7 +14,6 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.print_output import shell_quote
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
 from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
 
@@ -264,15 +263,3 @@ def read_text_file(file: str, kind: str, next: str, stream: BinaryIO | None = No
         return content.decode()
     except UnicodeDecodeError as error:
         raise Problem(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}", "save it as UTF-8") from None
-
-
-def current_command_prefix() -> str:
-    """Return the `ganger` command line prefix that reaches the same server or cluster as this command."""
-    target = click.get_current_context().find_root().obj
-    return command_prefix(target) if target else "ganger"
-
-
-def command_prefix(target: tuple[str, str | None]) -> str:
-    """Return the `ganger` command line prefix for a context and a namespace."""
-    context, namespace = target
-    return f"ganger --context {shell_quote(context)}" + (f" --namespace {shell_quote(namespace)}" if namespace else "")

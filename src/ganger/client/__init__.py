@@ -1,5 +1,5 @@
 """Client: access to a server from outside its process, for the command line and the SDK."""
 
-from ganger.client.client import Client, ClientError
+from ganger.client.client import Client, ClientError, open_client
 
-__all__ = ["Client", "ClientError"]
+__all__ = ["Client", "ClientError", "open_client"]

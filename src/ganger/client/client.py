@@ -3,6 +3,7 @@
 `model.views.service_views` has the classes that the dicts mirror; errors are `ClientError`.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -11,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ganger import __version__
-from ganger.client.client_errors import ClientError
+from ganger.client.client_errors import UNREACHABLE, ClientError, client_error
 from ganger.client.local import server_process, start_server
 from ganger.client.local.blocking_transport import BlockingLink
 from ganger.client.local.follow_requests import Link, Record, ask, at_once, each_at_once, ended, events, log_lines, made
 from ganger.client.local.http import ANSWER_S, SUBMIT_S, Request, query_of, quoted
 from ganger.settings import Home
 
-__all__ = ["Client", "ClientError"]
+__all__ = ["Client", "ClientError", "open_client"]
 
 SIGN_OF_LIFE_S: Final = 10.0
 """Time that the first, small request of a command may take before the server counts as unresponsive."""
@@ -28,14 +29,35 @@ STOPPED_S: Final = 5.0
 """Time within which a server that was stopped may be started again without its followers giving up."""
 
 
-class Client:
-    """A client of the server of one state directory. Thread-safe: every request uses a connection of its own."""
+def open_client(home: Home, context: str | None = None, namespace: str | None = None) -> "Client":
+    """Return a client, not connected yet, of the cluster of a kubeconfig context, else of a state directory's server.
 
-    def __init__(self, home: Home) -> None:
+    `namespace`: That of the jobs in the cluster; None: the context's.
+    """
+    if context is None:
+        return Client(home)
+    try:  # found by name: what submits to a cluster is not loaded by a client of a server
+        module = importlib.import_module("ganger.client.kubernetes.kubernetes_link")
+    except ModuleNotFoundError as error:
+        from ganger.errors import KUBERNETES_EXTRA, missing_module_message
+
+        raise client_error("not_installed", missing_module_message(error), KUBERNETES_EXTRA, UNREACHABLE) from None
+    return Client(home, context, module.KubernetesLink(context, namespace))
+
+
+class Client:
+    """A client of the server of one state directory, or of a cluster. Thread-safe.
+
+    Attributes:
+        context: The kubeconfig context of the cluster; None: a server.
+        link: The way of the requests, which blocks its caller.
+    """
+
+    def __init__(self, home: Home, context: str | None = None, link: Link | None = None) -> None:
         """Create a client without connecting."""
-        self.home = home
+        self.home, self.context = home, context
         self.socket = home.socket("server")
-        self._link: Link = BlockingLink(self)
+        self.link: Link = link or BlockingLink(self)
 
     def connect(self, *, start: bool = True, listen: str | None = None) -> "Client":
         """Find the server; raise ClientError if it is unresponsive, cannot be reached, or cannot be started.
@@ -46,6 +68,8 @@ class Client:
             start: Start a server if there is none.
             listen: HOST:PORT where a new server listens in addition to its socket.
         """
+        if self.context is not None:
+            return self
         deadline = time.monotonic() + GONE_S
         while True:
             serving = start_server.serving(self.home)
@@ -75,6 +99,19 @@ class Client:
     def address(self) -> Record:
         """Return where the server listens: {"socket", "url"}; the URL is None without a TCP listener."""
         return {"socket": str(self.socket), "url": server_process.url_of(self.home)}
+
+    def identity(self) -> Record:
+        """Return who the caller is to the server, and how it knows; in a cluster {"user", "context", "namespace"}."""
+        if self.context is not None:
+            return self._record("GET", "/whoami")
+        address = self.address()
+        return {
+            "user": _user_name(),
+            "home": self.server()["home"],
+            "socket": address["socket"],
+            "url": address["url"],
+            "authentication": "socket_owner",
+        }
 
     def shutdown(self) -> None:
         """Stop the server and wait until it is gone; jobs continue."""
@@ -175,7 +212,7 @@ class Client:
 
     def metrics(self, id: str) -> Iterator[Record]:
         """Return every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
-        lines = self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))
+        lines = self.link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))
         return (json.loads(line) for line in each_at_once(lines))
 
     def stacks(self, id: str, attempt: int | None = None) -> Record:
@@ -195,18 +232,18 @@ class Client:
             every rank; `attempt`, a generation; `grep`, a regular expression; `since` and `until`, Unix ms; `tail`,
             the number of last lines; `live`, with `follow` also each new state of a line that has not ended.
         """
-        return each_at_once(log_lines(self._link, id, query, follow=follow))
+        return each_at_once(log_lines(self.link, id, query, follow=follow))
 
     def fetch(self, id: str, path: str | None = None) -> Iterator[bytes]:
         """Return files that a job wrote, as a tar stream; `path`: in its output directory or its copy of the code.
 
         Raise ClientError `no_such_file`, `too_many_files`.
         """
-        return each_at_once(self._link.blocks(Request("GET", f"/jobs/{quoted(id)}/files" + query_of({"path": path}))))
+        return each_at_once(self.link.blocks(Request("GET", f"/jobs/{quoted(id)}/files" + query_of({"path": path}))))
 
     def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
         """Return the job as soon as it has ended, None if that takes longer than `timeout_s`."""
-        return at_once(ended(self._link, id, timeout_s))
+        return at_once(ended(self.link, id, timeout_s))
 
     def exec_command(self, id: str, *, rank: int | None = None, node: str | None = None) -> Record:
         """Return the command that runs another one beside a rank: {"job", "generation", "rank", "node", "argv"}."""
@@ -380,12 +417,12 @@ class Client:
         `gang`: Only events of the job with this id.
         `deadline`: Raise ClientError `timeout` then, on the clock of time.monotonic.
         """
-        return each_at_once(events(self._link, after, gang, deadline))
+        return each_at_once(events(self.link, after, gang, deadline))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Any:
-        return at_once(ask(self._link, Request(method, target + query_of(query), body, timeout_s)))
+        return at_once(ask(self.link, Request(method, target + query_of(query), body, timeout_s)))
 
     def _again(self, id: str, verb: str, body: Record | None = None) -> Record:
         """Create a job from another one."""
@@ -393,7 +430,7 @@ class Client:
 
     def _made(self, target: str, body: Record | None, key: str) -> Record:
         """Create a job; the key ensures that it is one, also when the server restarts meanwhile."""
-        job: Record = at_once(made(self._link, Request("POST", target, body, SUBMIT_S, key)))
+        job: Record = at_once(made(self.link, Request("POST", target, body, SUBMIT_S, key)))
         return job
 
     def _record(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Record:
@@ -433,6 +470,15 @@ def _numbers(version: str) -> tuple[int, ...]:
     import re
 
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _user_name() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _new_key() -> str:

@@ -18,18 +18,20 @@ from ganger.rest.problem_json import problem
 from ganger.rest.responses import IS_USER
 
 _CALLER: Final = "ganger.caller"
-_PUBLIC: Final = re.compile(r"GET /api/v1/(fit|policy|policy/versions|policy/versions/\d+)")
+_PUBLIC: Final = re.compile(r"GET /api/v1/(server|fit|policy|policy/versions|policy/versions/\d+)")
 """Answers that name no job."""
 _JOB_DRY_RUN: Final = "POST /api/v1/jobs"
 """Open to every caller as a dry run: its answer is about their own job."""
 _ALL_NAMESPACES: Final = re.compile(
-    r"GET /api/v1/(overview|samples|report|nodes|queues|queues/[^/]+)|POST /api/v1/policy/diff"
+    r"GET /api/v1/(events|overview|samples|report|nodes|queues|queues/[^/]+)|POST /api/v1/policy/diff"
 )
 """Answers about the jobs of all namespaces."""
-_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements)?")
+_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements|/events)?")
 """Answers about one job: also for its owner."""
 _REPORT: Final = "GET /api/v1/report"
 """Open to every caller about their own jobs."""
+_EVENTS: Final = "GET /api/v1/events"
+"""Open to every caller about one job of their own."""
 _POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
@@ -110,8 +112,9 @@ class ProxyIdentity:
             )
         if caller.sees_all or (request == _REPORT and _query(scope).get("user") == [caller.name]):
             return None
-        if one_job:
-            if self._owner_of(one_job[1]) == caller.name:
+        job_id = one_job[1] if one_job else next(iter(_query(scope).get("gang", ())), "") if request == _EVENTS else ""
+        if job_id:
+            if self._owner_of(job_id) == caller.name:
                 return None
             message = (
                 f"only its owner and users who may list the jobs of all namespaces see a job; {caller.name} may not"

@@ -12,6 +12,7 @@ from contextlib import aclosing
 import h11
 
 from ganger.client.client import Client
+from ganger.client.local.follow_requests import Link, at_once, each_at_once
 from ganger.client.local.http import PREFIX, Request, connected, not_in_time, problem_of, went_away
 
 _CHUNK_BYTES = 65536
@@ -81,6 +82,37 @@ class AsynchronousLink:
         finally:
             if writer is not None:
                 writer.close()
+
+
+class ThreadedLink:
+    """An asynchronous link over a blocking one, which runs in threads."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def connect(self) -> None:
+        """Find the server."""
+        await asyncio.to_thread(lambda: at_once(self._link.connect()))
+
+    async def came_back(self) -> bool:
+        """Wait for a server that restarts; return False if there is none any more."""
+        return await asyncio.to_thread(lambda: at_once(self._link.came_back()))
+
+    async def ask(self, request: Request) -> bytes:
+        """Return the body of the response."""
+        return await asyncio.to_thread(lambda: at_once(self._link.ask(request)))
+
+    async def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the body of the response as it arrives."""
+        blocks = each_at_once(self._link.blocks(request))
+        while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            yield block
+
+    async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
+        """Yield lines of the response as they arrive, without their ends."""
+        lines = each_at_once(self._link.lines(request, deadline))
+        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+            yield line
 
 
 def _sent(http: h11.Connection, request: Request) -> bytes:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from ganger import settings
-from ganger.client import Client as LocalClient
-from ganger.client.local.blocking_transport import BlockingLink
+from ganger.client import open_client
 from ganger.client.local.follow_requests import at_once, each_at_once
 from ganger.model.views.overview import Order, Overview, Sizes
 from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView
@@ -34,12 +33,16 @@ class Client:
 
     Attributes:
         home: The state directory; by default GANGER_HOME, else ~/.local/state/ganger.
+        context: Instead, the context of a kubeconfig: jobs are GangJobs of that Kubernetes cluster.
+        namespace: That of the jobs in the cluster; by default that of the context.
     """
 
-    def __init__(self, home: str | Path | None = None) -> None:
+    def __init__(
+        self, home: str | Path | None = None, *, context: str | None = None, namespace: str | None = None
+    ) -> None:
         """Create a client without connecting."""
-        finder = LocalClient(_home(home))
-        self._verbs = Verbs(BlockingLink(finder), finder.home)
+        client = open_client(_home(home), context, namespace)
+        self._verbs = Verbs(client.link, client.home, _cluster(context, namespace))
 
     def run(self, command: Command, /, **fields: Unpack[JobFields]) -> Job[None]:
         """Submit a command as a job that runs in this directory: a shell line, or words that are executed as is."""
@@ -119,12 +122,15 @@ class Client:
 class AsyncClient:
     """The same as Client for an asyncio event loop. Any number of its coroutines may run concurrently."""
 
-    def __init__(self, home: str | Path | None = None) -> None:
+    def __init__(
+        self, home: str | Path | None = None, *, context: str | None = None, namespace: str | None = None
+    ) -> None:
         """Create a client without connecting."""
-        from ganger.sdk.async_transport import AsynchronousLink
+        from ganger.sdk.async_transport import AsynchronousLink, ThreadedLink
 
-        finder = LocalClient(_home(home))
-        self._verbs = Verbs(AsynchronousLink(finder), finder.home)
+        client = open_client(_home(home), context, namespace)
+        link = AsynchronousLink(client) if context is None else ThreadedLink(client.link)
+        self._verbs = Verbs(link, client.home, _cluster(context, namespace))
 
     async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> AsyncJob[None]:
         """See Client.run."""
@@ -199,6 +205,11 @@ def here() -> Client:
 @cache
 def _client(home: Path) -> Client:
     return Client(home)
+
+
+def _cluster(context: str | None, namespace: str | None) -> str:
+    """Return the cluster and the namespace of a client; empty for a server."""
+    return "" if context is None else f"{context}/{namespace or ''}"
 
 
 def _home(home: str | Path | None) -> settings.Home:

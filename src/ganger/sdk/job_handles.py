@@ -45,10 +45,14 @@ class _Handle(Generic[R]):
         return f"<{type(self).__name__} {self.id} {self.row.state}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Handle) and (self.id, self.verbs.home) == (other.id, other.verbs.home)
+        return isinstance(other, _Handle) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.id, self.verbs.home))
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.id, self.verbs.home, self.verbs.cluster
 
 
 class Job(_Handle[R]):

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Literal, TypedDict, Unpack, cast
 
-from ganger.client.client_errors import Unreachable, timed_out
+from ganger.client.client_errors import USAGE, BadRequest, Unreachable, timed_out
 from ganger.client.job_name import name_of_command
 from ganger.client.local import follow_requests
 from ganger.client.local.http import ANSWER_S, SUBMIT_S, Request, query_of, quoted
@@ -103,11 +103,12 @@ class Verbs:
     A job is named by its id, or by its name: the newest job of that name.
     """
 
-    def __init__(self, link: follow_requests.Link, home: Home) -> None:
-        """Create the verbs without connecting."""
+    def __init__(self, link: follow_requests.Link, home: Home, cluster: str = "") -> None:
+        """Create the verbs without connecting. `cluster`: the cluster and namespace; empty: the server of `home`."""
         self._link = link
         self._found = False
         self.home = home
+        self.cluster = cluster
 
     async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> JobView:
         """Submit a command as a job that runs in this directory: a shell line, or words that are executed as is."""
@@ -130,6 +131,9 @@ class Verbs:
 
     async def call(self, task: TaskFunction[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
         """Submit a call of a function, with these arguments for every rank."""
+        if self.cluster:
+            why = f"a task's function and results are in files of this machine, which pods of {self.cluster} do not see"
+            raise BadRequest("not_in_cluster", why, "submit a script with code='.'", USAGE)
         command = command_of(self.home, task, args, kwargs)
         name = name_of_command([task.__ganger_task__.__name__])
         return await self.submit({"name": name, **task.fields, "run": command})
@@ -305,7 +309,8 @@ class Verbs:
         `if_version` is in force.
         """
         body = proposal(policy) | {"note": note, "force": force, "if_version": if_version}
-        return view(PolicyView, await self._ask("PUT", "/policy", body, timeout_s=SUBMIT_S))
+        response = await self._ask("PUT", "/policy", body, timeout_s=SUBMIT_S)
+        return await self.policy() if self.cluster else view(PolicyView, response)
 
     # -- how --------------------------------------------------------------------------------------------------------
 

@@ -53,11 +53,7 @@ def test_attempts_are_shown_to_the_owner(system: ServedController, array: str) -
     # A whole job has its object, which every user of the namespace may read.
     for caller, reason in (("bob", "only its owner and users"), ("eve", "you may not query the controller")):
         actual = record(system.ganger("get", array, "-o", "json", caller=caller))
-        assert (actual["row"]["user"], "attempts" in actual, reason in actual["unavailable"]["detail"]) == (
-            "ada",
-            False,
-            True,
-        )
+        assert (actual["row"]["user"], reason in actual["unavailable"]["detail"]) == ("ada", True)
         result = system.ganger("get", array, caller=caller)
         assert result.returncode == 0, result
         assert "attempts are not available" in result.stdout
@@ -70,7 +66,7 @@ def test_without_a_controller_the_object_is_what_there_is(system: ServedControll
         result = system.ganger("get", array)
         assert result.returncode == 0, result
         assert "attempts are not available: the controller does not respond" in result.stdout
-        assert f"default/{array} of ada: running" in system.ganger("explain", array).stdout
+        assert "no more is known: the controller does not respond" in system.ganger("explain", array).stdout
         assert system.ganger("ls", array).returncode == 5
     finally:
         system.controller_is_away = False
@@ -86,11 +82,11 @@ def test_elements(system: ServedController, array: str) -> None:
         (["logs", array], 4, f"'{array}[9]'"),
         (["logs", f"{array}[10]"], 3, "has no element 10"),
         (["stop", f"{array}[0]"], 4, "cannot be stopped by itself"),
-        (["suspend", f"{array}[0]"], 4, "cannot be suspended by itself"),
-        (["wait", f"{array}[0]"], 4, "cannot be waited for by itself"),
+        (["suspend", f"{array}[0]"], 4, "cannot be changed by itself"),
+        (["wait", f"{array}[0]", "--timeout", "1s"], 124, "has not ended within 1s: ganger --context fakeapi get"),
         (["priority", f"{array}[0]", "high"], 4, "by itself"),
         (["logs", array, "--all", "--rank", "1"], 2, "are mutually exclusive"),
-        (["logs", array, "--stacks"], 2, "stacks are not available from pods"),
+        (["logs", array, "--stacks"], 2, "stacks of a job are not available from its pods"),
     ):
         result = system.ganger(*arguments)
         assert (result.returncode, output in result.stderr) == (code, True), result
@@ -154,7 +150,7 @@ def test_an_array_is_waited_for(system: ServedController, array: str) -> None:
     result = system.ganger(*arguments)
     assert result.returncode == 1, result
     assert "elements: ganger --context fakeapi ls waits-" in result.stderr
-    assert result.stderr.splitlines()[-1].startswith("✗ waits-")
+    assert "✗ waits-" in result.stderr
 
 
 def test_why_a_job_waits(system: ServedController, array: str) -> None:
@@ -164,9 +160,9 @@ def test_why_a_job_waits(system: ServedController, array: str) -> None:
     assert output.startswith(f"{name}  pending")
     assert "position 1 of" in output or "position 2 of" in output
     explanation = record(system.ganger("explain", name, "-o", "json"))
-    assert (explanation["state"], explanation["explanation"]["job"]) == ("pending", name)
+    assert (explanation["state"], explanation["job"], explanation["position"] is None) == ("pending", name, False)
     explanation = record(system.ganger("explain", f"{name}.default", "-o", "json", caller="eve"))
-    assert (explanation["state"], explanation["explanation"]) == ("pending", None)
+    assert (explanation["state"], explanation["position"]) == ("pending", None)
     assert system.ganger("stop", name).returncode == 0
     system.wait(name, "Stopped")
 
@@ -212,13 +208,14 @@ def test_a_report_is_of_ones_own_jobs_or_of_all(system: ServedController, array:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["retry", "x"], "submit -f"),
-        (["events"], "kubectl describe gangjob"),
-        (["delete", "x"], "kubectl delete gangjob"),
-        (["top", "jobs"], "kubectl top pod"),
-        (["top", "nodes"], "ganger --context NAME node"),
-        (["init"], "leave --context out"),
-        (["sim", "run"], "leave --context out"),
+        (["top", "jobs"], "kubectl --context fakeapi top pod -l ganger.dev/job"),
+        (["node", "fail", "n0"], "ganger --context fakeapi node drain n0"),
+        (["node", "maintenance"], "ganger --context fakeapi node drain NODE"),
+        (["policy", "apply", "--version", "1", "--force"], "kubectl get queues,schedulingpolicies"),
+        (["server", "status"], "kubectl -n ganger-system get deployment ganger-controller"),
+        (["token", "ls"], "kubectl create token NAME"),
+        (["init"], "ganger init ..."),
+        (["sim", "run", "--from-log"], "ganger sim ..."),
     ],
 )
 def test_what_goes_another_way_says_which(system: ServedController, arguments: list[str], says: str) -> None:

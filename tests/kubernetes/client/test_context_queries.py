@@ -113,17 +113,36 @@ def test_what_was_made_is_taken_back_when_the_next_is_refused(system: ServedCont
     assert f"next: ganger --context fakeapi stop {remaining}" in result.stderr
 
 
-def test_what_changes_nothing_says_who_changes_it(system: ServedController) -> None:
+CHANGES = (
+    (["node", "cordon", "n1"], "n1 is cordoned", "nodes", "cordon n1"),
+    (["node", "uncordon", "n1"], "n1 is ready", "nodes", "uncordon n1"),
+    (["node", "drain", "n1"], "n1 is cordoned", "nodes", "cordon n1"),
+    (["queue", "set", "mine", "--gpus", "8"], "set mine, child of root", "queues", "edit queue.ganger.dev mine"),
+    (["queue", "delete", "mine"], "deleted mine", "queues", "delete queue.ganger.dev mine"),
+    (["secret", "set", "KEY"], "set KEY", "secrets", "-n default edit secret ganger-secrets"),
+    (["secret", "delete", "KEY"], "deleted KEY", "secrets", "-n default edit secret ganger-secrets"),
+)
+
+
+def test_nodes_queues_and_secrets_are_changed_as_objects(system: ServedController) -> None:
+    """A change that the API server forbids names the kubectl command that an administrator would type."""
     system.let_in("seer", "list")
-    for arguments, typed in (
-        (["node", "cordon", "n0"], "kubectl --context fakeapi cordon n0"),
-        (["node", "uncordon", "n0"], "kubectl --context fakeapi uncordon n0"),
-        (["node", "drain", "n0"], "kubectl --context fakeapi drain n0"),
-        (["queue", "set", "mine", "--gpus", "8"], "kubectl --context fakeapi edit queue.ganger.dev mine"),
-        (["queue", "delete", "mine"], "kubectl --context fakeapi delete queue.ganger.dev mine"),
-    ):
-        result = system.ganger(*arguments, caller="seer")
-        assert (result.returncode, f"next: {typed}\n" in result.stderr) == (4, True), result
+    for arguments, output, resource, typed in CHANGES:
+        faults = [
+            Fault(verb=verb, resource=resource, status=403, message="it is forbidden")
+            for verb in ("create", "patch", "delete")
+        ]
+        rules = [system.does(lambda fault=fault: system.api.inject(fault)) for fault in faults]
+        refused = system.ganger(*arguments, caller="seer", stdin="value")
+        assert (refused.returncode, f"next: kubectl --context fakeapi {typed}\n" in refused.stderr) == (4, True), (
+            refused
+        )
+        system.does(lambda rules=rules: [system.api.server.faults.remove(rule) for rule in rules])
+        result = system.ganger(*arguments, caller="seer", stdin="value")
+        assert (result.returncode, result.stdout.startswith(output)) == (0, True), result
+    node = system.does(lambda: system.api.get("nodes", "n1"))
+    assert node["spec"]["unschedulable"]
+    system.ganger("node", "uncordon", "n1", caller="seer")
 
 
 def test_a_controller_in_another_namespace_is_asked_there(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import click
 from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.jobs.submit_request import build_request
-from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, current_command_prefix, output_option
+from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, output_option
 from ganger.cli.output.messages import count, period_text, start_range_text
 from ganger.cli.output.print_output import (
     Column,
@@ -102,7 +102,7 @@ def _show_sizes(fit: Record) -> None:
         show(f"{fit['user']} may use {limit}: {used} used, {running} for running jobs, {left} left")
     best = max(fit["items"], key=lambda size: (size["nodes"] > 0, size["nodes"] * size["gpus"]), default=None)
     if best is not None and best["nodes"]:
-        show(f"largest: {current_command_prefix()} run {best['flags']} -- ...")
+        show(f"largest: ganger run {best['flags']} -- ...")
     elif best is not None and best["reason"]:
         show(f"nothing could start now: {best['reason']['sentence']}")
 
@@ -125,7 +125,7 @@ def _show_job(path: str, flags: dict[str, str | None], output: str) -> None:
         show(f"  try: {change['flags']}   {change['description']}")
     if plan["smallest_tried"]:
         show(f"  {plan['smallest_tried']}")
-    show(f"  submit it to the queue: {current_command_prefix()} submit -f {shell_quote(path)}")
+    show(f"  submit it to the queue: ganger submit -f {shell_quote(path)}")
 
 
 def _submit_parameters(path: str, flags: dict[str, str | None]) -> dict[str, Any]:

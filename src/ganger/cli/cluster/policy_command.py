@@ -19,7 +19,6 @@ from ganger.cli.output.print_output import (
     show_rows,
     show_table,
 )
-from ganger.client.kubernetes.controller_client import ControllerClient
 
 Record = dict[str, Any]
 
@@ -144,12 +143,12 @@ def apply_command(
     document becomes the cluster's Queues and SchedulingPolicy, with your own permissions.
     """
     client = connect()
-    proposal = _proposal(file, version)
-    if isinstance(client, ControllerClient):
-        _apply_objects(client, proposal, {"force": force, "note": note, "if_version": if_version}, output)
+    proposal = _proposal(file, version) | {"force": force, "note": note, "if_version": if_version}
+    if client.context is not None:
+        _show_written(client.apply_policy(proposal), output)
         return
     before = client.policy()["version"]
-    applied = client.apply_policy(proposal | {"force": force, "note": note, "if_version": if_version})
+    applied = client.apply_policy(proposal)
     if output == "json":
         show_json(applied)
         return
@@ -228,29 +227,15 @@ def _names(jobs: list[str]) -> str:
     return f"{', '.join(jobs[:SHOWN])}{rest}" if jobs else "none"
 
 
-def _apply_objects(client: ControllerClient, proposal: Record, version_options: Record, output: str) -> None:
-    """Apply the policy as objects of a Kubernetes cluster, with the user's own permissions, and wait for it.
-
-    Problem: an option that needs a server with policy versions.
-    """
-    if flags := [
-        f"--{name.replace('_', '-')}" for name, value in version_options.items() if value not in (None, "", False)
-    ]:
-        raise Problem(
-            f"{flags[0]} needs a ganger server, which keeps versions; in a cluster the policy is objects",
-            "kubectl get queues,schedulingpolicies -o yaml --show-managed-fields",
-        )
-    if "version" in proposal:
-        proposal = {"document": client.policy(proposal["version"])["document"]}
-    result = client.objects.apply_policy(proposal)
+def _show_written(result: Record, output: str) -> None:
+    """Show which objects of a Kubernetes cluster were written."""
     if output == "json":
         show_json(result)
         return
     if not result["written"] and not result["deleted"]:
         show("no changes: the objects have the same content")
         return
-    for title in result["written"]:
-        show(f"written: {title}")
-    for title in result["deleted"]:
-        show(f"deleted: {title}")
+    for kind in ("written", "deleted"):
+        for title in result[kind]:
+            show(f"{kind}: {title}")
     show("applied")

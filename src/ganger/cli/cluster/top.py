@@ -9,12 +9,10 @@ import click
 
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, output_option
-from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import Column, align_columns, show, show_json, show_table, supports_colour
 from ganger.cli.output.queue_tree import indent_name, subtree_names, tree_rows
 from ganger.cli.output.top_view import Line, picture_lines, plain_text, terminal_width
 from ganger.client import Client
-from ganger.client.kubernetes.controller_client import ControllerClient
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
 from ganger.model.views.overview import ORDERS
 
@@ -36,12 +34,6 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "yellow": {"fg": "yellow"},
     "red": {"fg": "red"},
 }
-IN_CLUSTER: Final = {
-    "jobs": "kubectl top pod -l ganger.dev/job",
-    "nodes": "ganger --context NAME node",
-    "queues": "ganger --context NAME queue",
-}
-"""With --context: the closest equivalent of each view."""
 _NONE: Final = "-"
 
 
@@ -88,11 +80,7 @@ def top_command(view: str, sort: str | None, refresh: str, once: bool, output: s
     """
     by = _sort_of(view, sort)
     client = connect()
-    views = {"cluster": ORDERS} if isinstance(client, ControllerClient) else SORTS
-    if view not in views:
-        raise Problem(
-            f"`ganger top {view}` is not available with --context: usage is not measured there", IN_CLUSTER[view]
-        )
+    views = {"cluster": ORDERS} if client.context is not None else SORTS  # usage is not measured in a cluster
     if output == "json":
         show_json(_fetch(client, view, by))
     elif once or not supports_colour(sys.stdout):

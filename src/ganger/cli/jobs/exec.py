@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 import click
 
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import add_options, current_command_prefix, job_argument
+from ganger.cli.options import add_options, job_argument
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import shell_quote
 
@@ -28,7 +28,7 @@ exec_options = add_options(
 def flags_of(job: str, command: Sequence[str], *, interactive: bool, terminal: bool) -> str:
     """Return the launcher's flags for input and terminal. Problem: there is no terminal, or a shell without input."""
     if not interactive and len(command) == 1 and command[0].rpartition("/")[2] in _READ_INPUT:
-        typed = f"{current_command_prefix()} exec -it {shell_quote(job)} -- {shell_quote(command[0])}"
+        typed = f"ganger exec -it {shell_quote(job)} -- {shell_quote(command[0])}"
         raise Problem(f"{command[0]} reads its input, and without -i it has none", next=typed)
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Problem("-t needs a terminal, and stdin or stdout is not one", next="leave -t out")
@@ -53,6 +53,9 @@ def exec_command(
     flags = flags_of(job, command, interactive=interactive, terminal=terminal)
     remote = connect().exec_command(job, rank=rank, node=node)
     argv = [*remote["argv"], str(remote["generation"]), str(remote["rank"]), flags, *command]
+    if inside := remote.get("inside"):  # a program that has flags of its own for input and terminal runs the launcher
+        own_flags = [f"-{flag}" for flag in flags if flag != NO_FLAGS]
+        argv = [*remote["argv"], *own_flags, *inside, *argv[len(remote["argv"]) :]]
     sys.stdout.flush()
     # exec, not a child: a signal to this process, SIGKILL included, reaches the command.
     os.execv(argv[0], argv)  # noqa: S606 - no shell needed

@@ -15,7 +15,7 @@ import click
 
 from ganger.cli.exit_codes import REFUSED
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import current_command_prefix, job_argument
+from ganger.cli.options import job_argument
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import say, shell_quote, show
 
@@ -89,7 +89,7 @@ def _publish(draft: Path, directory: Path, *, force: bool) -> None:
     files = sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_symlink() or not path.is_dir())
     existing = [str(directory / name) for name in files if os.path.lexists(directory / name)]
     if existing and not force:
-        again = f"{current_command_prefix()} fetch --force ...   or another directory: -o DIR"
+        again = "ganger fetch --force ...   or another directory: -o DIR"
         raise Problem(
             f"nothing was copied, since it would overwrite: {_listed(existing)}", next=again, exit_code=REFUSED
         )

@@ -10,7 +10,6 @@ from ganger.cli.bulk import for_each
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import (
     add_options,
-    current_command_prefix,
     ended_jobs_argument,
     job_argument,
     live_jobs_argument,
@@ -176,7 +175,7 @@ def array_elements(client: Elements, array: str, query: Record, *, everything: b
         yield from page["items"]
         cursor = page["next"]
         if cursor is not None and not everything:
-            say(f"more elements: {current_command_prefix()} ls {shell_quote(array)} --all")
+            say(f"more elements: ganger ls {shell_quote(array)} --all")
         if cursor is None or not everything:
             return
 

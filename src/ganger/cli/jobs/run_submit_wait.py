@@ -13,7 +13,7 @@ from ganger.cli.options import DURATION, RANKS, exit_code_option, job_argument, 
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
 from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
-from ganger.client import Client
+from ganger.client import Client, open_client
 from ganger.model.job import ENDED
 from ganger.model.units import parse_duration_ms
 
@@ -44,8 +44,10 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
     client = connect()
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
+    if has_several_jobs(request):
+        raise Problem("run follows one job, but the file has several", next=f"ganger submit -f {flags['path']}")
     after = client.server()["seq"]
-    ended = follow_new_job(client, submit_interruptibly(client.submit, request), after)
+    ended = follow_new_job(client, submit_interruptibly(client, client.submit, request), after)
     return INTERRUPTED if ended is None else job_exit_code(ended["row"], own_exit_code)
 
 
@@ -62,9 +64,9 @@ def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     if has_several_jobs(request):
-        jobs = submit_interruptibly(client.submit_all, request)
+        jobs = submit_interruptibly(client, client.submit_all, request)
     else:
-        jobs = [submit_interruptibly(client.submit, request)]
+        jobs = [submit_interruptibly(client, client.submit, request)]
     if output == "json":
         show_json(jobs if len(jobs) > 1 else jobs[0])
         return 0
@@ -135,16 +137,15 @@ def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str
 
 
 def connect() -> Client:
-    """Return a client connected to the server, or with --context to the controller of that cluster."""
-    if target := click.get_current_context().find_root().obj:
-        from ganger.client.kubernetes.controller_client import ControllerClient
-
-        return ControllerClient(*target)
-    return Client(settings.home(os.environ)).connect()
+    """Return a client connected to the server, or with --context to that cluster."""
+    target = click.get_current_context().find_root().obj or {}
+    return open_client(settings.home(os.environ), target.get("context"), target.get("namespace")).connect()
 
 
-def submit_interruptibly(submit: Callable[[Record], T], request: Record) -> T:
+def submit_interruptibly(client: Client, submit: Callable[[Record], T], request: Record) -> T:
     """Call `submit`; if the user interrupts it, print how to find out if the job exists."""
+    if client.context is not None and (names := sorted(request["secrets"])):
+        say(f"{', '.join(names)}: taken from the Secret ganger-secrets of the namespace, not from this shell")
     try:
         return submit(request)
     except KeyboardInterrupt:

@@ -9,10 +9,11 @@ from ganger.cli import completions
 from ganger.cli.bulk import for_each
 from ganger.cli.exit_codes import REFUSED
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import PRIORITY, current_command_prefix, live_jobs_argument, output_option
+from ganger.cli.options import PRIORITY, live_jobs_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import SUSPENDED
-from ganger.cli.output.print_output import shell_quote, show
+from ganger.cli.output.print_output import say, shell_quote, show
+from ganger.client import Client
 from ganger.model.job import ENDED, PRIORITIES
 
 Record = dict[str, Any]
@@ -33,7 +34,7 @@ def suspend_command(jobs: tuple[str, ...], output: str) -> int:
         row = client.job(job)["row"]
         if row["state"] in SUSPENDED:
             raise Problem(f"{row['id']} is already {row['state']}", f"ganger resume {shell_quote(row['id'])}", REFUSED)
-        return client.change(row["id"], suspended=True)
+        return change_job(client, row["id"], suspended=True)
 
     return for_each(jobs, suspend, report_suspended, output)
 
@@ -51,7 +52,7 @@ def resume_command(jobs: tuple[str, ...], output: str) -> int:
         if row["state"] not in SUSPENDED and row["state"] not in ENDED:
             follow = f"ganger explain {name}" if row["state"] == "pending" else f"ganger logs {name} -f"
             raise Problem(f"{row['id']} is not suspended: it is {row['state']}", follow, REFUSED)
-        return client.change(row["id"], suspended=False)
+        return change_job(client, row["id"], suspended=False)
 
     return for_each(jobs, resume, report_resumed, output)
 
@@ -77,7 +78,7 @@ def priority_command(ctx: click.Context, arguments: tuple[str, ...], output: str
     def change(job: str) -> Record:
         row = client.job(job)["row"]
         before[row["id"]] = row["priority"]
-        return client.change(row["id"], priority=number)
+        return change_job(client, row["id"], priority=number)
 
     def report(row: Record) -> None:
         show(priority_change(row["id"], before[row["id"]], number))
@@ -85,16 +86,24 @@ def priority_command(ctx: click.Context, arguments: tuple[str, ...], output: str
     return for_each(arguments[:-1], change, report, output)
 
 
+def change_job(client: Client, id: str, **fields: Any) -> Record:
+    """Change a job and return it; print what to type if no controller has handled the change yet."""
+    job = client.change(id, **fields)
+    if unhandled := job.get("unhandled"):
+        say(f"{id}: {unhandled}")
+    return job
+
+
 def report_suspended(row: Record) -> None:
     """Print that a job is being suspended, and how to resume it."""
     name, state = shell_quote(row["id"]), "suspended" if row["state"] == "suspended" else "suspending"
-    show(f"{state} {name}; resume it: {current_command_prefix()} resume {name}")
+    show(f"{state} {name}; resume it: ganger resume {name}")
 
 
 def report_resumed(row: Record) -> None:
     """Print the state of a resumed job."""
     name = shell_quote(row["id"])
-    hint = "" if row["nodes"] else f"; {current_command_prefix()} explain {name}"
+    hint = "" if row["nodes"] else f"; ganger explain {name}"
     show(f"resumed {name}: it is {row['state']}{hint}")
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from ganger import settings
-from ganger.cli.options import current_command_prefix, read_text_file
+from ganger.cli.options import read_text_file
 from ganger.cli.output.error_output import SHELL_NEXT_TO_A_RANK, Problem
 from ganger.cli.output.print_output import shell_quote
 from ganger.client.job_name import name_of_command
@@ -98,7 +98,7 @@ def _check_is_command(command: Sequence[str]) -> None:
     if program == "srun" and "--pty" in command:
         raise Problem("srun --pty opens a shell: a job has no terminal, open one next to a rank", SHELL_NEXT_TO_A_RANK)
     if program.lower().endswith((".yaml", ".yml")):
-        typed = f"{current_command_prefix()} {click.get_current_context().info_name} -f {shell_quote(program)}"
+        typed = f"ganger {click.get_current_context().info_name} -f {shell_quote(program)}"
         raise Problem(f"{program} is a job file, not a command: -f submits it", typed)
 
 

@@ -28,15 +28,15 @@ class Problem(Exception):
 
     def show(self) -> None:
         """Print the error to stderr."""
-        from ganger.cli.output.print_output import one_command_a_line, printable, supports_colour
+        from ganger.cli.output.print_output import one_command_a_line, printable, supports_colour, to_copy
 
-        summary, *details = printable(self.detail, sys.stderr).splitlines() or [""]
+        summary, *details = printable(to_copy(self.detail), sys.stderr).splitlines() or [""]
         coloured = supports_colour(sys.stderr)
         click.echo(click.style("error: ", fg="red", bold=True) + summary, err=True, color=coloured)
         for line in details:
             click.echo(f"  {line}", err=True)
         if self.next:
-            for line in one_command_a_line(f"  next: {printable(self.next, sys.stderr)}", sys.stderr):
+            for line in one_command_a_line(f"  next: {printable(to_copy(self.next), sys.stderr)}", sys.stderr):
                 click.echo(line, err=True)
 
 

@@ -41,6 +41,9 @@ def detail_lines(job: Record, now_ms: int) -> Iterator[str]:
             yield f"  {line}"
         for attempt in job["attempts"]:
             yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["skipped"])
+    if missing := job.get("unavailable"):
+        yield f"  attempts are not available: {missing['detail'].splitlines()[0]}: {missing['next']}"
+        return
     yield ""
     scope = " of all elements" if row["elements"] else ""
     yield f"  time{scope}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in total"

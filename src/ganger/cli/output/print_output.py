@@ -75,6 +75,17 @@ class Column:
     spare: bool = False
 
 
+def to_copy(text: str) -> str:
+    """Return a message of ganger in which commands to type reach the same cluster as this one."""
+    ctx = click.get_current_context(silent=True)
+    target = ctx.find_root().obj if ctx is not None else None
+    if not target:
+        return text
+    given = ("--context", target["context"], *(("--namespace", target["namespace"]) if target["namespace"] else ()))
+    prefix = f"{shlex.join(('ganger', *given))} "
+    return re.sub(rf"\bganger (?=(?:{'|'.join(target['commands'])})\b)", lambda _: prefix, text)
+
+
 def supports_colour(stream: TextIO) -> bool:
     """Tell if colours and cursor movement are supported and welcome on `stream`."""
     return stream.isatty() and settings.wants_colour(os.environ) and os.environ.get("TERM") != "dumb"
@@ -90,7 +101,7 @@ def printable(text: str, stream: TextIO) -> str:
 
 def say(text: str, **style: Any) -> None:
     """Print a message of ganger to stderr, so that stdout only has the job's output; `style` as of click.style."""
-    for line in one_command_a_line(printable(text, sys.stderr), sys.stderr):
+    for line in one_command_a_line(printable(to_copy(text), sys.stderr), sys.stderr):
         click.echo(click.style(line, **style) if style else line, err=True, color=supports_colour(sys.stderr))
 
 
@@ -108,7 +119,7 @@ def one_command_a_line(text: str, stream: TextIO) -> list[str]:
 
 def show(text: str = "", **style: Any) -> None:
     """Print a line of output to stdout."""
-    text = printable(text, sys.stdout)
+    text = printable(to_copy(text), sys.stdout)
     click.echo(click.style(text, **style) if style else text, color=supports_colour(sys.stdout))
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
-from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
+from ganger.client.client_errors import REFUSED, UNREACHABLE, ClientError, client_error
+from ganger.client.kubernetes.caller import Caller
 from ganger.engine.policy_doc.policy_validation import policy_from_dict, read_policy
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
@@ -66,10 +67,31 @@ class _AppliedChange:
 async def write(caller: Caller, proposal: Record) -> Record:
     """Write the objects of a document; return the names {"written", "deleted", "unchanged"} once they are in force.
 
-    Raises RequestError for an invalid document, ApiError, and CannotError if the controller refuses.
+    Raises RequestError for an invalid document, ApiError, and ClientError if the controller refuses.
     """
+    changes, unchanged = await _changes(caller.api, _document(proposal))
+    await _put_in_force(caller, changes)
+    return {
+        "written": [change.title for change in changes if change.spec is not None],
+        "deleted": [change.title for change in changes if change.spec is None],
+        "unchanged": unchanged,
+    }
+
+
+async def write_queue(caller: Caller, name: str, spec: Record | None) -> None:
+    """Write the object of one queue (None: delete it), once it is in force. Raises the same errors."""
+    try:
+        known = await caller.api.get(QUEUES, name)
+    except ApiError as error:
+        if not error.missing or spec is None:
+            raise
+        known = None
+    await _put_in_force(caller, [_Change(QUEUES, name, spec, known)])
+
+
+async def _put_in_force(caller: Caller, changes: Sequence[_Change]) -> None:
+    """Validate the changes, write them, and wait until the controller has put them in force; revert all otherwise."""
     async with caller.api.dry_run_client() as dry_run:
-        changes, unchanged = await _changes(caller.api, _document(proposal))
         for change in changes:
             await _write(dry_run, change)
     done: list[_AppliedChange] = []
@@ -84,11 +106,6 @@ async def write(caller: Caller, proposal: Record) -> Record:
             raise await _revert_all(caller, done, error, change.title) from error
     if refused := await _find_rejections(caller, [change for change in changes if change.spec is not None]):
         raise await _revert_all(caller, done, "\n".join(refused))
-    return {
-        "written": [change.title for change in changes if change.spec is not None],
-        "deleted": [change.title for change in changes if change.spec is None],
-        "unchanged": unchanged,
-    }
 
 
 def _document(proposal: Record) -> PolicyDocument:
@@ -121,7 +138,7 @@ async def _changes(api: ApiClient, document: PolicyDocument) -> tuple[list[_Chan
 
 async def _revert_all(
     caller: Caller, done: Sequence[_AppliedChange], cause: ApiError | str, failed: str = ""
-) -> CannotError:
+) -> ClientError:
     """Revert the writes; return an error that says so, or which object could not be reverted.
 
     `failed` is the object that was not written.
@@ -137,8 +154,8 @@ async def _revert_all(
     lines += problems or ["nothing has changed: what was written before was reverted"]
     next_step = caller.kubectl("get", "queues,schedulingpolicies")
     if not isinstance(cause, ApiError):
-        return CannotError("bad_policy", "\n".join(lines), next_step, REFUSED)
-    return CannotError("not_applied", "\n".join(lines), next_step, UNREACHABLE if cause.is_retryable else REFUSED)
+        return client_error("bad_policy", "\n".join(lines), next_step, REFUSED)
+    return client_error("not_applied", "\n".join(lines), next_step, UNREACHABLE if cause.is_retryable else REFUSED)
 
 
 async def _revert(api: ApiClient, done: _AppliedChange) -> list[str]:
@@ -200,7 +217,7 @@ async def _write_once(api: ApiClient, change: _Change) -> CustomObject | None:
 
 
 async def _find_rejections(caller: Caller, changes: list[_Change]) -> list[str]:
-    """Return why the controller does not put some objects in force. Raises CannotError if it does not report."""
+    """Return why the controller does not put some objects in force. Raises ClientError if it does not report."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + ACCEPT_TIMEOUT_S
     while True:
@@ -210,7 +227,7 @@ async def _find_rejections(caller: Caller, changes: list[_Change]) -> list[str]:
             return [f"{title}: {message}" for title, (status, message) in results.items() if status == "False"]
         if loop.time() > until_s:
             detail = f"{', '.join(silent)}: written, but no controller reports whether it is in force"
-            raise CannotError(
+            raise client_error(
                 "unreachable", detail, caller.kubectl("get", "pods", "-n", caller.controller), UNREACHABLE
             )
         await asyncio.sleep(POLL_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Changes of a live GangJob: suspend, resume, priority and stop.
+"""Changes of a GangJob: stop, suspend, resume, priority, labels, notes, and its deletion.
 
 Requests are fields of the object's spec, which a controller reads; the client waits for a moment until one has, and
 says if none has.
@@ -9,69 +9,62 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
-from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
+from ganger.client.client_errors import REFUSED, client_error
+from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.find_job import find_whole_job
-from ganger.client.kubernetes.job_row import OVER, in_full, row, spec_of, status_of
+from ganger.client.kubernetes.job_row import in_full, row, spec_of, status_of
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.request import ObjectRef
+from ganger.model.job import ENDED
 
 Record = dict[str, Any]
 
 HANDLED_TIMEOUT_S: Final = 5.0
 HANDLED_POLL_S: Final = 0.2
-ENDED_POLL_S: Final = 1.0
 SUSPENDED: Final = ("suspending", "suspended")
 
 
 async def stop(caller: Caller, name: str) -> Record:
-    """Stop a job; return its row. Raises ApiError and CannotError."""
-    await _live_job(caller, name, "stopped")
-    return row(await caller.api.merge(_ref(caller, name), {"spec": {"stop": True}}))
+    """Stop a job; return it. Raises ApiError and ClientError."""
+    job = await _live_job(caller, name, "stopped")
+    return in_full(await caller.api.merge(_ref(caller, job), {"spec": {"stop": True}}))
 
 
-async def suspend(caller: Caller, name: str) -> Record:
-    """Have a job release its nodes and wait; return {row, handled}. Raises ApiError and CannotError."""
-    job = await _live_job(caller, name, "suspended")
-    state = _state(job)
-    if state in SUSPENDED:
-        raise CannotError("already_suspended", f"{name} is {state} already", caller.typed("resume", name), REFUSED)
-    return await _set_suspended(caller, job, suspended=True)
+async def change(caller: Caller, name: str, fields: Record) -> Record:
+    """Change priority, suspension, labels or notes of a job; return it. Raises ApiError and ClientError.
+
+    `unhandled` tells what to type if no controller has handled the change yet.
+    """
+    job, is_suspended = await find_whole_job(caller, name, "changed"), fields.get("suspended")
+    spec = {key: fields[key] for key in ("priority", "labels", "notes") if fields.get(key) is not None}
+    if is_suspended is not None or "priority" in spec:
+        job = await _live_job(caller, name, "changed")
+    if spec:
+        job = await caller.api.merge(_ref(caller, job), {"spec": spec})
+    if is_suspended is None:
+        return await _wait_until_handled(caller, job, lambda _: True) if "priority" in spec else in_full(job)
+    if (_state(job) in SUSPENDED) is is_suspended:
+        return in_full(job)
+    return await _set_suspended(caller, job, suspended=is_suspended)
 
 
-async def resume(caller: Caller, name: str) -> Record:
-    """Put a suspended job back into the queue; return {row, handled}. Raises ApiError and CannotError."""
-    job = await _live_job(caller, name, "resumed")
-    state = _state(job)
-    if state not in SUSPENDED:
-        next_step = (
-            caller.typed("explain", name) if state in ("pending", "unread") else caller.typed("logs", name, "-f")
-        )
-        raise CannotError("not_suspended", f"{name} is not suspended: it is {state}", next_step, REFUSED)
-    return await _set_suspended(caller, job, suspended=False)
+async def delete(caller: Caller, name: str) -> None:
+    """Delete the object of an ended job. Raises ApiError and ClientError."""
+    await caller.api.delete(GANG_JOBS, (await ended_job(caller, name, "deleted")).metadata)
 
 
-async def prioritise(caller: Caller, name: str, priority: int) -> Record:
-    """Change a job's priority; return {row, handled, before}. Raises ApiError and CannotError."""
-    before = row(await _live_job(caller, name, "given another priority"))["priority"]
-    job = await caller.api.merge(_ref(caller, name), {"spec": {"priority": priority}})
-    return await _wait_until_handled(caller, job, lambda _: True) | {"before": before}
-
-
-async def wait_until_ended(caller: Caller, name: str, timeout_s: float | None) -> Record | None:
-    """Return the job in full once it has ended; None if it has not within the time. Raises ApiError."""
-    loop = asyncio.get_running_loop()
-    until_s = None if timeout_s is None else loop.time() + timeout_s
-    while True:
-        job = await find_whole_job(caller, name, "waited for")
-        if row(job)["state"] in OVER:
-            return in_full(job)
-        if until_s is not None and loop.time() >= until_s:
-            return None
-        await asyncio.sleep(ENDED_POLL_S if until_s is None else min(ENDED_POLL_S, max(0.0, until_s - loop.time())))
+async def ended_job(caller: Caller, name: str, action: str) -> CustomObject:
+    """Return the GangJob of an ended job. Raises ApiError and ClientError."""
+    job = await find_whole_job(caller, name, action)
+    if (state := row(job)["state"]) not in ENDED:
+        full_name = job.metadata.name
+        detail = f"{full_name} is {state}: wait for its end, or stop it"
+        raise client_error("still_live", detail, caller.typed("stop", full_name), REFUSED)
+    return job
 
 
 async def _set_suspended(caller: Caller, job: CustomObject, *, suspended: bool) -> Record:
-    ref = _ref(caller, job.metadata.name)
+    ref = _ref(caller, job)
     if bool(spec_of(job).get("suspend")) is suspended:
         # It was changed since through the controller: only a change of the object counts as a request.
         await caller.api.merge(ref, {"spec": {"suspend": not suspended}})
@@ -80,13 +73,14 @@ async def _set_suspended(caller: Caller, job: CustomObject, *, suspended: bool) 
 
 
 async def _wait_until_handled(caller: Caller, job: CustomObject, is_expected: Callable[[str], bool]) -> Record:
-    """Return {row, handled} once a controller has handled the change."""
+    """Return the job once a controller has handled the change."""
     loop, name, generation = asyncio.get_running_loop(), job.metadata.name, job.metadata.generation
     until_s = loop.time() + HANDLED_TIMEOUT_S
     while True:
         is_handled = status_of(job).get("observedGeneration", 0) >= generation and is_expected(row(job)["state"])
         if is_handled or loop.time() >= until_s:
-            return {"row": row(job), "handled": is_handled}
+            pods = caller.kubectl("get", "pods", "-n", caller.controller)
+            return in_full(job) | ({} if is_handled else {"unhandled": f"not handled by a controller yet: {pods}"})
         await asyncio.sleep(HANDLED_POLL_S)
         job = await caller.api.get(GANG_JOBS, name, caller.namespace)
 
@@ -104,11 +98,12 @@ def _state(job: CustomObject) -> str:
 
 async def _live_job(caller: Caller, name: str, action: str) -> CustomObject:
     job = await find_whole_job(caller, name, action)
-    state = row(job)["state"]
-    if state in OVER:
-        raise CannotError("already_ended", f"{name} has ended already: {state}", caller.typed("explain", name), REFUSED)
+    state, full_name = row(job)["state"], job.metadata.name
+    if state in ENDED:
+        detail = f"{full_name} has ended already: {state}"
+        raise client_error("already_ended", detail, caller.typed("get", full_name), REFUSED)
     return job
 
 
-def _ref(caller: Caller, name: str) -> ObjectRef[CustomObject]:
-    return ObjectRef(GANG_JOBS, caller.namespace, name)
+def _ref(caller: Caller, job: CustomObject) -> ObjectRef[CustomObject]:
+    return ObjectRef(GANG_JOBS, caller.namespace, job.metadata.name)

@@ -6,6 +6,7 @@ so the caller requests a token that is valid for the controller alone and identi
 controller-queries.yaml).
 """
 
+import time
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -26,7 +27,9 @@ from ganger.backends.kubernetes.controller_tokens import (
     USER_PREFIX,
 )
 from ganger.backends.kubernetes.custom_resources import GROUP, PROGRAM
-from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
+from ganger.client.client_errors import REFUSED, UNREACHABLE, client_error
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.local.http import problem_of
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError
@@ -67,31 +70,29 @@ _ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectacce
 _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", _TokenRequest)
 
 
-async def query_controller(caller: Caller, user: str, query: Record) -> Record:
-    """Send {"method", "target", "body"} to the controller; return {"status", "body"}.
+async def query_controller(caller: Caller, method: str, target: str, body: Any = None) -> bytes:
+    """Send a request below /api/v1 to the controller and return the body of its response.
 
-    `user` is the API server's name of the caller. Raises CannotError and ApiError.
+    Raises ClientError and ApiError.
     """
-    if (command := _kubectl_command(caller, query)) is not None:
-        detail = "through the API server the controller answers queries, and changes nothing"
-        raise CannotError("read_only", detail, command, REFUSED)
-    path, _, parameters = query["target"].partition("?")
+    path, _, parameters = target.partition("?")
+    user = await caller.user()
     administers = path == _JOBS and await _may(caller, {"verb": "administer", "namespace": caller.namespace})
     token = await _token(caller, user, [f"{ADMINISTERS_PREFIX}{caller.namespace}"] if administers else [])
     request = Request(
         description="query the controller",
-        permission=Permission(_VERBS[query["method"]], "", "services/proxy"),
-        method=query["method"],
+        permission=Permission(_VERBS[method], "", "services/proxy"),
+        method=method,
         path=f"/api/v1/namespaces/{caller.controller}/services/{SERVICE}/proxy/api/v1{path}",
         query={DRY_RUN_PARAMETER if name == DRY_RUN else name: value for name, value in parse_qsl(parameters)},
-        body=None if query["body"] is None else msgspec.json.encode(query["body"]),
+        body=None if body is None else msgspec.json.encode(body),
         headers={CALLER_HEADER: f"Bearer {token}"},
     )
     try:
-        return {"status": HTTPStatus.OK, "body": (await _send(caller, request, path)).decode()}
+        return await _send(caller, request, path)
     except ApiError as error:
         if _is_problem(error.body):
-            return {"status": error.status, "body": error.body.decode()}
+            raise problem_of(error.status, error.body) from error
         raise _explain_error(error, caller, user) from error
 
 
@@ -112,17 +113,6 @@ async def _send(caller: Caller, request: Request, path: str) -> bytes:
         return await direct.send(replace(request, path=f"/api/v1{path}"))
 
 
-def _kubectl_command(caller: Caller, query: Record) -> str | None:
-    """Return the command to type for a change that only a standalone server makes; None for a query."""
-    method, (kind, name, verb) = query["method"], [*query["target"].partition("?")[0].split("/")[1:], "", "", ""][:3]
-    if kind == "queues" and method in ("PUT", "DELETE"):
-        return caller.kubectl("edit" if method == "PUT" else "delete", "queue.ganger.dev", name)
-    if kind == "nodes" and (method == "PATCH" or verb == "drain"):
-        cordons = bool((query["body"] or {}).get("cordoned"))
-        return caller.kubectl(verb or ("cordon" if cordons else "uncordon"), name)
-    return None if method in _VERBS else caller.kubectl("api-resources", "--categories=ganger")
-
-
 async def _may(caller: Caller, attributes: Record) -> bool:
     """Return whether the caller has a right to GangJobs."""
     attributes = attributes | {"group": GROUP, "resource": "gangjobs"}
@@ -130,16 +120,21 @@ async def _may(caller: Caller, attributes: Record) -> bool:
     return review.status.allowed
 
 
-async def _token(caller: Caller, user: str, audiences: list[str]) -> str:
-    """Return a token with these audiences and those of every query."""
+async def _token(caller: Caller, user: str, administers: list[str]) -> str:
+    """Return a token with these audiences and those of every query; one is used for half of its lifetime."""
+    known = caller.tokens.get(tuple(administers))
+    if known is not None and known[1] > time.monotonic():
+        return known[0]
     sees_all = [ALL_JOBS_AUDIENCE] if await _may(caller, {"verb": "list"}) else []
-    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *audiences]
+    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *administers]
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
     request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)
     try:
-        return decode_response(request, await caller.api.send(request), _TokenRequest).status.token
+        token = decode_response(request, await caller.api.send(request), _TokenRequest).status.token
     except ApiError as error:
         raise _explain_error(error, caller, user) from error
+    caller.tokens[tuple(administers)] = token, time.monotonic() + TOKEN_LIFETIME_S / 2
+    return token
 
 
 def _is_problem(body: bytes) -> bool:
@@ -159,13 +154,13 @@ def _explain_error(error: ApiError, caller: Caller, user: str) -> Exception:
         case HTTPStatus.FORBIDDEN:
             detail = f"you may not query the controller in {namespace}; its administrator can allow it\n{error}\n{hint}"
             binding = ("rolebinding", "caller", f"--role={CALLER_ACCOUNT}", f"--user={user}")
-            return CannotError("forbidden", detail, caller.kubectl("create", *binding, "-n", namespace), REFUSED)
+            return client_error("forbidden", detail, caller.kubectl("create", *binding, "-n", namespace), REFUSED)
         case HTTPStatus.NOT_FOUND:
             detail = f"there is no controller to query in namespace {namespace}: {error}\n{hint}"
             install = f"ganger install --dry-run | {caller.kubectl('apply', '-f', '-')}"
-            return CannotError("no_controller", detail, install, UNREACHABLE)
+            return client_error("no_controller", detail, install, UNREACHABLE)
         case HTTPStatus.BAD_GATEWAY | HTTPStatus.SERVICE_UNAVAILABLE | HTTPStatus.GATEWAY_TIMEOUT:
             detail = f"the controller does not respond; jobs run on\n{error}"
-            return CannotError("unreachable", detail, caller.kubectl("get", "pods", "-n", namespace), UNREACHABLE)
+            return client_error("unreachable", detail, caller.kubectl("get", "pods", "-n", namespace), UNREACHABLE)
         case _:
             return error

@@ -5,31 +5,31 @@ first. Several are first validated by the API server in a dry run, and the creat
 refused all the same.
 """
 
-import re
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from ganger.backends.kubernetes.custom_resources import API_VERSION, GANG_JOBS
-from ganger.backends.kubernetes.object_names import CODE
-from ganger.client.kubernetes import controller_requests
-from ganger.client.kubernetes.caller import REFUSED, USAGE, Caller, CannotError
-from ganger.client.kubernetes.job_row import row
+from ganger.backends.kubernetes.object_names import CODE, CONTROL_FIELDS, code_config_map
+from ganger.client.client_errors import REFUSED, USAGE, ClientError, client_error
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.kubernetes.change_job import ended_job
+from ganger.client.kubernetes.controller_requests import DRY_RUN, query_controller
+from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name, submitted_name
+from ganger.client.kubernetes.job_row import in_full, row, spec_of
 from ganger.client.kubernetes.upload_code import pack_code, upload
 from ganger.engine.submit.submit_order import new_id, pending_dependencies, submission_order
 from ganger.errors import RequestError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
-from ganger.kubeapi.resources import ListOptions
-from ganger.model.job import ENDED, After, GangState, JobSpec, split_element_id
+from ganger.kubeapi.resources import CONFIG_MAPS, ListOptions
+from ganger.model.job import ENDED, GangState, JobSpec, split_element_id
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 
 Record = dict[str, Any]
-
-_SUFFIX: Final = re.compile(r"-[a-z2-7]{4}")
-"""Suffix that `new_id` adds to a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,27 @@ class _NewJob:
         return {key: value for key, value in spec_to_dict(self.spec).items() if key != "name"}
 
 
-async def submit(caller: Caller, user: str, request: Record) -> list[Record]:
-    """Create the jobs; return their rows, dependencies first. `user` is the API server's name of the caller.
+async def submit(caller: Caller, request: Record) -> list[Record]:
+    """Create the jobs; return them, dependencies first.
 
-    Raises ApiError, CannotError and RequestError; then no job is left, or the error says which.
+    Raises ApiError, ClientError and RequestError; then no job is left, or the error says which.
     """
-    jobs = await _new_jobs(caller, user, _specs(request), request["directory"])
+    jobs = await _new_jobs(caller, _specs(request), request["directory"])
     if len(jobs) > 1:
         await _validate(caller, jobs)
     created: list[CustomObject] = []
     for job in jobs:
         try:
             created.append(await _create(caller, job))
-        except (ApiError, CannotError, RequestError) as error:
+        except (ApiError, ClientError, RequestError) as error:
             if not created:
                 raise
             raise await _delete_created(caller, created, job, error) from error
-    return [row(gang_job) for gang_job in created]
+    return [in_full(gang_job) for gang_job in created]
 
 
-async def dry_run(caller: Caller, user: str, request: Record) -> Record:
-    """Return what the controller would do with the job now, as a standalone server does: {"status", "body"}.
+async def dry_run(caller: Caller, request: Record) -> bytes:
+    """Return what the controller would do with the job now, as a standalone server does.
 
     The API server validates the object first. Raises the same errors.
     """
@@ -75,11 +75,40 @@ async def dry_run(caller: Caller, user: str, request: Record) -> Record:
         spec = parse_spec(request["spec_text"], request["filename"], request["overrides"])
     else:
         spec = spec_from_dict(request["spec"], "the command line")
-    [job] = await _new_jobs(caller, user, (spec,), request["directory"])
+    [job] = await _new_jobs(caller, (spec,), request["directory"])
     await _validate(caller, [job])
     body = {"spec": job.spec_record | {"name": job.spec.name}, "directory": "/", "namespace": caller.namespace}
-    query = {"method": "POST", "target": f"/jobs?{controller_requests.DRY_RUN}=plan", "body": body}
-    return await controller_requests.query_controller(caller, user, query)
+    return await query_controller(caller, "POST", f"/jobs?{DRY_RUN}=plan", body)
+
+
+async def retry(caller: Caller, name: str) -> Record:
+    """Create a job like an ended one, with the same copy of its code; return it. Raises the same errors."""
+    return await _again(caller, await ended_job(caller, name, "retried"), {})
+
+
+async def clone(caller: Caller, name: str, overrides: Record) -> Record:
+    """Create a job like another, with `overrides` over its spec; return it. Raises the same errors."""
+    return await _again(caller, await find_whole_job(caller, name, "cloned"), overrides)
+
+
+async def _again(caller: Caller, gang_job: CustomObject, overrides: Record) -> Record:
+    """Create a job like another one, by its object; the object of its code has to be there still."""
+    fields = {key: value for key, value in spec_of(gang_job).items() if key not in CONTROL_FIELDS}
+    fields["name"] = submitted_name(gang_job.metadata.name)
+    spec = parse_spec(json.dumps(fields), "the job", overrides)
+    [job] = await _new_jobs(caller, (spec,), "/")
+    digest = gang_job.metadata.annotations.get(CODE)
+    if digest is None or "code" in overrides:
+        return in_full(await _create(caller, job))
+    try:
+        await caller.api.get(CONFIG_MAPS, code_config_map(digest), caller.namespace)
+    except ApiError as error:
+        if not error.missing:
+            raise
+        detail = f"the copy of the code of {gang_job.metadata.name} was removed after its end"
+        typed = caller.typed("clone", gang_job.metadata.name, "--code", ".")
+        raise client_error("code_removed", detail, typed, REFUSED) from None
+    return in_full(await caller.api.create(GANG_JOBS, _body(caller, job, digest)))
 
 
 def _specs(request: Record) -> tuple[JobSpec, ...]:
@@ -88,9 +117,10 @@ def _specs(request: Record) -> tuple[JobSpec, ...]:
     return (spec_from_dict(request["spec"], "the command line"),)
 
 
-async def _new_jobs(caller: Caller, user: str, specs: Sequence[JobSpec], directory: str) -> list[_NewJob]:
+async def _new_jobs(caller: Caller, specs: Sequence[JobSpec], directory: str) -> list[_NewJob]:
     """Return the jobs with their final names, also in `after`; dependencies first."""
     jobs: list[_NewJob] = []
+    user = await caller.user()
     names: dict[str, str] = {}
     existing: list[CustomObject] = []
     file_names = {spec.name for spec in specs}
@@ -115,11 +145,12 @@ def _with_dependencies(
     for after in spec.after:
         name = of_file.get(after.job)
         if name is None:
-            gang_job = _find_dependency(after, existing)
+            element = split_element_id(after.job)
+            gang_job = newest_of_name(element[0] if element else after.job, existing)
             if gang_job is None:
                 detail = f"after: there is no job {after.job} in namespace {caller.namespace}"
                 raise RequestError("no_such_dependency", detail, caller.typed("ls"))
-            name, element = gang_job.metadata.name, split_element_id(after.job)
+            name = gang_job.metadata.name
             state = row(gang_job)["state"]
             # The array's object does not have an element's state, nor has one that no controller has read any state.
             states[name] = GangState(state) if state in ENDED and element is None else GangState.PENDING
@@ -133,18 +164,6 @@ def _with_dependencies(
     return replace(spec, after=tuple(dependencies))
 
 
-def _find_dependency(after: After, existing: Sequence[CustomObject]) -> CustomObject | None:
-    element = split_element_id(after.job)
-    name = element[0] if element else after.job
-    matching = [job for job in existing if job.metadata.name == name]
-    matching = matching or [
-        job
-        for job in existing
-        if job.metadata.name.startswith(name) and _SUFFIX.fullmatch(job.metadata.name[len(name) :])
-    ]
-    return max(matching, key=lambda job: row(job)["submitted_ms"], default=None)
-
-
 async def _validate(caller: Caller, jobs: Iterable[_NewJob]) -> None:
     """Have the API server validate all objects."""
     async with caller.api.dry_run_client() as dry_run_api:
@@ -154,15 +173,7 @@ async def _validate(caller: Caller, jobs: Iterable[_NewJob]) -> None:
 
 async def _create(caller: Caller, job: _NewJob) -> CustomObject:
     code = await pack_code(job.spec, job.directory)
-    metadata: Record = {"name": job.name, "namespace": caller.namespace}
-    if code is not None:
-        metadata["annotations"] = {CODE: code.digest}
-    body = {
-        "apiVersion": API_VERSION,
-        "kind": "GangJob",
-        "metadata": metadata,
-        "spec": job.spec_record | {"user": job.user},
-    }
+    body = _body(caller, job, None if code is None else code.digest)
     if code is None:
         return await caller.api.create(GANG_JOBS, body)
     async with caller.api.dry_run_client() as dry_run_api:
@@ -174,9 +185,20 @@ async def _create(caller: Caller, job: _NewJob) -> CustomObject:
     return gang_job
 
 
+def _body(caller: Caller, job: _NewJob, code_digest: str | None) -> Record:
+    """Return the object of a job."""
+    annotations = {"annotations": {CODE: code_digest}} if code_digest is not None else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GangJob",
+        "metadata": {"name": job.name, "namespace": caller.namespace} | annotations,
+        "spec": job.spec_record | {"user": job.user},
+    }
+
+
 async def _delete_created(
     caller: Caller, created: Sequence[CustomObject], refused: _NewJob, error: Exception
-) -> CannotError:
+) -> ClientError:
     """Delete what was created before one was refused; return an error that says so, or what is left."""
     left = []
     for gang_job in reversed(created):
@@ -187,10 +209,10 @@ async def _delete_created(
     detail = f"{refused.spec.name} was not created: {error}"
     if left:
         more = f"{', '.join(reversed(left))} of the same file could not be deleted again"
-        return CannotError("partly_submitted", f"{detail}\n{more}", caller.typed("stop", *reversed(left)), REFUSED)
+        return client_error("partly_submitted", f"{detail}\n{more}", caller.typed("stop", *reversed(left)), REFUSED)
     invalid = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
     if isinstance(error, ApiError) and error.status in invalid:
         next_step, exit_code = "kubectl explain gangjob.spec", USAGE
     else:
         next_step, exit_code = caller.typed("ls"), REFUSED
-    return CannotError("not_submitted", f"{detail}\nno job of the file was created", next_step, exit_code)
+    return client_error("not_submitted", f"{detail}\nno job of the file was created", next_step, exit_code)

@@ -4,17 +4,19 @@ RBAC decides, and knows pods but no owners: who may `create` `pods/exec` in a na
 The permission is checked beforehand, so that a missing one is named.
 """
 
+import shutil
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Final
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.pod_template import exec_arguments
-from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotError
-from ganger.client.kubernetes.find_job import ENDED, find_job_with_pods
-from ganger.client.kubernetes.job_row import OVER
+from ganger.client.client_errors import NOT_FOUND, REFUSED, ClientError, client_error
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.kubernetes.find_job import ENDED_STATE, find_job_with_pods
 from ganger.kubeapi.objects import ApiStruct, Pod
 from ganger.kubeapi.resources import PODS, ListOptions, Resource
+from ganger.model.job import ENDED
 
 Record = dict[str, Any]
 
@@ -36,28 +38,33 @@ _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessrevie
 
 
 async def exec_command(caller: Caller, name: str, rank: int | None, node: str | None) -> Record:
-    """Return the arguments of `kubectl`, without flags for input and terminal, and of the launcher in the pod.
+    """Return the command line of `kubectl`, up to its flags for input and terminal, and what follows these in `inside`.
 
-    Raises ApiError and CannotError.
+    Raises ApiError and ClientError.
     """
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise ClientError("no_kubectl", "exec needs kubectl, which is not on PATH", "install kubectl, or set PATH", 125)
     job = await find_job_with_pods(caller, name)
     labels = f"{object_names.JOB}={job.gang_job.metadata.name}"
     running = _running_pods(await caller.api.list(PODS, ListOptions(caller.namespace, labels=labels)), job.gang)
     state = job.state
     # A pod reads as running until its kubelet reports otherwise.
-    if not running or state in (*OVER, ENDED):
-        description = "has ended" if state == ENDED else f"is {state}"
+    if not running or state in (*ENDED, ENDED_STATE):
+        description = "has ended" if state == ENDED_STATE else f"is {state}"
         detail = f"{name} {description}: a command needs a running rank"
-        raise CannotError("not_running", detail, caller.typed("explain", name), REFUSED)
+        raise client_error("not_running", detail, caller.typed("explain", name), REFUSED)
     pod, target_rank = _select_rank(caller, name, running, rank, node)
     await _check_permission(caller)
     mark = object_names.mark(pod)
     generation = mark.generation if mark else 0
     return {
-        "kubectl": ["--context", caller.context, "--namespace", caller.namespace, "exec"],
-        "argv": exec_arguments(pod.metadata.key),
+        "job": job.text,
         "generation": generation,
         "rank": target_rank,
+        "node": mark.node if mark else "",
+        "argv": [kubectl, "--context", caller.context, "--namespace", caller.namespace, "exec"],
+        "inside": exec_arguments(pod.metadata.key),
     }
 
 
@@ -75,7 +82,7 @@ def _select_rank(
     ranks = {pod_node: sorted(object_names.roles_by_rank(pod)) for pod_node, pod in running.items()}
     if node is not None and node not in ranks:
         detail = f"{name} does not run on {node}; it runs on {', '.join(sorted(ranks))}"
-        raise CannotError("no_such_node", detail, caller.typed("explain", name), NOT_FOUND)
+        raise client_error("no_such_node", detail, caller.typed("explain", name), NOT_FOUND)
     if rank is None and node is None:
         rank = 0
     for pod_node, node_ranks in ranks.items():
@@ -83,15 +90,15 @@ def _select_rank(
             return running[pod_node], node_ranks[0] if rank is None else rank
     running_ranks = ", ".join(map(str, sorted(chain.from_iterable(ranks.values()))))
     suffix = f" on {node}" if node else f" that runs; running ranks: {running_ranks}"
-    raise CannotError("no_such_rank", f"{name} has no rank {rank}{suffix}", caller.typed("explain", name), NOT_FOUND)
+    raise client_error("no_such_rank", f"{name} has no rank {rank}{suffix}", caller.typed("explain", name), NOT_FOUND)
 
 
 async def _check_permission(caller: Caller) -> None:
-    """Raise CannotError if the caller may not run commands in pods."""
+    """Raise ClientError if the caller may not run commands in pods."""
     attributes = {"namespace": caller.namespace, "verb": "create", "resource": "pods", "subresource": "exec"}
     review = await caller.api.create_review(_REVIEWS, {"spec": {"resourceAttributes": attributes}})
     if not review.status.allowed:
         detail = f"you may not create pods/exec in namespace {caller.namespace}"
         remedy = f"the cluster role {ROLE} grants it, as does edit: ask the namespace's administrator"
         next_step = caller.kubectl("auth", "can-i", "create", "pods/exec", "-n", caller.namespace)
-        raise CannotError("forbidden", f"{detail}\n{remedy}", next_step, REFUSED)
+        raise client_error("forbidden", f"{detail}\n{remedy}", next_step, REFUSED)

@@ -4,17 +4,23 @@
 checkpoint of the array's object.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.object_names import gang_of, id_of
-from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotError
-from ganger.client.kubernetes.job_row import OVER, in_full, row, status_of
+from ganger.client.client_errors import NOT_FOUND, REFUSED, client_error
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.kubernetes.job_row import read_spec, row, status_of
+from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
-from ganger.model.job import split_element_id
+from ganger.kubeapi.resources import ListOptions
+from ganger.model.job import ENDED, split_element_id
 
-ENDED: Final = "ended"
+_SUFFIX: Final = re.compile(r"-[a-z2-7]{4}$")
+ENDED_STATE: Final = "ended"
 """State of an element that has ended, where it is not recorded how."""
 
 
@@ -43,16 +49,43 @@ class FoundJob:
 async def find_job(caller: Caller, text: str) -> FoundJob:
     """Find a job by its name, or its id as messages have it.
 
-    Raises ApiError, and CannotError if the element does not exist.
+    Raises ApiError, and ClientError if the element does not exist.
     """
     text = display_name(text, caller.namespace)
     element = split_element_id(text)
-    gang_job = await caller.api.get(GANG_JOBS, element[0] if element else text, caller.namespace)
+    gang_job = await _get(caller, element[0] if element else text)
+    name = gang_job.metadata.name
+    text = f"{name}[{element[1]}]" if element else name
     indices = _indices(gang_job)
     if element is not None and element[1] not in indices:
         missing = f"no element {element[1]}" if indices else "no elements: it is not an array"
-        raise CannotError("no_such_job", f"{element[0]} has {missing}", caller.typed("get", element[0]), NOT_FOUND)
+        raise client_error("no_such_job", f"{element[0]} has {missing}", caller.typed("get", element[0]), NOT_FOUND)
     return FoundJob(text, gang_job, gang_of(text, caller.namespace), element[1] if element else None)
+
+
+async def _get(caller: Caller, name: str) -> CustomObject:
+    """Return the GangJob of that name, or the newest one submitted under it. Raises the same errors."""
+    try:
+        return await caller.api.get(GANG_JOBS, name, caller.namespace)
+    except ApiError as error:
+        if not error.missing:
+            raise
+    newest = newest_of_name(name, await caller.api.list(GANG_JOBS, ListOptions(caller.namespace)))
+    if newest is None:
+        detail = f"there is no job {name} in namespace {caller.namespace}"
+        raise client_error("no_such_job", detail, caller.typed("ls"), NOT_FOUND)
+    return newest
+
+
+def newest_of_name(name: str, gang_jobs: Iterable[CustomObject]) -> CustomObject | None:
+    """Return the newest job of that name, or the newest one that was submitted under it."""
+    jobs = [job for job in gang_jobs if job.metadata.name == name or submitted_name(job.metadata.name) == name]
+    return max(jobs, key=lambda job: (job.metadata.name == name, row(job)["submitted_ms"]), default=None)
+
+
+def submitted_name(id: str) -> str:
+    """Return the name under which a job was submitted, without the suffix that `new_id` added."""
+    return _SUFFIX.sub("", id)
 
 
 def display_name(id: str, namespace: str) -> str:
@@ -67,7 +100,7 @@ async def find_job_with_pods(caller: Caller, text: str) -> FoundJob:
     job = await find_job(caller, text)
     if job.index is None and (indices := _indices(job.gang_job)):
         detail = f"{text} is an array: each element has logs and ranks of its own"
-        raise CannotError("is_array", detail, caller.typed("logs", f"{text}[{indices[-1]}]"), REFUSED)
+        raise client_error("is_array", detail, caller.typed("logs", f"{text}[{indices[-1]}]"), REFUSED)
     return job
 
 
@@ -76,7 +109,7 @@ async def find_whole_job(caller: Caller, text: str, action: str) -> CustomObject
     job = await find_job(caller, text)
     if job.index is not None:
         detail = f"an element cannot be {action} by itself: its GangJob is the whole array's"
-        raise CannotError("is_element", detail, caller.typed("get", job.gang_job.metadata.name), REFUSED)
+        raise client_error("is_element", detail, caller.typed("get", job.gang_job.metadata.name), REFUSED)
     return job.gang_job
 
 
@@ -84,8 +117,8 @@ def state_of(array: CustomObject, index: int) -> str:
     """Return the state of an element."""
     array_state: str = row(array)["state"]
     record = status_of(array).get("record")
-    if array_state in OVER or not record:
-        return ENDED if array_state in OVER else array_state
+    if array_state in ENDED or not record:
+        return ENDED_STATE if array_state in ENDED else array_state
     from ganger.engine.eventlog import job_checkpoint  # the core's: only this needs it
 
     try:
@@ -95,9 +128,9 @@ def state_of(array: CustomObject, index: int) -> str:
     gang = next((gang for gang in checkpoint.gangs if gang.job.index == index), None)
     if gang is not None:
         return str(gang.state)
-    return "pending" if checkpoint.array is not None and index in checkpoint.array.rest else ENDED
+    return "pending" if checkpoint.array is not None and index in checkpoint.array.rest else ENDED_STATE
 
 
 def _indices(gang_job: CustomObject) -> tuple[int, ...]:
-    spec = in_full(gang_job)["spec"]
-    return tuple(spec["array"]["indices"]) if spec and spec["array"] else ()
+    spec = read_spec(gang_job)
+    return spec.array.indices if spec and spec.array else ()

@@ -5,67 +5,71 @@ available anyway: if the controller does not answer, the rest is left out, with 
 """
 
 import json
+from dataclasses import asdict
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-from ganger.client.kubernetes import controller_requests
-from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
+from ganger.client.client_errors import ClientError
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.find_job import FoundJob, display_name, find_job
-from ganger.client.kubernetes.job_row import in_full, status_of
+from ganger.client.kubernetes.job_row import in_full
+from ganger.model.views.service_views import Explanation
 
 Record = dict[str, Any]
 
-_CONTROLLER_KEYS: Final = ("attempts", "ledger", "checkpoint_step", "progress", "reason", "ends_by_ms")
+_OF_THE_OBJECT: Final = ("row", "spec", "directory", "code_hash")
+"""Keys of a whole job that its object knows better."""
 
 
-async def detail(caller: Caller, user: str, text: str) -> Record:
-    """Return {row, spec, gpu_seconds} and what the controller knows; `unavailable` says why it does not answer.
+async def detail(caller: Caller, text: str) -> Record:
+    """Return a job in full; `unavailable` says why the controller does not answer.
 
-    All of an element comes from the controller. Raises ApiError and CannotError.
+    All of an element comes from the controller. Raises ApiError and ClientError.
     """
     job = await find_job(caller, text)
-    ledger = status_of(job.gang_job).get("ledger") or {}
-    known = in_full(job.gang_job) | {"gpu_seconds": ledger.get("gpuSeconds")}
     try:
-        answer = await _query(caller, user, job)
-    except CannotError as error:
+        answer = await ask_about(caller, job)
+    except ClientError as error:
         if job.index is not None:
             raise
-        return known | {"unavailable": error.record}
+        return in_full(job.gang_job) | {"unavailable": {"code": error.code, "detail": error.detail, "next": error.next}}
     if job.index is not None:
-        known = {"row": answer["row"], "spec": answer["spec"]}
-    return known | {key: answer[key] for key in _CONTROLLER_KEYS}
+        return answer
+    known = in_full(job.gang_job)
+    if known["row"]["elements"]:
+        known["row"]["elements"] = answer["row"]["elements"]
+    return known | {key: value for key, value in answer.items() if key not in _OF_THE_OBJECT}
 
 
-async def explanation(caller: Caller, user: str, text: str) -> Record:
-    """Return {row, spec} with `explanation`, or `unavailable` with the reason why not. Raises the same errors."""
+async def explanation(caller: Caller, text: str) -> Record:
+    """Return the explanation of the controller, or what the object says and why there is no more."""
     job = await find_job(caller, text)
     try:
-        answer = await _query(caller, user, job, "/explain")
-    except CannotError as error:
+        return await ask_about(caller, job, "/explain")
+    except ClientError as error:
         if job.index is not None:
             raise
-        return in_full(job.gang_job) | {"unavailable": error.record}
-    return in_full(job.gang_job) | {"explanation": answer}
+        row = in_full(job.gang_job)["row"]
+        sentence = f"{row['sentence']}\n  no more is known: {error.detail.splitlines()[0]}: {error.next}".lstrip()
+        return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence))
 
 
-async def elements(caller: Caller, user: str, text: str, query: Record) -> Record:
-    """Return a page of the elements of an array: {items, next}. Raises the same errors."""
-    job = await find_job(caller, text)
-    parameters = urlencode({name: value for name, value in query.items() if value is not None})
-    return await _query(caller, user, job, f"/elements?{parameters}")
+async def ask_about(caller: Caller, job: FoundJob, suffix: str = "") -> Record:
+    """Return the controller's response about a job, with the names of its objects. Raises ClientError and ApiError."""
+    answer = json.loads(await query_controller(caller, "GET", f"/jobs/{quote(job.gang, safe='')}{suffix}"))
+    return with_display_names(answer, caller.namespace)
 
 
-async def _query(caller: Caller, user: str, job: FoundJob, suffix: str = "") -> Record:
-    """Return the controller's response about a job, with the names of its objects. Raises CannotError."""
-    target = f"/jobs/{quote(job.gang, safe='')}{suffix}"
-    query = {"method": "GET", "target": target, "body": None}
-    response = await controller_requests.query_controller(caller, user, query)
-    answer: Record = json.loads(response["body"])
-    if "code" in answer and "detail" in answer:
-        raise CannotError(answer["code"], answer["detail"], answer["next"], REFUSED)
-    for row in (answer.get("row", answer), *answer.get("items", ())):
-        for key in ("id", "name", "job", "array"):
+def with_display_names(answer: Record, namespace: str) -> Record:
+    """Return a response of the controller with jobs of the namespace named as users type them."""
+    decisions = [
+        decision
+        for item in answer.get("items", ())
+        for decision in (item.get("data") or {}).get("plan", {}).get("decisions", ())
+    ]
+    for row in (answer.get("row", answer), *answer.get("items", ()), *decisions):
+        for key in ("id", "name", "job", "array", "gang"):
             if isinstance(row.get(key), str):
-                row[key] = display_name(row[key], caller.namespace)
+                row[key] = display_name(row[key], namespace)
     return answer

@@ -1,62 +1,88 @@
-"""Row of a GangJob, as every client shows it, from the object alone.
+"""Row of a GangJob, as every client shows it, from the object alone: what it does not have is empty."""
 
-What an object does not have, such as attempts, is left out.
-"""
-
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from pydantic_core import from_json, to_json
 
-from ganger.backends.kubernetes.object_names import CONTROL_FIELDS, DEFAULT_USER
+from ganger.backends.kubernetes.object_names import CODE, CONTROL_FIELDS, DEFAULT_USER
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import CustomObject
-from ganger.model.job import ENDED, PRIORITIES
-from ganger.model.views.service_views import JobRow
+from ganger.model.job import PRIORITIES, GangState, JobSpec
+from ganger.model.views.service_views import JobRow, JobView, Ledger, ReasonView
 from ganger.spec import spec_from_dict
 
 Record = dict[str, Any]
 
-OVER: Final = (*ENDED, "refused")
-UNREAD: Final = "unread"
-"""State of a job that no controller has read yet."""
+_STATES: Final = {"": GangState.PENDING, "refused": GangState.FAILED}
+"""States of a job that no controller has read yet, or that the controller refused."""
 _UNREAD_MESSAGE: Final = "no controller has read it yet"
 
 
 def row(gang_job: CustomObject) -> Record:
-    """Return the row, with `namespace`, and `reason`: the code of why it waits or was rejected."""
+    """Return the row."""
     status, spec, metadata = status_of(gang_job), spec_of(gang_job), gang_job.metadata
-    priority = spec.get("priority", "normal")
+    priority, phase = spec.get("priority", "normal"), status.get("phase", "").lower()
     job_row = JobRow(
         id=metadata.name,
         name=metadata.name,
         user=spec.get("user", DEFAULT_USER),
         queue=spec.get("queue", "default"),
         priority=PRIORITIES[priority] if priority in PRIORITIES else int(priority),
-        state=status.get("phase", UNREAD).lower(),
+        state=_STATES.get(phase, phase),
         shape=status.get("shape") or "",
-        submitted_ms=_ms(metadata.creation_timestamp) or 0,
-        started_ms=_ms(status.get("startTime")),
-        ended_ms=_ms(status.get("completionTime")),
+        submitted_ms=unix_ms(metadata.creation_timestamp) or 0,
+        started_ms=unix_ms(status.get("startTime")),
+        ended_ms=unix_ms(status.get("completionTime")),
         generation=status.get("generation") or 0,
         exit_code=status.get("exitCode"),
-        sentence=status.get("message") or ("" if "phase" in status else _UNREAD_MESSAGE),
+        sentence=_sentence(phase, status.get("message") or ""),
         nodes=tuple(status.get("nodes") or ()),
         labels=spec.get("labels") or {},
     )
-    return asdict(job_row) | {"namespace": metadata.namespace, "reason": status.get("reason") or ""}
+    return from_json(to_json(job_row))  # type: ignore[no-any-return]
+
+
+def _sentence(phase: str, message: str) -> str:
+    if not phase:
+        return message or _UNREAD_MESSAGE
+    return f"refused: {message}" if phase == "refused" else message
 
 
 def in_full(gang_job: CustomObject) -> Record:
-    """Return {row, spec}; `spec` is null if it was written by hand and cannot be read."""
+    """Return what the object alone says of the job, as `JobView` has it, with `gpu_seconds`.
+
+    A spec that was written by hand and cannot be read has the defaults.
+    """
+    job_row, status, spec = row(gang_job), status_of(gang_job), read_spec(gang_job)
+    if spec is None:
+        spec = spec_from_dict({"name": job_row["name"], "run": str(spec_of(gang_job).get("run") or "?")}, "GangJob")
+    reason = None
+    if job_row["state"] == GangState.PENDING:
+        reason = ReasonView(code=status.get("reason") or "", sentence=job_row["sentence"], remedy="")
+    view = JobView(
+        row=replace(JobRow(**job_row), elements={job_row["state"]: len(spec.array.indices)} if spec.array else None),
+        spec=spec,
+        directory="",
+        git_commit=None,
+        git_dirty=False,
+        attempts=(),
+        ledger=Ledger(),
+        code_hash=gang_job.metadata.annotations.get(CODE),
+        reason=reason,
+    )
+    return from_json(to_json(view)) | {"gpu_seconds": (status.get("ledger") or {}).get("gpuSeconds")}  # type: ignore[no-any-return]
+
+
+def read_spec(gang_job: CustomObject) -> JobSpec | None:
+    """Return the spec of the job; None if it was written by hand and cannot be read."""
     fields = {key: value for key, value in spec_of(gang_job).items() if key not in CONTROL_FIELDS}
     try:
-        spec = from_json(to_json(spec_from_dict(fields | {"name": gang_job.metadata.name}, "GangJob")))
+        return spec_from_dict(fields | {"name": gang_job.metadata.name}, "GangJob")
     except RequestError:
-        spec = None
-    return {"row": row(gang_job), "spec": spec}
+        return None
 
 
 def status_of(gang_job: CustomObject) -> Record:
@@ -71,6 +97,6 @@ def spec_of(gang_job: CustomObject) -> Record:
     return spec
 
 
-def _ms(time: str | None) -> int | None:
+def unix_ms(time: str | None) -> int | None:
     """Return the Unix milliseconds of an API time."""
     return int(datetime.fromisoformat(time).timestamp() * 1000) if time else None

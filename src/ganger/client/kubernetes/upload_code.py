@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.code_archive import check_size, pack
-from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
+from ganger.client.client_errors import REFUSED, client_error
+from ganger.client.kubernetes.caller import Caller
 from ganger.engine.submit.code_snapshot import snapshot
 from ganger.engine.submit.command_check import check_directory
 from ganger.kubeapi.api_error import ApiError
@@ -43,7 +44,7 @@ async def pack_code(spec: JobSpec, directory: str) -> UploadedCode | None:
 
 
 async def upload(caller: Caller, code: UploadedCode) -> None:
-    """Store the code for pods. Raises ApiError and CannotError.
+    """Store the code for pods. Raises ApiError and ClientError.
 
     It is repeated after the GangJob was created: before that, a controller knows of no user of this code and may remove
     it.
@@ -65,7 +66,7 @@ async def upload(caller: Caller, code: UploadedCode) -> None:
     if config_map.binary_data.get(object_names.ARCHIVE) != code.content:
         detail = f"the ConfigMap {name} of namespace {caller.namespace} has other code than its name says"
         next_step = caller.kubectl("-n", caller.namespace, "delete", "configmap", name)
-        raise CannotError("code_replaced", detail, next_step, REFUSED)
+        raise client_error("code_replaced", detail, next_step, REFUSED)
 
 
 async def _get(caller: Caller, name: str) -> ConfigMap | None:

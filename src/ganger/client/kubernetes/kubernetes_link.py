@@ -1,0 +1,140 @@
+"""The link to a Kubernetes cluster: REST requests, carried out at the API server with a kubeconfig context.
+
+Requests run on one event loop on a thread of its own, so callers need none, and connections are kept.
+"""
+
+import asyncio
+import json
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.client.client_errors import USAGE, client_error, timed_out
+from ganger.client.kubernetes import follow_objects
+from ganger.client.kubernetes.caller import Caller, client_error_of
+from ganger.client.kubernetes.rest_operations import respond
+from ganger.client.local.http import Request
+from ganger.errors import RequestError
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import Credentials, CredentialsError, NoKubeconfigError
+from ganger.settings import controller_namespace
+
+T = TypeVar("T")
+
+DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+RETRY_FOR_S: Final = 8.0
+"""Time for which a failing request is retried: a user waits, so shorter than for a controller."""
+READ_TIMEOUT_S: Final = 10.0
+"""Time for which the API server may be silent."""
+CLOSE_S: Final = 1.0
+
+
+class KubernetesLink:
+    """A blocking link to the cluster of a context. Thread-safe. namespace: None is the context's own."""
+
+    def __init__(self, context: str, namespace: str | None = None) -> None:
+        """Create a link without connecting. Raises ClientError for a context that does not exist."""
+        files = os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+        try:
+            credentials = Credentials.from_kubeconfig([Path(file) for file in files.split(":") if file], context)
+        except CredentialsError as error:
+            missing = isinstance(error, NoKubeconfigError)
+            next_step = "export KUBECONFIG=FILE" if missing else "kubectl config get-contexts"
+            raise client_error("bad_context", str(error), next_step, USAGE) from None
+        api = ApiClient(credentials, PROGRAM, retry_for_s=RETRY_FOR_S, read_timeout_s=READ_TIMEOUT_S)
+        weakref.finalize(self, _close, api)
+        self.caller = Caller(
+            api,
+            context,
+            namespace or credentials.namespace or "default",
+            has_namespace=namespace is not None,
+            controller=controller_namespace(os.environ),
+        )
+
+    async def connect(self) -> None:
+        """Do nothing: each request finds its connection."""
+
+    async def came_back(self) -> bool:
+        """Return False: requests have been retried already."""
+        return False
+
+    async def ask(self, request: Request) -> bytes:
+        """Return the body of the response."""
+        response = self._wait(respond(self.caller, request))
+        if isinstance(response, bytes):
+            return response
+        return b"" if response is None else json.dumps(response).encode()
+
+    async def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the whole response at once."""
+        yield await self.ask(request)
+
+    async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
+        """Yield lines of the response as they arrive; raise TimedOut at `deadline`."""
+        path, _, parameters = request.target.partition("?")
+        query = dict(parse_qsl(parameters))
+        if path == "/stream":
+            events = follow_objects.events(self.caller, int(query["after"]), query.get("gang"))
+            for event in self._each(events, deadline):
+                yield b"data: " + json.dumps(event).encode()
+        elif path.endswith("/logs"):
+            for line in follow_objects.log_lines(self.caller, unquote(path.split("/")[2]), query, self._wait):
+                yield json.dumps(line).encode()
+        else:
+            for part in (await self.ask(request)).splitlines():
+                yield part
+
+    def _each(self, items: AsyncGenerator[T, None], deadline: float | None) -> Iterator[T]:
+        """Yield the items of a generator that runs on the event loop."""
+        try:
+            while True:
+                try:
+                    yield self._wait(anext(items), deadline)
+                except StopAsyncIteration:
+                    return
+        finally:
+            asyncio.run_coroutine_threadsafe(items.aclose(), _loop())
+
+    def _wait(self, work: Coroutine[Any, Any, T], deadline: float | None = None) -> T:
+        """Return the result of a coroutine that runs on the event loop; raise ClientError for errors of requests."""
+        future = asyncio.run_coroutine_threadsafe(_awaited(work), _loop())
+        try:
+            result: T = future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            raise timed_out("no event in time") from None
+        except ApiError as error:
+            raise self._wait(client_error_of(self.caller, error)) from error
+        except RequestError as error:
+            raise client_error(error.code, error.detail, error.next, USAGE) from None
+        finally:
+            future.cancel()
+        return result
+
+
+async def _awaited(work: Any) -> Any:
+    return await work
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of all links, which runs until the process ends."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="ganger-kubernetes", daemon=True).start()
+    return loop
+
+
+def _close(api: ApiClient) -> None:
+    """Close the connections of a link that is no longer used."""
+    if not _loop.cache_info().currsize:
+        return  # it was never used
+    with suppress(TimeoutError):
+        asyncio.run_coroutine_threadsafe(api.close(), _loop()).result(CLOSE_S)
