@@ -33,7 +33,6 @@ A test traces again and fails if a count has grown. To accept a new count, or to
 """
 ABOUT: Final = {
     Role.CLIENT: "It reads the command line, submits the job, and follows it until it ends.",
-    Role.REQUEST: "The command runs one such process for each request, with the rights of the user's kubeconfig.",
     Role.SERVER: "It accepts the job, decides when and where it runs, starts a launcher, and reports what happens.",
     Role.CONTROLLER: "It sees the GangJob, decides where and when it runs, creates and binds pods, writes the status.",
     Role.LAUNCHER: "It starts the ranks of a node, here one that executes `echo hello`, and reports their end.",
@@ -55,8 +54,7 @@ class World(Enum):
 EDGES: Final = (
     (Role.CLIENT, "HTTP over a socket", Role.SERVER),
     (Role.SERVER, "starts; then its protocol over a socket", Role.LAUNCHER),
-    (Role.CLIENT, "starts, JSON on stdin", Role.REQUEST),
-    (Role.REQUEST, "creates the GangJob; through the API server", Role.CONTROLLER),
+    (Role.CLIENT, "creates the GangJob; through the API server", Role.CONTROLLER),
     (Role.CONTROLLER, "creates the pod; then its protocol over TLS", Role.LAUNCHER),
 )
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-import ganger.client.kubernetes
 import ganger.controller
 import ganger.server
 from tools.way_of_a_job.collector import LAUNCHER, Function, Phase, Process
@@ -14,7 +13,6 @@ class Role(Enum):
     """Kind of a process; the value is its title on the page."""
 
     CLIENT = "The command `ganger`"
-    REQUEST = "A request to the API server"
     SERVER = "The server"
     CONTROLLER = "The controller"
     LAUNCHER = "The launcher"
@@ -61,7 +59,6 @@ def role_of(process: Process) -> Role:
     modules = {
         ganger.server.__name__: Role.SERVER,
         ganger.controller.__name__: Role.CONTROLLER,
-        ganger.client.kubernetes.__name__: Role.REQUEST,
     }
     return next((role for module, role in modules.items() if module in argv), Role.CLIENT)
 

@@ -3,7 +3,6 @@
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -148,7 +147,7 @@ def test_a_command_beside_a_rank(ganger: Typed, system: Controlled) -> None:
     assert (expected_text.returncode, expected_text.stdout) == (7, "1 red\n"), expected_text.stderr
     assert ganger("ada", "exec", "-i", name, "--", "cat", stdin="typed").stdout == "typed"
     assert ganger("ada", "exec", name, "--", "cat", stdin="typed").stdout == ""
-    nodes = record(ganger("ada", "explain", name, "-o", "json"))["nodes"]
+    nodes = record(ganger("ada", "get", name, "-o", "json"))["row"]["nodes"]
     result = ganger("ada", "exec", name, "--node", nodes[-1], "--", "sh", "-c", "echo $GANGER_RANK")
     assert result.stdout == ("1\n" if len(nodes) > 1 else "0\n")
 
@@ -187,7 +186,7 @@ def test_suspend_resume_and_priority(ganger: Typed, system: Controlled) -> None:
     assert result.stdout.endswith(f" {name}; resume it: ganger --context ada resume {name}\n")
     until(lambda: record(ganger("ada", "get", name, "-o", "json"))["row"]["state"] == "suspended", f"{name} to rest")
     again = ganger("ada", "suspend", name)
-    assert (again.returncode, f"{name} is suspended already" in again.stderr) == (4, True), again
+    assert (again.returncode, f"{name} is already suspended" in again.stderr) == (4, True), again
     (row,) = record(ganger("ada", "resume", name, "-o", "json"))
     assert row["state"] in ("pending", "starting", "running")
     runs(ganger, name)
@@ -269,7 +268,7 @@ def test_get_and_wait(ganger: Typed) -> None:
     assert f"{name} has not ended within 1s: ganger --context ada get {name}" in result.stderr
     result = ganger("ada", "wait", name)
     assert result.returncode == 1
-    assert result.stdout.startswith(f"✗ {name} failed after ")
+    assert result.stdout.startswith(f"✗ {name} failed")
     result = ganger("ada", "wait", name, "--exit-code", "-o", "json")
     assert result.returncode == 3
     actual = json.loads(result.stdout)
@@ -285,38 +284,6 @@ def test_get_and_wait(ganger: Typed) -> None:
     for arguments in (("suspend", name), ("resume", name), ("priority", name, "high"), ("stop", name)):
         result = ganger("ada", *arguments)
         assert (result.returncode, "has ended already: failed" in result.stderr) == (4, True), result
-
-
-PROGRAM = """
-import sys, ganger
-cluster = ganger.Cluster("ada")
-job = cluster.run("echo from python; sleep 600", name="sdk", resources={"cpu": "100m"})
-first = next(job.logs(follow=True))
-assert (first.rank, first.text) == (0, "from python"), first
-assert job.get().state == "running" and job.id in {each.id for each in cluster.list()}
-assert cluster.job(job.id).priority(7).priority == 7
-for wrong, kind in (
-    (lambda: job.wait(0.5), ganger.TimedOut),
-    (lambda: cluster.job("nobody"), ganger.NotFound),
-    (lambda: cluster.run("true", nodes=0), ganger.BadRequest),
-    (lambda: ganger.Cluster("bob", sys.argv[1]).job(job.id), ganger.Refused),
-):
-    try:
-        wrong()
-    except kind as error:
-        assert error.detail
-    else:
-        raise AssertionError(kind)
-job.stop()
-print(job.wait().state)
-"""
-
-
-def test_a_program_has_the_same(users: Path, system: Controlled) -> None:
-    environment = {"KUBECONFIG": str(users), "PATH": "/usr/bin:/bin", "HOME": str(users.parent)}
-    command = [sys.executable, "-c", PROGRAM, space(system, "ada")]
-    result = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=120, check=False)
-    assert (result.returncode, result.stdout) == (0, "stopped\n"), result.stderr
 
 
 def test_no_kubeconfig(ganger: Typed, tmp_path: Path) -> None:
@@ -371,7 +338,7 @@ def test_what_cannot_be_says_what_to_type(ganger: Typed) -> None:
         ("ada", ["wait", "nobody"], 3, "there is no job nobody"),
         ("ada", ["suspend", "nobody"], 3, "there is no job nobody"),
         ("ada", ["priority", "nobody", "highest"], 2, "the value comes last"),
-        ("ada", ["retry", "nobody"], 2, "--context talks to the API server"),
+        ("ada", ["retry", "nobody"], 3, "there is no job nobody"),
         ("ada", ["report"], 4, "--role=ganger-caller"),
         ("ada", ["top"], 4, "--role=ganger-caller"),
     ):

@@ -27,6 +27,17 @@ class _Review(ApiStruct, frozen=True):
     status: _ReviewStatus
 
 
+class _AccessStatus(ApiStruct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(ApiStruct, frozen=True):
+    """The API server's review of a permission of the caller."""
+
+    status: _AccessStatus
+
+
+_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _AccessReview)
 _REVIEWS: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", _Review)
 
 
@@ -56,6 +67,11 @@ class Caller:
         if not self._user:
             self._user = (await self.api.create_review(_REVIEWS, {})).status.user_info.username
         return self._user
+
+    async def may(self, **attributes: str) -> bool:
+        """Return whether the caller has a permission, by its attributes for the API server. Raises ApiError."""
+        review = await self.api.create_review(_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+        return review.status.allowed
 
     def typed(self, *arguments: str) -> str:
         """Return a ganger command line for this caller."""

@@ -41,6 +41,7 @@ from ganger.settings import CONTROLLER_NAMESPACE
 Record = dict[str, Any]
 
 SERVICE: Final = "https:ganger:rest"
+_JOB_RIGHTS: Final = {"group": GROUP, "resource": "gangjobs"}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update"}
 """Verbs that the role grants, by HTTP method."""
 DRY_RUN: Final = "dryRun"
@@ -48,14 +49,6 @@ _JOBS: Final = "/jobs"
 """The resource of a job's dry run, whose answer depends on the right to administer jobs."""
 TOKEN_LIFETIME_S: Final = 600
 """Lifetime of a token: the minimum that the API server accepts."""
-
-
-class _AccessStatus(ApiStruct, frozen=True):
-    allowed: bool = False
-
-
-class _AccessReview(ApiStruct, frozen=True):
-    status: _AccessStatus
 
 
 class _TokenStatus(ApiStruct, frozen=True):
@@ -66,7 +59,6 @@ class _TokenRequest(ApiStruct, frozen=True):
     status: _TokenStatus
 
 
-_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _AccessReview)
 _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", _TokenRequest)
 
 
@@ -77,7 +69,7 @@ async def query_controller(caller: Caller, method: str, target: str, body: Any =
     """
     path, _, parameters = target.partition("?")
     user = await caller.user()
-    administers = path == _JOBS and await _may(caller, {"verb": "administer", "namespace": caller.namespace})
+    administers = path == _JOBS and await caller.may(**_JOB_RIGHTS, verb="administer", namespace=caller.namespace)
     token = await _token(caller, user, [f"{ADMINISTERS_PREFIX}{caller.namespace}"] if administers else [])
     request = Request(
         description="query the controller",
@@ -113,19 +105,12 @@ async def _send(caller: Caller, request: Request, path: str) -> bytes:
         return await direct.send(replace(request, path=f"/api/v1{path}"))
 
 
-async def _may(caller: Caller, attributes: Record) -> bool:
-    """Return whether the caller has a right to GangJobs."""
-    attributes = attributes | {"group": GROUP, "resource": "gangjobs"}
-    review = await caller.api.create_review(_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
-    return review.status.allowed
-
-
 async def _token(caller: Caller, user: str, administers: list[str]) -> str:
     """Return a token with these audiences and those of every query; one is used for half of its lifetime."""
     known = caller.tokens.get(tuple(administers))
     if known is not None and known[1] > time.monotonic():
         return known[0]
-    sees_all = [ALL_JOBS_AUDIENCE] if await _may(caller, {"verb": "list"}) else []
+    sees_all = [ALL_JOBS_AUDIENCE] if await caller.may(**_JOB_RIGHTS, verb="list") else []
     audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *administers]
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
     request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)

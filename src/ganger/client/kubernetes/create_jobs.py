@@ -18,8 +18,8 @@ from ganger.client.client_errors import REFUSED, USAGE, ClientError, client_erro
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.change_job import ended_job
 from ganger.client.kubernetes.controller_requests import DRY_RUN, query_controller
-from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name, submitted_name
-from ganger.client.kubernetes.job_row import in_full, row, spec_of
+from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name
+from ganger.client.kubernetes.job_row import in_full, row, spec_of, submitted_name
 from ganger.client.kubernetes.upload_code import pack_code, upload
 from ganger.engine.submit.submit_order import new_id, pending_dependencies, submission_order
 from ganger.errors import RequestError
@@ -94,7 +94,7 @@ async def clone(caller: Caller, name: str, overrides: Record) -> Record:
 async def _again(caller: Caller, gang_job: CustomObject, overrides: Record) -> Record:
     """Create a job like another one, by its object; the object of its code has to be there still."""
     fields = {key: value for key, value in spec_of(gang_job).items() if key not in CONTROL_FIELDS}
-    fields["name"] = submitted_name(gang_job.metadata.name)
+    fields["name"] = submitted_name(gang_job)
     spec = parse_spec(json.dumps(fields), "the job", overrides)
     [job] = await _new_jobs(caller, (spec,), "/")
     digest = gang_job.metadata.annotations.get(CODE)

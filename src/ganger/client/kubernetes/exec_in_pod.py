@@ -14,27 +14,14 @@ from ganger.backends.kubernetes.pod_template import exec_arguments
 from ganger.client.client_errors import NOT_FOUND, REFUSED, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.find_job import ENDED_STATE, find_job_with_pods
-from ganger.kubeapi.objects import ApiStruct, Pod
-from ganger.kubeapi.resources import PODS, ListOptions, Resource
+from ganger.kubeapi.objects import Pod
+from ganger.kubeapi.resources import PODS, ListOptions
 from ganger.model.job import ENDED
 
 Record = dict[str, Any]
 
 ROLE: Final = "ganger-exec"
 """Role with this permission alone; `ganger install` prints it."""
-
-
-class _AccessStatus(ApiStruct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(ApiStruct, frozen=True):
-    """Review of the caller's permission."""
-
-    status: _AccessStatus
-
-
-_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _Review)
 
 
 async def exec_command(caller: Caller, name: str, rank: int | None, node: str | None) -> Record:
@@ -95,9 +82,7 @@ def _select_rank(
 
 async def _check_permission(caller: Caller) -> None:
     """Raise ClientError if the caller may not run commands in pods."""
-    attributes = {"namespace": caller.namespace, "verb": "create", "resource": "pods", "subresource": "exec"}
-    review = await caller.api.create_review(_REVIEWS, {"spec": {"resourceAttributes": attributes}})
-    if not review.status.allowed:
+    if not await caller.may(namespace=caller.namespace, verb="create", resource="pods", subresource="exec"):
         detail = f"you may not create pods/exec in namespace {caller.namespace}"
         remedy = f"the cluster role {ROLE} grants it, as does edit: ask the namespace's administrator"
         next_step = caller.kubectl("auth", "can-i", "create", "pods/exec", "-n", caller.namespace)

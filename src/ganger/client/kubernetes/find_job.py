@@ -4,7 +4,6 @@
 checkpoint of the array's object.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -13,13 +12,12 @@ from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.client.client_errors import NOT_FOUND, REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
-from ganger.client.kubernetes.job_row import read_spec, row, status_of
+from ganger.client.kubernetes.job_row import read_spec, row, status_of, submitted_name
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED, split_element_id
 
-_SUFFIX: Final = re.compile(r"-[a-z2-7]{4}$")
 ENDED_STATE: Final = "ended"
 """State of an element that has ended, where it is not recorded how."""
 
@@ -79,13 +77,8 @@ async def _get(caller: Caller, name: str) -> CustomObject:
 
 def newest_of_name(name: str, gang_jobs: Iterable[CustomObject]) -> CustomObject | None:
     """Return the newest job of that name, or the newest one that was submitted under it."""
-    jobs = [job for job in gang_jobs if job.metadata.name == name or submitted_name(job.metadata.name) == name]
+    jobs = [job for job in gang_jobs if job.metadata.name == name or submitted_name(job) == name]
     return max(jobs, key=lambda job: (job.metadata.name == name, row(job)["submitted_ms"]), default=None)
-
-
-def submitted_name(id: str) -> str:
-    """Return the name under which a job was submitted, without the suffix that `new_id` added."""
-    return _SUFFIX.sub("", id)
 
 
 def display_name(id: str, namespace: str) -> str:

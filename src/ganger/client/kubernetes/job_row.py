@@ -1,5 +1,6 @@
 """Row of a GangJob, as every client shows it, from the object alone: what it does not have is empty."""
 
+import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -7,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from pydantic_core import from_json, to_json
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.object_names import CODE, CONTROL_FIELDS, DEFAULT_USER
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import CustomObject
@@ -18,6 +20,8 @@ Record = dict[str, Any]
 
 _STATES: Final = {"": GangState.PENDING, "refused": GangState.FAILED}
 """States of a job that no controller has read yet, or that the controller refused."""
+_SUFFIX: Final = re.compile(r"-[a-z2-7]{4}$")
+"""Suffix that `new_id` adds to a name."""
 _UNREAD_MESSAGE: Final = "no controller has read it yet"
 
 
@@ -27,7 +31,7 @@ def row(gang_job: CustomObject) -> Record:
     priority, phase = spec.get("priority", "normal"), status.get("phase", "").lower()
     job_row = JobRow(
         id=metadata.name,
-        name=metadata.name,
+        name=submitted_name(gang_job),
         user=spec.get("user", DEFAULT_USER),
         queue=spec.get("queue", "default"),
         priority=PRIORITIES[priority] if priority in PRIORITIES else int(priority),
@@ -80,9 +84,15 @@ def read_spec(gang_job: CustomObject) -> JobSpec | None:
     """Return the spec of the job; None if it was written by hand and cannot be read."""
     fields = {key: value for key, value in spec_of(gang_job).items() if key not in CONTROL_FIELDS}
     try:
-        return spec_from_dict(fields | {"name": gang_job.metadata.name}, "GangJob")
+        return spec_from_dict(fields | {"name": submitted_name(gang_job)}, "GangJob")
     except RequestError:
         return None
+
+
+def submitted_name(gang_job: CustomObject) -> str:
+    """Return the name under which a job was submitted: of an object that ganger created, without the suffix."""
+    name, annotations = gang_job.metadata.name, gang_job.metadata.annotations
+    return _SUFFIX.sub("", name) if PROGRAM.mark in annotations else name
 
 
 def status_of(gang_job: CustomObject) -> Record:

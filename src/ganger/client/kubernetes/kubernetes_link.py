@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -87,8 +87,9 @@ class KubernetesLink:
             for event in self._each(events, deadline):
                 yield b"data: " + json.dumps(event).encode()
         elif path.endswith("/logs"):
-            for line in follow_objects.log_lines(self.caller, unquote(path.split("/")[2]), query, self._wait):
-                yield json.dumps(line).encode()
+            with self._client_errors():
+                for line in follow_objects.log_lines(self.caller, unquote(path.split("/")[2]), query, _result):
+                    yield json.dumps(line).encode()
         else:
             for part in (await self.ask(request)).splitlines():
                 yield part
@@ -106,18 +107,30 @@ class KubernetesLink:
 
     def _wait(self, work: Coroutine[Any, Any, T], deadline: float | None = None) -> T:
         """Return the result of a coroutine that runs on the event loop; raise ClientError for errors of requests."""
-        future = asyncio.run_coroutine_threadsafe(_awaited(work), _loop())
+        with self._client_errors():
+            return _result(work, deadline)
+
+    @contextmanager
+    def _client_errors(self) -> Iterator[None]:
+        """Raise ClientError for errors of requests."""
         try:
-            result: T = future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            raise timed_out("no event in time") from None
+            yield
         except ApiError as error:
-            raise self._wait(client_error_of(self.caller, error)) from error
+            raise _result(client_error_of(self.caller, error)) from error
         except RequestError as error:
             raise client_error(error.code, error.detail, error.next, USAGE) from None
-        finally:
-            future.cancel()
-        return result
+
+
+def _result(work: Coroutine[Any, Any, T], deadline: float | None = None) -> T:
+    """Return the result of a coroutine that runs on the event loop; raise TimedOut at `deadline`."""
+    future = asyncio.run_coroutine_threadsafe(_awaited(work), _loop())
+    try:
+        result: T = future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        raise timed_out("no event in time") from None
+    finally:
+        future.cancel()
+    return result
 
 
 async def _awaited(work: Any) -> Any:

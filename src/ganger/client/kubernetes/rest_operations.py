@@ -17,7 +17,7 @@ from ganger.client.kubernetes import change_job, cluster_objects, create_jobs, f
 from ganger.client.kubernetes.caller import Caller, not_in_cluster
 from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.exec_in_pod import exec_command
-from ganger.client.kubernetes.find_job import find_job, submitted_name
+from ganger.client.kubernetes.find_job import find_job
 from ganger.client.kubernetes.job_row import row
 from ganger.client.local.http import Request
 from ganger.engine.eventlog.job_filters import JobFilter, label_terms
@@ -196,7 +196,7 @@ def _matches(row: Record, job_filter: JobFilter) -> bool:
         (not job_filter.states or row["state"] in job_filter.states)
         and job_filter.user in (None, row["user"])
         and job_filter.queue in (None, row["queue"])
-        and job_filter.name in (None, row["name"], submitted_name(row["name"]))
+        and job_filter.name in (None, row["name"], row["id"])
         and (job_filter.since_ms is None or ended_ms is None or ended_ms >= job_filter.since_ms)
         and (job_filter.until_ms is None or row["submitted_ms"] <= job_filter.until_ms)
         and all((row["labels"].get(term.key) == term.value) is term.equal for term in job_filter.labels)

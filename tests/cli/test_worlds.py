@@ -1,0 +1,248 @@
+"""The same commands and SDK calls against every world: a server of this machine, and a real Kubernetes cluster."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.kubernetes.client.test_query_permissions import STANDS_FOR, serve
+from tools.controlled import GANGER, OWN, controlled
+from tools.testcluster import running_cluster
+from tools.testcluster.programs.binaries import program
+from tools.testcluster.waiting import until
+
+SMALL: Final = ("--cpu", "100m")
+
+
+@dataclass(frozen=True)
+class World:
+    """A world that `ganger` reaches.
+
+    Attributes:
+        folder: The working directory, and home.
+        variables: Environment variables that name the world.
+        options: Options of `ganger` that name it.
+        arguments: Arguments of the SDK's clients that name it.
+    """
+
+    folder: Path
+    variables: dict[str, str]
+    options: tuple[str, ...] = ()
+    arguments: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        paths = f"{Path(sys.executable).parent}:{Path(program('kubectl')).parent}:/usr/bin:/bin"
+        return {"HOME": str(self.folder), "PATH": paths, **self.variables}
+
+    def ganger(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(GANGER), *self.options, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+    def output(self, *arguments: str, stdin: str = "") -> str:
+        result = self.ganger(*arguments, stdin=stdin)
+        assert result.returncode == 0, (arguments, result.stdout, result.stderr)
+        return result.stdout
+
+    def record(self, *arguments: str) -> Any:
+        return json.loads(self.output(*arguments, "-o", "json"))
+
+    def submit(self, *arguments: str) -> str:
+        return self.output("submit", *SMALL, *arguments).strip()
+
+    def state(self, job: str) -> str:
+        return str(self.record("get", job)["row"]["state"])
+
+    def wait(self, job: str, state: str) -> None:
+        until(lambda: self.state(job) == state, f"{job} to be {state}")
+
+
+@contextmanager
+def machine(folder: Path) -> Iterator[World]:
+    """Yield this machine, with a server that starts on demand."""
+    world = World(folder, {"GANGER_HOME": str(folder / "home")})
+    try:
+        yield world
+    finally:
+        world.ganger("server", "stop")
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[World]:
+    """Yield a real cluster with a controller, as its administrator."""
+    found = running_cluster()
+    assert found is not None, "no test cluster runs: `make cluster` starts one"
+    with controlled(found, folder) as system:
+        serve(system)
+        context = found.kubectl("config", "current-context").strip()
+        named = {"context": context, "namespace": system.namespace}
+        options = ("--context", context, "--namespace", system.namespace)
+        yield World(folder, {"KUBECONFIG": str(found.kubeconfig)}, options, tuple(named.items()))
+        found.kubectl("delete", "service/ganger", f"pod/{STANDS_FOR}", "--namespace", OWN)
+
+
+WORLDS: Final = {"machine": machine, "real": cluster}
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with WORLDS[request.param](tmp_path_factory.mktemp("w")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ended(world: World) -> str:
+    """Return a job that has failed, with one line of output."""
+    result = world.ganger(
+        "run", *SMALL, "--name", "three", "--retry", "0", "--exit-code", "sh", "-c", "echo hi; exit 3"
+    )
+    assert (result.returncode, result.stdout) == (3, "hi\n"), result.stderr
+    (row,) = world.record("ls", "--state", "failed")
+    return str(row["id"])
+
+
+@pytest.fixture(scope="module")
+def live(world: World) -> str:
+    """Return a job that runs."""
+    job = world.submit("--name", "long", "--env", "COLOUR=red", "--", "sleep", "600")
+    world.wait(job, "running")
+    return job
+
+
+def test_an_ended_job_is_read(world: World, ended: str) -> None:
+    detail = world.record("get", ended)
+    assert (detail["row"]["state"], detail["row"]["exit_code"], len(detail["attempts"])) == ("failed", 3, 1)
+    assert ended in world.output("ls")
+    assert world.output("logs", ended) == "hi\n"
+    assert world.output("logs", "three") == "hi\n"
+    assert [line["text"] for line in world.record("logs", ended, "--grep", "^h", "--tail", "1")] == ["hi"]
+    assert "is not pending: it has failed" in world.output("explain", ended)
+    events = world.record("events", ended)
+    assert {"submitted", "started", "failed"} <= {event["kind"] for event in events}
+    assert {event["job"] for event in events} <= {ended, None}
+    for command in (["wait", ended], ["attach", ended]):
+        result = world.ganger(*command, "--exit-code")
+        assert (result.returncode, ended in result.stdout + result.stderr) == (3, True), result
+
+
+def test_a_job_is_made_from_another(world: World, ended: str) -> None:
+    again, other = (
+        world.output("retry", ended).strip(),
+        world.output("clone", ended, "--env", "A=b", "--", "true").strip(),
+    )
+    assert world.ganger("wait", again).returncode == 1
+    assert world.ganger("wait", other).returncode == 0
+    assert world.output("diff", ended, again).startswith("same")
+    assert "env.A" in world.output("diff", again, other)
+    assert {again, other} <= {row["id"] for row in world.record("prune", "--older-than", "0s", "--dry-run")}
+    assert world.output("delete", again) == f"deleted {again}\n"
+    assert f"deleted {other}\n" in world.output("prune", "--older-than", "0s", "--state", "succeeded")
+    until(lambda: not {again, other} & {row["id"] for row in world.record("ls", "--all")}, "both to be gone")
+
+
+def test_a_live_job_is_changed(world: World, live: str) -> None:
+    assert world.output("priority", live, "high") == f"{live} has priority high; it had normal\n"
+    assert world.output("exec", live, "--", "sh", "-c", "echo $GANGER_RANK $COLOUR") == "0 red\n"
+    assert f"{live}; resume it: ganger" in world.output("suspend", live)
+    world.wait(live, "suspended")
+    assert f"resumed {live}" in world.output("resume", live)
+    world.wait(live, "running")
+    for command in ("retry", "delete"):
+        result = world.ganger(command, live)
+        assert (result.returncode, "wait for its end, or stop it" in result.stderr) == (4, True), result
+    assert world.output("stop", live) == f"stopping {live}\n"
+    world.wait(live, "stopped")
+    assert world.ganger("stop", live).returncode == 4
+
+
+def test_a_secret_reaches_the_job_that_names_it(world: World) -> None:
+    assert world.output("secret", "set", "MY_KEY", stdin="quiet") == "set MY_KEY\n"
+    assert [row["name"] for row in world.record("secret")] == ["MY_KEY"]
+    assert world.output("run", *SMALL, "--secret", "MY_KEY", "--", "sh", "-c", "echo ${#MY_KEY}") == "5\n"
+    assert world.output("secret", "delete", "MY_KEY") == "deleted MY_KEY\n"
+    assert world.ganger("secret", "delete", "MY_KEY").returncode == 3
+
+
+def test_the_cluster_is_read_and_changed(world: World) -> None:
+    assert world.record("whoami")["user"]
+    nodes = world.record("node")
+    assert world.record("node", "cordon", nodes[0]["name"])[0]["state"] == "cordoned"
+    assert world.record("node", "uncordon", nodes[0]["name"])[0]["state"] == "ready"
+    assert world.output("queue", "set", "nlp", "--weight", "2").startswith("set nlp, child of root")
+    assert "nlp" in {row["name"] for row in world.record("queue")}
+    document = world.folder / "policy.yaml"
+    document.write_text(world.output("policy").replace("weight: 2", "weight: 3"))
+    assert "queues.nlp.weight" in world.output("policy", "diff", str(document))
+    world.output("policy", "apply", str(document))
+    assert world.record("policy")["document"]["queues"]["nlp"]["weight"] == 3
+    assert world.output("queue", "delete", "nlp") == "deleted nlp\n"
+    for command in (["fit"], ["top", "--once"], ["report"], ["policy", "history"]):
+        assert world.output(*command)
+    assert "start: now, on" in world.output("run", "--dry-run", *SMALL, "--", "true")
+
+
+@pytest.mark.parametrize("command", ["get", "logs", "explain", "stop", "wait", "retry", "delete", "suspend"])
+def test_a_job_that_does_not_exist(world: World, command: str) -> None:
+    result = world.ganger(command, "nothing")
+    assert (result.returncode, "there is no job nothing" in result.stderr) == (3, True), result
+
+
+PROGRAM: Final = """
+import asyncio, json, sys, ganger
+where = dict(json.loads(sys.argv[1]))
+client = ganger.Client(**where)
+job = client.run("echo from python; sleep 600", name="sdk", resources={"cpu": "100m"})
+first = next(job.logs(follow=True))
+assert (first.rank, first.text) == (0, "from python"), first
+assert job.get().row.state == "running" and job in set(client.list())
+assert job.priority(7).row.priority == 7 and client.job(job.id) == job
+for wrong, kind in (
+    (lambda: job.wait(0.5), ganger.TimedOut),
+    (lambda: client.job("nothing"), ganger.NotFound),
+    (lambda: client.run("true", nodes=0), ganger.BadRequest),
+    (lambda: job.delete(), ganger.Refused),
+):
+    try:
+        wrong()
+    except kind as error:
+        assert error.detail
+    else:
+        raise AssertionError(kind)
+job.stop()
+assert job.wait().row.state == "stopped"
+
+async def main():
+    client = ganger.AsyncClient(**where)
+    other = await (await client.job(job.id)).clone(run="echo again")
+    lines = [line.text async for line in other.logs(follow=True)]
+    kinds = {event.kind async for event in other.events()}
+    assert (lines, (await other.wait()).row.state) == (["again"], "succeeded")
+    assert "submitted" in kinds, kinds
+    print((await client.report()).jobs["succeeded"] > 0)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program(world: World) -> None:
+    command = [sys.executable, "-c", PROGRAM, json.dumps(world.arguments)]
+    environment = world.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        command, env=environment, cwd=world.folder, text=True, capture_output=True, timeout=120, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
