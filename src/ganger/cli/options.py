@@ -63,24 +63,9 @@ def parse_priority(text: str) -> int:
 
 
 def _ranks(text: str) -> None:
-    parse_ranks(text)
-
-
-def parse_ranks(text: str) -> tuple[int, ...] | None:
-    """Return the ranks in `0,3-5,last`, with -1 for the last; None for `all`."""
-    if text == "all":
-        return None
-    ranks: list[int] = []
-    for part in text.split(","):
-        if part.strip() == "last":
-            ranks.append(-1)
-            continue
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not match:
-            raise ValueError(f"{text!r} is not a list of ranks: write 0, 0,3-5, last or all")
-        first, last = int(match[1]), int(match[2] or match[1])
-        ranks += range(first, last + 1)
-    return tuple(dict.fromkeys(ranks))
+    part = r" *(?:\d+(?:-\d+)?|last) *"
+    if text != "all" and not re.fullmatch(rf"{part}(?:,{part})*", text):
+        raise ValueError(f"{text!r} is not a list of ranks: write 0, 0,3-5, last or all")
 
 
 def _pattern(text: str) -> None:

@@ -8,21 +8,13 @@ from typing import Final, NoReturn
 import click
 
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import add_options, job_argument
+from ganger.cli.options import job_argument
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import shell_quote
 
 NO_FLAGS: Final = "-"
 _READ_INPUT: Final = ("bash", "sh", "zsh", "fish", "dash", "python", "python3", "ipython")
 """Programs that, without arguments, end at once if they have no input."""
-exec_options = add_options(
-    click.argument("command", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED),
-    click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Run next to this rank (default: 0)."),
-    click.option("--node", help="Run next to the first rank on this node."),
-    click.option("-i", "--interactive", is_flag=True, help="Pass stdin to the command."),
-    click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal; with -i, for a shell."),
-)
-"""Add the options that choose the rank, the input and the terminal."""
 
 
 def flags_of(job: str, command: Sequence[str], *, interactive: bool, terminal: bool) -> str:
@@ -37,7 +29,11 @@ def flags_of(job: str, command: Sequence[str], *, interactive: bool, terminal: b
 
 @click.command("exec")
 @job_argument
-@exec_options
+@click.argument("command", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Run next to this rank (default: 0).")
+@click.option("--node", help="Run next to the first rank on this node.")
+@click.option("-i", "--interactive", is_flag=True, help="Pass stdin to the command.")
+@click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal; with -i, for a shell.")
 def exec_command(
     *, job: str, command: tuple[str, ...], rank: int | None, node: str | None, interactive: bool, terminal: bool
 ) -> NoReturn:

@@ -1,7 +1,7 @@
 """`ganger ls`, `get`, `stop` and `delete`."""
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import click
 
@@ -9,7 +9,6 @@ from ganger.cli import completions
 from ganger.cli.bulk import for_each
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import (
-    add_options,
     ended_jobs_argument,
     job_argument,
     live_jobs_argument,
@@ -40,47 +39,37 @@ PAGE: Final = 1000
 SHOWN: Final = 100
 """Elements of an array that are listed without --all."""
 
+_USER: Final = 4
+"""Index of the column of the user, which a listing of one user's server does not have."""
 _COLUMNS: Final = (
     Column("JOB"),
     Column("STATE", state=True),
     Column("SIZE"),
     Column("QUEUE"),
+    Column("USER"),
     Column("SUBMITTED", right=True),
     Column("RAN", right=True),
     Column("NOTE", cut=True),
 )
 
 
-class Elements(Protocol):
-    """A source of the elements of arrays."""
-
-    def elements(self, id: str, /, *, limit: int, cursor: str | None, state: str | None) -> Record:
-        """Return one page of them."""
-
-
-listing_options = add_options(
-    click.argument("array", metavar="[ARRAY]", required=False, shell_complete=completions.jobs),
-    click.option("--all", "all_", is_flag=True, help="All jobs, not only live and recently ended ones."),
-    click.option(
-        "--state",
-        "states",
-        type=STATES,
-        multiple=True,
-        help="Only jobs in these states, such as running,failed or R,F.",
-    ),
-    click.option("--user", help="Only jobs of this user."),
-    click.option("--queue", shell_complete=completions.queues, help="Only jobs of this queue."),
-    click.option(
-        "--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: only jobs without it."
-    ),
-    time_range_options("jobs that were live"),
-    output_option,
-)
-"""Add the options that select jobs."""
-
-
 @click.command("ls")
-@listing_options
+@click.argument("array", metavar="[ARRAY]", required=False, shell_complete=completions.jobs)
+@click.option("--all", "all_", is_flag=True, help="All jobs, not only live and recently ended ones.")
+@click.option(
+    "--state",
+    "states",
+    type=STATES,
+    multiple=True,
+    help="Only jobs in these states, such as running,failed or R,F.",
+)
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--queue", shell_complete=completions.queues, help="Only jobs of this queue.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: only jobs without it."
+)
+@time_range_options("jobs that were live")
+@output_option
 def ls_command(
     *,
     array: str | None,
@@ -96,7 +85,10 @@ def ls_command(
     filter selects from all jobs, however old. An array is listed as one job: `ganger ls ARRAY` lists its elements.
     """
     client = connect()
-    query = listing_query(states, labels, filters)
+    query = filters | {
+        "state": ",".join(dict.fromkeys(state for option in states for state in option)) or None,
+        "labels": ",".join(labels) or None,
+    }
     filters_given = sum(value is not None for value in query.values())
     if array is not None:
         rows = array_elements(client, array, query, everything=all_)
@@ -107,7 +99,13 @@ def ls_command(
         empty = f"no {query['state'].replace(',', ' or ')} jobs"
     else:
         empty = "no matching jobs" if filters_given else "no jobs yet: ganger run -- python train.py"
-    show_rows(_COLUMNS, rows, lambda row: _cells(row, now_ms), empty, output)
+    shown = [index for index in range(len(_COLUMNS)) if index != _USER or client.context is not None]
+
+    def cells(row: Record) -> tuple[str, ...]:
+        all_cells = _cells(row, now_ms)
+        return tuple(all_cells[index] for index in shown)
+
+    show_rows([_COLUMNS[index] for index in shown], rows, cells, empty, output)
 
 
 @click.command("get")
@@ -155,15 +153,7 @@ def delete_command(jobs: tuple[str, ...], output: str) -> int:
     return for_each(jobs, delete, lambda row: show(f"deleted {shell_quote(row['id'])}"), output)
 
 
-def listing_query(states: tuple[tuple[GangState, ...], ...], labels: tuple[str, ...], filters: Record) -> Record:
-    """Return the query of a listing from its options."""
-    return filters | {
-        "state": ",".join(dict.fromkeys(state for option in states for state in option)) or None,
-        "labels": ",".join(labels) or None,
-    }
-
-
-def array_elements(client: Elements, array: str, query: Record, *, everything: bool) -> Iterator[Record]:
+def array_elements(client: Client, array: str, query: Record, *, everything: bool) -> Iterator[Record]:
     """Yield the elements of an array: the first page, or all."""
     unsupported = [name for name, value in query.items() if value is not None and name != "state"]
     if unsupported:
@@ -195,4 +185,5 @@ def _cells(row: Record, now_ms: int) -> tuple[str, ...]:
     started_ms, ended_ms = row["started_ms"], row["ended_ms"]
     ran = format_duration((ended_ms or now_ms) - started_ms) if started_ms is not None else "-"
     note = row["sentence"] or (f"on {', '.join(row['nodes'])}" if row["nodes"] else "")
-    return row["id"], row["state"], row["shape"], row["queue"], format_age(row["submitted_ms"], now_ms), ran, note
+    age = format_age(row["submitted_ms"], now_ms)
+    return row["id"], row["state"], row["shape"], row["queue"], row["user"], age, ran, note

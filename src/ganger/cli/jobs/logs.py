@@ -7,7 +7,7 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
-from ganger.cli.options import PATTERN, RANKS, add_options, job_argument, output_option
+from ganger.cli.options import PATTERN, RANKS, job_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import (
     current_time_ms,
@@ -24,34 +24,23 @@ from ganger.client import Client
 _MAIN_THREAD = "MainThread"
 _NO_PYTHON = "(no Python stack available)"
 
-log_options = add_options(
-    click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended, across restarts."),
-    click.option(
-        "--rank", type=RANKS, help="Only these ranks, such as 0,3-5,last (default: rank 0, and stderr of all ranks)."
-    ),
-    click.option("--all", "everything", is_flag=True, help="All ranks, same as --rank all."),
-    click.option("--role", help="Only the ranks of this role."),
-    click.option("--node", shell_complete=completions.nodes, help="Only the ranks on this node."),
-    click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show an earlier attempt; 1 is the first."),
-    click.option("--grep", type=PATTERN, help="Only lines that match this regular expression."),
-    time_range_options("lines written"),
-    click.option("--stacks", is_flag=True, help="Show the stacks of all ranks when the job hung, equal stacks once."),
-    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N matching lines."),
-    click.option("--timestamps", is_flag=True, help="Print the time before each line."),
-    output_option,
-)
-"""Add the options that select lines."""
-
-
-def check_ranks(rank: str | None, *, everything: bool) -> None:
-    """Raise Problem for `--all` together with some ranks."""
-    if everything and rank not in (None, "all"):
-        raise Problem(f"--all and --rank {rank} are mutually exclusive", next="leave one of them out")
-
 
 @click.command("logs")
 @job_argument
-@log_options
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended, across restarts.")
+@click.option(
+    "--rank", type=RANKS, help="Only these ranks, such as 0,3-5,last (default: rank 0, and stderr of all ranks)."
+)
+@click.option("--all", "everything", is_flag=True, help="All ranks, same as --rank all.")
+@click.option("--role", help="Only the ranks of this role.")
+@click.option("--node", shell_complete=completions.nodes, help="Only the ranks on this node.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show an earlier attempt; 1 is the first.")
+@click.option("--grep", type=PATTERN, help="Only lines that match this regular expression.")
+@time_range_options("lines written")
+@click.option("--stacks", is_flag=True, help="Show the stacks of all ranks when the job hung, equal stacks once.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N matching lines.")
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
+@output_option
 def logs_command(
     *,
     job: str,
@@ -69,7 +58,8 @@ def logs_command(
     sequences other than colours are left out. With -o json every line is an object: in an array, or with -f one object
     per line.
     """
-    check_ranks(rank, everything=everything)
+    if everything and rank not in (None, "all"):
+        raise Problem(f"--all and --rank {rank} are mutually exclusive", next="leave one of them out")
     query["rank"] = "all" if everything else rank
     client = connect()
     if stacks:

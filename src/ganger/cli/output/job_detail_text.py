@@ -23,15 +23,9 @@ _ATTEMPTS: Final = (
 
 def job_lines(job: Record, now_ms: int) -> Iterator[str]:
     """Yield every line of `ganger get`."""
-    yield from detail_lines(job, now_ms)
-    yield f"  next: {_next_command(job['row'])}"
-
-
-def detail_lines(job: Record, now_ms: int) -> Iterator[str]:
-    """Yield all lines except the next command to type."""
     row = job["row"]
     yield f"{row['id']}  {colour_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else "")
-    fields = [pair for pair in (*spec_fields(job), *_state_fields(job, now_ms)) if pair[1]]
+    fields = [pair for pair in (*_spec_fields(job), *_state_fields(job, now_ms)) if pair[1]]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         yield f"  {name:{width}}  {value}"
@@ -41,17 +35,23 @@ def detail_lines(job: Record, now_ms: int) -> Iterator[str]:
             yield f"  {line}"
         for attempt in job["attempts"]:
             yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["skipped"])
+    yield from _times(job)
+    yield f"  next: {_next_command(row)}"
+
+
+def _times(job: Record) -> Iterator[str]:
+    """Yield the time breakdown, or why it is not available."""
     if missing := job.get("unavailable"):
         yield f"  attempts are not available: {missing['detail'].splitlines()[0]}: {missing['next']}"
         return
     yield ""
-    scope = " of all elements" if row["elements"] else ""
+    scope = " of all elements" if job["row"]["elements"] else ""
     yield f"  time{scope}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in total"
     for line in cost_lines(job["ledger"]):
         yield f"    {line}"
 
 
-def spec_fields(job: Record) -> Iterator[tuple[str, str]]:
+def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of what was requested."""
     spec = job["spec"]
     run = spec["run"]

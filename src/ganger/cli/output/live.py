@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from ganger.cli.output.print_output import printable, supports_colour
+from ganger.cli.output.print_output import printable, supports_colour, to_copy
 from ganger.cli.output.table_layout import cut
 
 _CLEAR: Final = "\r\x1b[K"
@@ -43,7 +43,7 @@ class Screen:
         """Print a message of ganger."""
         self._clear()
         sys.stdout.flush()
-        text = printable(text, sys.stderr)
+        text = printable(to_copy(text), sys.stderr)
         styled = style and supports_colour(sys.stderr)
         sys.stderr.write((click.style(text, **style) if styled else text) + "\n")  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ class Screen:
             size = shutil.get_terminal_size()
             rows = [cut(text, size.columns - 1) for text in self._unfinished_rows(size.lines - 2)]
             if self._status:
-                rows.append(click.style(cut(printable(self._status, sys.stderr), size.columns - 1), fg="cyan"))
+                rows.append(click.style(cut(printable(to_copy(self._status), sys.stderr), size.columns - 1), fg="cyan"))
             sys.stderr.write("\n".join(rows))
             self._drawn_rows = len(rows)
         sys.stderr.flush()
