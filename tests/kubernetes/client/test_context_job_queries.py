@@ -183,8 +183,11 @@ def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str)
     name = other.stdout.strip()
     assert name, other.stderr
     system.wait(name, "Rejected")
+    [row] = record(system.ganger("ls", "--user", "bob", "-o", "json"))
+    assert (row["state"], row["sentence"].startswith("rejected: ")) == ("failed", True)
     for arguments, listed in (
         (["--user", "bob"], [name]),
+        (["--state", "failed", "--user", "bob"], [name]),
         (["--user", "nobody"], []),
         (["--state", "running"], [array]),
         (["--queue", "default", "--user", "bob", "--all"], [name]),
@@ -203,6 +206,15 @@ def test_a_report_is_of_ones_own_jobs_or_of_all(system: ServedController, array:
     for caller, arguments in (("ada", []), ("bob", ["--user", "ada"])):
         result = system.ganger("report", *arguments, caller=caller)
         assert (result.returncode, f"report --user {caller}" in result.stderr) == (4, True), result
+
+
+def test_a_job_that_is_rejected_has_ended(system: ServedController) -> None:
+    result = system.ganger("run", "--cpu", "999", "--name", "wrong", "--", "x", caller="bob")
+    assert result.returncode == 1, result
+    assert "failed after" in result.stderr
+    assert ": rejected: " in result.stderr
+    name = record(system.ganger("ls", "--user", "bob", "-o", "json"))[0]["id"]
+    assert system.ganger("delete", name, caller="bob").stdout == f"deleted {name}\n"
 
 
 @pytest.mark.parametrize(

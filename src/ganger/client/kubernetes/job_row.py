@@ -18,8 +18,9 @@ from ganger.spec import spec_from_dict
 
 Record = dict[str, Any]
 
-_STATES: Final = {"": GangState.PENDING, "refused": GangState.FAILED}
-"""States of a job that no controller has read yet, or that the controller refused."""
+_REJECTED: Final = "rejected"
+_STATES: Final = {"": GangState.PENDING, _REJECTED: GangState.FAILED}
+"""States of a job that no controller has read yet, or that the controller rejected."""
 _SUFFIX: Final = re.compile(r"-[a-z2-7]{4}$")
 """Suffix that `new_id` adds to a name."""
 _UNREAD_MESSAGE: Final = "no controller has read it yet"
@@ -39,7 +40,7 @@ def row(gang_job: CustomObject) -> Record:
         shape=status.get("shape") or "",
         submitted_ms=unix_ms(metadata.creation_timestamp) or 0,
         started_ms=unix_ms(status.get("startTime")),
-        ended_ms=unix_ms(status.get("completionTime")),
+        ended_ms=_rejected_ms(status) if phase == _REJECTED else unix_ms(status.get("completionTime")),
         generation=status.get("generation") or 0,
         exit_code=status.get("exitCode"),
         sentence=_sentence(phase, status.get("message") or ""),
@@ -52,7 +53,12 @@ def row(gang_job: CustomObject) -> Record:
 def _sentence(phase: str, message: str) -> str:
     if not phase:
         return message or _UNREAD_MESSAGE
-    return f"refused: {message}" if phase == "refused" else message
+    return f"rejected: {message}" if phase == _REJECTED else message
+
+
+def _rejected_ms(status: Record) -> int | None:
+    """Return the time of the newest condition of a job that was rejected."""
+    return max((unix_ms(condition["lastTransitionTime"]) or 0 for condition in status["conditions"]), default=None)
 
 
 def in_full(gang_job: CustomObject) -> Record:
