@@ -25,6 +25,7 @@ CODES: Final[dict[str, Code]] = {
     "bad_host": Code(403, "the Host header names another host than the listener's: it may be a DNS rebinding attack"),
     "bad_token": Code(401, "the token is unknown, was revoked or has expired"),
     "body_too_large": Code(413, "the body is larger than the limit"),
+    "insufficient_scope": Code(403, "the token's scope does not allow the request"),
     "internal_error": Code(500, "internal error of the server; its log has the details under the number given"),
     "invalid_request": Code(422, "a parameter or the body does not match the OpenAPI document"),
     "local_only": Code(403, "the resource is served on the unix socket only"),
@@ -33,7 +34,6 @@ CODES: Final[dict[str, Code]] = {
     "no_metrics": Code(403, "the service account may not read the metrics"),
     "no_review": Code(503, "the API server of the cluster did not review the token"),
     "no_token": Code(401, "a request over TCP came without a token"),
-    "not_administrator": Code(403, "the token has the role user, and the request changes what all users share"),
     "not_all_jobs": Code(403, "the answer names jobs of all namespaces, which the caller may not list"),
     "not_your_job": Code(
         403, "the job belongs to another user, and the caller may not list the jobs of all namespaces"

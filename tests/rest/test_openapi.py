@@ -57,6 +57,7 @@ ROUTES = {
     "GET /tokens",
     "POST /tokens",
     "DELETE /tokens/{name}",
+    "GET /whoami",
     "GET /secrets",
     "PUT /secrets/{name}",
     "DELETE /secrets/{name}",

@@ -101,17 +101,12 @@ class Client:
         return {"socket": str(self.socket), "url": server_process.url_of(self.home)}
 
     def identity(self) -> Record:
-        """Return who the caller is to the server, and how it knows; in a cluster {"user", "context", "namespace"}."""
-        if self.context is not None:
-            return self._record("GET", "/whoami")
-        address = self.address()
-        return {
-            "user": _user_name(),
-            "home": self.server()["home"],
-            "socket": address["socket"],
-            "url": address["url"],
-            "authentication": "socket_owner",
-        }
+        """Return the user under whom requests are made, and how the server knows: {"user", "authentication", "scope"}.
+
+        Also its addresses, as `address` does, and its home; in a cluster {"user", "context", "namespace"}.
+        """
+        caller = self._record("GET", "/whoami")
+        return caller if self.context is not None else {**caller, "home": self.server()["home"], **self.address()}
 
     def shutdown(self) -> None:
         """Stop the server and wait until it is gone; jobs continue."""
@@ -388,16 +383,16 @@ class Client:
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     def tokens(self) -> list[Record]:
-        """Return the tokens for access over TCP: {"name", "role", "created_ms", "expires_ms", "expired"}."""
+        """Return the tokens for access over TCP: {"name", "scope", "created_ms", "expires_ms", "expired"}."""
         items: list[Record] = self._ask("GET", "/tokens")["items"]
         return items
 
-    def create_token(self, name: str, expires_after_ms: int | None, role: str = "administrator") -> str:
+    def create_token(self, name: str, expires_after_ms: int | None, scope: str = "submit") -> str:
         """Create a token and return it: it cannot be shown again. `expires_after_ms`: None: it does not expire.
 
-        `role`: administrator, or user, which changes neither queues, nodes nor the policy.
+        `scope`: read; submit, which changes jobs and secrets too; admin, which changes queues, nodes and policy too.
         """
-        body = {"name": name, "expires_after_ms": expires_after_ms, "role": role}
+        body = {"name": name, "expires_after_ms": expires_after_ms, "scope": scope}
         token: str = self._ask("POST", "/tokens", body)["token"]
         return token
 
@@ -470,15 +465,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     import re
 
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-
-
-def _user_name() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _new_key() -> str:

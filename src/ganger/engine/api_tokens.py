@@ -1,6 +1,7 @@
 """Tokens for the TCP listener: made once, shown once; only a hash of each is kept, in a private file.
 
-A token is 256 random bits, so that a plain SHA-256 of it reveals nothing.
+A token is 256 random bits, so that a plain SHA-256 of it reveals nothing. A token that may submit is as good as a login
+of the server's user: a job is a program of the holder's choice.
 """
 
 import hashlib
@@ -8,9 +9,10 @@ import hmac
 import json
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from ganger.engine.submit.secret_store import write_private
 from ganger.errors import RequestError, write_error
@@ -20,10 +22,13 @@ PREFIX: Final = "ganger_"
 _BYTES: Final = 32
 
 
-Role = Literal["administrator", "user"]
-"""Rights of the holder of a token: all that is served over TCP, or not what changes queues, nodes and the policy."""
-ADMINISTRATOR: Final = "administrator"
-USER: Final = "user"
+Scope = Literal["read", "submit", "admin"]
+"""Requests that the holder of a token may make, each scope including the one before.
+
+read: requests that change nothing. submit: those on jobs and secrets too. admin: on queues, nodes and the policy too.
+"""
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+READ, SUBMIT, ADMIN = SCOPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +36,19 @@ class TokenRow:
     """A token as listed: everything but the token. Times are Unix ms; expires_ms None: never."""
 
     name: str
-    role: Role
+    scope: Scope
     created_ms: int
     expires_ms: int | None
     expired: bool
+
+    @property
+    def user(self) -> str:
+        """The name of the holder, which no user of the machine has."""
+        return f"{self.name}@token"
+
+    def allows(self, scope: Scope) -> bool:
+        """Return whether the holder may make requests that need `scope`."""
+        return SCOPES.index(self.scope) >= SCOPES.index(scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +56,13 @@ class _StoredToken:
     digest: str
     created_ms: int
     expires_ms: int | None
-    role: Role = ADMINISTRATOR
+    scope: Scope
 
     def row(self, name: str, now_ms: int) -> TokenRow:
         """Return it as listed."""
         return TokenRow(
             name=name,
-            role=self.role,
+            scope=self.scope,
             created_ms=self.created_ms,
             expires_ms=self.expires_ms,
             expired=_expired(self, now_ms),
@@ -62,6 +76,7 @@ class Tokens:
         """Read the file at `path`, if it exists. Raise RequestError (store_failed) if it cannot be read."""
         self._path = path
         self._lock = threading.Lock()
+        self._on_revoke: list[Callable[[str], object]] = []
         try:
             stored = json.loads(path.read_text()) if path.exists() else {}
             self._tokens = {name: _StoredToken(**fields) for name, fields in stored.items()}
@@ -69,14 +84,18 @@ class Tokens:
             message = f"{path} cannot be read as a file of tokens: {error}"
             raise RequestError("store_failed", message, f"to start over: mv {path} {path}.broken", 500) from None
 
-    def create(self, name: str, now_ms: int, expires_ms: int | None, role: Role = ADMINISTRATOR) -> str:
+    def on_revoke(self, callback: Callable[[str], object]) -> None:
+        """Call `callback` with the name of each token that is revoked, on the thread that revokes it."""
+        self._on_revoke.append(callback)
+
+    def create(self, name: str, now_ms: int, expires_ms: int | None, scope: Scope = SUBMIT) -> str:
         """Return a new token, which is never shown again. Raise RequestError (token_exists, 409)."""
         token = PREFIX + secrets.token_urlsafe(_BYTES)
         with self._lock:
             if name in self._tokens:
                 remedy = f"choose another name, or: ganger token revoke {name}"
                 raise RequestError("token_exists", f"there is a token {name}", remedy, 409)
-            self._write(self._tokens | {name: _StoredToken(_digest(token), now_ms, expires_ms, role)})
+            self._write(self._tokens | {name: _StoredToken(_digest(token), now_ms, expires_ms, scope)})
         return token
 
     def revoke(self, name: str) -> None:
@@ -85,6 +104,8 @@ class Tokens:
             if name not in self._tokens:
                 raise RequestError("no_such_token", f"there is no token {name}", "ganger token ls", 404)
             self._write({other: token for other, token in self._tokens.items() if other != name})
+        for callback in self._on_revoke:
+            callback(name)
 
     def rows(self, now_ms: int) -> list[TokenRow]:
         """Return every token, oldest first."""

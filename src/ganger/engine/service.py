@@ -8,7 +8,7 @@ import json
 import os
 import pwd
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +19,8 @@ from ganger.core.explain.explain import explain, with_forecast
 from ganger.core.explain.max_fit import SizeRequest
 from ganger.core.state.gang import ACTIVE, RESTING
 from ganger.core.state.timers import deadline_ms
-from ganger.engine.api_tokens import ADMINISTRATOR, Role, TokenRow, Tokens
+from ganger.engine.api_tokens import SUBMIT, TokenRow, Tokens
+from ganger.engine.api_tokens import Scope as TokenScope
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import CostQuery
@@ -78,11 +79,11 @@ __all__ = [
     "Page",
     "Proposal",
     "RequestError",
-    "Role",
     "Service",
     "SizeRequest",
     "Submission",
     "TokenRow",
+    "TokenScope",
     "label_terms",
     "spec_schema",
 ]
@@ -202,11 +203,16 @@ class Service(ClusterService, PolicyService, OutputService):
             query = CostQuery(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
             return report(state, self._log, max(self._loop.now_ms(), state.at_ms), query)
 
-    def as_user(self) -> "Service":
-        """Return this service for a caller who is no administrator: it refuses and suggests accordingly."""
+    def as_caller(self, user: str | None, *, is_administrator: bool) -> "Service":
+        """Return this service for a caller: `user`, or, if that is None, the owner of the process.
+
+        Jobs are theirs, changes are recorded as theirs, and a caller who is no administrator is refused and advised
+        accordingly.
+        """
         other = copy(self)
-        other._is_administrator = False  # noqa: SLF001 - its own kind
-        other._submit_service = self._submit_service.as_user()  # noqa: SLF001 - the same
+        other._user = user or self._user  # noqa: SLF001 - its own kind
+        other._is_administrator = is_administrator  # noqa: SLF001 - the same
+        other._submit_service = self._submit_service.as_caller(other._user, is_administrator=is_administrator)  # noqa: SLF001 - the same
         return other
 
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
@@ -329,11 +335,11 @@ class Service(ClusterService, PolicyService, OutputService):
         """Return the tokens for TCP, oldest first."""
         return self._tokens.rows(self._loop.now_ms())
 
-    def create_token(self, name: str, expires_after_ms: int | None, role: Role = ADMINISTRATOR) -> str:
+    def create_token(self, name: str, expires_after_ms: int | None, scope: TokenScope = SUBMIT) -> str:
         """Return a new token, which is never shown again. Raise RequestError (token_exists, 409)."""
         now_ms = self._loop.now_ms()
         expires_ms = None if expires_after_ms is None else now_ms + expires_after_ms
-        return self._tokens.create(name, now_ms, expires_ms, role)
+        return self._tokens.create(name, now_ms, expires_ms, scope)
 
     def revoke_token(self, name: str) -> None:
         """Revoke a token. Raise RequestError (no_such_token, 404)."""
@@ -342,6 +348,19 @@ class Service(ClusterService, PolicyService, OutputService):
     def token(self, token: str) -> TokenRow | None:
         """Return the row of a valid token, or None."""
         return self._tokens.find(token, self._loop.now_ms())
+
+    def on_token_revoked(self, callback: Callable[[str], object]) -> None:
+        """Call `callback` with the name of each token that is revoked, on any thread."""
+        self._tokens.on_revoke(callback)
+
+    def until_s(self, at_ms: int) -> float:
+        """Return the time until `at_ms`, on the clock by which tokens expire."""
+        return (at_ms - self._loop.now_ms()) / 1000
+
+    @property
+    def user(self) -> str:
+        """The user under whom requests to this service are made."""
+        return self._user
 
     # -- the server ----------------------------------------------------------------------------------------------------
 

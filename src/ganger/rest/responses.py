@@ -20,6 +20,8 @@ from ganger.model.views.overview import Overview, Sizes
 
 IS_USER: Final = "ganger.is_user"
 """Key of a scope that is true for a caller who is no administrator."""
+HOLDER: Final = "ganger.holder"
+"""Key of the TokenRow of a caller over TCP in the scope."""
 VIEWS: Final = (
     service_views.JobRow,
     service_views.JobView,
@@ -40,6 +42,7 @@ VIEWS: Final = (
     service_views.Totals,
     service_views.EventRow,
     service_views.ServerView,
+    service_views.CallerView,
     TokenRow,
 )
 """Every class that a route may answer with."""
@@ -61,7 +64,10 @@ T = TypeVar("T")
 
 async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
-    return service.as_user() if request.scope.get(IS_USER) else service
+    token: TokenRow | None = request.scope.get(HOLDER)
+    if token is not None:
+        return service.as_caller(token.user, is_administrator=token.allows("admin"))
+    return service.as_caller(None, is_administrator=False) if request.scope.get(IS_USER) else service
 
 
 ServiceParam = Annotated[Service, Depends(_service)]

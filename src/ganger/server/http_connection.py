@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.launcher_server.acceptor import UnauthenticatedPeer
+from ganger.rest.token_gate import ABORT
 
 REQUEST_S: Final = 60.0
 """Time limit for receiving a request; it may take up to twice as long."""
@@ -30,7 +31,8 @@ class Connection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timer."""
+        """Start the timer, and let the token gate close the connection."""
+        self.app_state = self.app_state | {ABORT: transport.abort}  # type: ignore[attr-defined]  # as below
         super().connection_made(transport)  # type: ignore[arg-type]  # asyncio gives stream protocols one that writes
         self._timer = self.loop.call_later(REQUEST_S, self._check)
 

@@ -262,7 +262,7 @@ def test_a_user_asks_for_no_priority_above_the_limit(world: Embedded) -> None:
     """Administrators may; a job that asks for none gets the limit where that is lower than the default."""
     world.service.set_queue(Queue(name="calm", user_limits=UserLimits(priority=50)))
     world.service.set_queue(Queue(name="low", parent="calm", user_limits=UserLimits(priority=-10)))
-    of_user = world.service.as_user()
+    of_user = world.service.as_caller(None, is_administrator=False)
     for queue, priority in (("calm", 51), ("calm", "high"), ("low", -9), ("low", 50)):
         for call in (of_user.submit, lambda submission: of_user.dry_run(submission, None)):
             with pytest.raises(RequestError) as refused:

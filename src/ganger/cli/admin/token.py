@@ -14,7 +14,7 @@ from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import Column, current_time_ms, format_time, show, show_json, show_rows
 from ganger.model.units import parse_duration_ms
 
-_COLUMNS: Final = (Column("TOKEN"), Column("ROLE"), Column("CREATED"), Column("EXPIRES"))
+_COLUMNS: Final = (Column("TOKEN"), Column("SCOPE"), Column("CREATED"), Column("EXPIRES"))
 
 
 @click.group("token", invoke_without_command=True)
@@ -22,6 +22,8 @@ _COLUMNS: Final = (Column("TOKEN"), Column("ROLE"), Column("CREATED"), Column("E
 @click.pass_context
 def token_command(ctx: click.Context, output: str) -> None:
     """List, create and revoke tokens for requests over TCP.
+
+    A token that may submit is as good as a login: its jobs run as the server's user, and read what that user may read.
 
     Lists the tokens without a subcommand. The server stores only hashes, so a token is shown once, when it is created.
     """
@@ -40,11 +42,11 @@ def ls_command(output: str) -> None:
 @click.argument("name")
 @click.option("--expires", type=POSITIVE_DURATION, default="90d", show_default=True, help="Lifetime, such as 12h.")
 @click.option(
-    "--role",
-    type=click.Choice(("administrator", "user")),
-    default="administrator",
+    "--scope",
+    type=click.Choice(("read", "submit", "admin")),
+    default="submit",
     show_default=True,
-    help="A user changes neither queues, nodes nor the policy, and asks for no priority above their limit.",
+    help="Changes that it allows: none, those of jobs and secrets, or those of queues, nodes and the policy too.",
 )
 @click.option(
     "--file",
@@ -53,17 +55,17 @@ def ls_command(output: str) -> None:
     help="Write the token to this new file, readable only by you.",
 )
 @output_option
-def create_command(name: str, expires: str, role: str, file: Path | None, output: str) -> None:
+def create_command(name: str, expires: str, scope: str, file: Path | None, output: str) -> None:
     """Create a token and print it once.
 
     \b
       ganger token create laptop
       ganger token create ci --expires 12h --file ci.token
-      ganger token create guest --role user
+      ganger token create prometheus --scope read
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     descriptor = None if file is None else _create_private(file)
     try:
-        token = connect().create_token(name, parse_duration_ms(expires), role)
+        token = connect().create_token(name, parse_duration_ms(expires), scope)
     except BaseException:
         if file is not None:
             file.unlink()
@@ -81,7 +83,7 @@ def create_command(name: str, expires: str, role: str, file: Path | None, output
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completions.tokens)
 @output_option
 def revoke_command(names: tuple[str, ...], output: str) -> int:
-    """Revoke tokens with immediate effect."""
+    """Revoke tokens with immediate effect, also on responses in progress."""
     return for_each_name(names, connect().revoke_token, "revoked {}", output)
 
 
@@ -101,4 +103,4 @@ def _show(output: str) -> None:
 def _cells(row: dict[str, Any], now_ms: int) -> tuple[str, ...]:
     expiry = "never" if row["expires_ms"] is None else format_time(row["expires_ms"], now_ms)
     expiry = "expired" if row["expired"] else expiry
-    return row["name"], row["role"], format_time(row["created_ms"], now_ms), expiry
+    return row["name"], row["scope"], format_time(row["created_ms"], now_ms), expiry

@@ -57,10 +57,10 @@ class SubmitService:
         self._trial_replica, self._loop, self._log, self._home, self._user = trial_replica, loop, log, home, user
         self._requests = RequestLocks()
 
-    def as_user(self) -> "SubmitService":
-        """Return this service for a caller who is no administrator."""
+    def as_caller(self, user: str, *, is_administrator: bool) -> "SubmitService":
+        """Return this service for another caller."""
         other = copy(self)
-        other._is_administrator = False  # noqa: SLF001 - its own kind
+        other._user, other._is_administrator = user, is_administrator  # noqa: SLF001 - its own kind
         return other
 
     def submit(self, submission: Submission) -> tuple[str, bool]:

@@ -427,6 +427,22 @@ class ServerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallerView:
+    """The user under whom requests are made, and what they may change.
+
+    Attributes:
+        authentication: socket_owner, or token.
+        scope: Of a token; admin for the owner of the socket.
+        expires_ms: Of a token, Unix ms; None: never.
+    """
+
+    user: str
+    authentication: str
+    scope: str
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecCommand:
     """The command that runs another command beside a rank, on the server's machine.
 

@@ -1,4 +1,4 @@
-"""Routes of /secrets and /tokens: values for jobs, and access over TCP.
+"""Routes of /secrets, /tokens and /whoami: values for jobs, access over TCP, and the caller.
 
 No route returns the value of a secret. Tokens are managed over the unix socket alone, so no token can make another.
 """
@@ -9,11 +9,12 @@ from typing import Annotated, ClassVar, Final
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import ConfigDict, Field
 
-from ganger.engine.service import Role, TokenRow
-from ganger.model.views.service_views import SecretRow
+from ganger.engine.service import TokenRow, TokenScope
+from ganger.model.views.service_views import CallerView, SecretRow
 from ganger.rest.body_types import StrictNumber
 from ganger.rest.responses import (
     CHANGE_STATUSES,
+    HOLDER,
     ServiceParam,
     json_response,
     response_docs,
@@ -63,15 +64,26 @@ async def delete_secret(request: Request, service: ServiceParam, name: str) -> R
     return Response(status_code=204)
 
 
+@router.get("/whoami", tags=["tokens"], responses=view_responses(CallerView))
+def get_caller(request: Request, service: ServiceParam) -> Response:
+    """Return the user under whom the caller's requests are made, and what they may change."""
+    token: TokenRow | None = request.scope.get(HOLDER)
+    if token is None:
+        view = CallerView(user=service.user, authentication="socket_owner", scope="admin", expires_ms=None)
+    else:
+        view = CallerView(user=service.user, authentication="token", scope=token.scope, expires_ms=token.expires_ms)
+    return json_response(view)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenBody:
-    """A token to create: `expires_after_ms` from now; null is never. A user changes no queue, node or policy."""
+    """A token to create: `expires_after_ms` from now; null is never."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     name: Name
     expires_after_ms: Annotated[int, Field(ge=1, le=MAX_EXPIRY_MS), StrictNumber] | None
-    role: Role = "administrator"
+    scope: TokenScope = "submit"
 
 
 _TOKEN_RESPONSES: Final = response_docs(
@@ -95,7 +107,7 @@ def list_tokens(service: ServiceParam) -> Response:
 @router.post("/tokens", tags=["tokens"], dependencies=[LocalOnly], status_code=201, responses=_TOKEN_RESPONSES)
 async def create_token(request: Request, service: ServiceParam, body: TokenBody) -> Response:
     """Create a token for requests over TCP: `Authorization: Bearer TOKEN`."""
-    token = await run_change(request, lambda: service.create_token(body.name, body.expires_after_ms, body.role))
+    token = await run_change(request, lambda: service.create_token(body.name, body.expires_after_ms, body.scope))
     return json_response({"token": token}, 201)
 
 
