@@ -93,6 +93,16 @@ class Home:
         return self.path / "tokens.json"
 
     @property
+    def certificate(self) -> Path:
+        """The certificate of the TCP listener beyond loopback: made by the server, or an administrator's."""
+        return self.path / "tls.crt"
+
+    @property
+    def certificate_key(self) -> Path:
+        """The private key of that certificate."""
+        return self.path / "tls.key"
+
+    @property
     def code(self) -> Path:
         """Snapshots of `code:` directories, by content."""
         return self.path / "code"

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ganger import __version__
@@ -59,14 +59,14 @@ class Client:
         self.socket = home.socket("server")
         self.link: Link = link or BlockingLink(self)
 
-    def connect(self, *, start: bool = True, listen: str | None = None) -> "Client":
+    def connect(self, *, start: bool = True, arguments: Sequence[str] = ()) -> "Client":
         """Find the server; raise ClientError if it is unresponsive, cannot be reached, or cannot be started.
 
         A server that is older than this client is restarted.
 
         Args:
             start: Start a server if there is none.
-            listen: HOST:PORT where a new server listens in addition to its socket.
+            arguments: Of `ganger.server serve`, for a server that is started: where else it listens.
         """
         if self.context is not None:
             return self
@@ -74,7 +74,7 @@ class Client:
         while True:
             serving = start_server.serving(self.home)
             if serving is None:
-                serving = start_server.start(self.home, listen) if start else start_server.running(self.home)
+                serving = start_server.start(self.home, arguments) if start else start_server.running(self.home)
             self.socket = serving.socket
             try:
                 self._record("GET", "/server", timeout_s=SIGN_OF_LIFE_S)

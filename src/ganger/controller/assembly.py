@@ -66,6 +66,7 @@ from ganger.rest.proxy_identity import ProxyIdentity
 from ganger.rest.token_gate import TokenGate
 from ganger.server.assembly import Gate, Server, World, run_server
 from ganger.server.state_directory import ServerStartError
+from ganger.server.tls_certificate import CertificateFiles
 from ganger.settings import Home
 
 LEASE: Final = "ganger-controller"
@@ -228,9 +229,9 @@ class Controller(Server):
 
         return gate
 
-    def _certificate(self) -> tuple[Path, Path]:
+    def _certificate(self, host: str) -> CertificateFiles:
         """Return the launcher listener's certificate: users come through the API server, which does not verify it."""
-        return self._endpoint()[1]
+        return CertificateFiles(*self._endpoint()[1])
 
     @asynccontextmanager
     async def _leading(self) -> AsyncIterator[Callable[[], bool]]:

@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     home = settings.Home(arguments.home.absolute()) if arguments.home else settings.home(os.environ)
     match arguments.subcommand:
         case "serve":
-            return _serve(home, arguments.lock_fd, arguments.listen)
+            return _serve(home, arguments.lock_fd, arguments.listen, is_insecure=arguments.insecure)
         case "replay":
             return _replay(home, arguments)
         case _:
@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = subcommands.add_parser("serve", help="run the server of a state directory in the foreground")
     serve.add_argument("--lock-fd", type=int, help="file descriptor of the lock, passed on by a restart")
     serve.add_argument("--listen", metavar="HOST:PORT", help="listen there too, for clients with a token")
+    serve.add_argument("--insecure", action="store_true", help="no TLS there, even if it is beyond loopback")
     replay = subcommands.add_parser("replay", help="replay a range of the event log and compare the decisions")
     replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event (default: the newest)")
@@ -51,12 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
+def _serve(home: settings.Home, lock_fd: int | None, listen: str | None, *, is_insecure: bool) -> int:
     from ganger.server.assembly import serve
     from ganger.server.state_directory import ServerStartError
 
     try:
-        serve(home, lock_fd, listen)
+        serve(home, lock_fd, listen, is_insecure=is_insecure)
     except ServerStartError as error:
         _say(error.detail, f"next: {error.next}")
         return CANNOT

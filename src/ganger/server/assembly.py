@@ -6,6 +6,7 @@ to launchers; a pool runs what may block. Jobs outlive all of them.
 
 import asyncio
 import gc
+import ipaddress
 import logging
 import os
 import resource
@@ -60,6 +61,7 @@ from ganger.server.state_directory import (
     tcp_listener,
     unix_listener,
 )
+from ganger.server.tls_certificate import CertificateFiles, server_certificate
 from ganger.settings import HOME, Home, SettingsError, read_backend_settings, read_retention_limits
 
 SHUTDOWN_S: Final = 2
@@ -83,12 +85,13 @@ MAX_OPEN_FILES: Final = 65_536
 _log = logging.getLogger("ganger")
 
 
-def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
+def serve(home: Home, lock_fd: int | None, listen: str | None = None, *, is_insecure: bool = False) -> None:
     """Serve a state directory until the server is stopped, also at `listen` (HOST:PORT) if given.
 
-    A restart replaces the process and does not return. Raises ServerStartError.
+    Beyond loopback that is over TLS, unless `is_insecure`. A restart replaces the process and does not return. Raises
+    ServerStartError.
     """
-    run_server(home, lambda lock: Server(home, listen, lock), lock_fd)
+    run_server(home, lambda lock: Server(home, listen, lock, is_insecure=is_insecure), lock_fd)
 
 
 def run_server(home: Home, create: Callable[[int], "Server"], lock_fd: int | None = None) -> None:
@@ -134,9 +137,10 @@ class Server:
     False: it does not start, since a user is there to read the error.
     """
 
-    def __init__(self, home: Home, listen: str | None, lock: int) -> None:
+    def __init__(self, home: Home, listen: str | None, lock: int, *, is_insecure: bool = False) -> None:
         self._home = home
         self._listen = listen
+        self._is_insecure = is_insecure
         self._lock = lock
         self._open_files = raise_open_files()
         self._end = asyncio.Event()
@@ -217,16 +221,19 @@ class Server:
         app = make_app(world.service, leave)
         path = remove_stale_socket(self._home.socket("server"))
         with ExitStack() as stack:
-            listeners: list[tuple[ASGIApp, socket.socket]] = []
-            url = None
+            servers: list[tuple[_RestServer, socket.socket]] = []
+            url = fingerprint = None
             if self._listen is not None:
                 admits_others = self.REFUSES_UNTIL_TOKEN or any(not token.expired for token in world.service.tokens())
                 listener = stack.enter_context(tcp_listener(self._listen, has_token=admits_others))
-                listeners.append((world.gate(StrangerRelease(app)), listener))
-                url = _url(listener, "https" if self._certificate() else "http")
+                certificate = self._certificate(listener.getsockname()[0])
+                url, fingerprint = _url(listener, certificate), certificate.fingerprint if certificate else None
+                gate = world.gate(StrangerRelease(app))
+                servers.append((_TcpRestServer(gate, self._end, app.state.feed.close, certificate), listener))
             # server.json first: a client that gets an answer can then also read from whom.
-            stack.enter_context(publish_address(self._home, path, url))
-            listeners.append((app, stack.enter_context(unix_listener(path))))
+            stack.enter_context(publish_address(self._home, path, url, fingerprint))
+            unix_server = _RestServer(app, self._end, app.state.feed.close)
+            servers.append((unix_server, stack.enter_context(unix_listener(path))))
             for number in (signal.SIGTERM, signal.SIGINT):
                 event_loop.add_signal_handler(number, self._leave, None)
             url_text = f" and {url}" if url else ""
@@ -234,25 +241,16 @@ class Server:
             gc.collect()
             gc.freeze()  # objects of start-up live on: later collections can skip them
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-            close_streams = app.state.feed.close
             file_check = asyncio.create_task(self._watch_files())
-            await asyncio.gather(
-                *(
-                    self._rest_server(listener, handler, close_streams).serve([listener])
-                    for handler, listener in listeners
-                )
-            )
+            await asyncio.gather(*(server.serve([listener]) for server, listener in servers))
             file_check.cancel()
             _log.info("the server shuts down; jobs keep running")
 
-    def _certificate(self) -> tuple[Path, Path] | None:
-        """Return the files of the TLS certificate and its key, or None for plain TCP."""
-        return None
-
-    def _rest_server(self, listener: socket.socket, app: ASGIApp, let_go: Callable[[], None]) -> "_RestServer":
-        if listener.family == socket.AF_UNIX:
-            return _RestServer(app, self._end, let_go)
-        return _TcpRestServer(app, self._end, let_go, self._certificate())
+    def _certificate(self, host: str) -> CertificateFiles | None:
+        """Return the TLS certificate of a listener at the address `host`, or None for plain TCP."""
+        if self._is_insecure or ipaddress.ip_address(host).is_loopback:
+            return None
+        return server_certificate(self._home, host)
 
     async def _watch_files(self) -> None:
         """Check regularly that the files of this server are still in place.
@@ -284,6 +282,7 @@ class Server:
         os.set_inheritable(self._lock, True)
         argv = [python, "-P", "-m", *self._program(), "--home", str(self._home.path)]
         argv += ["--lock-fd", str(self._lock)] + (["--listen", self._listen] if self._listen is not None else [])
+        argv += ["--insecure"] if self._is_insecure else []
         logging.shutdown()
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         try:
@@ -313,9 +312,8 @@ class _RestServer(uvicorn.Server):
         app: ASGIApp,
         shutdown: asyncio.Event,
         close_streams: Callable[[], None],
-        certificate: tuple[Path, Path] | None = None,
+        certificate: CertificateFiles | None = None,
     ) -> None:
-        file, key = certificate or (None, None)
         config = uvicorn.Config(
             app,
             loop="asyncio",
@@ -327,8 +325,8 @@ class _RestServer(uvicorn.Server):
             proxy_headers=False,
             date_header=False,
             server_header=False,
-            ssl_certfile=file,
-            ssl_keyfile=key,
+            ssl_certfile=certificate.certificate if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         super().__init__(config)
@@ -406,6 +404,6 @@ def _composer(home: Home) -> LaunchPlanner:
     return compose
 
 
-def _url(listener: socket.socket, scheme: str) -> str:
+def _url(listener: socket.socket, certificate: CertificateFiles | None) -> str:
     host, port, *_ = listener.getsockname()
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{'https' if certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

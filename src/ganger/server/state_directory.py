@@ -185,8 +185,11 @@ def tcp_listener(address: str, *, has_token: bool) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def publish_address(home: Home, path: Path, url: str | None) -> Iterator[None]:
-    """Write server.json for clients, and remove it afterwards. url: the TCP address, if there is one."""
+def publish_address(home: Home, path: Path, url: str | None, fingerprint: str | None) -> Iterator[None]:
+    """Write server.json for clients, and remove it afterwards.
+
+    url: the TCP address, if there is one; fingerprint: that of its certificate, if it has one.
+    """
     record = {
         "pid": os.getpid(),
         "start_ticks": _start_ticks(),
@@ -194,6 +197,7 @@ def publish_address(home: Home, path: Path, url: str | None) -> Iterator[None]:
         "launcher_socket": str(home.socket("launcher")),
         "version": __version__,
         "url": url,
+        "fingerprint": fingerprint,
     }
     draft = home.server_file.with_name(".server.json.draft")
     with os.fdopen(_open_private(draft), "w") as file:

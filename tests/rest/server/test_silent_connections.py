@@ -49,7 +49,7 @@ def connect_many(stack: ExitStack, place: ServerHome, words: bytes = b"") -> lis
 def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHome]:
     """Yield a server that also listens on a port of the loopback."""
     place = ServerHome(tmp_path_factory.mktemp("open"))
-    place.client.connect(listen="127.0.0.1:0")
+    place.client.connect(arguments=["--listen", "127.0.0.1:0"])
     yield place
     place.close()
 
@@ -103,7 +103,7 @@ def test_connection_with_a_token_outlives_many_silent_ones(open_place: ServerHom
 
 
 def test_junk_leaves_few_lines_in_the_log(place: ServerHome) -> None:
-    place.client.connect(listen="127.0.0.1:0")
+    place.client.connect(arguments=["--listen", "127.0.0.1:0"])
     with ExitStack() as stack:
         for connection in connect_many(stack, place, b"\x16\x03\x01 no HTTP\r\n\r\n"):
             assert b"400" in connection.recv(4096)

@@ -23,7 +23,7 @@ PORT = "127.0.0.1:0"
 def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHome]:
     """Yield a server that also listens on a port of the loopback."""
     place = ServerHome(tmp_path_factory.mktemp("open"))
-    place.client.connect(listen=PORT)
+    place.client.connect(arguments=["--listen", PORT])
     yield place
     place.close()
 
@@ -147,7 +147,7 @@ def test_jobs_are_run_over_tcp_and_doors_are_not_opened(open_place: ServerHome) 
 
 
 def test_only_hashes_are_stored_and_a_restart_keeps_the_listener(place: ServerHome) -> None:
-    place.client.connect(listen=PORT)
+    place.client.connect(arguments=["--listen", PORT])
     token = place.client.create_token("kept", None)
     with pytest.raises(ClientError) as refused:
         place.client.create_token("kept", None)

@@ -48,16 +48,21 @@ def server_command() -> None:
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Listen there too, for clients with a token (ganger token create NAME), until it is stopped.",
+    help="Listen there too, for clients with a token (ganger token create NAME), until it is stopped; over TLS beyond "
+    "this machine.",
 )
+@click.option("--insecure", is_flag=True, help="With --listen: no TLS beyond this machine either.")
 @output_option
-def start_command(topology: Path | None, listen: str | None, output: str) -> None:
+def start_command(topology: Path | None, listen: str | None, insecure: bool, output: str) -> None:
     """Start the server if it is not running."""
+    if insecure and listen is None:
+        raise click.UsageError("--insecure requires --listen")
     home = settings.home(os.environ)
+    arguments = ([] if listen is None else ["--listen", listen]) + (["--insecure"] if insecure else [])
     if listen is not None and _is_running(home):
         command = f"ganger server stop && ganger server start --listen {shell_quote(listen)}"
         raise Problem("the server is already running, and opens its listeners only when it starts", command, REFUSED)
-    client = Client(home).connect(listen=listen) if topology is None else _start_with(home, topology, listen)
+    client = Client(home).connect(arguments=arguments) if topology is None else _start_with(home, topology, arguments)
     _show(client.server(), output)
 
 
@@ -136,7 +141,7 @@ def _is_running(home: Home) -> bool:
     return True
 
 
-def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
+def _start_with(home: Home, topology: Path, arguments: list[str]) -> Client:
     """Start the server on virtual nodes; restore the previous topology if the server rejects the new one."""
     if _is_running(home):
         command = f"ganger server stop && ganger server start --topology {shell_quote(str(topology))}"
@@ -152,7 +157,7 @@ def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
         message = f"cannot copy {topology} to {home.topology}: {error.strerror}"
         raise Problem(message, remedy, UNREACHABLE) from None
     try:
-        return Client(home).connect(listen=listen)
+        return Client(home).connect(arguments=arguments)
     except ClientError as error:
         if before is None:
             home.topology.unlink(missing_ok=True)
@@ -182,18 +187,18 @@ def _replace(path: Path, content: bytes) -> None:
     Path(temporary).replace(path)
 
 
-def _tcp_address(home: Home) -> str | None:
-    """Return the URL at which the running server listens in addition to its socket, None if it does not."""
+def _tcp_address(home: Home) -> dict[str, str | None]:
+    """Return the URL at which the running server listens in addition to its socket, and its certificate's hash."""
     try:
-        url = json.loads(home.server_file.read_text())["url"]
+        record = json.loads(home.server_file.read_text())
+        return {name: record[name] for name in ("url", "fingerprint")}
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return url if isinstance(url, str) else None
+        return {"url": None, "fingerprint": None}
 
 
 def _show(server: Record, output: str) -> None:
     home = settings.home(os.environ)
-    server = server | {"url": _tcp_address(home)}
+    server = server | _tcp_address(home)
     if output == "json":
         show_json(server)
         return
@@ -204,11 +209,13 @@ def _show(server: Record, output: str) -> None:
         "home": server["home"],
         "socket": home.socket("server"),
         "address": server["url"] or "none over TCP",
+        **({"fingerprint": server["fingerprint"]} if server["fingerprint"] else {}),
         "policy": server["policy"],
         "started": format_time(server["started_ms"], current_time_ms()),
         "events": server["seq"],
         "nodes": server["nodes"],
         "jobs": f"{server['running']} running, {server['pending']} pending",
     }
+    width = max(map(len, fields))
     for name, value in fields.items():
-        show(f"{name:8}  {value}")
+        show(f"{name:{width}}  {value}")

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,10 +76,10 @@ def running(home: Home) -> Serving:
     raise unreachable(f"no server runs for {home.path}", "ganger server start")
 
 
-def start(home: Home, listen: str | None = None) -> Serving:
+def start(home: Home, arguments: Sequence[str] = ()) -> Serving:
     """Start a server, or wait for one that is starting, and return it when it responds; raise ClientError if it fails.
 
-    `listen`: HOST:PORT where it listens in addition to its socket.
+    `arguments`: Of `ganger.server serve`: where it listens in addition to its socket.
     """
     try:
         make_private(home.path)
@@ -93,7 +93,7 @@ def start(home: Home, listen: str | None = None) -> Serving:
             if server := serving(home):
                 return server
             if child is None and not server_process.lives(home) and _my_turn(turn):
-                child = _spawn(home, log, listen)
+                child = _spawn(home, log, arguments)
             elif child is None and server_process.lost_its_socket(home):
                 break
             elif child is not None and (code := _exit_code(child)) is not None:
@@ -170,13 +170,12 @@ def _my_turn(turn: IO[bytes]) -> bool:
     return True
 
 
-def _spawn(home: Home, log: IO[bytes], listen: str | None) -> int:
+def _spawn(home: Home, log: IO[bytes], arguments: Sequence[str]) -> int:
     """Start a server in a session of its own, so that it outlives the terminal, and return its pid.
 
     -P: it imports nothing from the current directory.
     """
-    argv = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(home.path)]
-    argv += ["--listen", listen] if listen is not None else []
+    argv = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(home.path), *arguments]
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
