@@ -69,6 +69,7 @@ CODES: Final[dict[str, Code]] = {
     "is_array": Code(409, "the request applies to one element, and the job is an array"),
     "is_element": Code(409, "the request applies to a whole array, not to an element"),
     # an invalid or impossible job
+    "bad_archive": Code(409, "an archive of code is damaged, or has an entry that leads outside it"),
     "bad_directory": Code(409, "a directory is not an absolute path"),
     "bad_ignore_file": Code(409, "an ignore file has an invalid pattern"),
     "bad_policy": Code(409, "the policy document has errors; all are listed with their positions"),
@@ -98,7 +99,7 @@ CODES: Final[dict[str, Code]] = {
     "no_module": Code(409, "the job's Python cannot import a module that its framework needs"),
     "no_program": Code(409, "the program of the job does not exist, or is not executable"),
     "no_script": Code(409, "the script of the job does not exist"),
-    "no_snapshot": Code(409, "a snapshot does not exist"),
+    "no_snapshot": Code(409, "a copy of code does not exist, or was not sent", other_status=404),
     "no_such_claim": Code(409, "a volume of the job is a claim that does not exist"),
     "no_such_storage_class": Code(409, "a volume of the job is a claim whose storage class does not exist"),
     "claim_not_bound": Code(

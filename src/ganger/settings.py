@@ -18,6 +18,7 @@ SOCKET_PATH_BYTES: Final = 107
 
 KEY_BYTES: Final = 32
 HOME: Final = "GANGER_HOME"
+SERVER: Final = "GANGER_SERVER"
 CONTROLLER_NAMESPACE: Final = "GANGER_CONTROLLER_NAMESPACE"
 DEFAULT_CONTROLLER_NAMESPACE: Final = "ganger-system"
 """The namespace that `ganger install` puts a controller into, unless another is named."""
@@ -358,6 +359,18 @@ def _without_launcher(environ: dict[str, str]) -> dict[str, str]:
     remaining = [entry for entry in entries if not Path(entry).match(LAUNCHER_PATTERN)]
     others = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
     return others | ({"PYTHONPATH": os.pathsep.join(remaining)} if remaining else {})
+
+
+def server(environ: Mapping[str, str]) -> str | None:
+    """Return the URL of the server on another machine that is used in place of this user's own; None: that one is."""
+    return environ.get(SERVER) or None
+
+
+def logins_file(environ: Mapping[str, str]) -> Path:
+    """Return the file of `ganger login`: ganger/logins.json in XDG_CONFIG_HOME, else in ~/.config."""
+    config = environ.get("XDG_CONFIG_HOME")
+    base = Path(config) if config and Path(config).is_absolute() else Path.home() / ".config"
+    return base / "ganger" / "logins.json"
 
 
 def controller_namespace(environ: Mapping[str, str]) -> str:

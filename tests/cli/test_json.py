@@ -18,6 +18,8 @@ NO_ANSWER = {
     "fetch": "its output is files; it prints their names",
     "completion": "it prints a script for a shell",
     "install": "it prints objects for kubectl",
+    "login": "it asks for a token",
+    "logout": "it says only what it did",
     "controller": "it runs in the foreground until it is stopped",
 }
 """Commands without -o json, with the reason."""

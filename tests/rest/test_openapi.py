@@ -54,6 +54,8 @@ ROUTES = {
     "GET /samples",
     "GET /jobs/{id}/exec",
     "POST /batches",
+    "GET /code/{digest}",
+    "PUT /code/{digest}",
     "GET /tokens",
     "POST /tokens",
     "DELETE /tokens/{name}",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.submit import code_snapshot as module
-from ganger.engine.submit.code_snapshot import checkout, snapshot
+from ganger.code import code_snapshot as module
+from ganger.code.code_snapshot import checkout, snapshot
 from ganger.errors import RequestError
 
 UNPRIVILEGED_UID = 65534
@@ -296,7 +296,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     code = f"""
 import resource, signal, errno
 from pathlib import Path
-from ganger.engine.submit import code_snapshot as m
+from ganger.code import code_snapshot as m
 from ganger.errors import RequestError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 m._NO_ROOM = (*m._NO_ROOM, errno.EFBIG)

@@ -78,6 +78,8 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Server": {
         "server": ("admin.server_command", "Start, stop and inspect the server, which otherwise starts on demand."),
         "token": ("admin.token", "List, create and revoke tokens for requests over TCP."),
+        "login": ("admin.login", "Log in to a server on another machine."),
+        "logout": ("admin.login", "Forget the login of a server: the one given, else that of GANGER_SERVER."),
         "whoami": ("admin.whoami", "Show your user, how you reach the server, and the queues you may use."),
         "completion": (
             "admin.completion_script",
@@ -99,7 +101,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 """Section -> command -> (module of this package, first sentence of its help)."""
 
 WITHOUT_CONTEXT: Final = {
-    **dict.fromkeys(("init", "explain-spec", "completion"), "it needs no server and no cluster"),
+    **dict.fromkeys(("init", "explain-spec", "completion", "login", "logout"), "it needs no server and no cluster"),
     **dict.fromkeys(("install", "controller"), "it takes the context as kubectl does, or from its own --context"),
     **dict.fromkeys(("doctor", "replay"), "it checks this machine and its server"),
     "sim": "it replays a trace, or the event log of a server, and a controller keeps no log",
@@ -114,6 +116,8 @@ IN_CLUSTER: Final = {
     "token": "kubectl create token NAME",
 }
 """What to type instead of a command without --context, if that is not the same command."""
+LOCAL_COMMANDS: Final = ("exec", "server", "token", "doctor", "replay")
+"""Commands that need the state directory of the server: they run on its machine."""
 
 OTHER_SCHEDULERS_COMMANDS: Final = {
     "srun": "ganger run -- COMMAND",
@@ -155,7 +159,10 @@ class LazyGroup(click.Group):
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if ctx.params.get("context") is not None and cmd_name in WITHOUT_CONTEXT:
+        if ctx.params.get("context") is None:
+            if cmd_name in LOCAL_COMMANDS and not ctx.resilient_parsing:
+                _check_is_local(cmd_name)
+        elif cmd_name in WITHOUT_CONTEXT:
             from ganger.cli.output.error_output import Problem
 
             remedy = IN_CLUSTER.get(cmd_name, f"ganger {cmd_name} ...")
@@ -198,6 +205,17 @@ class LazyGroup(click.Group):
         for section, commands in COMMANDS.items():
             with formatter.section(section):
                 formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
+
+
+def _check_is_local(name: str) -> None:
+    """Raise ClientError (local_only) for a command that the server on another machine cannot carry out."""
+    from ganger import settings
+
+    if url := settings.server(os.environ):
+        from ganger.client.client_errors import REFUSED, Refused
+
+        detail = f"{name} runs on the server's machine, and {settings.SERVER} names another one: {url}"
+        raise Refused("local_only", detail, f"log in there, or: env -u {settings.SERVER} ganger {name} ...", REFUSED)
 
 
 def _load_command(name: str) -> click.Command | None:

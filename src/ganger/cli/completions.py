@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,6 +17,8 @@ from ganger.model.job import ENDED
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from ganger.client.local.http import Remote
 
 MAX_JOBS: Final = 200
 """Jobs that are offered: more would not help a user to choose."""
@@ -65,25 +68,36 @@ def _jobs(
 
 
 def _rows(target: str) -> list[dict[str, Any]]:
-    page = _get(settings.home(os.environ), target)
+    page = _get(target)
     return page["items"] if isinstance(page, dict) else []
 
 
-def _get(home: settings.Home, target: str) -> Any | None:
+def _get(target: str) -> Any | None:
     """Return the JSON answer to a GET of `target` below /api/v1, or None without a server that answers in time."""
     from ganger.client.client_errors import ClientError
-    from ganger.client.local import start_server
     from ganger.client.local.http import Request, exchange
 
     try:
-        serving = start_server.serving(home)
-        if serving is None:
+        server = _server()
+        if server is None:
             return None
         deadline = time.monotonic() + TIMEOUT_S
-        with exchange(serving.socket, Request("GET", target, timeout_s=TIMEOUT_S)) as answer:
+        with exchange(server, Request("GET", target, timeout_s=TIMEOUT_S)) as answer:
             return json.loads(b"\n".join(answer.lines(deadline)))
     except (ClientError, OSError, ValueError):
         return None
+
+
+def _server() -> "Path | Remote | None":
+    """Return the server to ask, None if there is none."""
+    if url := settings.server(os.environ):
+        from ganger.client.remote.remote_client import client_at
+
+        return client_at(url).socket
+    from ganger.client.local import start_server
+
+    serving = start_server.serving(settings.home(os.environ))
+    return None if serving is None else serving.socket
 
 
 def _completions(

@@ -27,7 +27,10 @@ EXIT_CODES: Final[dict[int, tuple[str, str]]] = {
     ),
     USAGE: ("usage or bad spec", "the command line or the job spec is invalid"),
     NOT_FOUND: ("not found", "there is no such job, attempt, rank, role, queue, node, secret or token"),
-    REFUSED: ("refused", "it conflicts with the current state: the job has ended, is already suspended ..."),
+    REFUSED: (
+        "refused",
+        "it conflicts with the state (the job has ended ...), or the token does not allow it",
+    ),
     UNREACHABLE: (
         "no server",
         (

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from ganger import __version__
@@ -16,7 +17,7 @@ from ganger.client.client_errors import UNREACHABLE, ClientError, client_error
 from ganger.client.local import server_process, start_server
 from ganger.client.local.blocking_transport import BlockingLink
 from ganger.client.local.follow_requests import Link, Record, ask, at_once, each_at_once, ended, events, log_lines, made
-from ganger.client.local.http import ANSWER_S, SUBMIT_S, Request, query_of, quoted
+from ganger.client.local.http import ANSWER_S, SUBMIT_S, Remote, Request, query_of, quoted
 from ganger.settings import Home
 
 __all__ = ["Client", "ClientError", "open_client"]
@@ -29,13 +30,25 @@ STOPPED_S: Final = 5.0
 """Time within which a server that was stopped may be started again without its followers giving up."""
 
 
-def open_client(home: Home, context: str | None = None, namespace: str | None = None) -> "Client":
-    """Return a client, not connected yet, of the cluster of a kubeconfig context, else of a state directory's server.
+def open_client(
+    home: Home, server: str | None = None, *, context: str | None = None, namespace: str | None = None
+) -> "Client":
+    """Return a client, not connected yet: of a cluster, else of a server elsewhere, else of a state directory's server.
 
-    `namespace`: That of the jobs in the cluster; None: the context's.
+    Raise ClientError if there is no such context, or no login for the server.
+
+    Args:
+        home: The state directory.
+        server: The URL of a server on another machine.
+        context: A context of the kubeconfig.
+        namespace: That of the jobs in the cluster; None: the context's.
     """
     if context is None:
-        return Client(home)
+        if server is None:
+            return Client(home)
+        from ganger.client.remote.remote_client import client_at
+
+        return client_at(server)
     try:  # found by name: what submits to a cluster is not loaded by a client of a server
         module = importlib.import_module("ganger.client.kubernetes.kubernetes_link")
     except ModuleNotFoundError as error:
@@ -56,8 +69,13 @@ class Client:
     def __init__(self, home: Home, context: str | None = None, link: Link | None = None) -> None:
         """Create a client without connecting."""
         self.home, self.context = home, context
-        self.socket = home.socket("server")
+        self.socket: Path | Remote = home.socket("server")
         self.link: Link = link or BlockingLink(self)
+
+    @property
+    def place(self) -> str:
+        """The state directory of the server, the URL of one on another machine, or the context of a cluster."""
+        return str(self.home.path) if self.context is None else f"context {self.context}"
 
     def connect(self, *, start: bool = True, arguments: Sequence[str] = ()) -> "Client":
         """Find the server; raise ClientError if it is unresponsive, cannot be reached, or cannot be started.
@@ -151,22 +169,28 @@ class Client:
             "GET", "/jobs" + query_of({**filters, "all": all or None, "limit": limit, "cursor": cursor})
         )
 
+    def bring(self, request: Record) -> Record:
+        """Return a submission as it is sent, once the server has the code that it names."""
+        return request
+
     def submit(self, request: Record) -> Record:
         """Submit a request and return the job. A request without an id is given one.
 
         Args:
             request: {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}.
         """
-        return self._made("/jobs", request, request.get("request_id") or _new_key())
+        return self._made("/jobs", self.bring(request), request.get("request_id") or _new_key())
 
     def submit_all(self, request: Record) -> list[Record]:
         """Submit a file of several documents and return the jobs, dependencies first."""
-        items: list[Record] = self._made("/batches", request, request.get("request_id") or _new_key())["items"]
+        items: list[Record] = self._made("/batches", self.bring(request), request.get("request_id") or _new_key())[
+            "items"
+        ]
         return items
 
     def dry_run(self, request: Record) -> Record:
         """Return what `submit` of the same request would do now; nothing changes."""
-        return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S, dryRun="plan")
+        return self._record("POST", "/jobs", self.bring(request), timeout_s=SUBMIT_S, dryRun="plan")
 
     def job(self, id: str) -> Record:
         """Return a job with all its details, by id, or the newest of that name."""

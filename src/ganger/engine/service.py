@@ -39,6 +39,7 @@ from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.query.time_report import report
 from ganger.engine.submit.build import Submission
 from ganger.engine.submit.quota_check import check_priority
+from ganger.engine.submit.received_code import ReceivedCode
 from ganger.engine.submit.secret_store import SecretStore
 from ganger.engine.submit.submit_service import SubmitService
 from ganger.error_codes import CODES
@@ -116,6 +117,7 @@ class Service(ClusterService, PolicyService, OutputService):
         self._submit_service = SubmitService(self._trial_replica, loop, log, home, self._user)
         self._histories = JobHistories(log)
         self.secrets = SecretStore(home.secrets)
+        self.received_code = ReceivedCode(home.code)
         self.live_usage = LiveUsage(loop.view, backend, self._live_id)
         self._tokens = Tokens(home.tokens)
 

@@ -11,6 +11,7 @@ from ganger.rest import problem_json
 from ganger.rest.responses import describe
 from ganger.rest.routes import (
     cluster_routes,
+    code_routes,
     credential_routes,
     event_routes,
     job_routes,
@@ -30,6 +31,8 @@ SUBMITTERS: Final = 1
 They compute, so two of them alternate under Python's lock, neither is done sooner, and a read waits for both: `python
 -m bench ls_under_load`.
 """
+UPLOADERS: Final = 2
+"""Maximum number of archives of code that are received at one time: each takes room on the disk."""
 STREAMERS: Final = 2
 """Maximum number of event-stream subscribers served at one time.
 
@@ -53,10 +56,11 @@ def make_app(service: Service, stop: server_routes.StopServer) -> FastAPI:
     )
     app.state.service, app.state.stop, app.state.feed = service, stop, StreamFeed(service)
     app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
-    app.state.streamers = CapacityLimiter(STREAMERS)
+    app.state.streamers, app.state.uploaders = CapacityLimiter(STREAMERS), CapacityLimiter(UPLOADERS)
     for router in (
         server_routes.router,
         job_routes.router,
+        code_routes.router,
         output_routes.router,
         cluster_routes.queues,
         cluster_routes.nodes,

@@ -5,7 +5,11 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
+from ganger.code.packed_code import MAX_ARCHIVE_BYTES
+
 MAX_BODY_BYTES: Final = 2 << 20
+CODE_PATH: Final = "/api/v1/code/"
+"""Requests to a path that begins so may have a body of `MAX_ARCHIVE_BYTES`."""
 DRAINED_BYTES: Final = 256 << 20
 """Part of an oversized body that is read and discarded, so that its sender gets to read the answer."""
 
@@ -15,6 +19,11 @@ class BodyTooLargeError(BaseException):
 
     It derives from BaseException, because FastAPI answers 400 to an Exception while it reads a body.
     """
+
+
+def max_body_bytes(scope: Scope) -> int:
+    """Return the largest body that a request may have."""
+    return MAX_ARCHIVE_BYTES if scope["path"].startswith(CODE_PATH) else MAX_BODY_BYTES
 
 
 def content_length(scope: Scope) -> int:
@@ -31,15 +40,15 @@ def expects_continue(scope: Scope) -> bool:
 class Body:
     """The body of a request as it is received, up to the limit."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive, self._max_bytes = receive, max_bytes
         self._bytes = 0
         self._has_more = True
 
     async def receive(self) -> Message:
         """Return the next message."""
         message = await self._next()
-        if self._bytes > MAX_BODY_BYTES:
+        if self._bytes > self._max_bytes:
             raise BodyTooLargeError
         return message
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ganger.engine.service import CODES, RequestError
-from ganger.rest.body_limit import MAX_BODY_BYTES, Body, BodyTooLargeError, content_length, expects_continue
+from ganger.rest.body_limit import Body, BodyTooLargeError, content_length, expects_continue, max_body_bytes
 from ganger.rest.etags import NotModified, not_modified
 from ganger.rest.responses import PROBLEM
 
@@ -91,7 +91,8 @@ class _ErrorMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        has_started, body = False, Body(receive)
+        max_bytes = max_body_bytes(scope)
+        has_started, body = False, Body(receive, max_bytes)
 
         async def send_watched(message: Message) -> None:
             nonlocal has_started
@@ -99,13 +100,13 @@ class _ErrorMiddleware:
             await send(message)
 
         try:
-            if content_length(scope) > MAX_BODY_BYTES:
+            if content_length(scope) > max_bytes:
                 raise BodyTooLargeError
             await self.app(scope, body.receive, send_watched)
         except BodyTooLargeError:
             if not expects_continue(scope):
                 await body.drain()
-            detail = f"the body is larger than {MAX_BODY_BYTES} bytes"
+            detail = f"the body is larger than {max_bytes} bytes"
             await problem(413, "body_too_large", detail, "send less: code travels by `code:`")(scope, receive, send)
         except Exception:  # noqa: BLE001 - the client gets a number, and the log the details
             incident = secrets.token_hex(4)

@@ -54,7 +54,7 @@ class TokenGate:
             remedy = "send Authorization: Bearer TOKEN; `ganger token create NAME` makes one"
             refusal = problem(401, "no_token", "over TCP every request needs a token", remedy)
         elif (row := self._service.token(token.strip())) is None:
-            remedy = "ganger token ls; ganger token create NAME"
+            remedy = "for a new one, on the server's machine: ganger token create NAME"
             refusal = problem(401, "bad_token", "the token is unknown, was revoked or has expired", remedy)
         elif not row.allows(needed := _needed_scope(scope)):
             message = f"the token {row.name} has the scope {row.scope}, and this request needs {needed}"

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
+from typing import Any
 
 import h11
 
 from ganger.client.client import Client
 from ganger.client.local.follow_requests import Link, at_once, each_at_once
-from ganger.client.local.http import PREFIX, Request, connected, not_in_time, problem_of, went_away
+from ganger.client.local.http import PREFIX, Remote, Request, connected, host_and_headers, lost, problem_of
 
 _CHUNK_BYTES = 65536
 
@@ -33,6 +35,10 @@ class AsynchronousLink:
     async def came_back(self) -> bool:
         """Wait for a server that restarts or is started in place of one that died; return False if there is none."""
         return await asyncio.to_thread(self._finder.came_back)
+
+    async def bring(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a submission as it is sent, once the server has the code that it names."""
+        return await asyncio.to_thread(self._finder.bring, request)
 
     async def ask(self, request: Request) -> bytes:
         """Return the body of the response."""
@@ -64,21 +70,19 @@ class AsynchronousLink:
 
     async def _body(self, request: Request, deadline: float | None) -> AsyncGenerator[bytes, None]:
         """Yield the body of a successful response in chunks; raise the error of another one."""
-        path, http = self._finder.socket, h11.Connection(h11.CLIENT)
+        server, http = self._finder.socket, h11.Connection(h11.CLIENT)
         writer = None
         try:
-            reader, writer = await asyncio.open_unix_connection(sock=connected(path, request.timeout_s))
-            writer.write(_sent(http, request))
+            reader, writer = await _open(server, request.timeout_s)
+            writer.write(_sent(http, server, request))
             response = await _next(http, reader, request.timeout_s)
             pieces = _pieces(http, reader, request, deadline)
             if isinstance(response, h11.Response) and response.status_code >= 400:
                 raise problem_of(response.status_code, b"".join([piece async for piece in pieces]))
             async for piece in pieces:
                 yield piece
-        except TimeoutError:
-            raise not_in_time(request) from None
         except (h11.ProtocolError, OSError) as error:
-            raise went_away(path, error) from None
+            raise lost(server, request, error) from None
         finally:
             if writer is not None:
                 writer.close()
@@ -98,6 +102,10 @@ class ThreadedLink:
         """Wait for a server that restarts; return False if there is none any more."""
         return await asyncio.to_thread(lambda: at_once(self._link.came_back()))
 
+    async def bring(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a submission as it is sent."""
+        return await asyncio.to_thread(lambda: at_once(self._link.bring(request)))
+
     async def ask(self, request: Request) -> bytes:
         """Return the body of the response."""
         return await asyncio.to_thread(lambda: at_once(self._link.ask(request)))
@@ -115,12 +123,18 @@ class ThreadedLink:
             yield line
 
 
-def _sent(http: h11.Connection, request: Request) -> bytes:
+async def _open(server: Path | Remote, timeout_s: float | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to a server."""
+    if not isinstance(server, Path):
+        return await server.opened()  # noqa: ASYNC240 - it is no path
+    return await asyncio.open_unix_connection(sock=connected(server, timeout_s))
+
+
+def _sent(http: h11.Connection, server: Path | Remote, request: Request) -> bytes:
     """Return the request as bytes."""
-    headers = {"Host": "localhost", "Content-Length": str(len(request.content)), "Connection": "close"}
-    head = h11.Request(
-        method=request.method, target=PREFIX + request.target, headers=list((headers | request.headers).items())
-    )
+    host, own_headers = host_and_headers(server, request)
+    headers = {"Host": host, "Content-Length": str(len(request.content)), "Connection": "close"} | own_headers
+    head = h11.Request(method=request.method, target=PREFIX + request.target, headers=list(headers.items()))
     events = (head, h11.Data(data=request.content), h11.EndOfMessage())
     return b"".join(http.send(event) or b"" for event in events)
 

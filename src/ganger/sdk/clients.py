@@ -1,7 +1,7 @@
 """The two clients: Client blocks, AsyncClient is awaited; their methods are the same, those of `verbs`.
 
-Without arguments, a client is for the server of this user's state directory, and starts one if there is none, as the
-command line does.
+Without arguments, a client is for the server that GANGER_SERVER names, or else for that of this user's state directory,
+which it starts if there is none, as the command line does.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from ganger import settings
+from ganger.client import Client as GangerClient
 from ganger.client import open_client
 from ganger.client.local.follow_requests import at_once, each_at_once
 from ganger.model.views.overview import Order, Overview, Sizes
@@ -33,16 +34,22 @@ class Client:
 
     Attributes:
         home: The state directory; by default GANGER_HOME, else ~/.local/state/ganger.
+        server: https://HOST:PORT of a server on another machine, after `ganger login`; by default GANGER_SERVER.
         context: Instead, the context of a kubeconfig: jobs are GangJobs of that Kubernetes cluster.
         namespace: That of the jobs in the cluster; by default that of the context.
     """
 
     def __init__(
-        self, home: str | Path | None = None, *, context: str | None = None, namespace: str | None = None
+        self,
+        home: str | Path | None = None,
+        *,
+        server: str | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
     ) -> None:
-        """Create a client without connecting."""
-        client = open_client(_home(home), context, namespace)
-        self._verbs = Verbs(client.link, client.home, _cluster(context, namespace))
+        """Create a client without connecting; raise Refused if there is no login for the server."""
+        client = _opened(home, server, context, namespace)
+        self._verbs = Verbs(client.link, client.home, client.place, is_cluster=context is not None)
 
     def run(self, command: Command, /, **fields: Unpack[JobFields]) -> Job[None]:
         """Submit a command as a job that runs in this directory: a shell line, or words that are executed as is."""
@@ -123,14 +130,19 @@ class AsyncClient:
     """The same as Client for an asyncio event loop. Any number of its coroutines may run concurrently."""
 
     def __init__(
-        self, home: str | Path | None = None, *, context: str | None = None, namespace: str | None = None
+        self,
+        home: str | Path | None = None,
+        *,
+        server: str | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
     ) -> None:
-        """Create a client without connecting."""
+        """Create a client without connecting; raise Refused if there is no login for the server."""
         from ganger.sdk.async_transport import AsynchronousLink, ThreadedLink
 
-        client = open_client(_home(home), context, namespace)
+        client = _opened(home, server, context, namespace)
         link = AsynchronousLink(client) if context is None else ThreadedLink(client.link)
-        self._verbs = Verbs(link, client.home, _cluster(context, namespace))
+        self._verbs = Verbs(link, client.home, client.place, is_cluster=context is not None)
 
     async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> AsyncJob[None]:
         """See Client.run."""
@@ -198,19 +210,16 @@ class AsyncClient:
 
 
 def here() -> Client:
-    """Return the client of this environment's state directory."""
-    return _client(_home(None).path)
+    """Return the client of this environment's server."""
+    return _client(settings.home(os.environ).path, settings.server(os.environ))
 
 
 @cache
-def _client(home: Path) -> Client:
-    return Client(home)
+def _client(home: Path, server: str | None) -> Client:
+    return Client(home, server=server)
 
 
-def _cluster(context: str | None, namespace: str | None) -> str:
-    """Return the cluster and the namespace of a client; empty for a server."""
-    return "" if context is None else f"{context}/{namespace or ''}"
-
-
-def _home(home: str | Path | None) -> settings.Home:
-    return settings.home(os.environ) if home is None else settings.Home(Path(home).expanduser().absolute())
+def _opened(home: str | Path | None, server: str | None, context: str | None, namespace: str | None) -> GangerClient:
+    at_server = server or (settings.server(os.environ) if home is None else None)
+    state = settings.home(os.environ) if home is None else settings.Home(Path(home).expanduser().absolute())
+    return open_client(state, at_server, context=context, namespace=namespace)

@@ -45,14 +45,10 @@ class _Handle(Generic[R]):
         return f"<{type(self).__name__} {self.id} {self.row.state}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Handle) and self._key == other._key
+        return isinstance(other, _Handle) and (self.id, self.verbs.place) == (other.id, other.verbs.place)
 
     def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        return self.id, self.verbs.home, self.verbs.cluster
+        return hash((self.id, self.verbs.place))
 
 
 class Job(_Handle[R]):

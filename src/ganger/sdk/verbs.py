@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Literal, TypedDict, Unpack, cast
 
-from ganger.client.client_errors import USAGE, BadRequest, Unreachable, timed_out
+from ganger.client.client_errors import REFUSED, Refused, Unreachable, timed_out
 from ganger.client.job_name import name_of_command
 from ganger.client.local import follow_requests
 from ganger.client.local.http import ANSWER_S, SUBMIT_S, Request, query_of, quoted
@@ -98,17 +98,16 @@ class FitFields(TypedDict, total=False):
 
 
 class Verbs:
-    """All requests to the server of one state directory.
+    """All requests to one server, which `place` names: by its state directory, or its URL.
 
     A job is named by its id, or by its name: the newest job of that name.
     """
 
-    def __init__(self, link: follow_requests.Link, home: Home, cluster: str = "") -> None:
-        """Create the verbs without connecting. `cluster`: the cluster and namespace; empty: the server of `home`."""
-        self._link = link
+    def __init__(self, link: follow_requests.Link, home: Home, place: str, *, is_cluster: bool) -> None:
+        """Create the verbs without connecting."""
+        self._link, self._home, self._is_cluster = link, home, is_cluster
         self._found = False
-        self.home = home
-        self.cluster = cluster
+        self.place = place
 
     async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> JobView:
         """Submit a command as a job that runs in this directory: a shell line, or words that are executed as is."""
@@ -120,27 +119,24 @@ class Verbs:
         The request is sent again if necessary and still creates one job. Unreachable and TimedOut say so if it is
         unknown whether it did.
         """
-        body = submission(job, spec_of(fields))
+        body = await self._submission(job, fields)
         return view(JobView, await self._made("/jobs", body, body["request_id"]))
 
     async def submit_all(self, file: JobFile, /, **fields: Unpack[JobFields]) -> Sequence[JobView]:
         """Submit a file of several jobs, which may depend on each other: all of them or, if one is invalid, none."""
-        body = submission(file, spec_of(fields))
+        body = await self._submission(file, fields)
         response = await self._made("/batches", body, body["request_id"])
         return [view(JobView, job) for job in response["items"]]
 
     async def call(self, task: TaskFunction[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
         """Submit a call of a function, with these arguments for every rank."""
-        if self.cluster:
-            why = f"a task's function and results are in files of this machine, which pods of {self.cluster} do not see"
-            raise BadRequest("not_in_cluster", why, "submit a script with code='.'", USAGE)
-        command = command_of(self.home, task, args, kwargs)
+        command = command_of(self._local_home(), task, args, kwargs)
         name = name_of_command([task.__ganger_task__.__name__])
         return await self.submit({"name": name, **task.fields, "run": command})
 
     async def dry_run(self, job: Submittable, /, **fields: Unpack[JobFields]) -> DryRun:
         """Return what would happen if the job were submitted now: where it would start, or why it would wait."""
-        body = submission(job, spec_of(fields))
+        body = await self._submission(job, fields)
         response = await self._ask("POST", "/jobs?dryRun=plan", body, key=body["request_id"], timeout_s=SUBMIT_S)
         return view(DryRun, response)
 
@@ -310,7 +306,7 @@ class Verbs:
         """
         body = proposal(policy) | {"note": note, "force": force, "if_version": if_version}
         response = await self._ask("PUT", "/policy", body, timeout_s=SUBMIT_S)
-        return await self.policy() if self.cluster else view(PolicyView, response)
+        return view(PolicyView, response) if not self._is_cluster else await self.policy()
 
     # -- how --------------------------------------------------------------------------------------------------------
 
@@ -323,8 +319,26 @@ class Verbs:
         bad = [row for row in rows if row.state != GangState.SUCCEEDED]
         if bad:
             row = min(bad, key=lambda row: row.state != GangState.FAILED)
-            raise failure_of(await self.job(row.id), read_outcomes(self.home, row.id, row.generation))
-        return [read_outcomes(self.home, row.id, row.generation) for row in rows]
+            raise failure_of(await self.job(row.id), read_outcomes(self._local_home(), row.id, row.generation))
+        return [read_outcomes(self._local_home(), row.id, row.generation) for row in rows]
+
+    def _local_home(self) -> Home:
+        """Return the state directory, which keeps arguments and results; raise Refused if it is on another machine."""
+        if self.place != str(self._home.path):
+            detail = f"what a function takes and returns is kept on the server's machine, and that is {self.place}"
+            raise Refused("local_only", detail, "submit a script, with code=...", REFUSED)
+        return self._home
+
+    async def _submission(self, job: Submittable, fields: JobFields) -> dict[str, Any]:
+        """Return the request for a job as it is sent."""
+        body = submission(job, spec_of(fields))
+        await self._connect()
+        return await self._link.bring(body)
+
+    async def _connect(self) -> None:
+        if not self._found:
+            await self._link.connect()
+            self._found = True
 
     async def _elements(self, id: str) -> AsyncGenerator[JobRow, None]:
         """Yield the elements of an array, by index."""
@@ -350,9 +364,7 @@ class Verbs:
         return view(JobView, await self._made(f"/jobs/{quoted(id)}/{verb}", body, os.urandom(16).hex()))
 
     async def _made(self, target: str, body: Any, key: str) -> Any:
-        if not self._found:
-            await self._link.connect()
-            self._found = True
+        await self._connect()
         return await follow_requests.made(self._link, Request("POST", target, body, SUBMIT_S, key))
 
     async def _ask(

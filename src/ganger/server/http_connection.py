@@ -1,4 +1,4 @@
-"""HTTP connections of the REST interface, with a time limit for receiving a request.
+"""HTTP connections of the REST interface, with a limit on how slowly a request may be received.
 
 Without it a client that sends half a header, or a body without an end, would keep a connection of a server that has
 few; sending an answer has no limit. A TCP connection is a stranger's (`ganger.launcher_server.acceptor`) until a
@@ -17,6 +17,8 @@ from ganger.rest.token_gate import ABORT
 
 REQUEST_S: Final = 60.0
 """Time limit for receiving a request; it may take up to twice as long."""
+MIN_UPLOAD_BYTES: Final = 1 << 20
+"""Part of a request that has to be received in that time for its rest to get as much again: an archive is long."""
 STRANGER: Final = "ganger.stranger"
 """Key of a connection's stranger in the state that uvicorn copies into the scope of each request."""
 
@@ -28,6 +30,7 @@ class Connection(H11Protocol):
         """Create it as uvicorn does."""
         super().__init__(*arguments, **options)
         self._checked_cycle: object = None
+        self._received_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -45,11 +48,18 @@ class Connection(H11Protocol):
             stranger.release()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Count what is received."""
+        self._received_bytes += len(data)
+        super().data_received(data)
+
     def _check(self) -> None:
         """Abort the connection if its request is still incomplete; `cycle` is new for each received header."""
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and self.cycle is self._checked_cycle:
+        is_slow = self.cycle is self._checked_cycle and self._received_bytes < MIN_UPLOAD_BYTES
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and is_slow:
             self.transport.abort()
             return
+        self._received_bytes = 0
         self._checked_cycle = self.cycle
         self._timer = self.loop.call_later(REQUEST_S, self._check)
 

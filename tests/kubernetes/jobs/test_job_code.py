@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import pack
+from ganger.code.packed_code import pack
 from ganger.errors import RequestError
 from ganger.kubeapi.objects import ObjectMeta
 from ganger.model.job import JobSpec, Origin

@@ -63,7 +63,7 @@ def test_files_and_sockets_are_for_their_owner_only(served: ServerHome) -> None:
     process = psutil.Process(announced["pid"])
     ticks = round((process.create_time() - psutil.boot_time()) * os.sysconf("SC_CLK_TCK"))
     assert abs(announced["start_ticks"] - ticks) <= os.sysconf("SC_CLK_TCK")
-    assert set(announced) == {"pid", "start_ticks", "socket", "launcher_socket", "version", "url"}
+    assert set(announced) == {"pid", "start_ticks", "socket", "launcher_socket", "version", "url", "fingerprint"}
 
 
 def test_a_second_server_names_the_first(served: ServerHome) -> None:

@@ -1,10 +1,6 @@
 """A job's code as one archive, named by its hash, that fits into a ConfigMap."""
 
-import gzip
-import io
 import re
-import tarfile
-from pathlib import Path
 from typing import Final
 
 from ganger.backends.kubernetes import object_names
@@ -30,22 +26,7 @@ def check_size(archive: bytes, remedy: str = "") -> None:
         raise RequestError("code_too_large", detail, next_step)
 
 
-def pack(directory: Path) -> bytes:
-    """Archive a directory: the same bytes for the same content, whenever it was written."""
-    buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
-        for path in sorted(directory.rglob("*")):
-            tar.add(path, str(path.relative_to(directory)), recursive=False, filter=_without_owner)
-    return buffer.getvalue()
-
-
 def code_digest(metadata: ObjectMeta) -> str | None:
     """Return the SHA-256 of the archive that a GangJob's annotation names, if it is one."""
     digest = metadata.annotations.get(object_names.CODE, "")
     return digest if _DIGEST.fullmatch(digest) else None
-
-
-def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = entry.mtime = 0
-    entry.uname = entry.gname = ""
-    return entry

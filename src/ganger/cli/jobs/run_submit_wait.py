@@ -137,9 +137,9 @@ def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str
 
 
 def connect() -> Client:
-    """Return a client connected to the server, or with --context to that cluster."""
+    """Return a client connected to the server: this user's, or GANGER_SERVER, or with --context to that cluster."""
     target = click.get_current_context().find_root().obj or {}
-    return open_client(settings.home(os.environ), target.get("context"), target.get("namespace")).connect()
+    return open_client(settings.home(os.environ), settings.server(os.environ), **target).connect()
 
 
 def submit_interruptibly(client: Client, submit: Callable[[Record], T], request: Record) -> T:

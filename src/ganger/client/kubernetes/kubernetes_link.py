@@ -67,6 +67,10 @@ class KubernetesLink:
         """Return False: requests have been retried already."""
         return False
 
+    async def bring(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a submission as it is: its code is packed when its GangJob is created."""
+        return request
+
     async def ask(self, request: Request) -> bytes:
         """Return the body of the response."""
         response = self._wait(respond(self.caller, request))

@@ -1,6 +1,6 @@
 """Upload of a local directory as the code of a GangJob: packed, and stored in the job's namespace by the user.
 
-It includes and refuses the same files as a standalone server (`engine.submit.code_snapshot`), and has to fit, packed,
+It includes and refuses the same files as a standalone server (`code.code_snapshot`), and has to fit, packed,
 into one object.
 """
 
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import check_size, pack
+from ganger.backends.kubernetes.code_archive import check_size
 from ganger.client.client_errors import REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
-from ganger.engine.submit.code_snapshot import snapshot
+from ganger.code.code_snapshot import snapshot
+from ganger.code.packed_code import pack
 from ganger.engine.submit.command_check import check_directory
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ConfigMap

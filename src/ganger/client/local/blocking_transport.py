@@ -2,20 +2,23 @@
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from ganger.client.local.http import Request, exchange
+from ganger.client.local.http import Remote, Request, exchange
 
 
 class Finder(Protocol):
     """Knows where the server listens."""
 
     @property
-    def socket(self) -> Path:
-        """The socket of the server when it was last looked up."""
+    def socket(self) -> Path | Remote:
+        """The socket of the server when it was last looked up, or the server on another machine."""
 
     def connect(self) -> object:
         """Find the server, and start one if there is none."""
+
+    def bring(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a submission as it is sent, once the server has the code that it names."""
 
     def came_back(self) -> bool:
         """Wait for a server that restarts or is started in place of one that died; return False if there is none."""
@@ -32,6 +35,9 @@ class BlockingLink:
 
     async def came_back(self) -> bool:
         return self._finder.came_back()
+
+    async def bring(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._finder.bring(request)
 
     async def ask(self, request: Request) -> bytes:
         with exchange(self._finder.socket, request) as answer:

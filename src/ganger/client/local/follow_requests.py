@@ -32,6 +32,9 @@ class Link(Protocol):
     async def came_back(self) -> bool:
         """Wait for a server that restarts or is started in place of one that died; return False if there is none."""
 
+    async def bring(self, request: Record) -> Record:
+        """Return a submission as it is sent, once the server has the code that it names."""
+
     async def ask(self, request: Request) -> bytes:
         """Return the body of the response."""
 
@@ -131,7 +134,8 @@ async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> Async
                         yield record
             if not follow:
                 return
-            if (await job_of(link, id))["row"]["state"] in ENDED:
+            # Asked once: if the server has gone, the job may end before the next one is found, and lines be missed.
+            if json.loads(await link.ask(Request("GET", f"/jobs/{quoted(id)}")))["row"]["state"] in ENDED:
                 if next_query.get("attempt") is not None:  # the job may have ended before that one came
                     await ask(link, Request("GET", logs + query_of({"attempt": next_query["attempt"], "tail": 0})))
                 return

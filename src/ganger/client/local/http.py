@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: one request for each connection, problem details as `ClientError`.
+"""HTTP over a unix socket, or to another machine: one request for each connection, problem details as `ClientError`.
 
 http.client is imported with the first request, because it costs more than the rest of a short command.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ganger.client.client_errors import (
     NOT_FOUND,
@@ -20,13 +20,13 @@ from ganger.client.client_errors import (
     UNREACHABLE,
     USAGE,
     ClientError,
-    Unreachable,
     client_error,
     timed_out,
     unreachable,
 )
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
     from http.client import HTTPResponse
 
 PREFIX: Final = "/api/v1"
@@ -35,7 +35,7 @@ ANSWER_S: Final = 60.0
 SUBMIT_S: Final = 600.0
 """The timeout of a submission: the code directory is copied first."""
 _READ_BYTES: Final = 64 << 10
-_EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
+_EXIT_CODES: Final = {401: REFUSED, 403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
 _OF_THE_STATE: Final = frozenset(
     ("already_ended", "conflict", "not_running", "queue_in_use", "request_id_reused", "still_live", "token_exists")
 )
@@ -78,11 +78,30 @@ class Answer:
         return self._response.read1(_READ_BYTES)
 
 
+class Remote(Protocol):
+    """A server on another machine.
+
+    Attributes:
+        host: The Host header of a request to it.
+        headers: Further headers of each request.
+    """
+
+    host: str
+    headers: Mapping[str, str]
+
+    def connected(self, timeout_s: float | None) -> socket.socket:
+        """Return a connection to the server, once its certificate was checked; else raise ClientError."""
+
+    async def opened(self) -> "tuple[StreamReader, StreamWriter]":
+        """Return the same to an event loop."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request below /api/v1.
 
     Attributes:
+        body: A value that is sent as JSON, or the bytes of an archive.
         timeout_s: The limit of every wait for bytes; None: no limit.
         key: Idempotency key: a repetition under the same key changes nothing.
     """
@@ -101,46 +120,53 @@ class Request:
     @property
     def content(self) -> bytes:
         """The body as it is sent."""
+        if isinstance(self.body, bytes):
+            return self.body
         return b"" if self.body is None else json.dumps(self.body).encode()
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers besides those of HTTP itself."""
-        headers = {"Content-Type": "application/json"} if self.body is not None else {}
+        kind = "gzip" if isinstance(self.body, bytes) else "json"
+        headers = {"Content-Type": f"application/{kind}"} if self.body is not None else {}
         return headers | ({"Idempotency-Key": self.key} if self.key else {})
 
 
 @contextmanager
-def exchange(path: Path, request: Request) -> Iterator[Answer]:
+def exchange(server: Path | Remote, request: Request) -> Iterator[Answer]:
     """Send one request and yield its response; raise ClientError for an unsuccessful one."""
     from http.client import HTTPConnection, HTTPException
 
-    connection = HTTPConnection("localhost")
+    host, headers = host_and_headers(server, request)
+    connection = HTTPConnection(host)
     try:
-        connection.sock = link = connected(path, request.timeout_s)
-        connection.request(request.method, PREFIX + request.target, request.content or None, request.headers)
+        connection.sock = link = connected(server, request.timeout_s)
+        connection.request(request.method, PREFIX + request.target, request.content or None, headers)
         response = connection.getresponse()
         if response.status >= 400:
             raise problem_of(response.status, response.read())
         yield Answer(response, link)
-    except TimeoutError:
-        raise not_in_time(request) from None
     except (HTTPException, OSError) as error:
-        raise went_away(path, error) from None
+        raise lost(server, request, error) from None
     finally:
         connection.close()
 
 
-def not_in_time(request: Request) -> ClientError:
-    """Return the error of a response that did not arrive in time."""
-    return timed_out(f"no answer in time to {request.method} {request.target}")
+def host_and_headers(server: Path | Remote, request: Request) -> tuple[str, dict[str, str]]:
+    """Return the Host header of a request, and its others."""
+    if isinstance(server, Path):
+        return "localhost", request.headers
+    return server.host, request.headers | dict(server.headers)
 
 
-def went_away(path: Path, error: Exception) -> Unreachable:
-    """Return the error of a connection that broke."""
-    lost = unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}")
-    lost.sent = True
-    return lost
+def lost(server: Path | Remote, request: Request, error: Exception) -> ClientError:
+    """Return the error of a connection that broke, or of a response that did not arrive in time."""
+    # One with a number is the kernel's: it has given up a connection to a machine that vanished.
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return timed_out(f"no answer in time to {request.method} {request.target}")
+    broken = unreachable(f"the server at {server} went away: {str(error) or type(error).__name__}")
+    broken.sent = True
+    return broken
 
 
 def listens(path: Path) -> bool:
@@ -161,8 +187,11 @@ def listener(path: Path) -> int | None:
         return None
 
 
-def connected(path: Path, timeout_s: float | None) -> socket.socket:
-    """Return a connection to this user's own server."""
+def connected(server: Path | Remote, timeout_s: float | None) -> socket.socket:
+    """Return a connection to a server; to a socket only if it is this user's own."""
+    if not isinstance(server, Path):
+        return server.connected(timeout_s)
+    path = server
     link = socket.socket(socket.AF_UNIX)
     try:
         link.settimeout(timeout_s)

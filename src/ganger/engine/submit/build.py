@@ -4,6 +4,7 @@ Everything that can be checked is checked here, before the job has an id that a 
 """
 
 import hashlib
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import ConfigDict
 
+from ganger.code.code_snapshot import checkout, has_snapshot, snapshot, snapshot_whole
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.state.state import State
 from ganger.engine.submit import quota_check
-from ganger.engine.submit.code_snapshot import checkout, snapshot
 from ganger.engine.submit.command_check import check_checkpoints, check_commands, check_directory
 from ganger.engine.submit.git_info import git_state
 from ganger.engine.submit.git_repository import fetch
@@ -36,8 +37,9 @@ class Submission:
 
     spec: a mapping as a user would write it; or else spec_text, the text of a file, with its filename for errors.
     overrides: a mapping merged over the text.
-    directory: the caller's, absolute.
-    environment: the part of the caller's environment that goes with the job.
+    directory: the caller's, absolute; None for a caller on another machine, whose job runs in a directory of its own.
+    environment: the part of the caller's environment that goes with the job; without a directory, the server's.
+    codes: the hashes of copies that were sent before, by what `code:` says; without a directory.
     secrets: values from the caller's shell for secrets of the spec.
     request_id: a repeat with the same one makes no second job.
     namespace: of a GangJob, for a controller.
@@ -45,12 +47,13 @@ class Submission:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    directory: str
+    directory: str | None = None
     spec: dict[str, Any] | None = None
     spec_text: str | None = None
     filename: str = "job.yaml"
     overrides: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     request_id: str = ""
     namespace: str = ""
@@ -58,7 +61,7 @@ class Submission:
 
 def check_text(submission: Submission) -> None:
     """Raise RequestError (bad_text) for a part that cannot be a path, a variable, or valid text."""
-    texts = {"the directory": submission.directory, "the request_id": submission.request_id}
+    texts = {"the directory": submission.directory or "", "the request_id": submission.request_id}
     for name, value in submission.secrets.items():
         check_value(name, value)
     for name, value in submission.environment.items():
@@ -100,16 +103,32 @@ def read_specs(submission: Submission) -> tuple[JobSpec, ...]:
 
 def origin_of(spec: JobSpec, submission: Submission, home: Home) -> Origin:
     """Return the origin of the job. Code from a repository is fetched here."""
-    origin = Origin(directory=submission.directory, environment=submission.environment)
-    if not isinstance(spec.code, GitCode):
+    origin = Origin(directory=submission.directory or "", environment=submission.environment)
+    if isinstance(spec.code, GitCode):
+        fetched = fetch(spec.code, home.git, home.code)
+        return replace(origin, git_commit=fetched.commit, code_hash=fetched.digest)
+    if submission.directory is not None:
         return origin
-    fetched = fetch(spec.code, home.git, home.code)
-    return replace(origin, git_commit=fetched.commit, code_hash=fetched.digest)
+    return replace(origin, code_hash=_sent_code(spec.code, submission, home))
+
+
+def _sent_code(code: str | None, submission: Submission, home: Home) -> str:
+    """Return the hash of the copy that a caller on another machine has sent; that of nothing for a job without code."""
+    if code is None:
+        with tempfile.TemporaryDirectory(prefix="ganger-code-") as empty:
+            return snapshot_whole(Path(empty), home.code)
+    digest = submission.codes.get(code)
+    if digest is None:
+        message = f"code: {code} is a directory of another machine, and was not sent"
+        raise RequestError("no_snapshot", message, "submit it with `ganger submit` on that machine")
+    if not has_snapshot(home.code, digest):
+        raise RequestError("no_snapshot", f"there is no copy of the code {digest}", "submit the job again")
+    return digest
 
 
 def source_directory(spec: JobSpec, origin: Origin, home: Home) -> Path:
     """Return the working directory of the job's command: the caller's, or the one named by `code:`, which is copied."""
-    directory = check_directory(origin.directory, "the directory")
+    directory = check_directory(origin.directory, "the directory") if origin.directory else Path("/")
     if spec.code is None:
         return directory
     if origin.code_hash is not None:
@@ -138,7 +157,13 @@ def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> 
     for volume in spec.volumes:
         check_directory(volume.path, f"volume {volume.name}:")
     directory = source_directory(spec, origin, home)
-    check_commands(spec, directory, submission.environment)
+    try:
+        check_commands(spec, directory, submission.environment)
+    except RequestError as error:
+        if submission.directory is None and not submission.codes and error.code in ("no_script", "no_program"):
+            detail = f"a job without code: from another machine runs in an empty directory\n{error.detail}"
+            raise RequestError(error.code, detail, "send the directory with the job: --code .") from None
+        raise
     if spec.checkpoint and spec.code is None:
         check_checkpoints(spec.checkpoint.dir, directory)
 

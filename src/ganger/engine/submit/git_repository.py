@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ganger.engine.submit.code_snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
+from ganger.code.code_snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
 from ganger.errors import RequestError, write_error
 from ganger.model.job import GitCode
 from ganger.model.units import format_bytes

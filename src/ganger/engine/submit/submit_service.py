@@ -6,6 +6,7 @@ answer.
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ from ganger.model.decision import Start
 from ganger.model.event import Submitted
 from ganger.model.job import After, Job, JobSpec, Origin, split_element_id
 from ganger.model.views.service_views import DryRun
-from ganger.settings import Home
+from ganger.settings import Home, job_environment
 from ganger.spec import spec_to_dict
 
 NODES_TIMEOUT_S: Final = 5.0
@@ -106,7 +107,7 @@ class SubmitService:
         if job.index is not None:
             overrides = {"array": str(job.index)} | overrides
         submission = Submission(
-            directory=job.origin.directory,
+            directory=job.origin.directory or None,
             spec_text=json.dumps(spec_to_dict(job.spec)),
             filename=job.id,
             overrides=overrides,
@@ -211,10 +212,14 @@ class SubmitService:
         """
         with self._state_with_nodes() as state:
             spec = limited(spec, state, self._user, is_administrator=self._is_administrator)
+        if submission.directory is None:
+            submission = replace(submission, environment=job_environment(os.environ))
         if template is not None and spec.code is not None and spec.code == template.spec.code:
             origin = self._origin_of(template)
         else:
             origin = origin_of(spec, submission, self._home)
+        if spec.code is None and origin.code_hash is not None:
+            spec = replace(spec, code=".")  # a directory of its own
         check(spec, submission, origin, self._home)
         return Job(
             id=new_id(spec.name, self._log.find),
@@ -229,7 +234,8 @@ class SubmitService:
         """Return the origin of a job, for another one with the same code."""
         if not (self._home.code / str(template.origin.code_hash)).is_dir():
             message = f"the snapshot of the code of {template.id} was removed"
-            raise RequestError("code_removed", message, f"submit it from its directory: {template.origin.directory}")
+            remedy = f"submit it from its directory: {template.origin.directory or 'on another machine'}"
+            raise RequestError("code_removed", message, remedy)
         return template.origin
 
     def _stored_secrets(self, job: Job) -> dict[str, str]:

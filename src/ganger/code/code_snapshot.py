@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.submit.ignore_files import IgnoreRules, rules_above
+from ganger.code.ignore_files import IgnoreRules, rules_above
 from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, MIB_BYTES, format_bytes
 
@@ -70,6 +70,15 @@ def _store_copy(root: Path, rules: IgnoreRules | None, store: Path) -> str:
     entries = _list_entries(root, rules)
     _check_size(root, entries)
     return _publish(entries, root, store, lambda digest: store / digest)
+
+
+def has_snapshot(store: Path, digest: str) -> bool:
+    """Return whether there is a snapshot `digest`, which then counts as used now."""
+    path = store / digest
+    if not re.fullmatch(r"[0-9a-f]{64}", digest) or not path.is_dir():
+        return False
+    os.utime(path)
+    return True
 
 
 def checkout(store: Path, digest: str, target: Path) -> None:

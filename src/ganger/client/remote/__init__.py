@@ -1,0 +1,1 @@
+"""Access to a server on another machine: HTTP over TLS, with a token."""

@@ -1,0 +1,87 @@
+"""A submission from another machine: its code is packed and sent, and nothing else of this machine's disk is meant.
+
+The server gets neither the caller's directory nor the caller's environment: the paths in both are of this machine.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ganger.client.client_errors import USAGE, NotFound, client_error
+from ganger.client.local.follow_requests import Link, Record, at_once
+from ganger.client.local.http import SUBMIT_S, Request
+from ganger.code.code_snapshot import snapshot
+from ganger.code.packed_code import MAX_ARCHIVE_BYTES, pack
+from ganger.errors import RequestError
+from ganger.model.units import format_bytes
+
+
+def send_code(link: Link, request: Record) -> Record:
+    """Send the directories that `code:` names, and return the request for a server that has them.
+
+    Raise ClientError if a directory does not exist, cannot be read, or is too large.
+    """
+    codes = {code: _sent(link, Path(request["directory"]) / Path(code).expanduser()) for code in _directories(request)}
+    return {name: value for name, value in request.items() if name not in ("directory", "environment")} | (
+        {"codes": codes} if codes else {}
+    )
+
+
+def _sent(link: Link, directory: Path) -> str:
+    """Return the hash of a directory's copy, which the server has afterwards."""
+    if not directory.is_dir():
+        raise client_error("no_directory", f"code: {directory} is not a directory", f"ls -ld {directory}", USAGE)
+    with tempfile.TemporaryDirectory(prefix="ganger-code-") as store:
+        try:
+            digest = snapshot(directory, Path(store))
+            target = f"/code/{digest}"
+            if not _has(link, target):
+                at_once(link.ask(Request("PUT", target, _packed(Path(store) / digest, directory), SUBMIT_S)))
+        except RequestError as error:
+            raise client_error(error.code, error.detail, error.next, USAGE) from None
+    return digest
+
+
+def _has(link: Link, target: str) -> bool:
+    try:
+        at_once(link.ask(Request("GET", target)))
+    except NotFound:
+        return False
+    return True
+
+
+def _packed(copy: Path, directory: Path) -> bytes:
+    archive = pack(copy)
+    if len(archive) > MAX_ARCHIVE_BYTES:
+        size, limit = format_bytes(len(archive)), format_bytes(MAX_ARCHIVE_BYTES)
+        remedy = f"leave files out by lines in {directory / '.gangerignore'}, or name a repository (code: {{git: URL}})"
+        raise RequestError("code_too_large", f"{directory} has {size} when packed; the limit is {limit}", remedy)
+    return archive
+
+
+def _directories(request: Mapping[str, Any]) -> set[str]:
+    """Return the directories that a request names as code: those of overrides, or else of every document."""
+    overriding = (request.get("overrides") or {}).get("code")
+    if overriding is not None:
+        codes = [overriding]
+    elif request.get("spec_text") is not None:
+        codes = [document.get("code") for document in _documents(request["spec_text"])]
+    else:
+        codes = [(request.get("spec") or {}).get("code")]
+    return {code for code in codes if isinstance(code, str)}
+
+
+def _documents(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the documents of a job file; none of an invalid one, which the server reports."""
+    if not re.search(r"\bcode\b", text):
+        return
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        documents = list(YAML(typ="safe", pure=True).load_all(text))
+    except (YAMLError, ValueError, TypeError, OverflowError, RecursionError):
+        return
+    yield from (document for document in documents if isinstance(document, Mapping))
