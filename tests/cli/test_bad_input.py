@@ -54,3 +54,22 @@ def test_missing_argument(live: Live, path: str) -> None:
     missing = next(param for param in COMMANDS[path].params if param.required)
     assert f"Missing {missing.param_type_name}" in result.err
     assert f"next: ganger {path} --help" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("--gpu", "8xH100"), "write H100:8"),
+        (("--gpus", "8"), "use --gpu 8"),
+        (("--gpus=8", "--gpu-type", "H100"), "use --gpu 8"),
+        (("--gres=gpu:8",), "use --gpu 8"),
+        (("-N", "2"), "use --nodes 2"),
+        (("--num-nodes", "2"), "use --nodes 2"),
+        (("--partition=long",), "use --queue NAME"),
+        (("--max-restarts", "2"), "use --retry 3"),
+    ],
+)
+def test_options_of_other_tools_are_translated(live: Live, words: tuple[str, ...], meant: str) -> None:
+    result = live("run", *words, "--", "true")
+    assert result.code == 2
+    assert meant in result.err

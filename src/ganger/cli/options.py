@@ -40,7 +40,9 @@ class CheckedText(click.ParamType[str]):
 
 def _gpu(text: str) -> None:
     if not re.fullmatch(r"([A-Za-z][\w.-]*(,[A-Za-z][\w.-]*)*:)?\d+", text):
-        raise ValueError(f"{text!r} is not a GPU count: write 8, or H100:8 to name the type")
+        swapped = re.fullmatch(r"(\d+) ?[x*:] ?([A-Za-z][\w.-]*)", text)
+        meant = f"{swapped[2]}:{swapped[1]}" if swapped else "8, or H100:8 to name the type"
+        raise ValueError(f"{text!r} is not a GPU count: write {meant}")
 
 
 def _one_file(_ctx: click.Context, _param: click.Parameter, paths: tuple[str, ...]) -> str | None:

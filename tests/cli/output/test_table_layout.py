@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.cli.output.print_output import Column
-from ganger.cli.output.table_layout import display_width, table_lines
+from ganger.cli.output.print_output import Column, display_width, table_lines
 from tests.cli.live import Live, live, place
 from tests.cli.output.test_terminal import on_terminal
 from tests.rest.serving import ServerHome

@@ -72,7 +72,7 @@ def test_every_value_of_a_queue_is_shown_in_80_columns(shell: Shell, world: Worl
     assert max(map(len, shown.splitlines())) <= 80
     *_, row, note = shown.splitlines()
     assert row.split() == ["language", "1", "3/h100:24", "1.5/400", "0/2Ti", "5", "-", "2", "1"]
-    assert note == "  BORROWS 32  LENDS 16  4 jobs, 1d 00h per job"
+    assert note == "  BORROWING LIMIT 32  LENDING LIMIT 16  4 jobs, 1d 00h per job"
 
 
 def test_an_explanation_is_wrapped_at_words(shell: Shell, world: World) -> None:

@@ -27,9 +27,9 @@ SHOWN: Final = 10
 _CHANGES: Final = (Column("KEY"), Column("NOW", folds=True), Column("THEN", folds=True))
 _VERSIONS: Final = (
     Column("VERSION", right=True),
-    Column("WHEN"),
-    Column("BY"),
-    Column("WHAT"),
+    Column("APPLIED"),
+    Column("USER"),
+    Column("NOTE"),
     Column("CHANGES", folds=True),
 )
 _POSITIONS: Final = (Column("JOB"), Column("QUEUE"), Column("POSITION NOW", right=True), Column("THEN", right=True))
@@ -163,7 +163,7 @@ def apply_command(
 @policy_command.command("history")
 @output_option
 def history_command(output: str) -> None:
-    """List the versions, newest first: author, time and changes."""
+    """List the versions, newest first: when each was applied, its author, note and changes."""
     now_ms = current_time_ms()
 
     def cells(row: Record) -> tuple[str, ...]:

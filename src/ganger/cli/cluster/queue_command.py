@@ -34,13 +34,13 @@ COLUMNS: Final = (
     Column("GPUS"),
     Column("CPUS", spare=True),
     Column("MEMORY", spare=True),
-    Column("FAIR GPUS", right=True),
+    Column("FAIR SHARE", right=True),
     Column("QUOTA LEFT", right=True),
-    Column("BORROWS", right=True, spare=True),
-    Column("LENDS", right=True, spare=True),
+    Column("BORROWING LIMIT", right=True, spare=True),
+    Column("LENDING LIMIT", right=True, spare=True),
     Column("RUNNING", right=True),
     Column("PENDING", right=True),
-    Column("PER USER"),
+    Column("USER LIMITS"),
 )
 
 
@@ -130,7 +130,9 @@ def queue_command(ctx: click.Context, output: str) -> None:
 
     Lists the queues without a subcommand. Queues form a tree below `root`; the queue of a job that names none is
     `default`. QUOTA LEFT is the number of GPUs that a queue may still use from its own quota and what other queues
-    lend it; `ganger fit` shows which GPUs are free.
+    lend it; `ganger fit` shows which GPUs are free. GPUS, CPUS and MEMORY are use and quota, FAIR SHARE the GPUs
+    that its weight entitles it to, BORROWING LIMIT and LENDING LIMIT those beyond the quota and lent at most, USER
+    LIMITS those of each user.
     """
     if ctx.invoked_subcommand is None:
         _show(output)

@@ -13,6 +13,27 @@ from ganger.cli.exit_codes import USAGE
 SHELL_NEXT_TO_A_RANK: Final = "ganger exec -it JOB -- bash"
 
 
+OTHER_OPTIONS: Final = {
+    **dict.fromkeys(("--gpus", "--gres", "--gpus-per-node", "--gpus-per-task", "-G"), "--gpu 8"),
+    **dict.fromkeys(("--gpu-type", "--accelerators", "--constraint", "-C"), "--gpu H100:8"),
+    **dict.fromkeys(("--num-nodes", "--nnodes", "-N"), "--nodes 2"),
+    **dict.fromkeys(("--ntasks-per-node", "--nproc_per_node", "--tasks-per-node"), "--nproc-per-node 8"),
+    **dict.fromkeys(("--ntasks", "-n"), "-j 2x8"),
+    **dict.fromkeys(("--partition", "-p", "--account", "-A", "--cluster", "-q"), "--queue NAME"),
+    **dict.fromkeys(("--cpus", "--cpus-per-task", "--ncpus", "-c"), "--cpu 4"),
+    **dict.fromkeys(("--mem", "--mem-per-node"), "--memory 64Gi"),
+    **dict.fromkeys(("--job-name", "-J"), "--name NAME"),
+    **dict.fromkeys(("--qos", "--nice"), "--priority high"),
+    **dict.fromkeys(("--dependency", "-d"), "--after JOB"),
+    **dict.fromkeys(("--max-restarts", "--max_restarts", "--requeue", "--retry-until-up"), "--retry 3"),
+    **dict.fromkeys(("--workdir", "-D", "--chdir"), "--code DIR"),
+    **dict.fromkeys(("--export", "--envs"), "--env NAME=VALUE"),
+    "-t": "--time 24h",
+    "-w": "--nodelist n1,n2",
+}
+"""Options of srun, sbatch, torchrun and sky -> the option of ganger, with an example of its value."""
+
+
 class Problem(Exception):
     """An error of a command.
 
@@ -44,6 +65,9 @@ def problem_of(error: Exception) -> Problem | None:
     """Return the problem that `error` stands for, or None for a defect of ganger."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, click.NoSuchOption) and (meant := _translated(error)):
+        path = error.ctx.command_path if error.ctx else "ganger"
+        return Problem(f"{path} has no option {error.option_name}: use {meant}", next=f"{path} {meant} ...")
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "ganger"
         return Problem(error.format_message(), next=f"{path} --help")
@@ -54,3 +78,10 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, ClientError):
         return Problem(error.detail, error.next, error.exit_code)
     return None
+
+
+def _translated(error: click.NoSuchOption) -> str:
+    """Return the option of this command that an option of another tool stands for; empty if there is none."""
+    meant = OTHER_OPTIONS.get(error.option_name, "")
+    options = {name for parameter in error.ctx.command.params for name in parameter.opts} if error.ctx else set()
+    return meant if meant.partition(" ")[0] in options else ""

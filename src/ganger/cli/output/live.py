@@ -10,8 +10,7 @@ from typing import Final
 
 import click
 
-from ganger.cli.output.print_output import printable, supports_colour, to_copy
-from ganger.cli.output.table_layout import cut
+from ganger.cli.output.print_output import cut, printable, supports_colour, to_copy
 
 _CLEAR: Final = "\r\x1b[K"
 _CLEAR_ROWS: Final = "\r\x1b[{up}A\x1b[J"

@@ -156,7 +156,7 @@ def _sum(cells: Sequence[Record], name: str) -> int:
 
 def _queues(overview: Record, width: int) -> Iterator[Line]:
     columns = (
-        *(Column("QUEUE"), Column("GUARANTEED", right=True), Column("USED", right=True), Column("FAIR", right=True)),
+        *(Column("QUEUE"), Column("QUOTA", right=True), Column("USED", right=True), Column("FAIR SHARE", right=True)),
         *(Column("RUNNING", right=True), Column("PENDING", right=True), Column(f"{overview['unit'].upper()} USED")),
     )
     bar_width = width - 66
@@ -193,7 +193,7 @@ def _next_jobs(overview: Record, width: int) -> Iterator[Line]:
         Column("USER"),
         Column("REQUEST"),
         *[Column("PRIORITY", right=True)] * (by == "priority"),
-        Column("PENDING FOR", right=True),
+        Column("WAIT", right=True),
         Column("STARTS"),
     )
     rows = [

@@ -46,7 +46,7 @@ def show_goodput(result: Record) -> None:
         rows = [("useful", goodput["useful_gpu_us"]), *lost.items()]
         shares = [[label, _hours(gpu_time), _share(gpu_time / goodput["allocated_gpu_us"])] for label, gpu_time in rows]
         waited = [[label, _hours(goodput[name]), "-"] for name, label in _WAITED.items() if goodput[name]]
-        columns = (Column("GPU TIME"), Column("HOURS", right=True), Column("OF ALLOCATED", right=True))
+        columns = (Column("GPU TIME"), Column("HOURS", right=True), Column("% OF ALLOCATED", right=True))
         show_table(columns, [*shares, *waited], "")
     if goodput["deadlines"]:
         show(f"{'deadlines met':36}{goodput['met']} of {goodput['deadlines']}")
