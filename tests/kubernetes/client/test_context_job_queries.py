@@ -208,6 +208,22 @@ def test_a_report_is_of_ones_own_jobs_or_of_all(system: ServedController, array:
         assert (result.returncode, f"report --user {caller}" in result.stderr) == (4, True), result
 
 
+def test_events_are_those_of_ones_own_jobs_or_of_all(system: ServedController, array: str) -> None:
+    events = record(system.ganger("events", array, "-o", "json"))
+    assert (events[0]["kind"], events[0]["job"]) == ("submitted", array)
+    assert {event["kind"] for event in record(system.ganger("events", "-o", "json", caller="seer"))} >= {"submitted"}
+    for caller, arguments in (("ada", []), ("bob", [array])):
+        result = system.ganger("events", *arguments, caller=caller)
+        assert (result.returncode, f"{caller} may not" in result.stderr) == (4, True), result
+
+
+def test_whoami_names_the_user_and_the_queues_or_why_not(system: ServedController) -> None:
+    assert "default" in {row["name"] for row in record(system.ganger("whoami", "-o", "json", caller="seer"))["queues"]}
+    output = system.ganger("whoami").stdout
+    assert output.startswith("user      ada\ncluster   context fakeapi, namespace default\n")
+    assert "queues    not available: the answer is about jobs of all namespaces" in output
+
+
 def test_a_job_that_is_rejected_has_ended(system: ServedController) -> None:
     result = system.ganger("run", "--cpu", "999", "--name", "wrong", "--", "x", caller="bob")
     assert result.returncode == 1, result

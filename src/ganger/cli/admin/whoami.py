@@ -8,6 +8,7 @@ from ganger.cli.cluster.queue_command import COLUMNS, queue_cells
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option
 from ganger.cli.output.print_output import current_time_ms, format_time, show, show_json, show_table
+from ganger.client import ClientError
 
 Record = dict[str, Any]
 
@@ -22,7 +23,13 @@ def whoami_command(output: str) -> None:
     if it may submit.
     """
     client = connect()
-    identity = client.identity() | {"queues": client.queues()}
+    identity, missing = client.identity() | {"queues": []}, None
+    try:
+        identity["queues"] = client.queues()
+    except ClientError as error:
+        if client.context is None:
+            raise
+        missing = error  # another user's right: all jobs of a cluster count in its queues
     if output == "json":
         show_json(identity)
         return
@@ -41,6 +48,9 @@ def whoami_command(output: str) -> None:
         }
     for name, value in fields.items():
         show(f"{name:8}  {value}")
+    if missing is not None:
+        show(f"queues    not available: {missing.detail.splitlines()[0]}: {missing.next}")
+        return
     show("\nYou may submit to:")
     show_table(COLUMNS, [queue_cells(row) for row in identity["queues"]], "no queue")
 
