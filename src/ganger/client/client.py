@@ -3,7 +3,6 @@
 `model.views.service_views` has the classes that the dicts mirror; errors are `ClientError`.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger import __version__
-from ganger.client.client_errors import UNREACHABLE, ClientError, client_error
+from ganger.client.client_errors import ClientError
 from ganger.client.local import server_process, start_server
 from ganger.client.local.blocking_transport import BlockingLink
 from ganger.client.local.follow_requests import Link, Record, ask, at_once, each_at_once, ended, events, log_lines, made
 from ganger.client.local.http import ANSWER_S, SUBMIT_S, Remote, Request, query_of, quoted
 from ganger.settings import Home
 
-__all__ = ["Client", "ClientError", "open_client"]
+__all__ = ["Client", "ClientError"]
 
 SIGN_OF_LIFE_S: Final = 10.0
 """Time that the first, small request of a command may take before the server counts as unresponsive."""
@@ -28,34 +27,6 @@ GONE_S: Final = 20.0
 """Time for which a follower waits for a server that restarts."""
 STOPPED_S: Final = 5.0
 """Time within which a server that was stopped may be started again without its followers giving up."""
-
-
-def open_client(
-    home: Home, server: str | None = None, *, context: str | None = None, namespace: str | None = None
-) -> "Client":
-    """Return a client, not connected yet: of a cluster, else of a server elsewhere, else of a state directory's server.
-
-    Raise ClientError if there is no such context, or no login for the server.
-
-    Args:
-        home: The state directory.
-        server: The URL of a server on another machine.
-        context: A context of the kubeconfig.
-        namespace: That of the jobs in the cluster; None: the context's.
-    """
-    if context is None:
-        if server is None:
-            return Client(home)
-        from ganger.client.remote.remote_client import client_at
-
-        return client_at(server)
-    try:  # found by name: what submits to a cluster is not loaded by a client of a server
-        module = importlib.import_module("ganger.client.kubernetes.kubernetes_link")
-    except ModuleNotFoundError as error:
-        from ganger.errors import KUBERNETES_EXTRA, missing_module_message
-
-        raise client_error("not_installed", missing_module_message(error), KUBERNETES_EXTRA, UNREACHABLE) from None
-    return Client(home, context, module.KubernetesLink(context, namespace))
 
 
 class Client:

@@ -207,11 +207,7 @@ class PriorityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesRestricted:
-    """The volumes of a job without nodes allow other nodes than before.
-
-    Attributes:
-        required: One of these terms must hold for a node: those of the job and of its volumes together; empty: none.
-    """
+    """The volumes of a job without nodes allow other nodes: one of the terms `required` must hold; without any, all."""
 
     gang: str
     required: tuple[Term, ...] = ()
@@ -333,7 +329,6 @@ class Quiet:
     """No rank has written anything for longer than usual: not a failure.
 
     Attributes:
-        quiet_ms: How long.
         usual_ms: The usual time between outputs; None if the ranks had no habit, and have used no processor either.
     """
 
@@ -349,8 +344,7 @@ class CodeEdited:
     """A further attempt of a job that runs in place has other code than the first one.
 
     Attributes:
-        files: Files edited since the first start, relative to the job's directory; the first few.
-        more: Number of others.
+        files: Files edited since the first start, relative to the job's directory: the first few, and `more`.
     """
 
     gang: str
@@ -465,9 +459,7 @@ Request = (
 )
 """Events that a user asks for and that the loop may refuse; all others are facts."""
 
-REQUESTS: Final[frozenset[str]] = frozenset(
-    request.__dataclass_fields__["kind"].default for request in get_args(Request)
-)
+REQUESTS: Final = frozenset[str](request.__dataclass_fields__["kind"].default for request in get_args(Request))
 """The kinds of requests."""
 
 Event = (
