@@ -463,7 +463,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         home.server_file.write_text(json.dumps(record))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever followed and left is no error, and must not speak up in a later test."""
+        """Ignore a follower that closed its connection: it is no error."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

@@ -1,6 +1,6 @@
 """Pages taken apart: what a reader would type, the files to write, and the specs, with the lines they stand on.
 
-The convention, for whoever writes a page:
+The convention for authors of pages:
 
 - ```` ```console ````: `$ ` begins a command, `> ` goes on with it; what follows is what it prints. In it `...` stands
   for anything within a line, and a line that is only `...` for any lines; how far columns are apart is not compared.

@@ -1,4 +1,4 @@
-"""Somebody who types what a page says: a shell in a directory of the page's own, before a server."""
+"""A shell in which the commands of a page are typed, in a directory of its own, with a server."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""State directories with virtual nodes, jobs that wait until they are let go, and programs of somebody's."""
+"""State directories with virtual nodes, jobs that wait until they are let go, and programs of users."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
 """Under a backlog the default order gives each queue its weighted share, and each user in it an equal one.
 
-However many users a queue has, and whoever submitted first. The oracle adds up what ran, from starts and ends alone.
+For any number of users of a queue and any order of submission. The oracle adds up what ran, from starts and ends alone.
 """
 
 from collections import Counter
