@@ -282,7 +282,7 @@ WRONG = {
     ),
     "an unknown key of node-hours": (
         "queues: {a: {user_limits: {node_time_used: {limit: 1h, per: 30d, each: 1d}}}}",
-        "node_time_used.each is not a key: valid here are limit, per",
+        "node_time_used.each is not a valid key; valid keys: limit, per",
     ),
     **{
         f"a period of {per}": (

@@ -63,4 +63,4 @@ def _unknown(cls: type, path: Loc) -> str:
         elsewhere = {name: format_location((*where, name)) for where, names in outermost_last for name in names}
         name_meant = nearest(str(key), elsewhere)
         meant = f"; did you mean {elsewhere[name_meant]!r}?" if name_meant else ""
-    return f"{format_location(path)} is not a key: valid here are {', '.join(here)}{meant}"
+    return f"{format_location(path)} is not a valid key; valid keys: {', '.join(here)}{meant}"
