@@ -102,7 +102,14 @@ async def _send(caller: Caller, request: Request, path: str) -> bytes:
     except (ApiError, KeyError, CredentialsError):
         raise missing from None
     async with ApiClient(credentials, PROGRAM) as direct:
-        return await direct.send(replace(request, path=f"/api/v1{path}"))
+        try:
+            return await direct.send(replace(request, path=f"/api/v1{path}"))
+        except ApiError as error:
+            if error.status:
+                raise
+            detail = f"no service leads to a controller, and the one at {credentials.url} does not respond; jobs run on"
+            install = f"ganger install --dry-run | {caller.kubectl('apply', '-f', '-')}"
+            raise CannotError("unreachable", f"{detail}\n{error}", install, UNREACHABLE) from error
 
 
 async def _token(caller: Caller, user: str, administers: list[str]) -> str:
