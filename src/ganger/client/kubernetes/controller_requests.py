@@ -109,7 +109,7 @@ async def _send(caller: Caller, request: Request, path: str) -> bytes:
                 raise
             detail = f"no service leads to a controller, and the one at {credentials.url} does not respond; jobs run on"
             install = f"ganger install --dry-run | {caller.kubectl('apply', '-f', '-')}"
-            raise CannotError("unreachable", f"{detail}\n{error}", install, UNREACHABLE) from error
+            raise client_error("unreachable", f"{detail}\n{error}", install, UNREACHABLE) from error
 
 
 async def _token(caller: Caller, user: str, administers: list[str]) -> str:
