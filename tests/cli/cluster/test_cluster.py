@@ -283,17 +283,18 @@ def test_following_an_ended_job_prints_its_output_and_exits(shell: Shell, world:
 
 def test_server_status(shell: Shell, world: World) -> None:
     out = shell("server", "status").out
-    assert "health    ok" in out
-    assert "jobs      2 running, 1 pending" in out
+    assert "health   ok\n" in out
+    assert "jobs     2 running, 1 pending\n" in out
     assert json.loads(shell("server", "status", "-o", "json").out)["pid"] == 4242
 
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:7878"])
 def test_server_status_shows_where_it_listens(shell: Shell, world: World, url: str | None) -> None:
     home = Home(Path(os.environ["GANGER_HOME"]))
-    home.server_file.write_text(json.dumps(json.loads(home.server_file.read_text()) | {"url": url}))
+    record = json.loads(home.server_file.read_text()) | {"url": url, "fingerprint": None}
+    home.server_file.write_text(json.dumps(record))
     out = shell("server", "status").out
-    assert f"address   {url or 'none over TCP'}\n" in out
+    assert f"address  {url or 'none over TCP'}\n" in out
     assert json.loads(shell("server", "status", "-o", "json").out)["url"] == url
 
 
