@@ -139,7 +139,8 @@ def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str
 def connect() -> Client:
     """Return a client connected to the server: this user's, or GANGER_SERVER, or with --context to that cluster."""
     target = click.get_current_context().find_root().obj or {}
-    return open_client(settings.home(os.environ), settings.server(os.environ), **target).connect()
+    cluster = {name: target.get(name) for name in ("context", "namespace")}
+    return open_client(settings.home(os.environ), settings.server(os.environ), **cluster).connect()
 
 
 def submit_interruptibly(client: Client, submit: Callable[[Record], T], request: Record) -> T:
