@@ -21,6 +21,7 @@ from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.controller.jobs.ended_jobs import load_ended
+from ganger.controller.jobs.job_events import JobEvents
 from ganger.controller.object_log import ObjectLog, ObjectSink
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
@@ -144,6 +145,8 @@ async def controller(
     policies: PolicyReconciler | None = None,
     may_act: Callable[[], bool] = lambda: True,
     clock: Clock | None = None,
+    *,
+    writes_events: bool = False,
 ) -> AsyncIterator[Controlled]:
     """Run a controller that leads for the duration of the context and then vanishes as if killed.
 
@@ -168,11 +171,12 @@ async def controller(
 
         observed = dict[str, int]()
         on_written = (lambda *_: None) if policies is None else policies.trigger.on_written
-        sink = ObjectSink(write_status=write_status, observed=observed, on_written=on_written)
+        events = JobEvents(api, backend.job, may_act)
+        sink = ObjectSink(write_status, observed, on_written, events.record if writes_events else lambda *_: None)
         log = ObjectLog(folder / "ganger.db", image, sink, load_ended(backend.jobs))
         loop = Loop(log, backend, order, clock, "0")
         loop.open()
-        tasks = [following, event_loop.create_task(_run_cycles(loop, clock))]
+        tasks = [following, event_loop.create_task(_run_cycles(loop, clock)), event_loop.create_task(events.run())]
         if policies is not None:
             figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
             tasks.append(event_loop.create_task(figures.run()))

@@ -41,9 +41,11 @@ NO_CODE = JobCode(_none, _none)
 
 
 @asynccontextmanager
-async def reconciling_controller(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
+async def reconciling_controller(
+    access: Credentials, folder: Path, *, writes_events: bool = False
+) -> AsyncIterator[Controlled]:
     """Run a controller that reconciles GangJobs."""
-    async with controller(access, folder) as system:
+    async with controller(access, folder, writes_events=writes_events) as system:
         with system.loop.view() as state:
             known = list(state.gangs.values())
         jobs = GangJobReconciler(

@@ -1,12 +1,10 @@
 """Events of GangJobs on the fake API server, and a node that is drained under them."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import GANG, JOB, Controlled
+from bench.kubernetes.binding import GANG, JOB
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM
 from ganger.controller.jobs import job_events
 from ganger.controller.jobs.job_events import JobEvents, Notice
@@ -21,17 +19,6 @@ from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 
 
-@asynccontextmanager
-async def recording(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
-    """Run a controller that writes Events."""
-    async with ApiClient(access, PROGRAM) as api, reconciling_controller(access, folder) as system:
-        events = JobEvents(api, system.backend.job, lambda: True)
-        system.log.on_notices = events.record
-        task = asyncio.create_task(events.run())
-        yield system
-        task.cancel()
-
-
 def events_of(api: FakeApi, name: str = "big") -> dict[str, tuple[str, int, str]]:
     """Return type, count and message of the Events of a GangJob by reason."""
     events = [event for event in api.objects("events") if event["involvedObject"]["name"] == name]
@@ -41,7 +28,10 @@ def events_of(api: FakeApi, name: str = "big") -> dict[str, tuple[str, int, str]
 
 def test_a_drained_node_is_named_as_the_reason_and_the_job_says_so_in_events(tmp_path: Path) -> None:
     async def play() -> None:
-        async with cluster(tmp_path) as (api, access), recording(access, tmp_path) as system:
+        async with (
+            cluster(tmp_path) as (api, access),
+            reconciling_controller(access, tmp_path, writes_events=True) as system,
+        ):
             put(api)
             await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == NODES)
             await until(lambda: "Scheduled" in events_of(api))

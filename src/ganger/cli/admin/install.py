@@ -18,7 +18,8 @@ from ganger.settings import CONTROLLER_NAMESPACE, DEFAULT_CONTROLLER_NAMESPACE
 
 FILES: Final = (
     *("namespace", "priority-class", "gangjobs", "queues", "schedulingpolicies"),
-    *("controller-roles", "user-roles", "admission", "flow-control", "controller-queries", "network", "controller"),
+    *("controller-roles", "user-roles", "admission", "flow-control", "controller-queries", "git-network", "network"),
+    "controller",
 )
 """Manifests in the order in which they are applied: an object comes after those it refers to."""
 _IN_CLUSTER: Final = ("network", "controller")
@@ -26,7 +27,9 @@ _IN_CLUSTER: Final = ("network", "controller")
 _NAME: Final = "kubernetes.io/metadata.name"
 """A label that every namespace has."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_CUSTOMIZED: Final = ("namespace", "controller-roles", "flow-control", "controller-queries", "network", "controller")
+_CUSTOMIZED: Final = (
+    *("namespace", "controller-roles", "flow-control", "controller-queries", "git-network", "network", "controller"),
+)
 """Manifests that contain the namespace or the image; the others are printed byte by byte."""
 
 
