@@ -160,14 +160,14 @@ def test_who_may_not_ask_reads_how_to(ganger: Typed) -> None:
 
 def test_objects_are_changed_by_ones_own_rights(ganger: Typed) -> None:
     """A user who may list all jobs may change none of the objects that a policy is made of."""
+    assert ganger("chief", "queue", "set", "mine", "--gpus", "8").returncode == 0
     for arguments, typed in (
         (["node", "cordon", "node-1"], "cordon node-1"),
-        (["queue", "set", "mine", "--gpus", "8"], "edit queue.ganger.dev mine"),
-        (["queue", "delete", "default"], "delete queue.ganger.dev default"),
+        (["queue", "set", "mine", "--gpus", "4"], "edit queue.ganger.dev mine"),
+        (["queue", "delete", "mine"], "delete queue.ganger.dev mine"),
     ):
         result = ganger("seer", *arguments)
         assert (result.returncode, f"next: kubectl --context seer {typed}\n" in result.stderr) == (4, True), result
-    assert ganger("chief", "queue", "set", "mine", "--gpus", "8").returncode == 0
     assert ganger("chief", "queue", "delete", "mine").stdout == "deleted mine\n"
 
 
