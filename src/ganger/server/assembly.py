@@ -168,6 +168,7 @@ class Server:
             loop = await stack.enter_async_context(self._core(log, backend, newest[0].at_ms if newest else 0))
             stack.enter_context(closing(backend))
             service = Service(loop, log, backend, self._home)
+            _log.info(MEMORY_NOTE)
             yield World(loop, backend, service, lambda app: TokenGate(app, service))
 
     def _create_backend(self) -> Backend:
@@ -193,7 +194,6 @@ class Server:
         loop.open()
         core = threading.Thread(target=self._run_core, args=(loop, get_running_loop()), name="core", daemon=True)
         core.start()
-        _log.info(MEMORY_NOTE)
         try:
             yield loop
         finally:
