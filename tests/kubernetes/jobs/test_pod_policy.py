@@ -16,7 +16,9 @@ from ganger.model.policy import Pods
 from ganger.spec import spec_from_dict
 from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.jobs.test_gang_jobs import cluster, phase_and_message, put, reconciling_controller
+from tests.kubernetes.pods.test_volume_claims import claim
 
+SHARED = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "local"}
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 
@@ -138,6 +140,8 @@ def test_nothing_of_a_job_starts_that_names_what_it_may_not(
             permit("other")
             await until(lambda: system.loop.copy().document.pods.volumes == ("other",))
             names = make("FORBIDDEN" if make is secret else "forbidden")
+            api.put({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": SHARED})
+            api.put(claim("forbidden", bound="disk", mode="ReadWriteMany"))
             put(api, **names)
             await until(lambda: phase_and_message(api, "big")[0] == "Rejected")
             assert "does not permit the" in phase_and_message(api, "big")[1]
