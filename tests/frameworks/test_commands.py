@@ -100,7 +100,9 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
         ("torchrun", "torchrun --max-restarts 2 train.py", {"retries": 2}),
         ("torchrun", "torchrun --max_restarts=0 train.py", {"retries": 0}),
         ("torchrun", "torchrun --monitor-interval 2 train.py --max-restarts 4", {}),
-        ("torchrun", f"torchrun --nnodes {'9' * 5000} --max-restarts x train.py", {}),
+        ("torchrun", f"torchrun --nnodes {'9' * 5000} --max-restarts x train.py", {"nodes": "9" * 5000}),
+        ("torchrun", "torchrun --nproc-per-node two train.py", {"nproc_per_node": "two"}),
+        ("torchrun", "torchrun --nnodes $N --nproc-per-node=${G:-8} train.py", {}),
         ("torchrun", "python -m torch.distributed.launch --use_env train.py", {}),
         ("torchrun", "python3 -m torch.distributed.run --nnodes 3 train.py", {"nodes": 3}),
         ("torchrun", "uv run torchrun --nnodes 3 train.py", {"nodes": 3}),
@@ -132,7 +134,7 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
     ],
 )
 def test_a_launcher_is_recognised_with_the_size_it_asks_for(
-    framework: str, written: str, sizes: dict[str, int] | None
+    framework: str, written: str, sizes: dict[str, int | str] | None
 ) -> None:
     for argv in (tuple(written.split()), shell(written)):
         assert plugin_attribute(frameworks()[framework], "recognise")(argv) == sizes

@@ -48,6 +48,11 @@ def test_the_restarts_of_torchrun_are_the_retries_unless_they_were_written(
     assert spec_from_dict(spec_to_dict(spec), "the same") == spec
 
 
+def test_a_size_of_torchrun_that_is_none_is_refused() -> None:
+    with pytest.raises(RequestError, match="nproc_per_node: 'two' is not a number of processes"):
+        spec_from_dict({"run": "torchrun --nproc-per-node two train.py"}, "the job")
+
+
 def test_a_role_that_the_framework_does_not_know_is_refused() -> None:
     with pytest.raises(
         RequestError, match=r"framework tensorflow has no such role: it knows chief.*did you mean 'worker'"

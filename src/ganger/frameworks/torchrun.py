@@ -46,6 +46,8 @@ NEEDS: Final = "torch"
 
 _MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
 _FLAGS: Final = ("standalone", "m", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "h", "help")
+_AUTOMATIC: Final = ("auto", "gpu", "cpu", "xpu")
+"""Values of --nproc-per-node that leave the number to torchrun, here to ganger."""
 _OURS: Final = (
     "nnodes",
     "nproc-per-node",
@@ -105,8 +107,11 @@ def rank_command(placed: PlacedGang, rank: int, argv: tuple[str, ...]) -> tuple[
     return call.replace_launcher((*call.head, *user_words), count_words(options))
 
 
-def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
-    """Return the size and the retries that a command with one of the launchers requests, None without them."""
+def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
+    """Return the size and the retries that a command with one of the launchers requests, None without them.
+
+    A text that is no size stays as it is, for the validation to refuse.
+    """
     if (accelerate := _find_accelerate(argv)) is not None:
         return _accelerate_sizes(accelerate)
     call = find_call(argv, ("torchrun",), _MODULES)
@@ -114,11 +119,17 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
         return None
     values = {option.name: option.value for option in call.options(_FLAGS)}
     sizes = {
-        "nodes": parse_positive(values.get("nnodes", "").rpartition(":")[2]),
-        "nproc_per_node": parse_positive(values.get("nproc-per-node", "")),
+        "nodes": _size(values.get("nnodes", "").rpartition(":")[2]),
+        "nproc_per_node": _size(values.get("nproc-per-node", "")),
     }
     retries = parse_count(values.get("max-restarts", ""))
     return {name: size for name, size in sizes.items() if size} | ({} if retries is None else {"retries": retries})
+
+
+def _size(text: str) -> int | str | None:
+    """Return the number that a text is, the text if it is none, and None where the size is left open."""
+    is_open = text in _AUTOMATIC or "$" in text  # a variable is unknown until the shell has expanded it
+    return None if is_open else parse_positive(text) or text
 
 
 def _find_accelerate(argv: tuple[str, ...]) -> Call | None:
@@ -147,7 +158,7 @@ def _accelerate_command(placed: PlacedGang, rank: int, call: Call) -> tuple[str,
     return call.replace_launcher((*call.head, *membership, *user_words), count_words(options))
 
 
-def _accelerate_sizes(call: Call) -> dict[str, int]:
+def _accelerate_sizes(call: Call) -> dict[str, int | str]:
     values = {option.name: option.value for option in call.options(_ACCELERATE_FLAGS)}
     machines, processes = (parse_positive(values.get(name, "")) for name in ("num-machines", "num-processes"))
     sizes = {
