@@ -29,8 +29,10 @@ def stamped(event: Event) -> Stamped:
     return Stamped(1, 0, event)
 
 
-def failed(cause: Cause, error: str = "", message: str = "", signal: int | None = None) -> Failed:
-    python_error = PythonError(type=error, message=message, file="train.py", line=31) if error else None
+def failed(
+    cause: Cause, error: str = "", message: str = "", signal: int | None = None, file: str = "train.py"
+) -> Failed:
+    python_error = PythonError(type=error, message=message, file=file, line=31) if error else None
     code = None if signal else 1
     end = RankEnd(rank=3, node="n2", at_ms=5, exit_code=code, signal=signal, error=python_error)
     ends = (end,) if cause is Cause.RANK_FAILED else ()
@@ -45,9 +47,21 @@ ADVICE = {
             "ganger logs a-1 --rank 3 --tail 50   shows what rank 3 wrote",
         ),
     ),
+    "an error in a library": (
+        failed(Cause.RANK_FAILED, "ChildFailedError", "rank: 0", file="/v/lib/python3.11/site-packages/torch/run.py"),
+        (LOGS, AGAIN),
+    ),
+    "a rank that only torch knows": (
+        failed(Cause.RANK_FAILED, "ValueError", "env:// rendezvous: environment variable RANK expected, but not set"),
+        (
+            "ganger run --framework torch ...   sets RANK and the other variables that torch.distributed reads",
+            LOGS,
+            AGAIN,
+        ),
+    ),
     "the memory of a GPU": (
         failed(Cause.RANK_FAILED, "OutOfMemoryError", "CUDA out of memory"),
-        ("use a smaller batch, or GPUs with more memory: ganger clone a-1 --gpus TYPE:N", LOGS, AGAIN),
+        ("use a smaller batch, or GPUs with more memory: ganger clone a-1 --gpu TYPE:N", LOGS, AGAIN),
     ),
     "the memory of a node": (
         failed(Cause.OUT_OF_MEMORY),

@@ -1,5 +1,6 @@
 """The explanation of a job that failed, or has failed before: the cause, attempt by attempt, and what to do."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -15,6 +16,10 @@ from ganger.model.views.service_views import AttemptView, Explanation, JobRow
 
 NOTED: Final = ("failed", "quiet", "slow", "code_edited")
 """Kinds of events that explain how a running job is doing."""
+RANK_UNSET: Final = "environment variable RANK expected, but not set"
+"""What `init_process_group` of torch says in a process whose rank nothing has set."""
+LIBRARY: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3")
+"""Files that are not the user's to correct."""
 MAX_ATTEMPTS: Final = 5
 MAX_NOTES: Final = 3
 
@@ -71,12 +76,14 @@ def _advice(name: str, failed: Failed) -> Iterator[str]:
     if failed.cause is Cause.OUT_OF_MEMORY:
         yield f"ganger clone {name} --memory SIZE   runs it with more memory per node"
     elif error is not None and MEMORY_TYPES.match(error.type):
-        yield f"use a smaller batch, or GPUs with more memory: ganger clone {name} --gpus TYPE:N"
+        yield f"use a smaller batch, or GPUs with more memory: ganger clone {name} --gpu TYPE:N"
     elif failed.cause is Cause.HUNG:
         yield f"ganger logs {name} --stacks --attempt {failed.generation}   shows where each rank was"
+    elif error is not None and RANK_UNSET in error.message:
+        yield "ganger run --framework torch ...   sets RANK and the other variables that torch.distributed reads"
     elif failed.cause is Cause.START_FAILED:
         yield f"ganger get {name}   shows the command, its directory and its set-up, which could not be run"
-    elif error is not None and error.file and not is_infrastructure:
+    elif error is not None and error.file and not is_infrastructure and not LIBRARY.search(error.file):
         yield f"correct {error.file}:{error.line}, then run it again: ganger retry {name}"
         yield f"ganger logs {name} --rank {rank} --tail 50   shows what rank {rank} wrote"
         return

@@ -47,8 +47,12 @@ _STARTS_OTHERS = re.compile(r"ChildFailedError|CalledProcessError|Process(Exited
 _ROOT_CAUSE = "Root Cause (first observed failure):"
 _NCCL_DETAIL = "Last error:"
 """The line after which torch writes what NCCL itself says."""
-_OF_ROOT_CAUSE = re.compile(r" +(rank|exitcode|traceback) +:")
-"""Lines in which torchrun describes its workers."""
+_OF_ROOT_CAUSE = re.compile(r" +(rank|exitcode|traceback) +:(?! To enable traceback)")
+"""Lines in which torchrun describes its workers, but for the advice where it has no traceback."""
+_OF_TORCHRUN = re.compile(r"[IWEC]\d{4} \d\d:\d\d:\d\d\S* \d+ torch/")
+"""A line of the log of torchrun itself."""
+WORKER_LINES = 20
+"""Lines before the traceback of torchrun in which a worker may have written why it ended."""
 _LETTER = re.compile(r"[^\W\d_]")
 _BOX = re.compile(r"^[\s│|╭╰─]+|[\s│|╮╯─]+$")
 _ERROR_WORDS = re.compile(
@@ -103,7 +107,11 @@ def find_error(lines: list[tuple[int, str]], directory: str) -> dict[str, Any] |
             traceback_chain[0].tag = name
             chains.append(traceback_chain)
     chain = _choose_cause(chains, len(lines))
-    return _find_fatal_error([text for _, text in lines], directory) if chain is None else _describe(chain, directory)
+    texts = [text for _, text in lines]
+    if chain is None:
+        return _find_fatal_error(texts, directory)
+    error = _describe(chain, directory)
+    return _with_worker_line(error, chain[0], texts) if error["type"] == "ChildFailedError" else error
 
 
 def most_telling_line(tail: list[str]) -> str:
@@ -158,6 +166,19 @@ def _choose_cause(chains: list[list[Block]], line_count: int) -> list[Block] | N
         ):
             return chain
     return last
+
+
+def _with_worker_line(error: dict[str, Any], block: Block, texts: list[str]) -> dict[str, Any]:
+    """Return torchrun's report of a worker without a traceback, with what the worker wrote instead of torchrun's code.
+
+    Nothing is added to the report of a signal, before which a worker wrote nothing about it.
+    """
+    before = [text for text in texts[: block.ends] if not _OF_TORCHRUN.match(text)]
+    starts = max((number for number, text in enumerate(before) if text.startswith("Traceback ")), default=0)
+    written = most_telling_line([text for text in before[max(starts - WORKER_LINES, 0) : starts]])
+    is_signal = "Signal " in error["message"]
+    message = error["message"] if is_signal or not written else f"{error['message']}: it wrote {written!r}"
+    return error | {"message": message[:MESSAGE_CHARACTERS], "file": "", "line": 0, "source": ""}
 
 
 def _find_fatal_error(lines: list[str], directory: str) -> dict[str, Any] | None:
@@ -225,7 +246,8 @@ def _message(lines: list[str]) -> str:
     """Return the first line, with the following ones if it ends in a colon, continues indented, or is of NCCL."""
     first, rest = lines[0].strip(), lines[1 : 1 + MESSAGE_LINES]
     if _ROOT_CAUSE in lines:
-        rest = [line for line in lines[lines.index(_ROOT_CAUSE) :] if _OF_ROOT_CAUSE.match(line)]
+        root_cause = lines[lines.index(_ROOT_CAUSE) :]
+        rest = [re.sub(" +:", ":", line, count=1) for line in root_cause if _OF_ROOT_CAUSE.match(line)]
     elif _NCCL_DETAIL in rest:
         rest = rest[: rest.index(_NCCL_DETAIL) + 2]
     elif first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
