@@ -113,7 +113,7 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
     A text that is no size stays as it is, for the validation to refuse.
     """
     if (accelerate := _find_accelerate(argv)) is not None:
-        return _accelerate_sizes(accelerate)
+        return {**_accelerate_sizes(accelerate)}
     call = find_call(argv, ("torchrun",), _MODULES)
     if call is None:
         return None
@@ -158,7 +158,7 @@ def _accelerate_command(placed: PlacedGang, rank: int, call: Call) -> tuple[str,
     return call.replace_launcher((*call.head, *membership, *user_words), count_words(options))
 
 
-def _accelerate_sizes(call: Call) -> dict[str, int | str]:
+def _accelerate_sizes(call: Call) -> dict[str, int]:
     values = {option.name: option.value for option in call.options(_ACCELERATE_FLAGS)}
     machines, processes = (parse_positive(values.get(name, "")) for name in ("num-machines", "num-processes"))
     sizes = {

@@ -212,7 +212,7 @@ KeyError: 'lr'
         (
             "python: can't open file 'trian.py': [Errno 2] No such file or directory\n"
             "E1126 05:30:11.470000 18743 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 2)\n"
-            + TORCHRUN.replace("-9", "2").replace("Signal 9 (SIGKILL) received by PID 7", "To enable traceback see: URL"),
+            + TORCHRUN.replace("-9", "2").replace("Signal 9 (SIGKILL) received by PID 7", "To enable traceback see: U"),
             (":0: ChildFailedError: rank: 1 (local_rank: 1) exitcode: 2 (pid: 7): it wrote "
             "\"python: can't open file 'trian.py': [Errno 2] No such file or directory\""),
         ),

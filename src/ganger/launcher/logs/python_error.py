@@ -175,7 +175,7 @@ def _with_worker_line(error: dict[str, Any], block: Block, texts: list[str]) -> 
     """
     before = [text for text in texts[: block.ends] if not _OF_TORCHRUN.match(text)]
     starts = max((number for number, text in enumerate(before) if text.startswith("Traceback ")), default=0)
-    written = most_telling_line([text for text in before[max(starts - WORKER_LINES, 0) : starts]])
+    written = most_telling_line(before[max(starts - WORKER_LINES, 0) : starts])
     is_signal = "Signal " in error["message"]
     message = error["message"] if is_signal or not written else f"{error['message']}: it wrote {written!r}"
     return error | {"message": message[:MESSAGE_CHARACTERS], "file": "", "line": 0, "source": ""}
