@@ -325,6 +325,7 @@ def test_where_nothing_helps_the_smallest_form_is_the_proof() -> None:
         "waiting for 1 node with 1 free GPU: 0 nodes free now; held by A, B"
     )
     assert explained("n1:AA.. n2:BB..", "", "C:2x4").smallest_tried == ""
+    assert explained("n1:AAAA", "", "C:1x1").smallest_tried == ""
 
 
 def test_position_is_among_the_queue() -> None:

@@ -233,7 +233,7 @@ class _Trial:
             yield _combined_change(best[1])
 
     def smallest_tried(self) -> str:
-        """Return why not even the smallest form starts."""
+        """Return why not even the smallest form starts; empty for a request that is the smallest."""
         shape = self._shape
         smallest = replace(
             shape,
@@ -246,6 +246,8 @@ class _Trial:
             more=(),
             layout=replace(shape.layout, required=False),
         )
+        if smallest == replace(shape, layout=smallest.layout):
+            return ""
         result = self._cycle.fit(self._with_shape(smallest))
         amount = "1 GPU" if smallest.gpus else f"{smallest.share} of one GPU" if smallest.has_share else "1 CPU"
         size = f"{smallest.nodes} node{'s' * (smallest.nodes > 1)} with {amount}"
