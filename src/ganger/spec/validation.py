@@ -10,6 +10,16 @@ from ganger.spec.spec_document import Loc, SpecProblem, format_location, quote
 from ganger.spec.text_fields import did_you_mean, nearest
 
 _LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices", "topology")
+OTHER_NAMES: Final = {
+    "num_nodes": "nodes",
+    "accelerators": "resources.gpu",
+    "workdir": "code",
+    "envs": "env",
+    "image_id": "image",
+    "file_mounts": "volumes",
+    "job_recovery": "retry",
+}
+"""Keys of SkyPilot's task files that no key here resembles -> what to write."""
 _KEY: Final = "[key]"
 """The end of pydantic's location when the key itself is wrong."""
 
@@ -54,6 +64,8 @@ def _kind_of(cls: type, path: Loc) -> str:
 def _unknown(cls: type, path: Loc) -> str:
     """Return the sentence for an unknown key: the valid keys, and a similar one there or elsewhere."""
     *around, key = path
+    if key in OTHER_NAMES:
+        return f"{format_location(path)} is not a valid key: write {OTHER_NAMES[key]}"
     here = keys_at(cls, tuple(around))
     meant = did_you_mean(str(key), here)
     if not meant:
