@@ -120,6 +120,9 @@ def test_the_nearest_is_suggested(shell: Shell, args: list[str], meant: str) -> 
         (["run", "--", "srun", "-N1", "--pty", "bash"], "ganger exec -it JOB -- bash"),
         (["srun", "-N2", "python", "t.py"], "ganger run -- COMMAND"),
         (["squeue", "-u", "me"], "ganger ls"),
+        (["launch", "task.yaml"], "ganger run -f FILE"),
+        (["torchrun", "--nproc-per-node", "2", "t.py"], "ganger run -- torchrun ..."),
+        (["run", "--pty", "bash"], "ganger exec -it JOB -- bash"),
         (["exec", "bert-7f3", "--", "bash"], "ganger exec -it bert-7f3 -- bash"),
         (["exec", "-t", "bert-7f3", "--", "/bin/sh"], "ganger exec -it bert-7f3 -- /bin/sh"),
         (["exec", "-it", "bert-7f3", "--", "bash"], "leave -t out"),
@@ -129,6 +132,14 @@ def test_what_another_program_calls_it_leads_to_the_command(shell: Shell, args: 
     result = shell(*args)
     assert (result.code, result.out) == (2, "")
     assert result.err.endswith(f"\n  next: {typed}\n")
+
+
+@pytest.mark.parametrize("args", [["submit", "job.sh"], ["submit", "-f", "job.sh"]])
+def test_a_batch_script_of_slurm_is_no_job(shell: Shell, args: list[str]) -> None:
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n")
+    result = shell(*args)
+    assert (result.code, result.out) == (2, "")
+    assert "job.sh is a batch script of Slurm: ganger reads no #SBATCH lines" in result.err
 
 
 @pytest.mark.parametrize("group", ["node", "queue"])

@@ -21,6 +21,7 @@ from ganger.client.job_name import name_of_command
 from ganger.client.secret_values import secret_values, secret_values_of_text
 
 _EXAMPLE: Final = "ganger run -- python train.py"
+_SCRIPT_HEAD_BYTES: Final = 4096
 
 
 def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
@@ -32,6 +33,8 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
         overrides["run"] = command_of_arguments(command)
     elif path is None:
         raise Problem("nothing to run: give a command or a job file (-f)", next=_EXAMPLE)
+    else:
+        _check_is_no_slurm_script(path)
     request: dict[str, Any] = {
         "directory": _working_directory(),
         "environment": settings.job_environment(os.environ),
@@ -100,6 +103,20 @@ def _check_is_command(command: Sequence[str]) -> None:
     if program.lower().endswith((".yaml", ".yml")):
         typed = f"ganger {click.get_current_context().info_name} -f {shell_quote(program)}"
         raise Problem(f"{program} is a job file, not a command: -f submits it", typed)
+    if "/" not in program:
+        _check_is_no_slurm_script(program)
+
+
+def _check_is_no_slurm_script(path: str) -> None:
+    """Raise Problem if a file is a script for sbatch."""
+    try:
+        with Path(path).open("rb") as file:
+            is_batch_script = b"\n#SBATCH" in file.read(_SCRIPT_HEAD_BYTES)
+    except OSError:
+        return
+    if is_batch_script:
+        typed = f"ganger {click.get_current_context().info_name} --nodes 2 --gpu 8 --time 4h -- COMMAND"
+        raise Problem(f"{path} is a batch script of Slurm: ganger reads no #SBATCH lines, and starts all ranks", typed)
 
 
 def _working_directory() -> str:

@@ -65,6 +65,8 @@ def problem_of(error: Exception) -> Problem | None:
     """Return the problem that `error` stands for, or None for a defect of ganger."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--pty":
+        return Problem("--pty opens a shell: a job has no terminal, open one next to a rank", SHELL_NEXT_TO_A_RANK)
     if isinstance(error, click.NoSuchOption) and (meant := _translated(error)):
         path = error.ctx.command_path if error.ctx else "ganger"
         return Problem(f"{path} has no option {error.option_name}: use {meant}", next=f"{path} {meant} ...")

@@ -193,12 +193,12 @@ def _check_program(program: str, directory: Path, environment: dict[str, str]) -
     directories = _search_path(directory, environment)
     shown = ", ".join(directories[:_SHOWN_DIRECTORIES])
     more = f" and {len(directories) - _SHOWN_DIRECTORIES} more" if len(directories) > _SHOWN_DIRECTORIES else ""
-    is_in_directory = (directory / program).is_file()
-    remedy = (
-        f"type ./{program}: it is there"
-        if is_in_directory
-        else "activate the environment that has it, or give its path"
-    )
+    if program == "srun":
+        remedy = "leave srun and its options out: ganger starts every rank"
+    elif (directory / program).is_file():
+        remedy = f"type ./{program}: it is there"
+    else:
+        remedy = "activate the environment that has it, or give its path"
     raise RequestError("no_program", f"{program} was not found on the job's PATH: {shown}{more}", remedy)
 
 
