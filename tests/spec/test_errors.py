@@ -295,6 +295,7 @@ RUNS = {
     "# nothing\n": "1:1 the file is empty",
     "run: a: b": "1:7 put text that contains ': ' in quotes",
     "run: x\n\tnodes: 2": "2:1 a tab: YAML is indented with spaces",
+    "apiVersion: v1\nkind: Job\nspec: {}": "1:1 kind 'Job', is no job file|`spec` of a GangJob",
     "run: [a": "1:8 this is not YAML",
     "run: 'a": "1:8 this is not YAML",
     "run: *a": "1:6 begins with '*' in quotes",

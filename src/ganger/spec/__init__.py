@@ -111,6 +111,10 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     if not isinstance(data, dict):
         what = f"a job is a mapping of keys such as `run: python train.py`, not {quote(data)}"
         raise document.error_for([SpecProblem((), what)])
+    if "apiVersion" in data and "run" not in data:
+        what = f"an object of Kubernetes, kind {quote(data.get('kind'))}, is no job file: `kubectl apply` creates it"
+        hint = "; a job file has the keys of the `spec` of a GangJob"
+        raise document.error_for([SpecProblem(("apiVersion",), what + hint, key=True)])
     _keep_literal_text(document)
     _move_secrets(document)
     early_problems = [*_unsupported(document), *_no_command(data), *insert_params(document, declared)]

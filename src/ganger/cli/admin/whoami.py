@@ -51,7 +51,7 @@ def whoami_command(output: str) -> None:
     if missing is not None:
         show(f"queues    not available: {missing.detail.splitlines()[0]}: {missing.next}")
         return
-    show("\nYou may submit to:")
+    show("\nQueues, which this token may only read:" if identity.get("scope") == "read" else "\nYou may submit to:")
     show_table(COLUMNS, [queue_cells(row) for row in identity["queues"]], "no queue")
 
 
