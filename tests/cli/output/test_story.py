@@ -12,6 +12,7 @@ from ganger.cli.output.messages import (
     failed_attempt_message,
     plan_lines,
     size,
+    start_range_text,
     start_text,
     waiting_message,
 )
@@ -206,3 +207,18 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shell_quoting() -> None:
     assert shell_quote("bert-7f3") == "bert-7f3"
     assert shell_quote("my job; rm -rf ~") == "'my job; rm -rf ~'"
+
+
+@pytest.mark.parametrize(("latest_s", "end_s"), [(None, 600), (590, 590), (900, 600)])
+def test_a_range_of_starts_is_neither_past_nor_after_the_reserved_start(latest_s: int | None, end_s: int) -> None:
+    minute_ms = T0 - T0 % 60_000
+    now_ms, end_ms = minute_ms + 17_000, minute_ms + end_s * 1000
+    latest_ms = None if latest_s is None else minute_ms + latest_s * 1000
+    forecast = {
+        "expected_ms": minute_ms + 580_000,
+        "from_ms": minute_ms + 18_000,
+        "until_ms": minute_ms + 570_001,
+        "basis": "limits",
+    }
+    text = start_range_text(forecast, now_ms, latest_ms)
+    assert text.startswith(f"{format_clock(now_ms, now_ms)} to {format_clock(end_ms, now_ms)}, most likely ")

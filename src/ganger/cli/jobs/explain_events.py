@@ -107,7 +107,7 @@ def _expected_lines(explanation: Record, now_ms: int) -> Iterator[str]:
     """Yield when the job is expected to start, and what that depends on."""
     forecast, reserved_ms = explanation["forecast"], explanation["reserved_start_ms"]
     if forecast is not None:
-        expected = f"expected start: {start_range_text(forecast, now_ms)}"
+        expected = f"expected start: {start_range_text(forecast, now_ms, reserved_ms)}"
         if reserved_ms is not None and forecast["expected_ms"] is not None:
             expected += f"; {format_clock(reserved_ms, now_ms)} at the latest, reserved"
         yield expected

@@ -136,8 +136,8 @@ def dry_run_start_text(plan: Record, now_ms: int) -> str:
     return (plan["reason"]["sentence"] if plan["reason"] else "it would be pending") + expected
 
 
-def start_range_text(forecast: Record, now_ms: int) -> str:
-    """Return the forecast start of a pending job, with what it is based on."""
+def start_range_text(forecast: Record, now_ms: int, latest_ms: int | None = None) -> str:
+    """Return the forecast start of a pending job, with what it is based on; `latest_ms` is the reserved start."""
     expected_ms = forecast["expected_ms"]
     if expected_ms is None:
         return f"unknown, since {forecast['depends_on'][0]}"
@@ -145,7 +145,10 @@ def start_range_text(forecast: Record, now_ms: int) -> str:
     first, last = forecast["from_ms"] // MINUTE_MS, -(-forecast["until_ms"] // MINUTE_MS)
     if last - first <= 1:
         return f"{format_time(expected_ms, now_ms)}, {basis}"
-    begin, end = (format_clock(minute * MINUTE_MS, now_ms) for minute in (first, last))
+    # Whole minutes claim no precision, but are neither in the past nor after the reserved start.
+    begin_ms, end_ms = max(first * MINUTE_MS, now_ms), last * MINUTE_MS
+    end_ms = end_ms if latest_ms is None else min(end_ms, max(latest_ms, expected_ms))
+    begin, end = format_clock(begin_ms, now_ms), format_clock(end_ms, now_ms)
     return f"{begin} to {end}, most likely {format_time(expected_ms, now_ms)}, {basis}"
 
 
