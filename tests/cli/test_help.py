@@ -122,6 +122,7 @@ def test_the_nearest_is_suggested(shell: Shell, args: list[str], meant: str) -> 
         (["squeue", "-u", "me"], "ganger ls"),
         (["launch", "task.yaml"], "ganger run -f FILE"),
         (["torchrun", "--nproc-per-node", "2", "t.py"], "ganger run -- torchrun ..."),
+        (["ls", "-u", "ada"], "ganger ls --user NAME ..."),
         (["run", "--pty", "bash"], "ganger exec -it JOB -- bash"),
         (["exec", "bert-7f3", "--", "bash"], "ganger exec -it bert-7f3 -- bash"),
         (["exec", "-t", "bert-7f3", "--", "/bin/sh"], "ganger exec -it bert-7f3 -- /bin/sh"),

@@ -143,6 +143,10 @@ OTHER_SCHEDULERS_COMMANDS: Final = {
     "kill": "ganger stop JOB",
     "cancel": "ganger stop JOB",
     "describe": "ganger get JOB",
+    "hold": "ganger suspend JOB",
+    "release": "ganger resume JOB",
+    "requeue": "ganger retry JOB",
+    "apply": "ganger run -f FILE",
     "ssh": "ganger exec -it JOB -- bash",
     "shell": "ganger exec -it JOB -- bash",
 }

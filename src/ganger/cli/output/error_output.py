@@ -30,6 +30,7 @@ OTHER_OPTIONS: Final = {
     **dict.fromkeys(("--export", "--envs"), "--env NAME=VALUE"),
     "-t": "--time 24h",
     "-w": "--nodelist n1,n2",
+    "-u": "--user NAME",
 }
 """Options of srun, sbatch, torchrun and sky -> the option of ganger, with an example of its value."""
 
