@@ -122,6 +122,7 @@ def test_the_nearest_is_suggested(shell: Shell, args: list[str], meant: str) -> 
         (["squeue", "-u", "me"], "ganger ls"),
         (["launch", "task.yaml"], "ganger run -f FILE"),
         (["torchrun", "--nproc-per-node", "2", "t.py"], "ganger run -- torchrun ..."),
+        (["submit", "--memory", "4000", "--", "true"], "ganger submit --memory 4000Mi ..."),
         (["ls", "-u", "ada"], "ganger ls --user NAME ..."),
         (["run", "--pty", "bash"], "ganger exec -it JOB -- bash"),
         (["exec", "bert-7f3", "--", "bash"], "ganger exec -it bert-7f3 -- bash"),
@@ -133,6 +134,10 @@ def test_what_another_program_calls_it_leads_to_the_command(shell: Shell, args: 
     result = shell(*args)
     assert (result.code, result.out) == (2, "")
     assert result.err.endswith(f"\n  next: {typed}\n")
+
+
+def test_a_range_where_one_number_belongs_is_no_whole_number(shell: Shell) -> None:
+    assert "'2-4' is not a whole number" in shell("run", "--nodes", "2-4", "true").err
 
 
 @pytest.mark.parametrize("args", [["submit", "job.sh"], ["submit", "-f", "job.sh"]])

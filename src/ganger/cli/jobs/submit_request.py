@@ -19,6 +19,7 @@ from ganger.cli.output.error_output import SHELL_NEXT_TO_A_RANK, Problem
 from ganger.cli.output.print_output import shell_quote
 from ganger.client.job_name import name_of_command
 from ganger.client.secret_values import secret_values, secret_values_of_text
+from ganger.model.units import MIB_BYTES
 
 _EXAMPLE: Final = "ganger run -- python train.py"
 _SCRIPT_HEAD_BYTES: Final = 4096
@@ -65,7 +66,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "framework": flags["framework"],
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
-        "resources": _without_unset({"gpu": _gpu(flags), "cpu": flags["cpu"], "memory": flags["memory"]}),
+        "resources": _without_unset({"gpu": _gpu(flags), "cpu": flags["cpu"], "memory": _memory(flags["memory"])}),
         "placement": _without_unset(
             {"topology": flags["topology"], "mode": flags["mode"], "nodes": _names(flags["nodelist"])}
         ),
@@ -84,6 +85,14 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "after": [_dependency(text) for text in flags["after"]] or None,
     }
     return _without_unset(spec)
+
+
+def _memory(text: str | None) -> str | None:
+    """Return --memory as it is; Problem for a number of Slurm, where one without a unit is in MB."""
+    if text is not None and text.isdigit() and 0 < int(text) < MIB_BYTES:
+        typed = f"ganger {click.get_current_context().info_name} --memory {text}Mi ..."
+        raise Problem(f"--memory {text} is {text} bytes: write the unit", typed)
+    return text
 
 
 def command_of_arguments(arguments: Sequence[str]) -> str | list[str]:

@@ -73,7 +73,9 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem(f"{path} has no option {error.option_name}: use {meant}", next=f"{path} {meant} ...")
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "ganger"
-        return Problem(error.format_message(), next=f"{path} --help")
+        # click's word for the type of a number within bounds
+        detail = error.format_message().replace("a valid integer range", "a whole number")
+        return Problem(detail, next=f"{path} --help")
     if isinstance(error, click.ClickException):
         return Problem(error.format_message())
     from ganger.client import ClientError
