@@ -32,6 +32,11 @@ def test_list_is_aligned_text_without_a_terminal(shell: Shell, world: World) -> 
     assert "\x1b" not in result.out
 
 
+def test_the_time_of_a_suspended_job_does_not_go_on(shell: Shell, world: World) -> None:
+    world.add(job(state="suspended", nodes=(), sentence="on request"))
+    assert shell("ls").out.splitlines()[1].split()[-3:] == ["-", "on", "request"]
+
+
 def test_all_jobs_come_page_by_page_as_one_array(shell: Shell, world: World) -> None:
     for i in range(8):
         world.add(ended(job(f"j-{i}")))

@@ -183,7 +183,9 @@ def every_job(client: Client, query: Record) -> Iterator[Record]:
 
 def _cells(row: Record, now_ms: int) -> tuple[str, ...]:
     started_ms, ended_ms = row["started_ms"], row["ended_ms"]
-    ran = format_duration((ended_ms or now_ms) - started_ms) if started_ms is not None else "-"
+    # The time since the first start, which for a suspended job goes on without it.
+    is_known = started_ms is not None and row["state"] != "suspended"
+    ran = format_duration((ended_ms or now_ms) - started_ms) if is_known else "-"
     note = row["sentence"] or (f"on {', '.join(row['nodes'])}" if row["nodes"] else "")
     age = format_age(row["submitted_ms"], now_ms)
     return row["id"], row["state"], row["shape"], row["queue"], row["user"], age, ran, note
