@@ -121,8 +121,9 @@ def test_a_progress_bar_flows_at_a_bounded_rate(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
         stream = Stream(read, "e", log, selector, Redaction(["secret"]))
         for step in range(100):
-            os.write(write, b"\r%d%% sec" % step)
-            stream.read()
+            for data in (b"\r" * 2 * PIECE, b"%d%% sec" % step):
+                os.write(write, data)
+                stream.read()
             stream.tick(stream.due if step % 10 == 9 else time.monotonic() - 1)
         assert stream.last_lines() == ["99% "]
         os.write(write, b"ond\n")

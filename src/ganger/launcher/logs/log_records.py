@@ -117,8 +117,8 @@ class Stream:
         self._update_at = min(self._update_at, time.monotonic() + UPDATE_S) if self._pending else float("inf")
 
     def _cut_pieces(self, records: list[str], stamp: int) -> None:
-        if "\r" in self._pending:
-            self._pending = self._pending[_rewritten_from(self._pending) :]
+        if "\r" in self._pending:  # one at the end stands for many, and waits for what follows
+            self._pending = _on_terminal(self._pending) + "\r" * self._pending.endswith("\r")
         if len(self._pending) <= PIECE_CHARACTERS:
             return
         ready, withheld = self._split_pending()
