@@ -33,6 +33,7 @@ def test_a_restart_in_edited_code_says_so(serve: Callable[..., Server], tmp_path
     server.wait("failed")
     for name in ("train.py", "lib/model.py", "conf.yaml", "results.json", ".git/hook.py", "env/lib/torch.py"):
         edit(folder / name)
+    edit(folder / "lib" / os.fsdecode(b"z\xff.py"))
     edit(folder / "env" / "pyvenv.cfg")
     second = make_start(job, 1, generation=2)
     assert first.generation == 1
@@ -41,7 +42,7 @@ def test_a_restart_in_edited_code_says_so(serve: Callable[..., Server], tmp_path
     if code is not None:
         assert not server.of("code_edited")
         return
-    files = ("conf.yaml", "lib/model.py", "train.py")
+    files = ("conf.yaml", "lib/model.py", r"lib/z\xff.py", "train.py")
     expected = CodeEdited(gang=job.id, generation=2, directory=str(folder), files=files)
     assert server.wait("code_edited") == expected
 

@@ -37,7 +37,9 @@ def find_edited_code(files: JobFiles, job: Job, generation: int) -> CodeEdited |
     edited = sorted(path for path in _edited(directory, started_ms + SETTLED_MS, named) if path)
     if not edited:
         return None
-    names, more = tuple(edited[:MAX_NAMES]), max(0, len(edited) - MAX_NAMES)
+    # A name that is not UTF-8 could not be written to the log.
+    names = tuple(os.fsencode(path).decode(errors="backslashreplace") for path in edited[:MAX_NAMES])
+    more = max(0, len(edited) - MAX_NAMES)
     return CodeEdited(gang=job.id, generation=generation, directory=directory, files=names, more=more)
 
 
