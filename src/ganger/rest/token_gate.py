@@ -25,8 +25,8 @@ from ganger.rest.responses import HOLDER
 ABORT: Final = "ganger.abort"
 """Key of the function that closes a connection at once, in the state that uvicorn copies into each scope."""
 _POLICY: Final = "/api/v1/policy"
-_OF_JOBS: Final = re.compile(r"/api/v1/(jobs|batches|code|secrets)(/.*)?", re.DOTALL)
-"""Paths that a token may change that may submit; all others need more, whatever a router takes their path for."""
+_UNSHARED: Final = re.compile(r"/api/v1/(jobs|batches|code|secrets|server|tokens)(/.*)?", re.DOTALL)
+"""Paths that need no more than `submit`, or are `LocalOnly`. All others do, whatever path a router takes them for."""
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:\d{1,5})?")
 
 
@@ -141,7 +141,7 @@ def _needed_scope(scope: Scope) -> TokenScope:
     is_dry_run = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("dryRun") == ["plan"]
     if path == _POLICY and is_dry_run:
         return "read"
-    return "submit" if _OF_JOBS.fullmatch(path) else "admin"
+    return "submit" if _UNSHARED.fullmatch(path) else "admin"
 
 
 async def _require_local(request: Request) -> None:
