@@ -72,6 +72,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "a device": lambda: archive(("null", tarfile.CHRTYPE, "")),
     "a pipe": lambda: archive(("pipe", tarfile.FIFOTYPE, "")),
     "a header for all": lambda: archive(("a", FILE, b"x"), format=tarfile.PAX_FORMAT, headers={"path": "/tmp/owned"}),
+    "a way back": lambda: raw(header("a", FILE, -1024), bytes(1024)),
     "a sparse file": lambda: raw(header("a", tarfile.GNUTYPE_SPARSE, 0), bytes(1024)),
     "a long name of 1 GiB": lambda: raw(header("a", tarfile.GNUTYPE_LONGNAME, 1 << 30), bytes(1 << 20)),
     "long names of long names": lambda: raw(

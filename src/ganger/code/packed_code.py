@@ -80,6 +80,8 @@ class _PlainEntry(tarfile.TarInfo):
         entry = super().frombuf(buf, encoding, errors)
         if entry.type not in _ENTRY_TYPES:
             raise _bad_archive(f"{entry.name[:200]!r} is neither a file, a directory nor a symbolic link")
+        if entry.size < 0:  # the next header would be one before: the same bytes again and again, under other names
+            raise _bad_archive(f"{entry.name[:200]!r} has a negative size")
         return entry
 
 
