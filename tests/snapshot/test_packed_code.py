@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import resource
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from ganger.code import packed_code
 from ganger.code.code_snapshot import snapshot, snapshot_whole
 from ganger.code.packed_code import pack, unpack
+from ganger.engine.submit.received_code import ReceivedCode
 from ganger.errors import RequestError
 
 Entry = tuple[str, bytes, str | bytes]
@@ -128,3 +130,16 @@ def test_an_archive_may_not_grow_beyond_what_code_may_have(
     with pytest.raises(RequestError) as refused:
         unpack(io.BytesIO(content), tmp_path)
     assert refused.value.code == "code_too_large"
+
+
+def test_a_full_disk_is_told_and_nothing_stays_there(tmp_path: Path) -> None:
+    """A limit of the size of files fails as a full disk does: what fits is written."""
+    received, before = ReceivedCode(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(RequestError) as refused, received.new_file() as file:
+            received.write(file, bytes(120_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (refused.value.code, refused.value.status) == ("disk_full", 507)
+    assert list(tmp_path.iterdir()) == []

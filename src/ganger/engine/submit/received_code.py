@@ -23,25 +23,26 @@ class ReceivedCode:
         """Return a file for an archive, which is gone once it is closed."""
         try:
             self._store.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return tempfile.TemporaryFile(dir=self._store)
+            return tempfile.TemporaryFile(dir=self._store, buffering=0)  # what a full disk refused is not tried again
         except OSError as error:
             raise write_error(self._store, error) from None
 
     def write(self, file: IO[bytes], content: bytes) -> None:
         """Append to a file of `new_file`. Raise RequestError (disk_full, 507)."""
         try:
-            file.write(content)
+            while content:
+                content = content[file.write(content) :]
         except OSError as error:
             raise write_error(self._store, error) from None
 
     def keep(self, file: IO[bytes], digest: str) -> None:
         """Unpack an archive, and store its content, whose hash has to be `digest`. Raise RequestError."""
         file.seek(0)
-        with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=self._store) as folder:
-            try:
+        try:
+            with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=self._store) as folder:
                 unpack(file, Path(folder))
-            except OSError as error:
-                raise write_error(self._store, error) from None
-            if (actual := snapshot_whole(Path(folder), self._store)) != digest:
-                message = f"the archive of the code has other content than its name says: {actual}"
-                raise RequestError("bad_archive", message, "submit the job again")
+                if (actual := snapshot_whole(Path(folder), self._store)) != digest:
+                    message = f"the archive of the code has other content than its name says: {actual}"
+                    raise RequestError("bad_archive", message, "submit the job again")
+        except OSError as error:
+            raise write_error(self._store, error) from None
