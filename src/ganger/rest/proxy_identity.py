@@ -112,7 +112,8 @@ class ProxyIdentity:
             )
         if caller.sees_all or (request == _REPORT and _query(scope).get("user") == [caller.name]):
             return None
-        job_id = one_job[1] if one_job else next(iter(_query(scope).get("gang", ())), "") if request == _EVENTS else ""
+        gangs = _query(scope).get("gang", []) if request == _EVENTS else []
+        job_id = one_job[1] if one_job else gangs[0] if len(gangs) == 1 else ""
         if job_id:
             if self._owner_of(job_id) == caller.name:
                 return None
@@ -127,7 +128,8 @@ class ProxyIdentity:
 
 
 def _query(scope: Scope) -> dict[str, list[str]]:
-    return parse_qs(scope["query_string"].decode("latin-1"))
+    """Return all values of each parameter: of several a route takes the last, also an empty one."""
+    return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
 def _is_dry_run(scope: Scope) -> bool:

@@ -1,0 +1,45 @@
+"""Callers through the API server's proxy: a request is judged by the parameters that its route will see."""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
+from tests.rest.asgi import call
+
+HEADER, DRY_RUN = "x-caller", "plan-only"
+OWNERS = {"mine": "ada", "other": "bob"}
+
+
+@pytest.fixture
+def gate() -> Any:
+    app = FastAPI()
+
+    @app.get("/api/v1/events")
+    @app.get("/api/v1/report")
+    @app.post("/api/v1/jobs")
+    def answer() -> str:
+        return "answered"
+
+    async def identify(token: str) -> CallerIdentity:
+        return CallerIdentity(token, sees_all=False)
+
+    return ProxyIdentity(app, app, identify, OWNERS.get, header=HEADER, dry_run_parameter=DRY_RUN)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/events?gang=mine", 200),
+        ("GET", "/events?gang=other", 403),
+        ("GET", "/events?gang=mine&gang=other", 403),
+        ("GET", "/events", 403),
+        ("GET", "/report?user=ada", 200),
+        ("GET", "/report?user=ada&user=", 403),
+        ("POST", f"/jobs?{DRY_RUN}=plan", 200),
+        ("POST", f"/jobs?{DRY_RUN}=plan&{DRY_RUN}=", 403),
+    ],
+)
+def test_a_parameter_counts_only_if_it_is_given_once(gate: Any, method: str, target: str, status: int) -> None:
+    assert call(gate, method, target, headers={HEADER: "Bearer ada"}).status == status
