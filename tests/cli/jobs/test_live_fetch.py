@@ -19,13 +19,15 @@ pathlib.Path("results/deep").mkdir(parents=True)
 pathlib.Path("results/a.json").write_text("1")
 pathlib.Path("results/deep/b.bin").write_bytes(bytes(range(256)) * 5000)
 pathlib.Path("results/inside").symlink_to("a.json")
+pathlib.Path("results/latest").symlink_to("deep")
+pathlib.Path("results/loop").symlink_to("loop")
 pathlib.Path("results/passwd").symlink_to("/etc/passwd")
 os.mkfifo("results/fifo")
 pathlib.Path("checkpoints").mkdir()
 pathlib.Path("checkpoints/big").write_text("weights")
 pathlib.Path(os.environ["GANGER_OUTPUT_DIR"], "model.pt").write_text("model")
 """
-WRITTEN = ["model.pt", "results/a.json", "results/deep/b.bin", "results/inside"]
+WRITTEN = ["model.pt", "results/a.json", "results/deep/b.bin", "results/inside", "results/latest", "results/loop"]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,7 @@ def test_everything_that_the_job_wrote(live: Live, job: str) -> None:
         ("results/deep/", ["deep/b.bin"]),
         ("checkpoints", ["checkpoints/big"]),
         ("results/inside", ["a.json"]),
+        ("results/latest", ["deep/b.bin"]),
     ],
 )
 def test_a_path_comes_under_its_last_name(live: Live, job: str, path: str, expected: list[str]) -> None:
@@ -76,11 +79,17 @@ def test_a_path_comes_under_its_last_name(live: Live, job: str, path: str, expec
     assert _files(Path("to/here")) == expected
 
 
-@pytest.mark.parametrize("path", ["../../../../etc/passwd", "/etc/passwd", "results/passwd", "gone", "results/fifo/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../../../../etc/passwd", "/etc/passwd", "results/passwd", "gone", "results/fifo/x", "results/fifo"),
+        *("results/loop", "a" * 300, "\udcff"),
+    ],
+)
 def test_no_path_leads_out_of_the_job(live: Live, job: str, path: str) -> None:
     result = live("fetch", job, path, "-o", "to")
     assert (result.code, _files()) == (3, [])
-    assert f"has no '{path}' in " in result.err
+    assert f"has no '{path}' in ".replace("\udcff", "\ufffd") in result.err
 
 
 def test_nothing_is_overwritten_unless_forced(live: Live, job: str) -> None:
@@ -116,3 +125,32 @@ def test_a_hostile_archive_stays_in_its_directory(live: Live, monkeypatch: pytes
     assert result.code == 0
     assert _files() == ["to/here/good", "to/here/tmp/ganger-absolute", "to/here/up/x"]
     assert "../out, up" in result.err
+
+
+def test_a_hostile_server_cannot_choose_the_directory(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "fetch", lambda *_: iter([b""]))
+    for name in ("../up", "/tmp/ganger-absolute", ".ssh", "a/../../up", ""):
+        monkeypatch.setattr(Client, "job", lambda *_, name=name: {"row": {"id": name}})
+        result = live("fetch", "any")
+        assert (result.code, f"calls the job {name!r}" in result.err) == (2, True), name
+
+
+def _member(name: str, kind: bytes, size: int, link: str = "") -> bytes:
+    member = tarfile.TarInfo(name)
+    member.type, member.size, member.linkname = kind, size, link
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("archive", "reason"),
+    [
+        (_member("hard", tarfile.LNKTYPE, 0, "missing"), "'missing' not found"),
+        (_member("long", tarfile.XHDTYPE, 8 << 30), "'long' has an invalid size"),
+        (_member("back", tarfile.REGTYPE, -1024), "'back' has an invalid size"),
+        (_member("x", tarfile.XHDTYPE, 20) + b"999999999 path=a\n".ljust(512, b"\0") + _member("a", b"0", 0), "null"),
+    ],
+)
+def test_a_broken_archive_is_told(live: Live, monkeypatch: pytest.MonkeyPatch, archive: bytes, reason: str) -> None:
+    monkeypatch.setattr(Client, "fetch", lambda *_: iter([archive + bytes(2048)]))
+    result = live("fetch", "any", "path")
+    assert (result.code, reason in result.err, _files()) == (2, True, [])

@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import click
 
@@ -21,6 +21,7 @@ from ganger.cli.output.print_output import say, shell_quote, show
 
 SHOWN: Final = 5
 """Conflicting or refused files that are named; the others are counted."""
+MAX_HEADER_BYTES: Final = 1 << 20
 
 
 @click.command("fetch")
@@ -45,7 +46,7 @@ def fetch_command(job: str, path: str | None, directory: Path | None, force: boo
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     client = connect()
     if directory is None:
-        directory = Path() if path is not None else Path(client.job(job)["row"]["id"])
+        directory = Path() if path is not None else _directory_of(client.job(job)["row"]["id"])
     blocks = client.fetch(job, path)
     first = next(blocks, b"")  # before a directory is created: the job may have no such file
     try:
@@ -53,10 +54,29 @@ def fetch_command(job: str, path: str | None, directory: Path | None, force: boo
         with tempfile.TemporaryDirectory(prefix=".ganger-fetch-", dir=directory) as draft:
             refused = _extract(_Blocks(first, blocks), Path(draft))
             _publish(Path(draft), directory, force=force)
-    except (OSError, tarfile.TarError) as error:
+    except (OSError, tarfile.TarError, LookupError, ValueError, RecursionError) as error:
         raise Problem(f"cannot copy to {directory}: {error}", next=f"df -h {shell_quote(str(directory))}") from None
     if refused:
         say(f"left out, since they point or lead outside the directory: {_listed(refused)}", fg="yellow")
+
+
+def _directory_of(job: str) -> Path:
+    """Return the directory for a job's files. Raise Problem if the server's id of it leads elsewhere."""
+    directory = Path(job)
+    if directory.is_absolute() or not directory.parts or any(part.startswith(".") for part in directory.parts):
+        raise Problem(f"the server calls the job {job!r}, which is no name of a directory here", next="-o DIR")
+    return directory
+
+
+class _Member(tarfile.TarInfo):
+    """A member of the stream; tarfile keeps headers in memory, however long they say to be."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.size < 0 or (member.size > MAX_HEADER_BYTES and not member.isreg()):
+            raise tarfile.ReadError(f"{member.name[:200]!r} has an invalid size")
+        return member
 
 
 class _Blocks:
@@ -75,7 +95,7 @@ class _Blocks:
 def _extract(blocks: _Blocks, target: Path) -> list[str]:
     """Extract the stream, which is only read, and return the names of members that the filter of tarfile refused."""
     refused = []
-    with tarfile.open(fileobj=blocks, mode="r|") as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=blocks, mode="r|", tarinfo=_Member) as archive:  # type: ignore[call-overload]
         for member in archive:
             try:
                 archive.extract(member, target, filter="data")
@@ -86,14 +106,16 @@ def _extract(blocks: _Blocks, target: Path) -> list[str]:
 
 def _publish(draft: Path, directory: Path, *, force: bool) -> None:
     """Move the files from `draft` to `directory` and print them. Raise Problem if one exists, unless forced."""
-    files = sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = sorted(draft.rglob("*"))
+    folders = [path.relative_to(draft) for path in paths if path.is_dir() and not path.is_symlink()]
+    files = [path.relative_to(draft) for path in paths if path.is_symlink() or not path.is_dir()]
     existing = [str(directory / name) for name in files if os.path.lexists(directory / name)]
     if existing and not force:
         again = "ganger fetch --force ...   or another directory: -o DIR"
         raise Problem(
             f"nothing was copied, since it would overwrite: {_listed(existing)}", next=again, exit_code=REFUSED
         )
-    for folder in sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_dir()):
+    for folder in folders:
         (directory / folder).mkdir(exist_ok=True)
     for name in files:
         (draft / name).replace(directory / name)

@@ -247,4 +247,4 @@ def query_of(values: Mapping[str, Any]) -> str:
     parameters = {
         name: str(value).lower() if value is True else value for name, value in values.items() if value is not None
     }
-    return f"?{urlencode(parameters)}" if parameters else ""
+    return f"?{urlencode(parameters, errors='surrogateescape')}" if parameters else ""

@@ -30,8 +30,8 @@ def named_files(job: str, roots: Sequence[Path], path: str) -> Iterator[bytes]:
     Raise RequestError (no_such_file, 404) if none of them has it, and (too_many_files, 409).
     """
     for root in map(Path.resolve, roots):
-        target = (root / path).resolve()
-        if target.is_relative_to(root) and target.exists():
+        target = _resolved(root / path)
+        if target is not None and target.is_relative_to(root):
             return _tar_stream(_checked(job, _files_under(target, root if target == root else target.parent)))
     detail = f"{job} has no {path!r} in {' or '.join(map(str, roots))}"
     raise RequestError("no_such_file", detail, f"all that it wrote: ganger fetch {shell_quoted_id(job)}", 404)
@@ -54,6 +54,15 @@ def written_files(job: str, roots: Sequence[Path], submitted_ms: int, without: s
         detail = f"{job} has written nothing into {' or '.join(map(str, roots))}"
         raise RequestError("no_such_file", detail, f"ganger get {shell_quoted_id(job)}", 404)
     return _tar_stream(_checked(job, files))
+
+
+def _resolved(path: Path) -> Path | None:
+    """Return where a path leads; None if it is no path, or leads to nothing that can be sent."""
+    try:
+        target = path.resolve(strict=True)
+        return target if target.is_file() or target.is_dir() else None
+    except (OSError, ValueError, RuntimeError):  # a zero byte; links in a circle
+        return None
 
 
 def _files_under(top: Path, parent: Path) -> Files:
