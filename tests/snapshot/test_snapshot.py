@@ -346,3 +346,15 @@ def test_a_bad_pattern_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="bad pattern") as refused:
         snapshot(root, tmp_path / "store")
     assert refused.value.code == "bad_ignore_file"
+
+
+def test_two_copies_of_the_same_code_at_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one ends after the first one was found not to exist."""
+    (source := tmp_path / "source").mkdir()
+    (source / "a.py").write_text("1")
+    store = tmp_path / "store"
+    digest = snapshot(source, store)
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: path != store / digest and exists(path))
+    assert snapshot(source, store) == digest
+    assert [path.name for path in store.iterdir()] == [digest]

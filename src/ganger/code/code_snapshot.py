@@ -217,8 +217,11 @@ def _publish(entries: Sequence[CodeEntry], source: Path, parent: Path, name: Cal
         digest = _copy_all(entries, source, temporary)
         target = name(digest)
         with _writing(parent):
-            if not target.exists():
+            try:
                 temporary.rename(target)
+            except OSError:
+                if not target.is_dir():
+                    raise
             os.utime(target)  # `engine.eventlog.log_retention` reads this as the last use
         return digest
     finally:
