@@ -15,7 +15,8 @@ from ganger.model.job import shell_quoted_id
 from ganger.model.units import format_bytes
 
 MAX_BYTES: Final = 256 << 30
-MAX_FILES: Final = 1_000_000
+MAX_FILES: Final = 100_000
+"""Each is listed before the first one is sent, in 1.2 kB of memory."""
 BLOCK_BYTES: Final = 256 << 10
 COPIED_MS: Final = 2
 """Time after the submission, in whole milliseconds, before which only the copy of the code was written."""
