@@ -43,6 +43,7 @@ CODES: Final[dict[str, Code]] = {
     "bad_request": Code(400, "the request cannot be read"),
     "too_many_files": Code(409, "the files of the job are more, or larger, than one answer may have"),
     "too_many_ranks": Code(409, "the request lists more ranks than the limit"),
+    "too_many_requests": Code(503, "one token has as many requests at one time as it may have"),
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what the request names does not exist
     "bad_pattern": Code(409, "a pattern is not a valid regular expression"),

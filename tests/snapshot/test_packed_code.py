@@ -132,7 +132,7 @@ def test_an_archive_may_not_grow_beyond_what_code_may_have(
     assert refused.value.code == "code_too_large"
 
 
-def test_a_full_disk_is_told_and_nothing_stays_there(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_stays_there(tmp_path: Path) -> None:
     """A limit of the size of files fails as a full disk does: what fits is written."""
     received, before = ReceivedCode(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))

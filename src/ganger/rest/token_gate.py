@@ -22,6 +22,8 @@ from ganger.engine.service import RequestError, Service, TokenRow, TokenScope
 from ganger.rest.problem_json import problem
 from ganger.rest.responses import HOLDER
 
+MAX_REQUESTS: Final = 256
+"""Requests of one token at one time: a stream takes a connection, and 0.4 MB over TLS, as long as it is read."""
 ABORT: Final = "ganger.abort"
 """Key of the function that closes a connection at once, in the state that uvicorn copies into each scope."""
 _POLICY: Final = "/api/v1/policy"
@@ -61,6 +63,9 @@ class TokenGate:
             message = f"the token {row.name} has the scope {row.scope}, and this request needs {needed}"
             remedy = f"ask for another token: ganger token create NAME --scope {needed}"
             refusal = problem(403, "insufficient_scope", message, remedy)
+        elif len(self._responses.get(row.name, ())) >= MAX_REQUESTS:
+            message = f"{MAX_REQUESTS} requests with the token {row.name} are being answered, the most at one time"
+            refusal = problem(503, "too_many_requests", message, "end some of them, such as followers of logs")
         else:
             await self._answer(row, scope, receive, send)
             return

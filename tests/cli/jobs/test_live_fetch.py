@@ -150,7 +150,7 @@ def _member(name: str, kind: bytes, size: int, link: str = "") -> bytes:
         (_member("x", tarfile.XHDTYPE, 20) + b"999999999 path=a\n".ljust(512, b"\0") + _member("a", b"0", 0), "null"),
     ],
 )
-def test_a_broken_archive_is_told(live: Live, monkeypatch: pytest.MonkeyPatch, archive: bytes, reason: str) -> None:
+def test_a_broken_archive_is_reported(live: Live, monkeypatch: pytest.MonkeyPatch, archive: bytes, reason: str) -> None:
     monkeypatch.setattr(Client, "fetch", lambda *_: iter([archive + bytes(2048)]))
     result = live("fetch", "any", "path")
     assert (result.code, reason in result.err, _files()) == (2, True, [])

@@ -14,6 +14,7 @@ import pytest
 from ganger.client import ClientError
 from ganger.engine.api_tokens import Tokens
 from ganger.errors import RequestError
+from ganger.rest.token_gate import MAX_REQUESTS
 from tests.rest.serving import ServerHome
 
 PORT = "127.0.0.1:0"
@@ -305,3 +306,19 @@ def test_a_token_allows_what_its_scope_says(open_place: ServerHome) -> None:
     refused = open_place.client
     with pytest.raises(ClientError, match="scope"):
         refused.create_token("third", None, "owner")
+
+
+def test_a_token_has_a_limited_number_of_requests_at_one_time(open_place: ServerHome) -> None:
+    given, other = ({"Authorization": bearer(open_place.client.create_token(name, None, "read"))} for name in "ab")
+    links = [http.client.HTTPConnection(url_of(open_place).removeprefix("http://")) for _ in range(MAX_REQUESTS)]
+    try:
+        for link in links:
+            link.request("GET", "/api/v1/stream", headers=given)
+            assert link.getresponse().status == 200
+        status, problem, _ = ask(open_place, "GET", "/server", **given)
+        assert (status, problem["code"]) == (503, "too_many_requests")
+        assert ask(open_place, "GET", "/server", **other)[0] == 200
+    finally:
+        open_place.client.revoke_token("a")
+        for link in links:
+            link.close()
