@@ -32,6 +32,17 @@ while True:
     print("works", flush=True)
     time.sleep(0.1)
 """
+BESIDE = """
+import signal, subprocess, sys, time
+
+child = subprocess.Popen([sys.executable, "-c", "sum(range(30_000_000)); input()"], stdin=subprocess.PIPE)
+time.sleep(3)
+child.send_signal(signal.SIGSTOP)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    pass
+child.kill()
+"""
 QUIET = """
 import os, sys, time
 from ganger import train
@@ -150,6 +161,16 @@ def test_stopped_rank_of_a_script_without_reports_is_found_at_once(serve: Serve,
     failed = gang.fails()
     assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, last, f"n{nodes}")
     assert failed.detail.startswith(f"rank {last} on n{nodes} has been stopped (state T")
+
+
+def test_a_rank_that_stops_a_process_of_its_own_and_works_does_not_hang(serve: Serve, tmp_path: Path) -> None:
+    """The stopped one has worked more than all others so far."""
+    (tmp_path / "beside.py").write_text(BESIDE)
+    server = serve(1).open()
+    job = make_job(tmp_path, (sys.executable, str(tmp_path / "beside.py")), nodes=1, nproc_per_node=1)
+    server.backend.start(make_start(job, nodes=1), job)
+    server.wait("finished")
+    assert not server.of("failed")
 
 
 def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path: Path) -> None:

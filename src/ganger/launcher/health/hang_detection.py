@@ -258,7 +258,7 @@ def _stop_kind(alive: list[ProcStat], rest: object) -> tuple[str | None, object]
         return (DEAD, rest) if rest is not None else (None, None)
     for state, kind in (("T", STOPPED), ("D", BLOCKED)):
         if all(process.state == state for process in alive):
-            return kind, [(process.pid, process.ticks, process.switches) for process in alive]
+            return kind, (rest, [(process.pid, process.ticks, process.switches) for process in alive])
     return None, None
 
 
@@ -268,9 +268,14 @@ class QuietRank:
     def __init__(self) -> None:
         self._stillness = Stillness()
 
-    def find_stop(self, states: list[ProcStat], step_s: float, at_s: float) -> tuple[str, float] | None:
-        """Return how it is stopped and since when, once that lasts long enough; `step_s` is its peers' step time."""
-        kind, since_s = self._stillness.observe(states, None, at_s)
+    def find_stop(
+        self, states: list[ProcStat], step_s: float, at_s: float, rest: object = None
+    ) -> tuple[str, float] | None:
+        """Return how it is stopped and since when, once that lasts long enough; `step_s` is its peers' step time.
+
+        `rest` changes when other processes of the rank work.
+        """
+        kind, since_s = self._stillness.observe(states, rest, at_s)
         patience_s = still_s(step_s)
         if kind == BLOCKED:  # what it waits for is unknown
             patience_s = max(patience_s, SLOW_DISK_S, self._stillness.blocked_s())

@@ -38,6 +38,8 @@ SCAN_QUIET_S = 2.5  # without reports there is no other evidence
 IDLE_PERMILLE = 10
 BUSY_BYTES = 256 << 10
 """Bytes read or written between two scans beyond what a waiting or printing rank transfers."""
+BESIDE_TICKS = 10
+"""Processor time by which a rank works although one of its processes is stopped; what passes output on uses less."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LAUNCH_PROGRAMS = (
     *("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted"),
@@ -228,15 +230,25 @@ class Monitor:
         """Return the stopped ranks among those that report nothing."""
         steps = [watch.step_s() for _, watch in self._watched() if watch.is_learned]
         stopped_ranks = []
-        for rank, processes in self._processes.of_ranks.items():
+        for rank, processes in list(self._processes.of_ranks.items()):
             if rank in self._harmless or rank in self._over or (rank in self._ranks and self._ranks[rank].steps):
                 continue
-            states = self._processes.read([max(processes, key=_work_done).pid])
-            stopped = self._quiet.setdefault(rank, QuietRank()).find_stop(
-                list(states.values()), max(steps, default=0), at_s
-            )
+            states = list(self._processes.read([max(processes, key=_work_done).pid]).values())
+            rest = self._work_beside(rank, states[0].pid) if states and states[0].state == "T" else None
+            stopped = self._quiet.setdefault(rank, QuietRank()).find_stop(states, max(steps, default=0), at_s, rest)
             stopped_ranks += [] if stopped is None else [(rank, *stopped)]
         return stopped_ranks
+
+    def _work_beside(self, rank: int, stopped: int) -> int:
+        """Return roughly how much a rank's processes have worked that were not started below the stopped one."""
+        self._processes.scan()  # rare: one may just have been started
+        below, others = {stopped}, 0
+        for process in self._processes.of_ranks.get(rank, ()):
+            if process.parent in below:
+                below.add(process.pid)
+            elif process.pid != stopped:
+                others += process.ticks
+        return others // BESIDE_TICKS
 
     def _is_learned(self) -> bool:
         """Return True if the ranks here are known to have come so far that they should not stall."""
