@@ -1,8 +1,10 @@
 """Two machines: network namespaces on a bridge, each with Debian's sshd; and a server that uses them."""
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -93,6 +95,8 @@ def two_machines(folder: Path) -> Iterator[list[Machine]]:
     for name in ("host_key", "user_key"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
     with ExitStack() as stack:
+        lock = stack.enter_context((Path(tempfile.gettempdir()) / "ganger-ssh-tests.lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the names and addresses are the same in every process of the tests
         run("ip", "link", "add", BRIDGE, "type", "bridge")
         stack.callback(run, "ip", "link", "delete", BRIDGE, check=False)
         run("ip", "addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
