@@ -11,6 +11,7 @@ from typing import IO
 import pytest
 
 from ganger.cli import call
+from ganger.settings import Home
 from tests.cli.world import World, serve
 
 PROGRAM = [sys.executable, "-c", "from ganger.cli import main; main()"]
@@ -58,8 +59,10 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 @pytest.fixture
 def world(shell: Shell) -> Iterator[World]:
     """Run a fake server behind the state directory."""
-    world_state, server = serve(Path(os.environ["GANGER_HOME"]))
+    home = Path(os.environ["GANGER_HOME"])
+    world_state, server = serve(home)
     yield world_state
+    Home(home).server_file.unlink(missing_ok=True)  # it stops, so threads that still follow start no other
     with world_state.changed:
         world_state.closing = True
         world_state.changed.notify_all()
