@@ -268,13 +268,14 @@ def test_an_error_of_the_program_is_shown_and_not_retried(live: Live) -> None:
     assert (row["sentence"], row["generation"], job["row"]["sentence"]) == (given_up, 1, given_up)
     assert [(attempt["blame"], attempt["sentence"]) for attempt in job["attempts"]] == [("user", error)]
     assert live("get", row["id"]).out.splitlines()[0].endswith(given_up)
+    failed = next(event for event in live.json("events", row["id"]) if event["kind"] == "failed")
+    first = min(failed["data"]["ends"], key=lambda end: (end["at_ms"], end["rank"]))["rank"]
     assert live("explain", row["id"]).out.splitlines() == [
         f"{row['id']}  failed",
         f"  {row['id']} has failed: {given_up}",
         f"  next: correct train.py:3, then run it again: ganger retry {row['id']}",
-        f"  next: ganger logs {row['id']} --rank 0 --tail 50   shows what rank 0 wrote",
+        f"  next: ganger logs {row['id']} --rank {first} --tail 50   shows what rank {first} wrote",
     ]
     assert error in live("wait", row["id"]).out
-    failed = next(event for event in live.json("events", row["id"]) if event["kind"] == "failed")
     assert failed["sentence"].endswith(error)
     assert failed["data"]["ends"][0]["error"]["file"] == "train.py"
