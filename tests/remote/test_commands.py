@@ -76,7 +76,7 @@ def test_documents_of_a_file_bring_their_own_code(user: OtherMachine) -> None:
 
 
 def test_whoami_offers_no_queue_to_a_token_that_only_reads(user: OtherMachine) -> None:
-    user.log_in("reader", "read")
+    user.log_in("visitor", "read")
     shown_text = user("whoami").stdout
     assert "Queues, which this token may only read:" in shown_text
     assert "You may submit" not in shown_text

@@ -232,8 +232,7 @@ def _change(
             if gang.state is GangState.PENDING:
                 state.enqueue(gang)
         case e.PriorityChanged(priority=priority):
-            _replace_spec(state, gang, replace(gang.job.spec, priority=priority))
-            gang.forget_refusals()
+            _replace_spec(state, gang, replace(gang.job.spec, priority=priority), is_admitted_anew=True)
         case e.NodesRestricted(required=required):
             placement = gang.job.spec.placement
             placement = replace(placement, affinity=replace(placement.affinity, required=required))
@@ -241,12 +240,17 @@ def _change(
     return gang
 
 
-def _replace_spec(state: State, gang: Gang, spec: JobSpec) -> None:
-    """Replace the spec of a gang, which enters its queue anew if it is pending."""
+def _replace_spec(state: State, gang: Gang, spec: JobSpec, *, is_admitted_anew: bool = False) -> None:
+    """Replace the spec of a gang, which enters its queue anew if it is pending.
+
+    is_admitted_anew: what the cluster refused before is forgotten.
+    """
     waits = gang.state is GangState.PENDING
     if waits:
         state.dequeue(gang)
     gang.job, gang.shape = replace(gang.job, spec=spec), spec.shape
+    if is_admitted_anew:
+        gang.forget_refusals()  # before it enters: its place in the queue depends on them
     if waits:
         state.enqueue(gang)
 
