@@ -292,7 +292,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendContext:
-    """What a backend from another package is created with: `create(context)` of its module returns a `Backend`.
+    """Argument of `create(context)`, which a module of another package has and which returns a `Backend`.
 
     It is called on the event loop's thread, and raises SettingsError for bad settings.
 

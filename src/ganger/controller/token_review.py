@@ -23,7 +23,7 @@ from ganger.backends.kubernetes.controller_tokens import (
 )
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import ApiStruct
+from ganger.kubeapi.objects import AccessReview, ApiStruct
 from ganger.kubeapi.resources import Resource
 from ganger.rest.problem_json import problem
 from ganger.rest.proxy_identity import CallerIdentity, NotReviewedError
@@ -51,16 +51,8 @@ class _Review(ApiStruct, frozen=True):
     status: _ReviewStatus
 
 
-class _AccessStatus(ApiStruct, frozen=True):
-    allowed: bool = False
-
-
-class _AccessReview(ApiStruct, frozen=True):
-    status: _AccessStatus
-
-
 _REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", _Review)
-_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", _AccessReview)
+_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", AccessReview)
 
 
 class TokenReviewer:

@@ -429,5 +429,17 @@ class WatchError(ApiStruct, frozen=True, tag_field="type", tag="ERROR"):
     object: Status
 
 
+class AccessStatus(ApiStruct, frozen=True):
+    """Answer of the API server about a permission."""
+
+    allowed: bool = False
+
+
+class AccessReview(ApiStruct, frozen=True):
+    """Review of a permission: of the caller's, or of another user's."""
+
+    status: AccessStatus
+
+
 Object = dict[str, Any]
 """Whole object to be written, as JSON."""

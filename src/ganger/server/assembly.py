@@ -120,7 +120,7 @@ Gate = Callable[[ASGIApp], ASGIApp]
 
 
 class World(NamedTuple):
-    """What a server serves: a loop over a backend, the service that answers requests, and the gate to it."""
+    """A loop over a backend, the service that answers requests about it, and the gate to that service."""
 
     loop: Loop
     backend: Backend

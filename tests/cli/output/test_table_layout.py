@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import click
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.cli.output.print_output import Column, display_width, table_lines
+from tests.cli.conftest import Shell
 from tests.cli.live import Live, live, place
 from tests.cli.output.test_terminal import on_terminal
 from tests.rest.serving import ServerHome
@@ -107,3 +109,22 @@ def test_every_listing_fits_in_80_columns(live: Live, long_names: str, command: 
 def _is_one_word(line: str) -> bool:
     """Return whether a line cannot be wrapped: a name, a path or a command to copy."""
     return len(max(line.split(), key=len)) > WIDTH // 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run TRACE --nodes 1",
+        "compare TRACE --nodes 1",
+        "sweep TRACE --grid nodes=1,2,policy=easy,dynamic --to swept",
+        "size TRACE --wait-p99 1h",
+    ],
+)
+def test_tables_of_simulations_fit_in_80_columns(shell: Shell, command: str) -> None:
+    trace = Path("the-trace-of-the-research-group-of-last-week-with-every-job-of-every-user.csv")
+    trace.write_text("name,submitted_ms,duration_ms,gpus,user\na,0,60000,8,ann\nb,1000,60000,4,a-long-name-of-a-user\n")
+    words = command.replace("TRACE", str(trace)).split()
+    shown = click.unstyle(on_terminal("sim", *words, columns=WIDTH)).replace("\r", "\n").splitlines()
+    table = [line for line in shown if re.search(r"\S {2,}\S", line)]
+    assert table
+    assert [line for line in table if len(line) > WIDTH] == []

@@ -9,7 +9,7 @@ from ganger.backends.kubernetes.custom_resources import GROUP, VERSION
 from ganger.client.client_errors import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, ClientError, Unreachable, client_error
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import ApiStruct
+from ganger.kubeapi.objects import AccessReview, ApiStruct
 from ganger.kubeapi.resources import Resource
 
 
@@ -27,17 +27,7 @@ class _Review(ApiStruct, frozen=True):
     status: _ReviewStatus
 
 
-class _AccessStatus(ApiStruct, frozen=True):
-    allowed: bool = False
-
-
-class _AccessReview(ApiStruct, frozen=True):
-    """The API server's review of a permission of the caller."""
-
-    status: _AccessStatus
-
-
-_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _AccessReview)
+_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", AccessReview)
 _REVIEWS: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", _Review)
 
 

@@ -105,7 +105,7 @@ def _attempt_notice(gang: str, reason: str, generation: int, text: str) -> Notic
 
 @dataclass(slots=True)
 class _Series:
-    """What one Event says."""
+    """Content of one Event: the newest notice, and how often it came."""
 
     notice: Notice
     first_ms: int

@@ -50,12 +50,12 @@ class PersistentVolumeClaim(ApiStruct, frozen=True):
 
     @property
     def is_of_one_node(self) -> bool:
-        """Whether all pods that use it have to be on one node."""
+        """True if all pods that use it have to be on one node."""
         return not any(mode in _SHARED_MODES for mode in self.spec.access_modes)
 
     @property
     def is_of_one_pod(self) -> bool:
-        """Whether one pod at a time may use it."""
+        """True if one pod at a time may use it."""
         return self.spec.access_modes == (ONE_POD,)
 
     @property
@@ -108,7 +108,7 @@ class StorageClass(ApiStruct, frozen=True):
 
     @property
     def provisions(self) -> bool:
-        """Whether it creates volumes."""
+        """True if it creates volumes."""
         return self.provisioner != NO_PROVISIONER
 
 
