@@ -83,6 +83,8 @@ def test_the_code_of_a_job_is_fetched_by_a_restricted_pod(system: Controlled, tm
             with system.policy(pods={"git_hosts": ["198.18.*"]}):
                 system.submit("code", run="./say", code={"git": f"{url}/tool"})
                 status = system.wait("code", *OVER)
+                # It is permitted too now, and has a pod of its own.
+                assert system.wait("refused", *OVER)["phase"] == "Succeeded"
                 until(lambda: "Succeeded" in seen.read_text(), "the pod to have been seen")
         finally:
             watching.terminate()
