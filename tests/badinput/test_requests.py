@@ -54,7 +54,7 @@ ROWS = {
     "missing script": Row("submit -- python okk.py", "python is to run okk.py, which does not exist", "ok.py?"),
     "missing script in a file": Row(FROM_FILE, "okk.py, which does not exist", "ok.py?", job="run: [python, okk.py]\n"),
     "program not found": Row("submit -- okk --lr 1", "okk was not found on the job's PATH", "activate"),
-    "srun without Slurm": Row("submit -- srun -n 2 date", "srun was not found on the job's PATH", "leave srun"),
+    "option of srun": Row("submit -- srun -x n1 date", "srun --exclude is not taken over: write --nodelist", ""),
     "no such directory": Row("submit --code none ok.py", "none does not exist", "ls -d "),
     "directory is a file": Row("submit --code ok.py ok.py", "ok.py is not a directory", "ls -ld "),
     "unreadable directory": Row("submit --code secret ok.py", "secret cannot be read: Permission denied", "ls -ld "),

@@ -118,7 +118,7 @@ def test_the_nearest_is_suggested(shell: Shell, args: list[str], meant: str) -> 
     [
         (["srun", "--pty", "bash"], "ganger exec -it JOB -- bash"),
         (["run", "--", "srun", "-N1", "--pty", "bash"], "ganger exec -it JOB -- bash"),
-        (["srun", "-N2", "python", "t.py"], "ganger run -- COMMAND"),
+        (["srun", "-N2", "python", "t.py"], "ganger run -- srun ..."),
         (["squeue", "-u", "me"], "ganger ls"),
         (["launch", "task.yaml"], "ganger run -f FILE"),
         (["torchrun", "--nproc-per-node", "2", "t.py"], "ganger run -- torchrun ..."),

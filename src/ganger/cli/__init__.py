@@ -120,7 +120,7 @@ LOCAL_COMMANDS: Final = ("exec", "server", "token", "doctor", "replay")
 """Commands that need the state directory of the server: they run on its machine."""
 
 OTHER_SCHEDULERS_COMMANDS: Final = {
-    "srun": "ganger run -- COMMAND",
+    "srun": "ganger run -- srun ...",
     "sbatch": "ganger submit -- COMMAND",
     "salloc": "ganger run -- COMMAND",
     "squeue": "ganger ls",

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ganger.core.failure.retry import DEFAULT_RETRIES
 from ganger.errors import RequestError
@@ -26,6 +26,9 @@ from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Checkpoint, Job, JobSpec
 from ganger.ports import LaunchPlan, RankPlan
 from ganger.registry import frameworks, plugin_attribute
+
+if TYPE_CHECKING:
+    from ganger.framework_api.srun import Srun
 
 CHIEF: Final = "chief"
 
@@ -65,6 +68,8 @@ class _Composer:
             if spec.stop_when == CHIEF or per == "gang"
             else plugin_attribute(framework, "ends")(placed)
         )
+        self._per = per
+        self._srun = _find_srun(spec.run)
         self._stages = {role: int(self._agent) + _start_stage(spec, role) for role in placed.roles}
 
     def plans(self, directory: str) -> tuple[LaunchPlan, ...]:
@@ -101,12 +106,14 @@ class _Composer:
         role = self._placed.share_of(rank).role
         user_variables = self._user_variables(spec.environment_of(role))
         set_variables = _without_overridden(
-            user_variables, framework.rank_environment(self._placed, rank), framework.RESERVED
+            user_variables,
+            self._srun_variables(rank) | framework.rank_environment(self._placed, rank),
+            framework.RESERVED,
         )
         differing = {
             name: value for name, value in (user_variables | set_variables).items() if environment.get(name) != value
         }
-        argv = plugin_attribute(framework, "rank_command")(self._placed, rank, argv_of(spec.command_of(role)))
+        argv = self._command(rank, spec.command_of(role))
         return RankPlan(
             rank=rank,
             environment=differing,
@@ -115,6 +122,21 @@ class _Composer:
             on_failure=spec.role(role).on_failure,
             stage=self._stages[role],
         )
+
+    def _command(self, rank: int, run: str | tuple[str, ...]) -> tuple[str, ...]:
+        """Return the command that is executed as `rank`."""
+        rank_command = plugin_attribute(self._framework, "rank_command")
+        if self._srun is None or run != self._job.spec.run:
+            return tuple(rank_command(self._placed, rank, argv_of(run)))
+        return self._srun.in_directory(rank_command(self._placed, rank, self._srun.command))
+
+    def _srun_variables(self, rank: int) -> dict[str, str]:
+        """Return the variables of a task of Slurm, for a command that was written with srun."""
+        if self._srun is None:
+            return {}
+        from ganger.framework_api.srun import srun_environment
+
+        return srun_environment(self._placed, rank, self._per)
 
     def _user_variables(self, env: dict[str, str]) -> dict[str, str]:
         """Return the variables of the submission and of the spec, without those that are reserved for ganger."""
@@ -139,6 +161,14 @@ def _parallel_variables(spec: JobSpec) -> dict[str, str]:
 def _param_variables(spec: JobSpec) -> dict[str, str]:
     """Return the parameter values of a template."""
     return {"GANGER_TRIAL_PARAMS": json.dumps(spec.params)} if spec.params else {}
+
+
+def _find_srun(run: str | tuple[str, ...]) -> "Srun | None":
+    if "srun" not in str(run):
+        return None
+    from ganger.framework_api.srun import find_srun
+
+    return find_srun(argv_of(run))
 
 
 def argv_of(run: str | tuple[str, ...]) -> tuple[str, ...]:

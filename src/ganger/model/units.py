@@ -31,17 +31,26 @@ _SIZE_BYTES: Final = {
     "Ti": 1024 * GIB_BYTES,
 }
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_CLOCK_DURATION = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)|(\d+)-(\d+)(?::(\d\d))?")
+"""Forms of Slurm that mean one thing: H:MM:SS, D-HH:MM:SS, D-HH and D-HH:MM."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?B?")
 _CPU = re.compile(r"(\d+)m|(\d+(?:\.\d+)?)")
 
 
 def parse_duration_ms(text: str | int | float) -> int:
-    """Return milliseconds from `90s`, `1h30m`, `250ms` or a number of seconds; raise ValueError with valid forms."""
+    """Return milliseconds from `90s`, `1h30m`, `4:00:00`, `1-12:00:00` or a number of seconds.
+
+    Raise ValueError with valid forms.
+    """
     if isinstance(text, int | float) or re.fullmatch(r"\d+(\.\d+)?", text.strip()):
         return int(Fraction(str(text)) * SECOND_MS)
+    if clock := _CLOCK_DURATION.fullmatch(text.strip()):
+        day, hour, minute, second, *short = (int(number or 0) for number in clock.groups())
+        days, hours, minutes = day + short[0], hour + short[1], minute + short[2]
+        return days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + second * SECOND_MS
     parts = _DURATION.findall(text.strip())
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 1h30m, 2d, or a number of seconds")
+        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 1h30m, 2d, 4:00:00, or a number of seconds")
     return int(sum(Fraction(number) * _DURATION_MS[unit] for number, unit in parts))
 
 

@@ -118,7 +118,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     _keep_literal_text(document)
     _move_secrets(document)
     early_problems = [*_unsupported(document), *_no_command(data), *insert_params(document, declared)]
-    infer_framework(data)
+    early_problems += infer_framework(data)
     model, field_problems = validate_mapping(JobSpec, {key: value for key, value in data.items() if key != "kind"})
     claimed = {problem.path for problem in early_problems}
     unreadable_paths = {path[:end] for path in document.unreadable for end in range(1, len(path) + 1)}

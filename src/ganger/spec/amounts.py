@@ -178,7 +178,7 @@ def write_bytes(value: int) -> str | int:
 def duration(low_ms: int) -> Callable[[Any], int]:
     """Return a parser of durations in ms, from `low_ms` on."""
     least = "more than 0" if low_ms else "0 or more"
-    what = f"a duration of {least} and at most 3650d: write 90s, 30m, 1h30m, 2d, or a number of seconds"
+    what = f"a duration of {least} and at most 3650d: write 90s, 30m, 1h30m, 2d, 4:00:00, or a number of seconds"
 
     def read(value: Any) -> int:
         return _quantity(value, parse_duration_ms, what, low_ms, MAX_DURATION_MS)

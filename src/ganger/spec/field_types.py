@@ -128,7 +128,7 @@ from ganger.spec.text_fields import (
 )
 
 SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
-DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?"
+DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?|(\d+-)?\d+:\d\d:\d\d|\d+-\d+(:\d\d)?"
 MAX_POINTS: Final = 1_000_000
 MAX_GRADES: Final = 1_000_000
 MAX_SEED: Final = 1_000_000

@@ -1,28 +1,65 @@
 """Inference of the framework from a command that names its launcher, such as torchrun or mpirun.
 
 It runs before validation and fills in only what the user left open: the framework, and from the launcher's options the
-number of nodes and processes, and the retries.
+number of nodes and processes, and the retries. srun is no framework: it is removed when the ranks start, and what it
+would start chooses the framework.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks, plugin_attribute
+from ganger.spec.spec_document import SpecProblem
+
+if TYPE_CHECKING:
+    from ganger.framework_api.srun import Srun
 
 
-def infer_framework(data: dict[str, Any]) -> None:
-    """Add to a job's mapping what its command implies; what was written takes precedence."""
+def infer_framework(data: dict[str, Any]) -> list[SpecProblem]:
+    """Add to a job's mapping what its command implies; what was written takes precedence.
+
+    Return what is wrong with options of srun in it.
+    """
     argv = _argv(data.get("run"))
-    named = data.get("framework")
+    srun = None
+    if argv and "srun" in str(argv):
+        from ganger.framework_api.srun import find_srun
+
+        srun = find_srun(argv)
+    name, implied = _recognised(data.get("framework"), argv if srun is None else srun.command)
+    problems = [] if srun is None else _fill_from_srun(data, srun, has_launcher=name is not None)
+    if name is not None:
+        data["framework"] = name
+        _fill_retries(data, implied.pop("retries", None))
+        if "roles" not in data:
+            _fill(data, implied)
+    return problems
+
+
+def _recognised(named: Any, argv: tuple[str, ...] | None) -> tuple[str | None, dict[str, Any]]:
+    """Return the framework whose launcher the command starts, and what that implies; None without one."""
     for name, module in sorted(frameworks().items()) if argv else ():
         options = plugin_attribute(module, "recognise")(argv) if named in (None, name) else None
         if options is not None:
-            data["framework"] = name
-            sizes = dict(options)
-            _fill_retries(data, sizes.pop("retries", None))
-            if "roles" not in data:
-                _fill(data, sizes)
-            return
+            return name, dict(options)
+    return None, {}
+
+
+def _fill_from_srun(data: dict[str, Any], srun: "Srun", *, has_launcher: bool) -> list[SpecProblem]:
+    from ganger.framework_api.srun import job_keys
+
+    if srun.error:
+        return [SpecProblem(("run",), srun.error)]
+    try:
+        implied = job_keys(srun, data, has_launcher=has_launcher)
+    except ValueError as error:
+        return [SpecProblem(("run",), str(error))]
+    for key, value in implied.items():
+        if isinstance(value, dict) and isinstance(data.get(key), dict):
+            data[key] = value | data[key]
+        else:
+            data.setdefault(key, value)
+    return []
 
 
 def add_defaults_that_inference_would_change(spec: JobSpec, data: dict[str, Any]) -> None:

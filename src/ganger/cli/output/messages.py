@@ -75,7 +75,9 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     """Return the plan: what is requested and when it starts."""
     processes = process_count(spec)
     times = f"{count(len(spec['array']['indices']), 'element')} of " if spec["array"] else ""
-    request = f"{times}{size(spec)}  {count(processes, 'process')}, {spec['framework']}"
+    limit_ms = spec["limits"]["time_ms"]
+    limit = f", at most {format_duration(limit_ms)}" if limit_ms else ""
+    request = f"{times}{size(spec)}  {count(processes, 'process')}, {spec['framework']}{limit}"
     lines = [
         f"Plan   {name}  queue {spec['queue']}  {request}",
         f"       start: {start}",
@@ -85,12 +87,29 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
         lines.append(f"       {node_range} is elastic, and a job's size is fixed: {fixed}")
     if (retries := _retries_of_launcher(spec)) is not None:
         lines.append(f"       {retries}")
-    if spec["framework"] == "plain" and (match := _OTHER_LAUNCHER.search(_line(spec["run"]))):
+    run = spec["run"]
+    if (text := _srun_text(run)) is not None:
+        lines.append(f"       {text}")
+    elif spec["framework"] == "plain" and (match := _OTHER_LAUNCHER.search(_line(run))):
         times = f"ganger starts it {count(processes, 'time')}"
         lines.append(f"       {match[1]} starts ranks itself, and {times}: {_NO_LAUNCHER}")
-    if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
+    if processes > 1 and spec["framework"] == "plain" and _is_python(run):
         lines.append("       plain: RANK and MASTER_ADDR of torch are only set with --framework torch")
     return lines
+
+
+def _srun_text(run: str | list[str]) -> str | None:
+    """Return what became of srun and its options, None for a command in which ganger does not replace it."""
+    if "srun" not in str(run):
+        return None
+    from ganger.framework_api.srun import find_srun
+
+    srun = find_srun(("/bin/sh", "-c", run) if isinstance(run, str) else tuple(run))
+    if srun is None:
+        return None
+    ignored = ", ".join(f"--{name}" for name in srun.without_effect)
+    text = "srun: its options are taken as those of the job, and SLURM_PROCID and the like are set"
+    return f"{text}; without effect: {ignored}" if ignored else text
 
 
 def _range_of_nodes(spec: Record) -> str | None:

@@ -77,12 +77,25 @@ def check_commands(spec: JobSpec, directory: Path, environment: dict[str, str]) 
     )
     for role in spec.order:
         command, variables = spec.command_of(role), environment | spec.environment_of(role)
+        if command == spec.run and "srun" in str(command):
+            command, directory = _without_srun(command, directory)
         if not isinstance(command, str):
             _check_words(list(command), directory, variables)
         if module:
             _check_module(module, spec.framework, command, directory, variables)
         if starters:
             _check_starter(starters, spec.framework, command, directory, variables)
+
+
+def _without_srun(run: str | tuple[str, ...], directory: Path) -> tuple[str | tuple[str, ...], Path]:
+    """Return the command that each rank runs, and its directory."""
+    from ganger.framework_api.srun import find_srun
+
+    srun = find_srun(("/bin/sh", "-c", run) if isinstance(run, str) else run)
+    if srun is None:
+        return run, directory
+    command = srun.command[-1] if isinstance(run, str) else srun.command
+    return command, check_directory(str(directory / srun.options.get("chdir", "")), "srun --chdir")
 
 
 def _check_words(words: list[str], directory: Path, environment: dict[str, str]) -> None:
