@@ -216,7 +216,8 @@ KeyError: 'lr'
             (":0: ChildFailedError: rank: 1 (local_rank: 1) exitcode: 2 (pid: 7): it wrote "
             "\"python: can't open file 'trian.py': [Errno 2] No such file or directory\""),
         ),
-        (WAKE + "\n" + OF_RANK_1 + "\n" + TORCHRUN, OF_NET),
+        (WAKE + "\n" + OF_RANK_1 + "\n" + TORCHRUN, OF_NET + " | torchrun ended: its rank 1 failed first"),
+        (PLAIN + TORCHRUN, OF_NET + " | torchrun ended: its rank 1 failed first"),
         (BOXED, "train.py:4: KeyError: 'lr'"),
         ("\x1b[31m" + PLAIN.replace("KeyError", "\x1b[1mKeyError\x1b[0m"), OF_NET),
         (PLAIN.replace("{D}/model/net.py", "/elsewhere/net.py").replace("{D}/train.py", "/elsewhere/train.py"),

@@ -49,6 +49,7 @@ _NCCL_DETAIL = "Last error:"
 """The line after which torch writes what NCCL itself says."""
 _OF_ROOT_CAUSE = re.compile(r" +(rank|exitcode|traceback) +:(?! To enable traceback)")
 """Lines in which torchrun describes its workers, but for the advice where it has no traceback."""
+_FAILED_RANK = re.compile(r" +rank +: (\d{1,9}) ")
 _OF_TORCHRUN = re.compile(r"[IWEC]\d{4} \d\d:\d\d:\d\d\S* \d+ torch/")
 """A line of the log of torchrun itself."""
 WORKER_LINES = 20
@@ -111,7 +112,9 @@ def find_error(lines: list[tuple[int, str]], directory: str) -> dict[str, Any] |
     if chain is None:
         return _find_fatal_error(texts, directory)
     error = _describe(chain, directory)
-    return _with_worker_line(error, chain[0], texts) if error["type"] == "ChildFailedError" else error
+    if error["type"] == "ChildFailedError":
+        return _with_worker_line(error, chain[0], texts)
+    return error if error["led_to"] else error | {"led_to": _failed_worker(texts)}
 
 
 def most_telling_line(tail: list[str]) -> str:
@@ -179,6 +182,16 @@ def _with_worker_line(error: dict[str, Any], block: Block, texts: list[str]) -> 
     is_signal = "Signal " in error["message"]
     message = error["message"] if is_signal or not written else f"{error['message']}: it wrote {written!r}"
     return error | {"message": message[:MESSAGE_CHARACTERS], "file": "", "line": 0, "source": ""}
+
+
+def _failed_worker(texts: list[str]) -> str:
+    """Return which worker torchrun names as the first that failed; empty without its report.
+
+    The process that ganger started, and whose rank it names, is torchrun.
+    """
+    report = texts[texts.index(_ROOT_CAUSE) :] if _ROOT_CAUSE in texts else ()
+    rank = next((match[1] for text in report if (match := _FAILED_RANK.match(text))), None)
+    return f"torchrun ended: its rank {rank} failed first" if rank else ""
 
 
 def _find_fatal_error(lines: list[str], directory: str) -> dict[str, Any] | None:
