@@ -102,7 +102,7 @@ def test_every_command_is_in_the_help(shell: Shell) -> None:
         (["logs", "x", "--folow"], "'--follow'"),
         (["node", "crdon", "n1"], "'cordon'"),
         (["server", "strat"], "'start'"),
-        (["queue", "list"], "'ls'"),
+        (["queue", "list"], "ganger queue ls"),
         (["queue", "set", "x", "--max-tme", "3h"], "'--max-time'"),
     ],
 )
@@ -118,6 +118,9 @@ def test_the_nearest_is_suggested(shell: Shell, args: list[str], meant: str) -> 
     [
         (["srun", "--pty", "bash"], "ganger exec -it JOB -- bash"),
         (["run", "--", "srun", "-N1", "--pty", "bash"], "ganger exec -it JOB -- bash"),
+        (["queue", "create", "nlp"], "ganger queue set ..."),
+        (["token", "rm", "ci"], "ganger token revoke ..."),
+        (["policy", "show"], "ganger policy"),
         (["srun", "-N2", "python", "t.py"], "ganger run -- srun ..."),
         (["squeue", "-u", "me"], "ganger ls"),
         (["launch", "task.yaml"], "ganger run -f FILE"),

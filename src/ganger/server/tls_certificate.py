@@ -29,9 +29,9 @@ class CertificateFiles:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` prints it."""
+        """The SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` prints it, without colons."""
         der = ssl.PEM_cert_to_DER_cert(_first_certificate(self.certificate.read_text()))
-        return hashlib.sha256(der).digest().hex(":").upper()
+        return hashlib.sha256(der).hexdigest()
 
 
 def server_certificate(home: Home, host: str) -> CertificateFiles:

@@ -194,10 +194,10 @@ def test_explain(shell: Shell, world: World) -> None:
     assert second == f"  {REASON.sentence}"
     assert third == "    r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)"
     assert "  position 2 of 5 in its queue" in rest
-    assert "  order dynamic: 103 points" in rest
-    assert "    priority        +100  its priority is 100" in rest
     assert "  try: --nodes 1   1 of the 2 nodes would start now" in rest
-    assert rest[-1] == "  next: ask for fewer nodes"
+    assert rest.index("  next: ask for fewer nodes") < rest.index("  position 2 of 5 in its queue")
+    assert rest[-1] == "  order dynamic: 103 points   ganger explain bert-7f3 --factors"
+    assert "    priority        +100  its priority is 100" in shell("explain", "bert", "--factors").out.splitlines()
     assert json.loads(shell("explain", "bert", "-o", "json").out)["position"] == 2
 
 

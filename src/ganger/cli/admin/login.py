@@ -10,7 +10,7 @@ from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import current_time_ms, format_time, say, shell_quote, show
 from ganger.client.remote.logins import MAX_TOKEN_BYTES, Login, read_logins, server_url, write_logins
 from ganger.client.remote.remote_client import RemoteClient
-from ganger.client.remote.remote_server import certificate_at, parse_fingerprint, shown
+from ganger.client.remote.remote_server import certificate_at, parse_fingerprint
 
 
 @click.command("login")
@@ -30,7 +30,7 @@ def login_command(url: str, fingerprint: str | None, ca_file: str | None) -> Non
 
     \b
       ganger login https://gpu1.example.org:7878
-      ganger login https://gpu1.example.org:7878 --fingerprint 3F:9A:... < token
+      ganger login https://gpu1.example.org:7878 --fingerprint 3f9a... < token
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     if fingerprint is not None and ca_file is not None:
         raise click.UsageError("--fingerprint and --ca-file exclude each other")
@@ -72,9 +72,9 @@ def _pin(url: str, expected: str | None) -> str | None:
     if not actual:
         return None  # no TLS: it is this machine
     if not sys.stdin.isatty():
-        why = f"{url} has a certificate with the SHA-256 {shown(actual)}, which is not confirmed"
-        raise Problem(why, f"compare it with `ganger server status` there, then: --fingerprint {shown(actual)}")
-    say(f"{url} has a certificate with the SHA-256\n  {shown(actual)}")
+        why = f"{url} has a certificate that is not confirmed, with this SHA-256:\n{actual}"
+        raise Problem(why, "compare it with `ganger server status` there, then: --fingerprint SHA256")
+    say(f"{url} has a certificate with this SHA-256:\n  {actual}")
     click.confirm("Is this what `ganger server status` shows there?", abort=True, err=True)
     return actual
 

@@ -32,8 +32,9 @@ _COLUMNS: Final = (Column("SEQ", right=True), Column("TIME"), Column("JOB"), Col
 
 @click.command("explain")
 @job_argument
+@click.option("--factors", is_flag=True, help="Also the points of each factor of its priority, as sprio of Slurm.")
 @output_option
-def explain_command(job: str, output: str) -> None:
+def explain_command(job: str, factors: bool, output: str) -> None:
     """Explain why a job is pending, until when, and what would start it now; or why it failed, and what to do.
 
     The scheduler itself has tried every suggested change.
@@ -42,7 +43,7 @@ def explain_command(job: str, output: str) -> None:
     if output == "json":
         show_json(explanation)
         return
-    show_explanation(explanation, current_time_ms())
+    show_explanation(explanation, current_time_ms(), factors=factors)
 
 
 @click.command("events")
@@ -71,26 +72,21 @@ def events_command(job: str | None, follow: bool, queue: str | None, after: int,
         show_rows(_COLUMNS, selected, lambda event: _cells(event, now_ms), "no events", output)
 
 
-def show_explanation(explanation: Record, now_ms: int) -> None:
+def show_explanation(explanation: Record, now_ms: int, *, factors: bool = False) -> None:
     """Print an explanation, wrapped to the terminal."""
-    first, *others = explanation_lines(explanation, now_ms)
+    first, *others = _explanation_lines(explanation, now_ms)
     show(first)
-    for line in others:
+    for line in (*others, *(_factor_lines(explanation) if factors else ())):
         show_prose(line)
 
 
-def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
-    """Yield the whole explanation: the reason first, suggestions last."""
+def _explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
+    """Yield the reason, when the job starts and what would start it now; then its position, quota and priority."""
     waited = f" for {format_duration(explanation['waited_ms'])}" if explanation["waited_ms"] is not None else ""
     yield f"{explanation['job']}  {colour_state(explanation['state'])}{waited}"
     yield f"  {explanation['sentence']}"
     for line in explanation["domains"]:
         yield f"    {line}"
-    if explanation["position"] is not None:
-        yield f"  position {explanation['position']} of {explanation['pending']} in its queue"
-    yield from _factor_lines(explanation)
-    if explanation["quota"]:
-        yield f"  {explanation['quota']}"
     yield from (f"  {line}" for line in _expected_lines(explanation, now_ms))
     yield from (f"  {line}" for line in explanation["predicted"])
     for change in explanation["changes"]:
@@ -101,6 +97,11 @@ def explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
     yield from (f"  next: {advice}" for advice in explanation["advice"])
     if explanation["smallest_tried"]:
         yield f"  {explanation['smallest_tried']}"
+    if explanation["position"] is not None:
+        yield f"  position {explanation['position']} of {explanation['pending']} in its queue"
+    if explanation["quota"]:
+        yield f"  {explanation['quota']}"
+    yield from _order_lines(explanation)
 
 
 def _expected_lines(explanation: Record, now_ms: int) -> Iterator[str]:
@@ -120,17 +121,19 @@ def _expected_lines(explanation: Record, now_ms: int) -> Iterator[str]:
         yield text
 
 
+def _order_lines(explanation: Record) -> Iterator[str]:
+    """Yield the order of the queue, with the job's points, if the order counts any."""
+    factors, order = explanation["factors"], explanation["policy"]
+    more = f"ganger explain {explanation['job']} --factors"
+    if any(factor["points"] is not None for factor in factors):
+        yield f"  order {order}: {sum(factor['points'] or 0 for factor in factors):,} points   {more}"
+    elif factors:
+        yield f"  order {order}, by {', '.join(factor['name'] for factor in factors)}   {more}"
+
+
 def _factor_lines(explanation: Record) -> Iterator[str]:
     """Yield the factors of the job's priority as sprio of Slurm does: points and reason of each."""
-    factors = explanation["factors"]
-    if not factors:
-        return
-    if all(factor["points"] is None for factor in factors):
-        yield f"  order {explanation['policy']}, by these keys in turn:"
-    else:
-        total = sum(factor["points"] for factor in factors)
-        yield f"  order {explanation['policy']}: {total:,} points"
-    for factor in factors:
+    for factor in explanation["factors"]:
         points = "" if factor["points"] is None else f"{factor['points']:+,}"
         yield f"    {factor['name']:<12} {points:>7}  {factor['sentence']}"
 

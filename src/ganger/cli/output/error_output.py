@@ -34,6 +34,13 @@ OTHER_OPTIONS: Final = {
 }
 """Options of srun, sbatch, torchrun and sky -> the option of ganger, with an example of its value."""
 
+SAME_SUBCOMMANDS: Final = (
+    ("set", "create", "apply", "add", "new", "update", "edit"),
+    ("ls", "list", "show", "get", "status"),
+    ("delete", "revoke", "rm", "remove", "del"),
+)
+"""Names that other tools, or other commands of ganger, give to one subcommand."""
+
 
 class Problem(Exception):
     """An error of a command.
@@ -71,6 +78,8 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, click.NoSuchOption) and (meant := _translated(error)):
         path = error.ctx.command_path if error.ctx else "ganger"
         return Problem(f"{path} has no option {error.option_name}: use {meant}", next=f"{path} {meant} ...")
+    if isinstance(error, click.exceptions.NoSuchCommand) and (known := _known_subcommand(error)):
+        return known
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "ganger"
         # click's word for the type of a number within bounds
@@ -83,6 +92,19 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, ClientError):
         return Problem(error.detail, error.next, error.exit_code)
     return None
+
+
+def _known_subcommand(error: click.exceptions.NoSuchCommand) -> Problem | None:
+    """Return the error that names the subcommand of a group that another name stands for; None without one."""
+    group = error.ctx.command if error.ctx else None
+    if error.ctx is None or error.ctx.parent is None or not isinstance(group, click.Group):
+        return None
+    names = next((names for names in SAME_SUBCOMMANDS if error.command_name in names), ())
+    known = next((name for name in names if name in group.commands), None)
+    path = error.ctx.command_path
+    if known is not None:
+        return Problem(f"{path} has no command {error.command_name}", f"{path} {known} ...")
+    return Problem(f"{path} has no command {error.command_name}", path) if "ls" in names else None
 
 
 def _translated(error: click.NoSuchOption) -> str:

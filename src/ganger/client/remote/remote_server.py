@@ -117,7 +117,7 @@ class RemoteServer:
         actual = fingerprint_of(certificate or b"")
         if not hmac.compare_digest(actual, self._fingerprint):
             detail = (
-                f"{self.url} has another certificate than the one that was pinned: {shown(actual)}\n"
+                f"{self.url} has another certificate than the one that was pinned, with this SHA-256:\n{actual}\n"
                 "it may be another server, or one in between; nothing was sent to it"
             )
             raise _untrusted(detail, f"compare it with `ganger server status` there, then: ganger login {self.url}")
@@ -134,11 +134,6 @@ class RemoteServer:
 def fingerprint_of(certificate: bytes) -> str:
     """Return the SHA-256 of a certificate in DER, in hexadecimal digits."""
     return hashlib.sha256(certificate).hexdigest()
-
-
-def shown(fingerprint: str) -> str:
-    """Return a fingerprint as `ganger server status` and openssl show it."""
-    return bytes.fromhex(fingerprint).hex(":").upper()
 
 
 def parse_fingerprint(text: str) -> str:
