@@ -40,9 +40,9 @@ def _meaning(parameter: dict[str, Any]) -> str:
     schema = parameter["schema"]
     text = parameter.get("description") or schema.get("description", "")
     least, most = schema.get("minimum"), schema.get("maximum")
-    bounds = "" if least is None else f"from {least}" if most is None or most >= NO_BOUND else f"{least} to {most}"
+    bounds = "" if least is None else f"at least {least}" if most is None or most >= NO_BOUND else f"{least} to {most}"
     default = schema.get("default")
-    without = f"without it {default}" if isinstance(default, int) and not isinstance(default, bool) else ""
+    without = f"default: {default}" if isinstance(default, int) and not isinstance(default, bool) else ""
     return "; ".join(filter(None, (" ".join(text.split()), bounds, without)))
 
 
@@ -92,7 +92,7 @@ def _type(schema: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(_type(kind) for kind in kinds))
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return " or ".join(code(str(kind)) for kind in values) if len(values) < 6 else "one word of a list"
+        return " or ".join(code(str(kind)) for kind in values) if len(values) < 6 else "one of a list of words"
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     return str(schema.get("type", "anything"))

@@ -490,7 +490,9 @@ def collection_paused() -> Iterator[None]:
 
 
 def _not_foldable(event: Event, error: Exception) -> RequestError:
-    return RequestError("bad_event", f"{event.kind} cannot be folded in: {error!r}", "see the server's log", 500)
+    return RequestError(
+        "bad_event", f"{event.kind} cannot be applied to the state: {error!r}", "see the server's log", 500
+    )
 
 
 def _stopping() -> RequestError:

@@ -484,7 +484,7 @@ def _cursor_number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= MAX_CURSOR_DIGITS):
-        raise RequestError("bad_cursor", f"{cursor[:80]!r} is not a cursor", "send `next` of the page before", 400)
+        raise RequestError("bad_cursor", f"{cursor[:80]!r} is not a cursor", "send `next` of the previous page", 400)
     return int(cursor)
 
 

@@ -50,7 +50,7 @@ async def _version(
     service: ServiceParam,
     if_none_match: Annotated[
         str | None,
-        Header(pattern=_LIST_PATTERN, description="ETags that the caller has: 304 if the present one is among them"),
+        Header(pattern=_LIST_PATTERN, description="ETags that the caller has: 304 if the current one is among them"),
     ] = None,
 ) -> Version:
     tags = (if_none_match or "").replace("W/", "").split(",")

@@ -28,9 +28,9 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": {"type": "string", "format": "uri-reference"},
             "title": {"type": "string"},
             "status": {"type": "integer"},
-            "code": {"enum": sorted(CODES), "description": "Stable, for programs"},
-            "detail": {"type": "string", "description": "What and why, for people"},
-            "next": {"type": "string", "description": "What to type next; may be empty"},
+            "code": {"enum": sorted(CODES), "description": "Stable code of the error, for programs"},
+            "detail": {"type": "string", "description": "What happened and why"},
+            "next": {"type": "string", "description": "Command or change that helps; may be empty"},
         },
     }
 }

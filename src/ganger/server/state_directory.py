@@ -111,7 +111,7 @@ def remove_stale_socket(path: Path) -> Path:
             pass  # in use, with a full backlog
         except OSError as error:
             raise ServerStartError(
-                f"something uses the socket {path}: {error.strerror or error}", _show_owner(path)
+                f"another process uses the socket {path}: {error.strerror or error}", _show_owner(path)
             ) from None
     raise ServerStartError(f"the socket {path} is in use by another program", _show_owner(path))
 

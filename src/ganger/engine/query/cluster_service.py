@@ -91,7 +91,7 @@ class ClusterService:
         with self._loop.view() as state:
             reason = invalid_figure(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
         if reason:
-            raise RequestError("bad_queue", reason, "see the queues there are: ganger queue")
+            raise RequestError("bad_queue", reason, "list the queues: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))
         return self.queue(queue.name)
 

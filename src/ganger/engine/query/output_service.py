@@ -133,7 +133,9 @@ def check_log_query(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collecti
             pattern(query.grep)
         except PatternError as error:
             message = f"{query.grep[:80]!r} is not a regular expression: {error}"
-            raise RequestError("bad_pattern", message, "put \\ before a character that stands for itself") from None
+            raise RequestError(
+                "bad_pattern", message, "put \\ before special characters that are meant literally"
+            ) from None
 
 
 def check_attempt(attempt: int, row: JobRow, *, may_come: bool = False) -> None:

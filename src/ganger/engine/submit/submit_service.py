@@ -254,7 +254,7 @@ class SubmitService:
         stored = self._log.job(name) if name is not None else None
         if stored is not None and stored[3].request_digest != digest:
             message = f"another request with this id, or idempotency key, made {name}"
-            raise RequestError("request_id_reused", message, "send a new id with what is not a repeat", 409)
+            raise RequestError("request_id_reused", message, "send a new id with a new request", 409)
         return stored[3] if stored is not None else None
 
     @contextmanager

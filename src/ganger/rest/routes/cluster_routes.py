@@ -162,7 +162,7 @@ async def drain_node(request: Request, service: ServiceParam, name: str, body: D
 
 @nodes.post("/{name}/fail", responses=view_responses(NodeRow, *CHANGE_STATUSES, 404))
 async def fail_node(request: Request, service: ServiceParam, name: str) -> Response:
-    """Make a node of this server fail, with all that runs on it, to try out the consequences."""
+    """Make a node of this server fail, with all that runs on it, to test recovery."""
     return json_response(await run_change(request, lambda: service.fail_node(name)))
 
 
@@ -174,7 +174,7 @@ async def return_node(request: Request, service: ServiceParam, name: str) -> Res
 
 @nodes.post("/{name}/preempt", status_code=202, responses=view_responses(NodeRow, *CHANGE_STATUSES, 404, status=202))
 async def preempt_node(request: Request, service: ServiceParam, name: str, body: Preemption) -> Response:
-    """Remove a node after a notice, as the owner of a spot machine does; running jobs start again elsewhere."""
+    """Remove a node after a notice, as a spot provider does; running jobs start again elsewhere."""
     return json_response(await run_change(request, lambda: service.preempt_node(name, body.notice_ms)), 202)
 
 

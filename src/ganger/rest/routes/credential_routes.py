@@ -47,7 +47,7 @@ def list_secrets(service: ServiceParam) -> Response:
 
 @router.put("/secrets/{name}", tags=["secrets"], responses=view_responses(SecretRow, *CHANGE_STATUSES))
 async def put_secret(request: Request, service: ServiceParam, name: str, body: SecretBody) -> Response:
-    """Store a value for jobs whose `secrets` name it, replacing the present one."""
+    """Store a value for jobs whose `secrets` name it, replacing the current one."""
     return json_response(await run_change(request, lambda: service.secrets.set(name, body.value)))
 
 

@@ -91,14 +91,19 @@ def list_jobs(
         str | None,
         Query(pattern=rf"^( *|{_TERM}(,{_TERM})*)$", description="only jobs with these labels: team=nlp,stage!=prod"),
     ] = None,
-    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
-    until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="submitted by then; Unix ms")] = None,
+    since: Annotated[
+        int | None,
+        Query(ge=0, le=MAX_NUMBER, description="only live jobs, and those that ended at or after this time; Unix ms"),
+    ] = None,
+    until: Annotated[
+        int | None, Query(ge=0, le=MAX_NUMBER, description="only jobs submitted at or before this time; Unix ms")
+    ] = None,
     all: Annotated[
         bool, Query(description="every job, page by page; else live jobs and those that ended last")
     ] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: Annotated[
-        str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
+        str | None, Query(description="`next` of the previous page", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
     ] = None,
 ) -> Response:
     """Return jobs, newest first, that match all filters."""
@@ -243,7 +248,7 @@ def list_elements(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: Annotated[
-        str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
+        str | None, Query(description="`next` of the previous page", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
     ] = None,
 ) -> Response:
     """Return the elements of an array by their index, also those without an event of their own."""

@@ -95,9 +95,13 @@ def read_logs(
     attempt: Annotated[int | None, Query(ge=1, description="a generation; unset: the newest")] = None,
     first: Annotated[int | None, Query(ge=1, description="or from this generation on")] = None,
     grep: Annotated[str | None, Query(max_length=1_000, description="a regular expression found in the line")] = None,
-    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not before; Unix ms")] = None,
-    until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not after; Unix ms")] = None,
-    tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only that many of the last lines")] = None,
+    since: Annotated[
+        int | None, Query(ge=0, le=MAX_NUMBER, description="only lines written at or after this time; Unix ms")
+    ] = None,
+    until: Annotated[
+        int | None, Query(ge=0, le=MAX_NUMBER, description="only lines written at or before this time; Unix ms")
+    ] = None,
+    tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="number of last lines")] = None,
     live: Annotated[
         bool,
         Query(

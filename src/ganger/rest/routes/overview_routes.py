@@ -20,11 +20,14 @@ Amount = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 @router.get("/report", tags=["report"], responses=view_responses(Totals, 404))
 def get_report(
     service: ServiceParam,
-    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
+    since: Annotated[
+        int | None,
+        Query(ge=0, le=MAX_NUMBER, description="only live jobs, and those that ended at or after this time; Unix ms"),
+    ] = None,
     user: Annotated[str | None, Query(description="only jobs of this user")] = None,
     queue: Annotated[str | None, Query(description="only jobs of this queue")] = None,
 ) -> Response:
-    """Return where the time of jobs went, each with its whole life: live ones, and those that have ended."""
+    """Return the time accounting of live and ended jobs, each with its whole lifetime."""
     return json_response(service.report(since_ms=since, user=user, queue=queue))
 
 
@@ -35,12 +38,12 @@ def get_fit(
     caller: CallerName,
     queue: Annotated[str, Query(description="the queue that the job would wait in")] = DEFAULT,
     gpu_type: Annotated[str, Query(description="only GPUs of this type")] = "",
-    gpus: Annotated[int, Query(ge=0, le=MAX_GPUS, description="number on each node; 0: every number")] = 0,
+    gpus: Annotated[int, Query(ge=0, le=MAX_GPUS, description="GPUs of each node; 0: any number")] = 0,
     cpu_milli: Amount = 0,
     memory_bytes: Amount = 0,
     time_ms: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="the job's time limit")] = None,
 ) -> Response:
-    """Return the largest job of each form that would start now: per type of GPU and per level of the network."""
+    """Return the largest job of each form that would start now, by GPU type and topology level."""
     request = SizeRequest(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
     return json_response(service.sizes(queue, request, time_ms, caller))
 
