@@ -35,19 +35,19 @@ NAMED = {
         "needs 1 node with 4 free GPUs, label zone=a: no node in the cluster could hold it, even if idle",
         {"--gpu 2": "2 of the 4 GPUs per node would start now"},
     ),
-    "the one label of two that matters": (
+    "one of two labels restricts": (
         "n1:AA,label=zone:a+disk:ssd n2:..,label=disk:ssd",
         "C:1x2,on=zone:a+disk:ssd",
         "waiting for 1 node with 2 free GPUs, label zone=a (excludes 1 node: n2): 0 nodes free now; held by A",
         {"remove placement.node_selector.zone": "without label zone=a it would start now on n2"},
     ),
-    "two labels that only together matter": (
+    "two labels restrict only together": (
         "n1:AA,label=zone:a+disk:ssd n2:..",
         "C:1x2,on=zone:a+disk:ssd",
         "waiting for 1 node with 2 free GPUs, label disk=ssd, label zone=a: 0 nodes free now; held by A",
         {},
     ),
-    "a label that does not matter": (
+    "a label without effect": (
         "n1:AA,label=zone:a n2:BB",
         "C:1x2,on=zone:a",
         "waiting for 1 node with 2 free GPUs: 0 nodes free now; held by A",
@@ -68,7 +68,7 @@ NAMED = {
         "waiting for 1 node with 2 free GPUs, no taint spot (excludes 1 node: n2): 0 nodes free now; held by A",
         {"placement.tolerations=[spot]": "tolerating taint spot it would start now on n2"},
     ),
-    "another taint than the one that it tolerates": (
+    "a taint that is not tolerated": (
         "n1:AA n2:..,taint=spot+team:nlp",
         "C:1x2,bears=spot",
         "waiting for 1 node with 2 free GPUs, no taint team=nlp (excludes 1 node: n2): 0 nodes free now; held by A",
@@ -83,7 +83,7 @@ NAMED = {
         ),
         {"placement.tolerations=[spot, team=nlp]": "tolerating taint spot and team=nlp it would start now on n2"},
     ),
-    "no taint of a node without the label": (
+    "taints of nodes without the label are left out": (
         "n1:..,taint=spot n2:..",
         "C:1x2,on=zone:a",
         "needs 1 node with label zone=a (excludes 1 node: n2): no node in the cluster could hold it, even if idle",

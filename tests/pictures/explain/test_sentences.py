@@ -9,13 +9,13 @@ from tests.pictures.film import Film
 
 SENTENCES = {
     "GPUs": ("n1:AA.. n2:BB..", "", "C:2x4", "waiting for 2 nodes with 4 free GPUs: 0 nodes free now; held by A, B"),
-    "GPUs of others": (
+    "GPUs held by other jobs": (
         "n1:AA@. n2:@@.. n3:..",
         "",
         "C:1x4",
         "waiting for 1 node with 4 free GPUs: 0 nodes free now; held by A; 3 GPUs are used outside ganger",
     ),
-    "one GPU of others": (
+    "one GPU held by another job": (
         "n1:@",
         "",
         "C:1x1",
@@ -40,31 +40,31 @@ SENTENCES = {
         "C:1x1,mem=4",
         "waiting for 1 node with 1 free CPU, 4Gi free memory: 0 nodes free now; held by A",
     ),
-    "those that hold what is short": (
+    "only jobs that hold the missing resource": (
         "n1:gA... n2:hBBBB n3:d....,cpu=4 n4:EEEE D,cpu=3 E,time=1h G,time=10m H,time=20m",
         "",
         "C:2x4",
         "waiting for 2 nodes with 4 free GPUs: 0 nodes free now; held by E, A, B and 1 more",
     ),
-    "each of them somewhere, never together": (
+    "each resource somewhere, never together": (
         "n1:A.,cpu=1 n2:BB,cpu=4",
         "",
         "C:1x1",
         "waiting for 1 node with 1 free GPU, 1 free CPU: 0 nodes free now; held by A, B",
     ),
-    "some are free": (
+    "some nodes are free": (
         "n1:AA.. n2:....",
         "",
         "C:2x4",
         "waiting for 2 nodes with 4 free GPUs: 1 node free now; held by A",
     ),
-    "the first to end first": (
+    "jobs in order of their end": (
         "n1:A. n2:B. n3:D. A,time=3h D,time=1h",
         "",
         "C:3x2",
         "waiting for 3 nodes with 2 free GPUs: 0 nodes free now; held by D, A, B",
     ),
-    "three are named": (
+    "at most three jobs are named": (
         "n1:A. n2:B. n3:D. n4:E.",
         "",
         "C:4x2",
@@ -94,13 +94,13 @@ SENTENCES = {
         "C:1x2,q=q",
         "queue q may use 1 GPU more, 2 GPUs needed (limit 3 GPUs); held by A",
     ),
-    "quota that others borrowed": (
+    "quota borrowed by other queues": (
         "n1:AA.. A,q=q",
         "root=4 q=1 p=2",
         "C:1x3,q=p",
         "queue p may use 2 GPUs more, 3 GPUs needed (limit 4 GPUs); held by A",
     ),
-    "a full cluster, whatever the quotas": (
+    "a full cluster comes before quotas": (
         "n1:AA.. A,q=q",
         "q=1 p=2",
         "C:1x3,q=p",
@@ -118,13 +118,13 @@ SENTENCES = {
         "C:1x4",
         "you may hold 4 GPUs in queue root: 2 GPUs left, 4 GPUs needed; held by A",
     ),
-    "only those that count there": (
+    "only jobs that count against the limit": (
         "n1:AB...... B,q=q",
         "q=,user_gpus=1",
         "C:1x1,q=q",
         "you may hold 1 GPU in queue q: 0 GPUs left, 1 GPU needed; held by B",
     ),
-    "the length of a job": (
+    "the time limit of a job": (
         "n1:....",
         "q=,user_time=1h",
         "C:1x4,q=q,time=2h",
@@ -136,19 +136,19 @@ SENTENCES = {
         "C:1x1,time=90m",
         "your live jobs may add up to 2 node-hours in queue root: 1 node-hours left, 1.5 node-hours needed; held by A",
     ),
-    "kept for another": (
+    "reserved for another job": (
         "n1:AA.. n2:....",
         "",
         "S:2x4; +31m; C:1x1",
         "nodes are reserved for S, which comes first in the queue order",
     ),
-    "only those that are in the way": (
+    "only conflicting jobs": (
         "n1:A.,h100 n2:A.,h100 n3:B.,a100 n4:B.,a100",
         "",
         "S:2x2h100 T:2x2a100; +31m; C:1x1a100",
         "nodes are reserved for T, which comes first in the queue order",
     ),
-    "what is kept for itself is free to it": (
+    "its own reservation is free capacity": (
         "n1:AA.. n2:....",
         "",
         "C:2x4; +31m; D:1x1",
@@ -160,7 +160,7 @@ SENTENCES = {
         "C:1x1; fails C signal; gone C",
         "restarts after a pause: 1 attempt failed without a new checkpoint",
     ),
-    "free nodes that are to be maintained": (
+    "free nodes before maintenance": (
         "n1:AA n2:.. n3:.. n4:..",
         "",
         "maintain n2+n3 1h 2h; C:4x2,time=2h",
@@ -169,7 +169,7 @@ SENTENCES = {
             "(m4); held by A"
         ),
     ),
-    "what ends before it has them": (
+    "a job that ends before maintenance starts": (
         "n1:AA n2:.. n3:.. n4:..",
         "",
         "maintain n2+n3 1h 2h; C:4x2,time=1h",
@@ -184,7 +184,7 @@ SENTENCES = {
             "maintenance before it would end (m4); held by A"
         ),
     ),
-    "a server that has not heard yet": (
+    "a server without a node listing yet": (
         "n1:A...",
         "",
         "restart; C:1x4",

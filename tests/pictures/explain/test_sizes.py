@@ -19,7 +19,7 @@ from tests.pictures.film import Film
 
 TABLE = {
     "an idle cluster": ("r1/n1:.... r1/n2:.... r2/n3:....", "", "", "4: 3, 2 in r1; 2: 3, 2 in r1; 1: 3, 2 in r1"),
-    "some is taken": ("r1/n1:AA.. r1/n2:.... r2/n3:....", "", "", "4: 2, 1 in r1; 2: 3, 2 in r1; 1: 3, 2 in r1"),
+    "some GPUs in use": ("r1/n1:AA.. r1/n2:.... r2/n3:....", "", "", "4: 2, 1 in r1; 2: 3, 2 in r1; 1: 3, 2 in r1"),
     "types": (
         "r1/n1:..,h100 r1/n2:..,a100",
         "",
@@ -30,7 +30,7 @@ TABLE = {
     "a user's limit": ("r1/n1:.... r1/n2:....", "q=,user_gpus=2", "", "4: 0; 2: 1, 1 in r1; 1: 2, 2 in r1"),
     "no GPUs": ("r1/n1:-,cpu=4 r1/n2:a,cpu=4", "", "", "0: 1, 1 in r1; 0: 2, 2 in r1; 0: 2, 2 in r1"),
     "capacity that is reserved": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q", "4: 0; 2: 0; 1: 0"),
-    "beside what is reserved": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q; 30m", "4: 0; 2: 1, 1 in r1; 1: 1, 1 in r1"),
+    "beside a reservation": ("r1/n1:AA.. A,time=1h", "", "C:1x4,q=q; 30m", "4: 0; 2: 1, 1 in r1; 1: 1, 1 in r1"),
     "nothing": ("r1/n1:AAAA", "", "", "4: 0; 2: 0; 1: 0"),
 }  # fmt: skip
 

@@ -32,7 +32,7 @@ class Case:
 
 CASES = {
     "when the running job ends": Case(BUSY, "C:2x2,time=1h", 60, "limits", ("A has to end first",)),
-    "behind the job ahead, not when there is room": Case(
+    "after the job ahead, not when capacity is free": Case(
         BUSY,
         "B:2x2,time=2h C:2x2,time=1h",
         180,

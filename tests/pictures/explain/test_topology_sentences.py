@@ -13,7 +13,7 @@ SENTENCES = {
         "C:4x2,in=rack,must",
         "waiting for 4 nodes with 2 free GPUs, 2 free CPUs in one rack: the best has 3 free now; held by A",
     ),
-    "a number comes before a level": (
+    "too few nodes is reported before the level": (
         "r1/n1:AA r1/n2:.. r2/n3:BB",
         "C:2x2,in=rack,must",
         "waiting for 2 nodes with 2 free GPUs: 1 node free now; held by A, B",
@@ -36,7 +36,7 @@ SENTENCES = {
         "C:4x2,slice=rack:2",
         "waiting for 4 nodes with 2 free GPUs: 3 nodes free now; held by A",
     ),
-    "slices that are broken": (
+    "slices partly in use": (
         "r1/n1:.. r1/n2:AA r2/n3:.. r2/n4:.. r2/n5:..",
         "C:4x2,slice=rack:2",
         "waiting for 2 slices of 2 nodes, each in one rack, with 2 free GPUs, 2 free CPUs: 1 free now; held by A",
@@ -62,7 +62,7 @@ SENTENCES = {
         "C:4x2,slice=rack:4+nvlink:2",
         "waiting for 2 slices of 2 nodes, each in one nvlink, with 2 free GPUs, 2 free CPUs: 1 free now; held by A",
     ),
-    "slices that there never are": (
+    "slices that no domain can hold": (
         "r1/n1:.. r1/n2:.. r2/n3:.. r3/n4:..",
         "C:4x2,slice=rack:2",
         (
@@ -70,7 +70,7 @@ SENTENCES = {
             "could hold it, even if idle"
         ),
     ),
-    "too few with it": (
+    "too few nodes with the label": (
         "n1:..,label=zone:a n2:..",
         "C:2x2,on=zone:a",
         "needs 2 nodes with label zone=a (excludes 1 node: n2): only 1 node in the cluster could hold it, even if idle",
@@ -101,7 +101,7 @@ SENTENCES = {
         "C:1x2h100,else=a100",
         "waiting for 1 node with 2 free h100 or a100 GPUs: 0 nodes free now; held by A",
     ),
-    "nobody else": (
+    "exclusive nodes": (
         "n1:A... n2:B...",
         "C:1x2,exclusive",
         "waiting for 1 node with no other job: 0 nodes free now; held by A, B",

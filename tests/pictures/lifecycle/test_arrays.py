@@ -10,20 +10,20 @@ test_after = scenarios(
             """C:1x1,after=A -> AA.. | C dependency
                done A        -> C... | A succeeded""",
         ),
-        "of several, when the last has": (
+        "after several jobs, when the last has succeeded": (
             "n1:AAB.",
             "",
             """C:1x1,after=A+B:ended -> AAB. | C dependency
                done A                -> ..B. | C dependency, A succeeded
                stop B; gone B        -> C... | B stopped""",
         ),
-        "one that cannot come true ends it, and those behind it": (
+        "a dependency that cannot be met ends it and its dependents": (
             "n1:AA..",
             "",
             """C:1x1,after=A; D:1x1,after=C; E:1x1,after=C:failed -> AA.. | C dependency, D dependency, E dependency
                stop A; gone A -> E... | A stopped, C stopped, D stopped""",
         ),
-        "one that waits is in nobody's way": (
+        "a job with an open dependency blocks no other job": (
             "n1:AAA.",
             "",
             """C:1x4,after=A,prio=high -> AAA. | C dependency
@@ -48,39 +48,39 @@ test_after = scenarios(
 
 test_arrays = scenarios(
     {
-        "elements start as there is room": (
+        "elements start as capacity allows": (
             "n1:....",
             "",
             """C:1x2,array=3 -> CCCC | C no_capacity
                done C[0]     -> CCCC | C[0] succeeded
                done C[2]; done C[1] -> .... | C[2] succeeded, C[1] succeeded, C succeeded""",
         ),
-        "no more at a time than the limit": (
+        "at most the limit at a time": (
             "n1:....",
             "",
             """C:1x1,array=3%2 -> CC.. | C array_limit
                done C[0]       -> CC.. | C[0] succeeded""",
         ),
-        "the limit is no matter to others of the same shape": (
+        "the limit does not apply to other jobs of the same shape": (
             "n1:....",
             "",
             "C:1x1,array=9%1; D:1x1; E:1x1,array=2 -> CDEE | C array_limit",
         ),
-        "one that failed goes before those not begun": (
+        "a failed element goes before new elements": (
             "n1:..",
             "",
             """C:1x2,array=3,max=1      -> CC | C no_capacity
                up C[0]; fails C[0]; gone C[0]; +1s -> CC | C no_capacity
                done C[0]                -> CC | C no_capacity, C[0] succeeded""",
         ),
-        "a stop of the whole": (
+        "a stop of the whole array": (
             "n1:..",
             "",
             """C:1x1,array=4 -> CC | C no_capacity
                stop C        -> CC | C[0] stopping, C[1] stopping
                gone C[0]; gone C[1] -> .. | C[0] stopped, C[1] stopped, C stopped""",
         ),
-        "a stop of one that nobody has touched": (
+        "a stop of an element without events": (
             "n1:.",
             "",
             """C:1x1,array=3 -> C | C no_capacity
@@ -88,7 +88,7 @@ test_arrays = scenarios(
                done C[0]     -> C | C[0] succeeded
                done C[1]     -> . | C[1] succeeded, C stopped""",
         ),
-        "a lost node takes the elements on it, and no others": (
+        "a lost node requeues only the elements on it": (
             "n1:. n2:.",
             "",
             """C:1x1,array=2 -> C C

@@ -34,7 +34,7 @@ test_stops = scenarios(
                stop A         -> AA | A stopping
                gone A         -> .. | A stopped""",
         ),
-        "in the moment it fails": ("n1:AA", "", "fails A signal; stop A -> AA | A stopping"),
+        "at the time it fails": ("n1:AA", "", "fails A signal; stop A -> AA | A stopping"),
         "while it fails for good": (
             "n1:AA",
             "",
@@ -48,8 +48,8 @@ test_stops = scenarios(
             """fails A signal; gone A -> .. | A backoff
                stop A                 -> .. | A stopped""",
         ),
-        "as it ends by itself": ("n1:AA", "", "stop A; done A -> .. | A succeeded"),
-        "and ends in the time it is given": (
+        "while it exits": ("n1:AA", "", "stop A; done A -> .. | A succeeded"),
+        "and ends within its notice": (
             "n1:AA",
             "",
             """stop A -> AA | A stopping
@@ -66,27 +66,27 @@ test_stops = scenarios(
 
 test_drains = scenarios(
     {
-        "what runs there starts elsewhere": (
+        "its jobs restart elsewhere": (
             "n1:AA.. n2:....",
             "",
             """drain n1 -> AA..# .... | A requeueing
                gone A   -> ....# AA..""",
         ),
-        "or waits, and nothing new starts there": (
+        "or wait, and nothing new starts there": (
             "n1:AA..",
             "",
             """drain n1     -> AA..# | A requeueing
                gone A       -> ....# | A no_node
                uncordon n1  -> AA..""",
         ),
-        "the whole gang leaves, and nobody else": (
+        "the whole gang is requeued, and no other": (
             "n1:AABB n2:AACC n3:.. n4:..",
             "",
             """drain n2          -> AABB AACC# .. .. | A requeueing, C requeueing
                gone C; gone A n2 -> AABB ....# CC .. | A requeueing
                gone A            -> AABB ....# CC AA""",
         ),
-        "a cordoned one can be drained": (
+        "a cordoned node can be drained": (
             "n1:AA n2:..",
             "",
             """cordon n1 -> AA# ..
@@ -100,7 +100,7 @@ test_drains = scenarios(
                drain n1 -> CC# .. | C requeueing
                gone C   -> ..# CC""",
         ),
-        "it spends no attempt": (
+        "no retry is used": (
             "n1:AA n2:.. A,max=0",
             "",
             """drain n1 -> AA# .. | A requeueing
@@ -108,7 +108,7 @@ test_drains = scenarios(
                drain n2; uncordon n1 -> .. AA# | A requeueing
                gone A   -> AA ..#""",
         ),
-        "what is suspended or asked to end meanwhile is": (
+        "a suspension or stop in the meantime holds": (
             "n1:AABB n2:....",
             "",
             """drain n1; suspend A; stop B -> AABB# .... | A suspending, B stopping
@@ -127,7 +127,7 @@ test_drains = scenarios(
 
 test_suspension = scenarios(
     {
-        "a running one gives its nodes back and waits": (
+        "a running job releases its nodes and is suspended": (
             "n1:AA",
             "",
             """suspend A -> AA | A suspending
@@ -135,7 +135,7 @@ test_suspension = scenarios(
                +1h       -> .. | A suspended
                resume A  -> AA""",
         ),
-        "others start meanwhile": (
+        "other jobs start in the meantime": (
             "n1:AA",
             "",
             """C:1x2     -> AA | C no_capacity
@@ -144,14 +144,14 @@ test_suspension = scenarios(
                resume A  -> CC | A no_capacity
                done C    -> AA | C succeeded""",
         ),
-        "a waiting one leaves the queue": (
+        "a pending job leaves the queue": (
             "n1:AA",
             "",
             """C:1x2; D:1x2 -> AA | C no_capacity, D no_capacity
                suspend C    -> AA | C suspended, D no_capacity
                done A       -> DD | C suspended, A succeeded""",
         ),
-        "resumed before it was gone": (
+        "resumed before it was cleared": (
             "n1:AA",
             "",
             """suspend A -> AA | A suspending
@@ -165,7 +165,7 @@ test_suspension = scenarios(
                suspend A      -> AA AA | A requeueing
                gone A         -> .. .. | A suspended""",
         ),
-        "a suspended one can be stopped": (
+        "a suspended job can be stopped": (
             "n1:AA",
             "",
             """suspend A -> AA | A suspending
@@ -183,13 +183,13 @@ test_suspension = scenarios(
 
 test_done = scenarios(
     {
-        "the rest of it is stopped, and it has succeeded": (
+        "its other ranks are stopped, and it has succeeded": (
             "n1:AA n2:AA",
             "",
             """ends A -> AA AA | A finishing
                gone A -> .. .. | A succeeded""",
         ),
-        "what fails afterwards changes nothing": (
+        "a later failure changes nothing": (
             "n1:AA n2:AA",
             "",
             """ends A; fails A -> AA AA | A finishing
@@ -202,12 +202,12 @@ test_done = scenarios(
 
 test_priority = scenarios(
     {
-        "a waiting one overtakes": (
+        "a pending job overtakes": (
             "n1:AA",
             "",
             """C:1x2; D:1x2           -> AA | C no_capacity, D no_capacity
                priority D 100; done A -> DD | C no_capacity, A succeeded""",
         ),
-        "a running one keeps what it has": ("n1:AA", "", "priority A -100 -> AA"),
+        "a running job keeps its nodes": ("n1:AA", "", "priority A -100 -> AA"),
     }
 )

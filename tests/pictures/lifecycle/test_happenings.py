@@ -4,23 +4,23 @@ from tests.pictures.play import scenarios
 
 test_nodes = scenarios(
     {
-        "nothing starts on a cordoned one": ("n1:.... n2:....", "", "cordon n2; C:2x4 -> .... ....# | C no_node"),
-        "what runs there goes on": ("n1:AA.. n2:....", "", "cordon n1; C:1x2 -> AA..# CC.."),
-        "uncordoned it is used": (
+        "nothing starts on a cordoned node": ("n1:.... n2:....", "", "cordon n2; C:2x4 -> .... ....# | C no_node"),
+        "running jobs continue": ("n1:AA.. n2:....", "", "cordon n1; C:1x2 -> AA..# CC.."),
+        "an uncordoned node is used": (
             "n1:....",
             "",
             """cordon n1; C:1x4 -> ....# | C no_node
                uncordon n1      -> CCCC""",
         ),
-        "a lost one takes its gang, which starts elsewhere": ("n1:AAAA n2:....", "", "lose n1 -> ....x AAAA"),
-        "and nobody else": ("n1:AA.. n2:BB..", "", "lose n1 -> ....x BBAA"),
-        "or waits": (
+        "a lost node requeues its gang, which starts elsewhere": ("n1:AAAA n2:....", "", "lose n1 -> ....x AAAA"),
+        "and no other gang": ("n1:AA.. n2:BB..", "", "lose n1 -> ....x BBAA"),
+        "or stays pending": (
             "n1:AAAA",
             "",
             """lose n1   -> ....x | A no_node
                return n1 -> AAAA""",
         ),
-        "what is left of the gang is stopped first": (
+        "the rest of the gang is stopped first": (
             "n1:AA n2:AA n3:..",
             "",
             """lose n1 -> ..x AA .. | A requeueing
@@ -56,21 +56,21 @@ test_nodes = scenarios(
                lose n2          -> ..x ..x AA ... | A requeueing
                gone A; C:1x2    -> ..x ..x CC ... | A no_node""",
         ),
-        "not listed any more": (
+        "removed from the listing": (
             "n1:AA n2:AA n3:..",
             "",
             """list n2:.. n3:.. -> AA .. | A requeueing
                gone A           -> AA AA""",
         ),
-        "listed with less than it had": ("n1:AAAA", "", "list n1:.. -> .. | A no_node"),
-        "listed with more": ("n1:AA", "", "list n1:....; C:1x2 -> AACC"),
-        "new ones are used": (
+        "listed with less capacity": ("n1:AAAA", "", "list n1:.. -> .. | A no_node"),
+        "listed with more capacity": ("n1:AA", "", "list n1:....; C:1x2 -> AACC"),
+        "new nodes are used": (
             "n1:AA",
             "",
             """C:2x2           -> AA | C no_node
                list n1:.. n2:.. n3:.. -> AA CC CC""",
         ),
-        "listed is returned": (
+        "a listed node is back": (
             "n1:AA",
             "",
             """lose n1    -> ..x | A no_node
@@ -82,13 +82,13 @@ test_nodes = scenarios(
             """cordon n1         -> ..#
                list n1:.. n2:..; C:1x2 D:1x2 -> ..# CC | D no_capacity""",
         ),
-        "a server that comes back waits for the listing": (
+        "a restarted server waits for the listing": (
             "n1:AA..",
             "",
             """restart; C:1x2 -> AA.. | C not_listed
                list n1:....   -> AACC""",
         ),
-        "one that had finished is no loss": (
+        "a gang that had finished is not requeued": (
             "n1:AA n2:AA",
             "",
             """exits A n1; lose n1 -> ..x AA
@@ -107,7 +107,7 @@ ONE = "n1:...."
 
 test_failures = scenarios(
     {
-        "tried again after a pause, then given up": (
+        "retried after a pause, then failed": (
             ONE,
             "",
             """C:1x4,max=1    -> CCCC
@@ -117,7 +117,7 @@ test_failures = scenarios(
                fails C signal -> CCCC | C failing
                gone C         -> .... | C failed""",
         ),
-        "three times, if it does not say": (
+        "three retries by default": (
             ONE,
             "",
             """C:1x4                                -> CCCC
@@ -135,26 +135,26 @@ test_failures = scenarios(
                fails C signal; gone C; +10s -> .... | C backoff
                +10s                        -> CCCC""",
         ),
-        "who exits by itself before a step is not tried again": (
+        "a rank that exits before a step is not retried": (
             ONE,
             "",
             """C:1x4   -> CCCC
                fails C -> CCCC | C failing
                gone C  -> .... | C failed""",
         ),
-        "after a step it is": (
+        "after a step it is retried": (
             ONE,
             "",
             """C:1x4               -> CCCC
                up C; step C; fails C -> CCCC | C requeueing""",
         ),
-        "or if it says so": (
+        "or with an explicit retry": (
             ONE,
             "",
             """C:1x4,max=1 -> CCCC
                fails C     -> CCCC | C requeueing""",
         ),
-        "progress spends nothing and does not pause": (
+        "progress uses no retry and no pause": (
             ONE,
             "",
             """C:1x4,max=0             -> CCCC
@@ -163,7 +163,7 @@ test_failures = scenarios(
                saves C; fails C signal; gone C -> CCCC
                fails C                 -> CCCC | C failing""",
         ),
-        "nor does what is not its fault": (
+        "nor does a failure of the infrastructure": (
             ONE,
             "",
             """C:1x4,max=0              -> CCCC
@@ -173,7 +173,7 @@ test_failures = scenarios(
                +1s                      -> .... | C backoff
                +1s                      -> CCCC""",
         ),
-        "and is not counted": (
+        "and the failure is not counted": (
             ONE,
             "",
             """C:1x4,max=1      -> CCCC
@@ -182,7 +182,7 @@ test_failures = scenarios(
                gone C; +2s      -> CCCC
                fails C signal   -> CCCC | C failing""",
         ),
-        "progress ends a row of failures": (
+        "progress resets the count of failures": (
             ONE,
             "",
             """C:1x4                        -> CCCC
@@ -191,33 +191,33 @@ test_failures = scenarios(
                fails C signal; gone C       -> .... | C backoff
                +1s                          -> CCCC""",
         ),
-        "gone without a word": (
+        "a launcher that vanishes": (
             ONE,
             "",
             """C:1x4,max=0 -> CCCC
                gone C      -> CCCC
                up C        -> CCCC""",
         ),
-        "a setup that fails spends an attempt": (
+        "a failed setup uses a retry": (
             ONE,
             "",
             """C:1x4,max=0   -> CCCC
                fails C start -> CCCC | C failing""",
         ),
-        "one node's failure stops all": (
+        "a failure of one node stops all": (
             "n1:AA n2:AA",
             "",
             """fails A signal -> AA AA | A requeueing
                gone A n2      -> AA .. | A requeueing
                gone A n1      -> .. .. | A backoff""",
         ),
-        "it ends when every node has": (
+        "it ends when every node has ended": (
             "n1:AA n2:AA",
             "",
             """done A n1 -> .. AA
                done A n2 -> .. .. | A succeeded""",
         ),
-        "over before it was known to run": (
+        "ended before it was reported as running": (
             ONE,
             "",
             """C:1x4  -> CCCC
@@ -235,7 +235,7 @@ test_limits = scenarios(
                +9m            -> AAAA | C no_capacity
                +1m            -> AAAA | C stopped""",
         ),
-        "each time it waits": (
+        "each time it is pending": (
             ONE,
             "",
             """C:1x4,wait=10m               -> CCCC

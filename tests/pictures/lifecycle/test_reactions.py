@@ -12,7 +12,7 @@ test_by_ending = scenarios(
             "",
             "fails A error -> AAAA | A failing",
         ),
-        "unless its owner says otherwise": (
+        "unless retry is set": (
             ONE,
             "",
             """C:1x4,max=1           -> CCCC
@@ -20,7 +20,7 @@ test_by_ending = scenarios(
                gone C; +1s           -> CCCC
                fails C error; gone C -> .... | C failed""",
         ),
-        "after a step it is tried again, and the same error at the same step ends it": (
+        "after a step it is retried, and the same error at the same step ends it": (
             ONE,
             "",
             """C:1x4                         -> CCCC
@@ -28,7 +28,7 @@ test_by_ending = scenarios(
                gone C; +1s                   -> CCCC
                fails C error                 -> CCCC | C failing""",
         ),
-        "also when it saved its work on the way": (
+        "also after a checkpoint in between": (
             ONE,
             "",
             """C:1x4                       -> CCCC
@@ -44,13 +44,13 @@ test_by_ending = scenarios(
                up C; step C; fails C error              -> CCCC | C requeueing""",
         ),
         "out of memory before any step ends it": ("n1:AAAA", "", "fails A oom -> AAAA | A failing"),
-        "out of memory later is tried again": (
+        "out of memory after a step is retried": (
             ONE,
             "",
             """C:1x4                       -> CCCC
                up C; step C; fails C oom   -> CCCC | C requeueing""",
         ),
-        "what hangs is tried again, three times without progress": (
+        "a hang is retried, three times without progress": (
             "n1:AAAA",
             "",
             """step A; fails A hung; gone A; +1s -> AAAA
@@ -58,7 +58,7 @@ test_by_ending = scenarios(
                fails A hung; gone A; +4s         -> AAAA
                fails A hung                      -> AAAA | A failing""",
         ),
-        "with progress it spends nothing": (
+        "with progress it uses no retry": (
             "n1:AAAA A,max=0",
             "",
             """saves A; fails A hung; gone A -> AAAA
@@ -71,14 +71,14 @@ test_by_ending = scenarios(
 
 test_where = scenarios(
     {
-        "on the same node once, then elsewhere": (
+        "once on the same node, then elsewhere": (
             TWO,
             "",
             """C:1x4                       -> CCCC ....
                fails C signal; gone C; +1s -> CCCC ....
                fails C signal; gone C; +2s -> .... CCCC""",
         ),
-        "and back after that": (
+        "then on the first node again": (
             TWO,
             "",
             """C:1x4,max=9                 -> CCCC ....
@@ -86,14 +86,14 @@ test_where = scenarios(
                fails C signal; gone C; +2s -> .... CCCC
                fails C signal; gone C; +4s -> CCCC ....""",
         ),
-        "with no other node, there again": (
+        "without another node, on the same again": (
             "n1:.... n2:BBBB",
             "",
             """C:1x4                       -> CCCC BBBB
                fails C signal; gone C; +1s -> CCCC BBBB
                fails C signal; gone C; +2s -> CCCC BBBB""",
         ),
-        "progress forgives the node": (
+        "progress clears the exclusion of the node": (
             TWO,
             "",
             """C:1x4                                -> CCCC ....
@@ -101,14 +101,14 @@ test_where = scenarios(
                saves C; fails C signal; gone C      -> CCCC ....
                fails C signal; gone C; +1s          -> CCCC ....""",
         ),
-        "only the node that failed is left out": (
+        "only the failed node is excluded": (
             "n1:.. n2:.. n3:..",
             "",
             """C:2x2                                   -> CC CC ..
                fails C signal - n2; gone C; +1s        -> CC CC ..
                fails C signal - n2; gone C; +2s        -> CC .. CC""",
         ),
-        "equal gangs are not kept out": (
+        "equal gangs are not excluded": (
             TWO,
             "",
             """C:1x4                                   -> CCCC ....
@@ -120,7 +120,7 @@ test_where = scenarios(
 
 test_several_at_once = scenarios(
     {
-        "two ranks of one gang: the first decides, and one attempt is spent": (
+        "two ranks of one gang: the first decides, and one retry is used": (
             "n1:AA n2:AA A,max=1",
             "",
             """fails A signal; fails A exit -> AA AA | A requeueing
@@ -133,7 +133,7 @@ test_several_at_once = scenarios(
             """fails A signal; lose n1 -> ..x AA .. | A failing
                gone A                  -> ..x .. .. | A failed""",
         ),
-        "a node, then a rank on another: nothing is spent": (
+        "a node, then a rank on another: no retry is used": (
             "n1:AA n2:AA n3:.. A,max=0",
             "",
             """lose n1; fails A signal -> ..x AA .. | A requeueing
@@ -167,25 +167,25 @@ test_by_phase = scenarios(
                up C n1; fails C signal -> CC CC | C requeueing
                gone C; +1s             -> CC CC""",
         ),
-        "start-up: a node goes before it is up": (
+        "start-up: a node is lost before it is up": (
             "n1:.. n2:.. n3:..",
             "",
             """C:2x2,max=0      -> CC CC ..
                up C n1; lose n2 -> CC ..x .. | C requeueing
                gone C           -> CC ..x CC""",
         ),
-        "checkpoint: an end before it is whole loses it": (
+        "checkpoint: an end before it is complete loses it": (
             "n1:AAAA A,max=0",
             "",
             "step A; fails A signal -> AAAA | A failing",
         ),
-        "checkpoint: an end right after it is whole spends nothing": (
+        "checkpoint: an end right after it is complete uses no retry": (
             "n1:AAAA A,max=0",
             "",
             """step A; saves A; fails A signal -> AAAA | A requeueing
                gone A                          -> AAAA""",
         ),
-        "recovery: a second node goes while the rest is cleared": (
+        "recovery: a second node is lost while the rest is cleared": (
             "n1:AA n2:AA n3:.. n4:.. A,max=0",
             "",
             """lose n1 -> ..x AA .. .. | A requeueing
@@ -197,20 +197,20 @@ test_by_phase = scenarios(
             """step A; fails A signal; gone A; +1s -> AAAA
                up A; fails A exit                  -> AAAA | A requeueing""",
         ),
-        "recovery: the node that it came to goes too": (
+        "recovery: the new node is lost too": (
             "n1:AA n2:.. n3:.. A,max=0",
             "",
             """lose n1 -> ..x AA ..
                lose n2 -> ..x ..x .. | A backoff
                +2s     -> ..x ..x AA""",
         ),
-        "recovery: asked to end while it is cleared": (
+        "recovery: stopped while it is cleared": (
             "n1:AA n2:AA",
             "",
             """fails A signal; stop A -> AA AA | A stopping
                gone A                 -> .. .. | A stopped""",
         ),
-        "recovery: asked to end in its pause": (
+        "recovery: stopped in its pause": (
             "n1:AAAA",
             "",
             """fails A signal; gone A -> .... | A backoff
@@ -228,14 +228,14 @@ test_by_phase = scenarios(
             """fails A signal; drain n1 -> AA# .. | A requeueing
                gone A; +1s              -> ..# AA""",
         ),
-        "stopping: a failure on the way changes nothing": (
+        "stopping: a failure meanwhile changes nothing": (
             "n1:AA n2:AA",
             "",
             """stop A         -> AA AA | A stopping
                fails A signal -> AA AA | A stopping
                gone A         -> .. .. | A stopped""",
         ),
-        "suspending: a node that goes on the way spends nothing": (
+        "suspending: a node lost meanwhile uses no retry": (
             "n1:AA n2:AA A,max=0",
             "",
             """suspend A -> AA AA | A suspending

@@ -68,14 +68,14 @@ test_it_is_like_any_other_again = scenarios(
             f"""{REFUSED}
                 priority H 1 -> AAAA | A requeueing, H stopping_others""",
         ),
-        "when it was suspended and goes on": (
+        "when it was suspended and is resumed": (
             ONE_NODE,
             "",
             f"""{REFUSED}
                 suspend H    -> AAAA | H suspended
                 resume H     -> AAAA | A requeueing, H stopping_others""",
         ),
-        "and so is one of its class that was not refused": (
+        "and so is an accepted job of its class": (
             ONE_NODE,
             "",
             f"""{REFUSED}
@@ -87,7 +87,7 @@ test_it_is_like_any_other_again = scenarios(
 
 test_it_does_not_keep_back_those_after_it = scenarios(
     {
-        "who would block under strict order": (
+        "that would block under strict order": (
             "n1:AAAA A,time=90h n2:....",
             "",
             """H:1x4                  -> AAAA HHHH
@@ -102,7 +102,7 @@ test_it_does_not_keep_back_those_after_it = scenarios(
 
 test_it_takes_no_reservation = scenarios(
     {
-        "from one that came later, nor gets one": (
+        "from a later job, nor gets one": (
             "n1:AAAA A,time=1h n2:....",
             "",
             """H:1x4                  -> AAAA HHHH

@@ -5,13 +5,13 @@ from tests.pictures.play import scenarios
 test_shares_of_gpus = scenarios(
     {
         "two halves are one GPU": ("n1:..", "", "C:1x0,milli=500 D:1x0,milli=500 -> (CD)."),
-        "what is left is too little: another GPU": ("n1:..", "", "C:1x0,milli=600 D:1x0,milli=500 -> (C)(D)"),
+        "too little left: another GPU": ("n1:..", "", "C:1x0,milli=600 D:1x0,milli=500 -> (C)(D)"),
         "to the GPU with the least left that holds it": (
             "n1:...",
             "",
             "C:1x0,milli=300 D:1x0,milli=800 E:1x0,milli=200 -> (C)(DE).",
         ),
-        "to the node where a GPU is broken into": (
+        "to the node with a partly used GPU": (
             "n1:.. n2:..",
             "",
             """
@@ -20,12 +20,12 @@ test_shares_of_gpus = scenarios(
             E:1x0,milli=500 -> (CE)D ..
             """,
         ),
-        "what two GPUs have left together is no room": (
+        "rests of two GPUs do not add up": (
             "n1:..",
             "",
             "C:1x0,milli=600 D:1x0,milli=600 E:1x0,milli=500 -> (C)(D) | E no_capacity",
         ),
-        "memory is counted by itself": (
+        "memory is counted separately": (
             "n1:..,gmem=80",
             "",
             "C:1x0,milli=100,gmem=60 D:1x0,milli=100,gmem=30 E:1x0,milli=100,gmem=20 -> (CE)(D)",
@@ -42,7 +42,7 @@ test_shares_of_gpus = scenarios(
         ),
         "no memory is known: no share of it": ("n1:.", "", "C:1x0,gmem=1 -> . | C no_node"),
         "a whole GPU never goes where a share is": ("n1:.", "", "C:1x0,milli=1 D:1x1 -> (C) | D no_capacity"),
-        "nor a share where somebody has it whole": ("n1:A", "", "C:1x0,milli=1 -> A | C no_capacity"),
+        "nor a share on a GPU that is held whole": ("n1:A", "", "C:1x0,milli=1 -> A | C no_capacity"),
         "the last share gives the GPU back": (
             "n1:.",
             "",
@@ -53,9 +53,9 @@ test_shares_of_gpus = scenarios(
             """,
         ),
         "a gang of shares is on different nodes": ("n1:.. n2:..", "", "C:2x0,milli=500 -> (C). (C)."),
-        "and waits whole": ("n1:.. n2:AA", "", "C:2x0,milli=500 -> .. AA | C no_capacity"),
+        "and is pending as a whole": ("n1:.. n2:AA", "", "C:2x0,milli=500 -> .. AA | C no_capacity"),
         "of a type": ("n1:.,a100 n2:.,h100", "", "C:1x0h100,milli=500 -> . (C)"),
-        "of the second type where the first has no room": (
+        "of the second type if the first is full": (
             "n1:.,a100 n2:A,h100",
             "",
             "C:1x0h100,milli=500,else=a100 -> (C) A",
@@ -65,12 +65,12 @@ test_shares_of_gpus = scenarios(
             "",
             "C:1x0,milli=1000 D:1x0,gmem=40 -> (CD)",
         ),
-        "spread goes where most is left": (
+        "spread: to the GPU with the most left": (
             "n1:. n2:.",
             "",
             "C:1x0,milli=200 D:1x0,milli=200,how=spread -> (C) (D)",
         ),
-        "a node to itself": ("n1:.. n2:..", "", "C:1x0,milli=500,exclusive D:1x0,milli=500 -> (C). (D)."),
+        "an exclusive node": ("n1:.. n2:..", "", "C:1x0,milli=500,exclusive D:1x0,milli=500 -> (C). (D)."),
     }
 )
 
@@ -101,9 +101,9 @@ test_named_nodes_and_gpus = scenarios(
         "and no other": ("n1:AA n2:..", "", "C:1x1,at=n1 -> AA .. | C no_capacity"),
         "a GPU by index": ("n1:....", "", "C:1x1,at=n1,dev=2 -> ..C."),
         "two of three": ("n1:.A..", "", "C:1x2,at=n1,dev=1+2+3 -> .ACC"),
-        "it is taken": ("n1:.A..", "", "C:1x1,at=n1,dev=1 -> .A.. | C no_capacity"),
+        "a GPU in use": ("n1:.A..", "", "C:1x1,at=n1,dev=1 -> .A.. | C no_capacity"),
         "a share of a GPU by index": ("n1:..", "", "C:1x0,milli=500,at=n1,dev=1 -> .(C)"),
-        "there though another would be tighter": (
+        "on that GPU though another is tighter": (
             "n1:..",
             "",
             "C:1x0,milli=500 D:1x0,milli=500,at=n1,dev=1 -> (C)(D)",

@@ -16,8 +16,8 @@ test_selectors = scenarios(
             "",
             "C:2x2,on=zone:a -> CC .. CC",
         ),
-        "labelled nodes take others, too": ("n1:..,label=zone:a", "", "C:1x2 -> CC"),
-        "a label that is taken is waited for": (
+        "nodes with labels accept other jobs": ("n1:..,label=zone:a", "", "C:1x2 -> CC"),
+        "it waits for labelled nodes in use": (
             "n1:AA,label=zone:a n2:..",
             "",
             "C:1x2,on=zone:a -> AA .. | C no_capacity",
@@ -27,7 +27,7 @@ test_selectors = scenarios(
             "",
             "C:2x2,on=zone:a,in=rack,must -> .. .. CC CC",
         ),
-        "a label that comes": (
+        "a label that is added": (
             "n1:..",
             "",
             """C:1x2,on=zone:a      -> .. | C no_node
@@ -76,84 +76,84 @@ test_affinity = scenarios(
             "",
             "C:1x2,on=zone:a,need=disk -> .. CC ..",
         ),
-        "nodes that are so are waited for": (
+        "it waits for matching nodes in use": (
             "n1:AA,label=zone:a n2:..",
             "",
             "C:1x2,need=zone -> AA .. | C no_capacity",
         ),
-        "no node is so": ("n1:..,label=zone:b n2:..", "", "C:1x2,need=zone=a -> .. .. | C no_node"),
+        "no node matches": ("n1:..,label=zone:b n2:..", "", "C:1x2,need=zone=a -> .. .. | C no_node"),
     }
 )
 
 test_preferred_labels = scenarios(
     {
-        "what is preferred": ("n1:.. n2:..,label=disk:ssd", "", "C:1x2,like=disk=ssd -> .. CC"),
-        "elsewhere where it must be": ("n1:.. n2:AA,label=disk:ssd", "", "C:1x2,like=disk=ssd -> CC AA"),
+        "a preferred label": ("n1:.. n2:..,label=disk:ssd", "", "C:1x2,like=disk=ssd -> .. CC"),
+        "elsewhere if required": ("n1:.. n2:AA,label=disk:ssd", "", "C:1x2,like=disk=ssd -> CC AA"),
         "weights are added up": (
             "n1:..,label=disk:ssd n2:..,label=zone:a+new:yes n3:..,label=zone:a",
             "",
             "C:1x2,like=disk=ssd*5|zone=a*4|new*2 -> .. CC ..",
         ),
         "before packing": ("n1:A... n2:....,label=disk:ssd", "", "C:1x2,like=disk=ssd -> A... CC.."),
-        "of those that are preferred the tightest": (
+        "the tightest of the preferred nodes": (
             "n1:.... n2:....,label=disk:ssd n3:A...,label=disk:ssd",
             "",
             "C:1x2,like=disk=ssd -> .... .... ACC.",
         ),
-        "before a level that nobody asked for": (
+        "before the default level": (
             "r1/n1:.. r1/n2:.. r2/n3:..,label=disk:ssd r3/n4:..,label=disk:ssd",
             "",
             "C:2x2,like=disk=ssd -> .. .. CC CC",
         ),
-        "after the level that is asked for": (
+        "after the requested level": (
             "r1/n1:.. r1/n2:.. r2/n3:..,label=disk:ssd r3/n4:..,label=disk:ssd",
             "",
             "C:2x2,in=rack,like=disk=ssd -> CC CC .. ..",
         ),
-        "of racks that hold it the one that is preferred": (
+        "the preferred of the racks that are large enough": (
             "r1/n1:.. r1/n2:.. r2/n3:..,label=disk:ssd r2/n4:..,label=disk:ssd r2/n5:..,label=disk:ssd",
             "",
             "C:2x2,in=rack,like=disk=ssd -> .. .. CC CC ..",
         ),
-        "a gang is as well off as its worst node": (
+        "the worst node of a gang counts": (
             "r1/n1:..,label=gen:5 r1/n2:.. r2/n3:..,label=gen:4 r2/n4:..,label=gen:4",
             "",
             "C:2x2,like=gen=5*9|gen=4*5,in=rack -> .. .. CC CC",
         ),
-        "where all is not to be had, as many as fit": (
+        "as many preferred nodes as possible": (
             "n1:.. n2:.. n3:..,label=disk:ssd",
             "",
             "C:2x2,like=disk=ssd -> CC .. CC",
         ),
-        "spread: among those that are preferred": (
+        "spread: among preferred nodes": (
             "r1/n1:..,label=disk:ssd r1/n2:..,label=disk:ssd r2/n3:..,label=disk:ssd r3/n4:..",
             "",
             "C:2x2,how=spread,like=disk=ssd -> CC .. CC ..",
         ),
-        "after the type that is named first": (
+        "after the first type": (
             "n1:..,h100 n2:..,a100,label=disk:ssd",
             "",
             "C:1x2h100,else=a100,like=disk=ssd -> CC ..",
         ),
-        "nobody waits for it": (
+        "a job does not wait for it": (
             "n1:.. n2:AA,label=disk:ssd A,time=1m",
             "",
             "C:1x2,like=disk=ssd -> CC AA",
         ),
-        "to be without a label": ("n1:..,label=old:yes n2:..", "", "C:1x2,like=!old -> .. CC"),
+        "the absence of a label": ("n1:..,label=old:yes n2:..", "", "C:1x2,like=!old -> .. CC"),
     }
 )
 
 test_taints = scenarios(
     {
-        "a taint keeps others away": ("n1:..,taint=spot", "", "C:1x2 -> .. | C no_node"),
+        "a taint excludes other jobs": ("n1:..,taint=spot", "", "C:1x2 -> .. | C no_node"),
         "unless it is tolerated": ("n1:..,taint=spot", "", "C:1x2,bears=spot -> CC"),
         "by its key": ("n1:..,taint=team:nlp", "", "C:1x2,bears=team -> CC"),
         "by its key and value": ("n1:..,taint=team:nlp n2:..,taint=team:cv", "", "C:1x2,bears=team:cv -> .. CC"),
-        "or all are": ("n1:..,taint=team:nlp+spot", "", "C:1x2,bears=* -> CC"),
+        "or all are tolerated": ("n1:..,taint=team:nlp+spot", "", "C:1x2,bears=* -> CC"),
         "each of several": ("n1:..,taint=team:nlp+spot", "", "C:1x2,bears=spot -> .. | C no_node"),
-        "who tolerates may go elsewhere": ("n1:AA,taint=spot n2:..", "", "C:1x2,bears=spot -> AA CC"),
-        "a taint that comes stops nobody": (
+        "a job that tolerates it may go elsewhere": ("n1:AA,taint=spot n2:..", "", "C:1x2,bears=spot -> AA CC"),
+        "a new taint stops no running job": (
             "n1:AA n2:..",
             "",
             """list n1:..,taint=spot n2:.. -> AA ..

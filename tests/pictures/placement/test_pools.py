@@ -6,7 +6,7 @@ POOLS = "pools reserved=pay:r spot=pay:s on-demand=pay:o cpu=pay:c"
 
 test_pools_are_filled_in_order = scenarios(
     {
-        "the first that has room, though another would be tighter": (
+        "the first pool with capacity, though another is tighter": (
             "n1:.. n2:.,label=pay:s n3:..,label=pay:r",
             "",
             f"{POOLS}; C:1x1 -> .. . C.",
@@ -21,17 +21,17 @@ test_pools_are_filled_in_order = scenarios(
             "",
             f"{POOLS}; C:1x2 D:1x2 -> DD CC",
         ),
-        "a gang is in one pool if one holds all of it": (
+        "a gang is in one pool if possible": (
             "n1:..,label=pay:r n2:..,label=pay:s n3:..,label=pay:s",
             "",
             f"{POOLS}; C:2x2 -> .. CC CC",
         ),
-        "and else in as few of the first as can be": (
+        "and otherwise in the fewest first pools": (
             "n1:..,label=pay:r n2:..,label=pay:s n3:..,label=pay:o",
             "",
             f"{POOLS}; C:2x2 -> CC CC ..",
         ),
-        "what asks for no GPU goes where none is": (
+        "a job without GPUs goes to a CPU pool": (
             "n1:..,label=pay:r n2:-,label=pay:c",
             "",
             f"{POOLS}; C:1x0 -> .. c",
@@ -41,7 +41,7 @@ test_pools_are_filled_in_order = scenarios(
             "",
             f"{POOLS}; C:1x0 D:1x0 -> ..d c",
         ),
-        "a type that is asked for first goes before a pool": (
+        "the first requested type comes before a pool": (
             "n1:..,a100,label=pay:r n2:..,h100,label=pay:s",
             "",
             f"{POOLS}; C:1x2h100,else=a100 -> .. CC",
@@ -64,12 +64,12 @@ REST = "X no_node, Y no_node, Z no_node"
 
 test_fragments = scenarios(
     {
-        "a GPU is broken into on the node where no pair is left": (
+        "a share goes to the node without a free pair": (
             "n1:.. n2:.A n3:.A",
             "",
             f"score fgd; {DEMAND}; C:1x0,milli=500,prio=9 -> .. (C)A .A | {REST}",
         ),
-        "what is left over is what others ask for": (
+        "the rest matches other requests": (
             "n1:..",
             "",
             """
@@ -77,7 +77,7 @@ test_fragments = scenarios(
             E:1x0,milli=100 -> (CD)(E)
             """,
         ),
-        "of equal ones the first in topology order": (
+        "of equal nodes the first in topology order": (
             "n1:.. n2:.A",
             "",
             "score fgd 1 order; C:1x1 -> C. .A",

@@ -10,9 +10,9 @@ test_best_fit = scenarios(
             "",
             "score best-fit; C:1x0,milli=500 -> .... AAA. (C)...",
         ),
-        "one with fewer CPUs": ("n1:....,cpu=64 n2:....,cpu=8", "", "score best-fit; C:1x1 -> .... C..."),
-        "of one grade the first": ("n1:.... n2:A...", "", "score best-fit 1 order; C:1x1 -> C... A..."),
-        "without a cut not": ("n1:.... n2:A...", "", "score best-fit 0 order; C:1x1 -> .... AC.."),
+        "the node with fewer CPUs": ("n1:....,cpu=64 n2:....,cpu=8", "", "score best-fit; C:1x1 -> .... C..."),
+        "the first of equal grades": ("n1:.... n2:A...", "", "score best-fit 1 order; C:1x1 -> C... A..."),
+        "not without a cut": ("n1:.... n2:A...", "", "score best-fit 0 order; C:1x1 -> .... AC.."),
         "of several types the node left with the least, not the first type": (
             "n1:....,h100 n2:A...,a100 n3:BB..,v100",
             "",
@@ -33,13 +33,13 @@ test_best_fit = scenarios(
 
 test_dot_product = scenarios(
     {
-        "the smallest rest": ("n1:.... n2:AA..", "", "score dotprod; C:1x1 -> .... AAC."),
-        "what is not asked for is not counted": (
+        "the smallest remainder": ("n1:.... n2:AA..", "", "score dotprod; C:1x1 -> .... AAC."),
+        "resources that are not requested do not count": (
             "n1:.. n2:....,cpu=1",
             "",
             "score dotprod; C:1x0 -> .. ....c",
         ),
-        "of one grade the first": ("n1:.... n2:AA..", "", "score dotprod 1 order; C:1x1 -> C... AA.."),
+        "the first of equal grades": ("n1:.... n2:AA..", "", "score dotprod 1 order; C:1x1 -> C... AA.."),
     }
 )
 
@@ -62,8 +62,8 @@ test_gpu_packing = scenarios(
             """,
         ),
         "a node in use before an idle one": ("n1:. n2:A...", "", "score gpu-packing 0 order; C:1x1 -> . AC.."),
-        "of nodes in use the first": ("n1:A.. n2:BB.", "", "score gpu-packing 0 order; C:1x1 -> AC. BB."),
-        "of idle ones that with fewer GPUs": ("n1:.... n2:..", "", "score gpu-packing 0 order; C:1x1 -> .... C."),
+        "the first of the nodes in use": ("n1:A.. n2:BB.", "", "score gpu-packing 0 order; C:1x1 -> AC. BB."),
+        "the idle node with fewer GPUs": ("n1:.... n2:..", "", "score gpu-packing 0 order; C:1x1 -> .... C."),
         "in ten grades of a hundred": (
             "n1:. n2:.",
             "",
@@ -77,16 +77,16 @@ test_gpu_packing = scenarios(
 
 test_gpu_clustering = scenarios(
     {
-        "where there is such a one already": ("n1:BB.. n2:A...", "", "score gpu-clustering; C:1x1 -> BB.. AC.."),
-        "rather an idle node than others": ("n1:BB.. n2:....", "", "score gpu-clustering; C:1x1 -> BB.. C..."),
-        "rather alone with its like": (
+        "beside a job of the same kind": ("n1:BB.. n2:A...", "", "score gpu-clustering; C:1x1 -> BB.. AC.."),
+        "an idle node before other jobs": ("n1:BB.. n2:....", "", "score gpu-clustering; C:1x1 -> BB.. C..."),
+        "beside its kind before mixed": (
             "n1:ABB. n2:A...",
             "",
             "score gpu-clustering; C:1x1 -> ABB. AC..",
         ),
-        "rather mixed than idle": ("n1:.... n2:ABB.", "", "score gpu-clustering; C:1x1 -> .... ABBC"),
-        "others only if nothing else is left": ("n1:BB..", "", "score gpu-clustering; C:1x1 -> BBC."),
-        "shares are alike": (
+        "mixed before idle": ("n1:.... n2:ABB.", "", "score gpu-clustering; C:1x1 -> .... ABBC"),
+        "beside other jobs as a last resort": ("n1:BB..", "", "score gpu-clustering; C:1x1 -> BBC."),
+        "shares are one kind": (
             "n1:A. n2:..",
             "",
             """
@@ -107,6 +107,6 @@ test_any = scenarios(
             D:1x1 -> D... C... A...
             """,
         ),
-        "where there is room": ("n1:AAA. n2:BBBB", "", "score random; C:1x1 -> AAAC BBBB"),
+        "only nodes with capacity": ("n1:AAA. n2:BBBB", "", "score random; C:1x1 -> AAAC BBBB"),
     }
 )

@@ -9,7 +9,7 @@ test_levels = scenarios(
             "",
             "C:2x2 -> .. AA .. CC CC",
         ),
-        "a spine where no rack is enough": (
+        "a spine if no rack is large enough": (
             "s1/r1/n1:.. s1/r2/n2:AA s2/r3/n3:.. s2/r4/n4:..",
             "",
             "C:2x2 -> .. AA CC CC",
@@ -19,22 +19,22 @@ test_levels = scenarios(
             "",
             "C:2x2 -> .. .. .. CC CC",
         ),
-        "of equal racks the one in the spine that is left with less": (
+        "of equal racks the one in the tighter spine": (
             "s1/r1/n1:.. s1/r1/n2:.. s1/r2/n3:.. s2/r3/n4:.. s2/r3/n5:..",
             "",
             "C:2x2 -> .. .. .. CC CC",
         ),
-        "racks of one name under two spines are two": (
+        "racks of one name in two spines are different": (
             "s1/r1/n1:.. s2/r1/n2:..",
             "",
             "C:2x2,in=rack,must -> .. .. | C no_node",
         ),
-        "in a spine as few racks as can be": (
+        "the fewest racks of a spine": (
             "s1/r1/n1:.. s1/r2/n2:.. s1/r3/n3:.. s1/r3/n4:..",
             "",
             "C:3x2 -> CC .. CC CC",
         ),
-        "the last of them as tight as can be": (
+        "the last rack as tight as possible": (
             "s1/r1/n1:.. s1/r1/n2:.. s1/r2/n3:.. s1/r3/n4:.. s1/r3/n5:.. s1/r3/n6:..",
             "",
             "C:4x2 -> .. .. CC CC CC CC",
@@ -50,12 +50,12 @@ test_levels = scenarios(
             "C:3x2 -> CC .. CC CC",
         ),
         "r2 comes before r10": ("r10/n1:.. r10/n2:.. r2/n3:.. r2/n4:..", "", "C:2x2 -> CC CC .. .."),
-        "a single node goes where a node is broken into": (
+        "a single node goes to a partly used rack": (
             "s1/r1/n1:A... s1/r1/n2:.... s2/r2/n3:....",
             "",
             "C:1x2 -> ACC. .... ....",
         ),
-        "of equal nodes to the rack that is left with less": (
+        "of equal nodes the one in the tighter rack": (
             "s1/r1/n1:.... s1/r1/n2:.... s2/r2/n3:....",
             "",
             "C:1x2 -> .... .... CC..",
@@ -97,7 +97,7 @@ test_preferred_and_required = scenarios(
             "",
             "C:3x2,in=spine,must -> .. .. .. | C no_node",
         ),
-        "required: one that waits lets a smaller one by": (
+        "required: a smaller job passes a pending one": (
             "r1/n1:.. r1/n2:AA r2/n3:..",
             "",
             "C:2x2,in=rack,must D:1x2 -> DD AA .. | C no_capacity",
@@ -121,9 +121,9 @@ test_preferred_and_required = scenarios(
             """lose n1; C:2x2,in=rack,must -> ..x .. .. | C no_node
                return n1                   -> CC CC ..""",
         ),
-        "a level that is not there, preferred": ("r1/n1:.. r2/n2:..", "", "C:2x2,in=spine -> CC CC"),
-        "a level that is not there, required": ("r1/n1:.. r2/n2:..", "", "C:1x2,in=spine,must -> .. .. | C no_node"),
-        "equal but for the level are two classes": (
+        "an unknown level, preferred": ("r1/n1:.. r2/n2:..", "", "C:2x2,in=spine -> CC CC"),
+        "an unknown level, required": ("r1/n1:.. r2/n2:..", "", "C:1x2,in=spine,must -> .. .. | C no_node"),
+        "different levels are different classes": (
             "r1/n1:.. r2/n2:..",
             "",
             "C:2x2,in=rack,must D:2x2 -> DD DD | C no_node",
@@ -144,18 +144,18 @@ test_slices = scenarios(
             "",
             "C:4x2,slice=rack:2 -> CC CC .. CC CC",
         ),
-        "odd ones out are no slice": (
+        "remaining nodes form no slice": (
             "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:AA",
             "",
             "C:4x2,slice=rack:2 -> .. .. .. .. AA | C no_capacity",
         ),
-        "nor are those of two racks": ("r1/n1:.. r2/n2:.. r3/n3:..", "", "C:2x2,slice=rack:2 -> .. .. .. | C no_node"),
+        "nor do nodes of two racks": ("r1/n1:.. r2/n2:.. r3/n3:..", "", "C:2x2,slice=rack:2 -> .. .. .. | C no_node"),
         "slices in nvlink domains, all in one rack": (
             "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r2/v3/n4:.. s1/r2/v3/n5:.. s1/r2/v4/n6:.. s1/r2/v4/n7:..",
             "",
             "C:4x2,in=rack,must,slice=nvlink:2 -> .. .. .. CC CC CC CC",
         ),
-        "nodes enough in a rack, but slices not": (
+        "enough nodes in a rack, but not enough slices": (
             "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v3/n4:..",
             "",
             "C:4x2,in=rack,must,slice=nvlink:2 -> .. .. .. .. | C no_node",
@@ -165,12 +165,12 @@ test_slices = scenarios(
             "",
             "C:4x2,in=rack,slice=nvlink:2 -> CC CC CC CC",
         ),
-        "a rest is left in the tightest domain": (
+        "the rest is in the tightest domain": (
             "r1/n1:.. r1/n2:.. r1/n3:.. r1/n4:.. r2/n5:.. r2/n6:.. r2/n7:.. r3/n8:.. r3/n9:..",
             "",
             "C:2x2,slice=rack:2 -> .. .. .. .. .. .. .. CC CC",
         ),
-        "all slices in one domain where it holds them": (
+        "all slices in one domain if possible": (
             "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r2/n5:.. r2/n6:..",
             "",
             "C:4x2,slice=rack:2 -> .. .. CC CC CC CC",
@@ -186,9 +186,9 @@ test_slices = scenarios(
             "C:4x2,slice=rack:2 -> CC CC CC CC",
         ),
         "a slice of one node is any": ("r1/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
-        "also one that is in no rack": ("/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
+        "also a node in no rack": ("/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
         "but a slice of two is not": ("/n1:.. /n2:..", "", "C:2x2,slice=rack:2 -> .. .. | C no_node"),
-        "slices of a level that is not there": ("r1/n1:.. r1/n2:..", "", "C:2x2,slice=nvlink:2 -> .. .. | C no_node"),
+        "slices of an unknown level": ("r1/n1:.. r1/n2:..", "", "C:2x2,slice=nvlink:2 -> .. .. | C no_node"),
         "slices made of slices": (
             (
                 "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v3/n4:.. s1/r2/v4/n5:.. s1/r2/v4/n6:.."
@@ -228,13 +228,13 @@ test_slices = scenarios(
             "",
             "C:4x2,slice=spine:4+rack:2+nvlink:2 -> CC CC CC CC .. .. .. ..",
         ),
-        "a slice of slices that is broken waits": (
+        "a slice of slices waits for a partly used one": (
             "s1/r1/v1/n1:.. s1/r1/v1/n2:BB s1/r1/v2/n3:.. s1/r1/v2/n4:..",
             "",
             """C:4x2,slice=rack:4+nvlink:2 -> .. BB .. .. | C no_capacity
                done B                      -> CC CC CC CC | B succeeded""",
         ),
-        "a slice that is broken waits": (
+        "a slice waits for a partly used domain": (
             "r1/n1:.. r1/n2:BB r2/n3:.. r2/n4:..",
             "",
             """C:4x2,slice=rack:2 -> .. BB .. .. | C no_capacity
@@ -250,12 +250,12 @@ test_strategies = scenarios(
             "",
             "C:3x2,how=spread -> CC .. CC .. CC ..",
         ),
-        "spread: as nearly the same as can be": (
+        "spread: as equally as possible": (
             "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:.. r2/n6:..",
             "",
             "C:4x2,how=spread -> CC CC .. CC CC ..",
         ),
-        "spread: a full rack gets what it holds": (
+        "spread: a small rack gets what it can hold": (
             "r1/n1:.. r1/n2:AA r1/n3:AA r2/n4:.. r2/n5:.. r2/n6:..",
             "",
             "C:4x2,how=spread -> CC AA AA CC CC CC",
@@ -291,17 +291,17 @@ test_strategies = scenarios(
             "",
             "C:4x2 -> CC CC CC .. .. CC",
         ),
-        "balanced: one rack where one is enough": (
+        "balanced: one rack if it is large enough": (
             "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r2/n5:..",
             "",
             "C:3x2,how=balanced -> .. .. CC CC CC",
         ),
-        "balanced: as far as a rack holds it": (
+        "balanced: up to the size of a rack": (
             "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:..",
             "",
             "C:4x2,how=balanced -> CC CC CC CC",
         ),
-        "balanced: of those that can the tightest": (
+        "balanced: the tightest of the possible racks": (
             "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:.. r3/n6:.. r3/n7:..",
             "",
             "C:4x2,how=balanced -> .. .. .. CC CC CC CC",
@@ -318,17 +318,17 @@ test_strategies = scenarios(
 test_sharing = scenarios(
     {
         "exclusive: an empty node": ("n1:A... n2:....", "", "C:1x2,exclusive -> A... CC.."),
-        "exclusive: nobody else comes": ("n1:....", "", "C:1x2,exclusive D:1x1 -> CC.. | D no_capacity"),
-        "exclusive: until it is gone": (
+        "exclusive: no other job starts there": ("n1:....", "", "C:1x2,exclusive D:1x1 -> CC.. | D no_capacity"),
+        "exclusive: until it has ended": (
             "n1:....",
             "",
             """C:1x2,exclusive D:1x1 -> CC.. | D no_capacity
                done C                -> D... | C succeeded""",
         ),
-        "exclusive: not beside one without GPUs": ("n1:..a,cpu=8", "", "C:1x2,exclusive -> ..a | C no_capacity"),
+        "exclusive: not beside a job without GPUs": ("n1:..a,cpu=8", "", "C:1x2,exclusive -> ..a | C no_capacity"),
         "exclusive: two of them": ("n1:.... n2:....", "", "C:1x2,exclusive D:1x2,exclusive -> CC.. DD.."),
         "exclusive: every node of a gang": ("n1:.... n2:A... n3:....", "", "C:2x1,exclusive -> C... A... C..."),
-        "exclusive: one that is free is waited for": (
+        "exclusive: it waits for a free node": (
             "n1:A... n2:B...",
             "",
             """C:1x2,exclusive -> A... B... | C no_capacity
@@ -336,40 +336,40 @@ test_sharing = scenarios(
         ),
         "whole: no GPU is left over": ("n1:.... n2:..", "", "C:1x2,whole -> .... CC"),
         "whole: there is no such node": ("n1:....", "", "C:1x2,whole -> .... | C no_node"),
-        "whole: not one that is in use": ("n1:..a,cpu=8 n2:..", "", "C:1x2,whole -> ..a CC"),
-        "shared: beside others": ("n1:A... n2:....", "", "C:1x2 -> ACC. ...."),
+        "whole: not a node in use": ("n1:..a,cpu=8 n2:..", "", "C:1x2,whole -> ..a CC"),
+        "shared: beside other jobs": ("n1:A... n2:....", "", "C:1x2 -> ACC. ...."),
     }
 )
 
 test_networks = scenarios(
     {
-        "the network that is asked for": ("n1:..,net=tcp n2:..,net=ib+tcp", "", "C:1x2,net=ib -> .. CC"),
-        "all of a gang on one": (
+        "the requested network": ("n1:..,net=tcp n2:..,net=ib+tcp", "", "C:1x2,net=ib -> .. CC"),
+        "all of a gang on one network": (
             "n1:..,net=ib n2:..,net=roce n3:..,net=roce",
             "",
             "C:2x2,net=ib+roce -> .. CC CC",
         ),
-        "the first that has room": (
+        "the first network with capacity": (
             "n1:..,net=roce n2:..,net=roce n3:..,net=ib n4:..,net=ib",
             "",
             "C:2x2,net=ib+roce -> .. .. CC CC",
         ),
-        "the next when it has none": (
+        "the next if the first is full": (
             "n1:..,net=roce n2:..,net=roce n3:..,net=ib n4:AA,net=ib",
             "",
             "C:2x2,net=ib+roce -> CC CC .. AA",
         ),
         "never a mixture": ("n1:..,net=ib n2:..,net=roce", "", "C:2x2,net=ib+roce -> .. .. | C no_node"),
-        "one that is not there": ("n1:..,net=tcp", "", "C:1x2,net=ib -> .. | C no_node"),
-        "anything where nothing is asked": ("n1:..,net=ib n2:..,net=tcp", "", "C:2x2 -> CC CC"),
-        "one that is taken is waited for": ("n1:AA,net=ib n2:..,net=tcp", "", "C:1x2,net=ib -> AA .. | C no_capacity"),
+        "an unknown network": ("n1:..,net=tcp", "", "C:1x2,net=ib -> .. | C no_node"),
+        "any network by default": ("n1:..,net=ib n2:..,net=tcp", "", "C:2x2 -> CC CC"),
+        "it waits for a network in use": ("n1:AA,net=ib n2:..,net=tcp", "", "C:1x2,net=ib -> AA .. | C no_capacity"),
     }
 )
 
 test_any_of_several_types = scenarios(
     {
         "the first type": ("n1:..,a100 n2:..,h100", "", "C:1x2h100,else=a100 -> .. CC"),
-        "the second when that is taken": ("n1:..,a100 n2:AA,h100", "", "C:1x2h100,else=a100 -> CC AA"),
+        "the second type if the first is in use": ("n1:..,a100 n2:AA,h100", "", "C:1x2h100,else=a100 -> CC AA"),
         "all nodes of one type": (
             "n1:..,a100 n2:..,h100 n3:..,a100",
             "",
@@ -380,12 +380,12 @@ test_any_of_several_types = scenarios(
             "",
             "C:2x2h100,else=a100 -> .. .. | C no_node",
         ),
-        "in the order that is written": (
+        "in the given order": (
             "n1:..,a100 n2:..,h100 n3:..,v100",
             "",
             "C:1x2v100,else=a100+h100 -> .. .. CC",
         ),
-        "a type that is not there is passed over": ("n1:..,a100", "", "C:1x2h100,else=a100 -> CC"),
+        "an unknown type is skipped": ("n1:..,a100", "", "C:1x2h100,else=a100 -> CC"),
         "the first type in two racks before the second in one": (
             "r1/n1:..,h100 r2/n2:..,h100 r3/n3:..,a100 r3/n4:..,a100",
             "",
@@ -396,22 +396,22 @@ test_any_of_several_types = scenarios(
             "",
             "C:2x2h100,else=a100,in=rack,must -> .. .. CC CC",
         ),
-        "both are taken": ("n1:AA,a100 n2:BB,h100", "", "C:1x2h100,else=a100 -> AA BB | C no_capacity"),
+        "both types in use": ("n1:AA,a100 n2:BB,h100", "", "C:1x2h100,else=a100 -> AA BB | C no_capacity"),
     }
 )
 
 test_scores = scenarios(
     {
-        "of equal nodes the one under no suspicion": ("n1:..,doubt=1 n2:..", "", "C:1x2 -> .. CC"),
+        "of equal nodes the one without suspicion": ("n1:..,doubt=1 n2:..", "", "C:1x2 -> .. CC"),
         "the least suspicious": ("n1:..,doubt=3 n2:..,doubt=1 n3:..,doubt=2", "", "C:2x2 -> .. CC CC"),
         "the faster one": ("n1:..,speed=900 n2:..,speed=980", "", "C:1x2 -> .. CC"),
         "suspicion weighs more than speed": ("n1:..,doubt=1 n2:..,speed=500", "", "C:1x2 -> .. CC"),
         "packing weighs more than both": ("n1:A..,doubt=9 n2:...", "", "C:1x2 -> ACC ..."),
-        "of equal racks the one that less speaks against": (
+        "of equal racks the less suspicious": (
             "r1/n1:..,doubt=1 r1/n2:.. r2/n3:.. r2/n4:..",
             "",
             "C:2x2 -> .. .. CC CC",
         ),
-        "it keeps nobody off": ("n1:..,doubt=9", "", "C:1x2 -> CC"),
+        "suspicion excludes no job": ("n1:..,doubt=9", "", "C:1x2 -> CC"),
     }
 )

@@ -32,15 +32,15 @@ test_priority = scenarios(
                +101m; D:1x4,prio=high     -> AAAA | C no_capacity, D no_capacity
                done A                     -> CCCC | D no_capacity, A succeeded""",
         ),
-        "of equals the first": (
+        "the first of equal jobs": (
             FULL,
             "",
             """D:1x4 C:1x4,user=bob -> AAAA | D no_capacity, C no_capacity
                done A               -> DDDD | C no_capacity, A succeeded""",
         ),
-        "in a moment's tie too": ("n1:....", "", "D:1x4,prio=1 C:1x4,prio=1 -> DDDD | C no_capacity"),
-        "small ones overtake": ("n1:AAA.", "", "C:1x4 D:1x1 -> AAAD | C no_capacity"),
-        "of one class, too, where one is larger": (
+        "also at equal times": ("n1:....", "", "D:1x4,prio=1 C:1x4,prio=1 -> DDDD | C no_capacity"),
+        "smaller jobs overtake": ("n1:AAA.", "", "C:1x4 D:1x1 -> AAAD | C no_capacity"),
+        "a larger job of one class, too": (
             "n1:AAA.",
             "",
             "C:1x2 D:1x1 E:1x1 -> AAAD | C no_capacity, E no_capacity",
@@ -50,14 +50,14 @@ test_priority = scenarios(
 
 test_a_restarted_gang = scenarios(
     {
-        "keeps its place": (
+        "a requeued job keeps its position": (
             "n1:....",
             "",
             """C:1x4 D:1x4      -> CCCC | D no_capacity
                saves C; fails C -> CCCC | C requeueing, D no_capacity
                gone C           -> CCCC | D no_capacity""",
         ),
-        "lets others in while it pauses": (
+        "others start during its pause": (
             "n1:....",
             "",
             """C:1x4 D:1x4    -> CCCC | D no_capacity
@@ -71,40 +71,40 @@ test_a_restarted_gang = scenarios(
 
 test_starvation = scenarios(
     {
-        "before the threshold small ones pass": (
+        "before the threshold smaller jobs pass": (
             "n1:AA.. n2:....",
             "",
             """S:2x4       -> AA.. .... | S no_capacity
                +29m; D:1x1 -> AAD. .... | S no_capacity""",
         ),
-        "after it nodes are held, and others use the rest": (
+        "after it nodes are reserved, and others use the rest": (
             "n1:AA.. n2:.... n3:..",
             "",
             """S:2x4             -> AA.. .... .. | S no_capacity
                +31m; D:1x2 E:1x1 -> AA.. .... DD | S no_capacity, E reserved
                done A            -> SSSS SSSS DD | E no_capacity, A succeeded""",
         ),
-        "what is held is let go with it": (
+        "its reservation ends with it": (
             "n1:AA.. n2:....",
             "",
             """S:2x4       -> AA.. .... | S no_capacity
                +31m; E:1x1 -> AA.. .... | S no_capacity, E reserved
                stop S      -> AAE. .... | S stopped""",
         ),
-        "it is held where it will be free first": (
+        "the reservation is where capacity is free first": (
             "n1:AAAA n2:BBBB n3:.. A,time=9h B,time=1h",
             "",
             """S:1x4             -> AAAA BBBB .. | S no_capacity
                +31m; done A; D:1x3 -> SSSS BBBB .. | D no_capacity, A succeeded""",
         ),
-        "and not where it would be later": (
+        "and not where it would be free later": (
             "n1:AAA. n2:BBB. A,time=9h B,time=1h",
             "",
             """S:1x4       -> AAA. BBB. | S no_capacity
                +31m; D:1x1 -> AAAD BBB. | S no_capacity
                E:1x1       -> AAAD BBB. | S no_capacity, E reserved""",
         ),
-        "a quota is held as well": (
+        "quota is reserved as well": (
             "n1:AA...... A,q=q",
             "q=4,borrow=0",
             """S:1x4,q=q             -> AA...... | S over_quota
@@ -112,32 +112,32 @@ test_starvation = scenarios(
                +31m; E:1x1,q=q F:1x1 -> AADF.... | S over_quota, E reserved
                done A; done D        -> SSSFS... | E over_quota, A succeeded, D succeeded""",
         ),
-        "and a user's allowance": (
+        "and the limit of a user": (
             "n1:AA......",
             "root=,user_gpus=4",
             """S:1x4                        -> AA...... | S user_gpus
                +31m; E:1x1 F:1x1,user=bob   -> AAF..... | S user_gpus, E reserved
                done A                       -> SSFSS... | E user_gpus, A succeeded""",
         ),
-        "not what a queue does not lend": (
+        "but no quota that is not lent": (
             "n1:AA...... A,q=q",
             "q=2,borrow=4 p=2,lend=0",
             """S:1x6,q=q                 -> AA...... | S over_quota
                +31m; D:1x2,q=p E:1x1,q=q -> AADD.... | S over_quota, E reserved""",
         ),
-        "one that can never start holds nothing": (
+        "a job that can never start gets no reservation": (
             "n1:....",
             "",
             """S:1x8     -> .... | S no_node
                +2h; D:1x4 -> DDDD | S no_node""",
         ),
-        "nor one that its quota can never hold": (
+        "nor a job larger than its quota": (
             "n1:........",
             "q=2,borrow=0",
             """S:1x4,q=q      -> ........ | S over_quota
                +2h; D:1x2,q=q -> DD...... | S over_quota""",
         ),
-        "two that starve hold beside each other": (
+        "two starving jobs get reservations beside each other": (
             "n1:A... n2:B...",
             "",
             """S:1x4 T:1x4,user=bob -> A... B... | S no_capacity, T no_capacity
@@ -150,61 +150,61 @@ test_starvation = scenarios(
 
 test_fifo = scenarios(
     {
-        "priority means nothing": (
+        "priority has no effect": (
             FULL,
             "",
             """C:1x4 D:1x4,prio=high -> AAAA | C no_capacity, D no_capacity
                done A                -> CCCC | D no_capacity, A succeeded""",
         ),
-        "small ones overtake here as well": ("n1:AAA.", "", "C:1x4 D:1x1 -> AAAD | C no_capacity"),
+        "smaller jobs overtake here as well": ("n1:AAA.", "", "C:1x4 D:1x1 -> AAAD | C no_capacity"),
     },
     policy="fifo",
 )
 
 test_fair_share = scenarios(
     {
-        "the queue that uses less": (
+        "the queue with less usage": (
             "n1:AAAA.... A,q=q",
             "q=4 p=4",
             "C:1x4,q=q D:1x4,q=p -> AAAADDDD | C no_capacity",
         ),
-        "less of its share, not less": (
+        "less of its share, not less in number": (
             "n1:AAB..... A,q=q B,q=p",
             "q=6,weight=3 p=2",
             "C:1x5,q=p D:1x5,q=q -> AABDDDDD | C no_capacity",
         ),
-        "inside a queue the user who holds less": (
+        "within a queue the user with less usage": (
             "n1:AA..",
             "",
             "C:1x2 D:1x2,user=bob -> AADD | C no_capacity",
         ),
-        "turn by turn": (
+        "users alternate": (
             "n1:...",
             "",
             "C:1x1 D:1x1 E:1x1,user=bob F:1x1,user=bob -> CED | F no_capacity",
         ),
-        "priority among equals": ("n1:..", "", "C:1x2 D:1x2,prio=high -> DD | C no_capacity"),
+        "priority among equal users": ("n1:..", "", "C:1x2 D:1x2,prio=high -> DD | C no_capacity"),
     },
     policy="fair_share",
 )
 
 test_least_attained_service = scenarios(
     {
-        "young before old, running ones too": (
+        "young before old, running jobs too": (
             FULL,
             "",
             """+14m; C:1x4 -> AAAA | C no_capacity
                +1m         -> AAAA | A requeueing, C stopping_others
                gone A      -> CCCC | A no_capacity""",
         ),
-        "nobody is stopped twice": (
+        "no job is preempted twice": (
             "n1:AAAA n2:BBBB",
             "",
             """+15m; C:1x4 -> AAAA BBBB | B requeueing, C stopping_others
                +1m         -> AAAA BBBB | B requeueing, C stopping_others
                gone B      -> AAAA CCCC | B no_capacity""",
         ),
-        "two young stop two old": (
+        "two young jobs preempt two old": (
             "n1:AAAA n2:BBBB",
             "",
             """+15m; C:1x4       -> AAAA BBBB | B requeueing, C stopping_others
@@ -212,12 +212,12 @@ test_least_attained_service = scenarios(
                gone A            -> CCCC BBBB | A no_capacity, B requeueing, D stopping_others
                gone B            -> CCCC DDDD | A no_capacity, B no_capacity""",
         ),
-        "who need not go stays": (
+        "a job that is no needed victim stays": (
             "n1:AAAA n2:BB",
             "",
             "+31m; C:1x4 -> AAAA BB | A requeueing, C stopping_others",
         ),
-        "each has one turn, then the first goes on": (
+        "each runs once, then the first continues": (
             FULL,
             "",
             """+15m; C:1x4 -> AAAA | A requeueing, C stopping_others
@@ -226,24 +226,24 @@ test_least_attained_service = scenarios(
                gone C      -> AAAA | C no_capacity
                +9h         -> AAAA | C no_capacity""",
         ),
-        "one that cannot run stops nobody": (
+        "a job that cannot start preempts none": (
             FULL,
             "",
             "+15m; C:1x8 D:2x4 -> AAAA | C no_node, D no_node",
         ),
-        "nor one that those after it do not make room for": (
+        "nor a job whose victims would not be enough": (
             "n1:AAAA n2:....",
             "",
             """+15m; B:1x4 -> AAAA BBBB
                C:2x4       -> AAAA BBBB | C no_capacity""",
         ),
-        "what it waits for is kept for it": (
+        "capacity is reserved for it": (
             "n1:AAA.",
             "",
             """+21m; C:1x4 D:1x1 -> AAA. | A requeueing, C stopping_others, D reserved
                gone A            -> CCCC | A no_capacity, D no_capacity""",
         ),
-        "its quota as well": (
+        "and quota": (
             "n1:AAAA,h100 n2:....,a100",
             "q=4,borrow=0",
             """+15m; C:1x4h100,q=q D:1x2,q=q -> AAAA .... | A requeueing, C stopping_others, D reserved
@@ -255,7 +255,7 @@ test_least_attained_service = scenarios(
             """+15m; C:1x4,q=q -> AAAA | A requeueing, C stopping_others
                gone A          -> CCCC | A no_capacity""",
         ),
-        "an old one does not keep back the young of its class": (
+        "an old job does not block the young of its class": (
             FULL,
             "",
             """+15m; C:1x4 -> AAAA | A requeueing, C stopping_others
@@ -263,12 +263,12 @@ test_least_attained_service = scenarios(
                D:1x4       -> CCCC | A no_capacity, D no_capacity
                done C      -> DDDD | A no_capacity, C succeeded""",
         ),
-        "who is leaving anyway is waited for": (
+        "it waits for a job that is ending": (
             "n1:AAAA n2:BBBB",
             "",
             "+15m; stop A; C:1x4 -> AAAA BBBB | A stopping, C stopping_others",
         ),
-        "a free node is taken before anybody is stopped": ("n1:AAAA n2:....", "", "+15m; C:1x4 -> AAAA CCCC"),
+        "a free node is used before preemption": ("n1:AAAA n2:....", "", "+15m; C:1x4 -> AAAA CCCC"),
     },
     policy="las",
 )

@@ -6,7 +6,7 @@ FOUR = "n1:AAAA"
 
 test_the_order_changes = scenarios(
     {
-        "shares decide until somebody says otherwise": (
+        "shares decide by default": (
             FOUR,
             "",
             """+10h; C:1x4 D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity
@@ -25,19 +25,19 @@ test_the_order_changes = scenarios(
                policy order=fifo                           -> AAAA | C no_capacity, D no_capacity
                policy order=dynamic; done A                -> DDDD | C no_capacity, A succeeded""",
         ),
-        "shares that are worth nothing decide nothing": (
+        "shares with weight 0 have no effect": (
             FOUR,
             "",
             """+10h; C:1x4 D:1x4,user=bob                             -> AAAA | C no_capacity, D no_capacity
                policy weights.queue=0,weights.user=0; done A          -> CCCC | D no_capacity, A succeeded""",
         ),
-        "priority that is worth more passes shares": (
+        "priority with a higher weight exceeds shares": (
             FOUR,
             "",
             """+10h; C:1x4,prio=1 D:1x4,user=bob     -> AAAA | C no_capacity, D no_capacity
                policy weights.priority=1000; done A  -> CCCC | D no_capacity, A succeeded""",
         ),
-        "who was passed over for longer passes those before": (
+        "a job passed over for longer goes first": (
             FOUR,
             "",
             """D:1x4,prio=low                       -> AAAA | D no_capacity
@@ -73,20 +73,20 @@ test_the_half_life_changes = scenarios(
 
 test_queues_change = scenarios(
     {
-        "a quota that is raised lets in who waits": (
+        "a raised quota starts pending jobs": (
             "n1:AA.. A,q=q",
             "q=2,borrow=0",
             """C:1x2,q=q                           -> AA.. | C over_quota
                policy queues.q.nominal.gpus=4      -> AACC""",
         ),
-        "one that is cut stops nobody": (
+        "a lowered quota stops no job": (
             "n1:AAAA A,q=q",
             "q=4,borrow=0",
             """policy queues.q.nominal.gpus=1           -> AAAA
                C:1x1,q=q                                -> AAAA | C over_quota
                done A                                   -> C... | A succeeded""",
         ),
-        "jobs of a queue that goes are its parent's": (
+        "jobs of a deleted queue move to its parent": (
             "n1:AA.. A,q=q",
             "p= q=,in=p",
             """C:1x4,q=q                                          -> AA.. | C no_capacity
@@ -94,7 +94,7 @@ test_queues_change = scenarios(
                policy queues.p.nominal.gpus=1,queues.p.borrowing.gpus=0 -> AA.. | C over_quota
                done A                                             -> .... | C over_quota, A succeeded""",
         ),
-        "who moved is counted where it is": (
+        "moved jobs count in their new queue": (
             "n1:AA.. A,q=q",
             "p=2,borrow=0 q=,in=p s=",
             """policy without=q,force  -> AA..

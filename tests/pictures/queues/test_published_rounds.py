@@ -30,7 +30,7 @@ def test_kueue_6947_a_head_that_can_never_start_evicts_no_gang(policy: str) -> N
                  +2h                -> AAAA BBBB | S no_node
                  T:1x5,user=bob; +9h -> AAAA BBBB | S no_node, T no_node""")
     assert [gang.attempt.generation for gang in film.state.gangs.values() if gang.attempt.start] == [1, 1], (
-        "nobody was stopped"
+        "no job was preempted"
     )
 
 

@@ -7,36 +7,36 @@ EIGHT = "n1:........"
 test_quota = scenarios(
     {
         "quota before capacity": (EIGHT, "q=4,borrow=0", "C:1x4,q=q D:1x4,q=q -> CCCC.... | D over_quota"),
-        "no figure, no limit": (EIGHT, "q= p=", "C:1x8,q=q -> CCCCCCCC"),
+        "no quota, no limit": (EIGHT, "q= p=", "C:1x8,q=q -> CCCCCCCC"),
         "the root limits all": (EIGHT, "root=4", "C:1x4 D:1x1 -> CCCC.... | D over_quota"),
-        "a full cluster is nobody's quota": (
+        "a full cluster is not a lack of quota": (
             EIGHT,
             "q=4 p=4",
             "C:1x8,q=q D:1x1,q=q E:1x1 -> CCCCCCCC | D no_capacity, E no_capacity",
         ),
-        "unless somebody said so": (EIGHT, "root=8 q=4", "C:1x8,q=q D:1x1,q=q -> CCCCCCCC | D over_quota"),
-        "or the nodes have room": (EIGHT, "q=2,lend=0", "C:1x6 D:1x1 -> CCCCCC.. | D over_quota"),
-        "a queue of nothing": (EIGHT, "q=0,borrow=0", "C:1x1,q=q -> ........ | C over_quota"),
-        "has CPUs": (EIGHT, "q=0,borrow=0", "C:1x0,q=q -> ........c"),
-        "CPUs have a quota of their own": (EIGHT, "root=,cpu=2", "C:1x0,cpu=2 D:1x0 -> ........c | D over_quota"),
+        "unless a quota is set": (EIGHT, "root=8 q=4", "C:1x8,q=q D:1x1,q=q -> CCCCCCCC | D over_quota"),
+        "or nodes are free": (EIGHT, "q=2,lend=0", "C:1x6 D:1x1 -> CCCCCC.. | D over_quota"),
+        "a quota of 0": (EIGHT, "q=0,borrow=0", "C:1x1,q=q -> ........ | C over_quota"),
+        "with CPUs": (EIGHT, "q=0,borrow=0", "C:1x0,q=q -> ........c"),
+        "CPUs have their own quota": (EIGHT, "root=,cpu=2", "C:1x0,cpu=2 D:1x0 -> ........c | D over_quota"),
         "a smaller job passes one that is over quota": (
             EIGHT,
             "q=4,borrow=0",
             "C:1x2,q=q D:1x4,q=q E:1x2,q=q -> CCEE.... | D over_quota",
         ),
-        "it is given back": (
+        "quota is released": (
             EIGHT,
             "q=4,borrow=0",
             """C:1x4,q=q D:1x4,q=q -> CCCC.... | D over_quota
                done C              -> DDDD.... | C succeeded""",
         ),
-        "raised, it lets the next in": (
+        "a raised quota starts the next job": (
             EIGHT,
             "q=4,borrow=0",
             """C:1x4,q=q D:1x4,q=q  -> CCCC.... | D over_quota
                queue q=8,borrow=0   -> CCCCDDDD""",
         ),
-        "lowered, it stops nobody": (
+        "lowered, it stops no job": (
             EIGHT,
             "q=8,borrow=0",
             """C:1x8,q=q                     -> CCCCCCCC
@@ -48,27 +48,27 @@ test_quota = scenarios(
 
 test_borrowing_and_lending = scenarios(
     {
-        "a queue borrows what others leave": (EIGHT, "q=4 p=4", "C:1x8,q=q -> CCCCCCCC"),
-        "not what they use": (EIGHT, "q=4 p=4", "C:1x4,q=p D:1x8,q=q -> CCCC.... | D no_capacity"),
-        "what is lent is waited for": ("n1:AAAAAAAA A,q=q", "q=4 p=4", "C:1x4,q=p -> AAAAAAAA | C no_capacity"),
+        "a queue borrows unused quota": (EIGHT, "q=4 p=4", "C:1x8,q=q -> CCCCCCCC"),
+        "not used quota": (EIGHT, "q=4 p=4", "C:1x4,q=p D:1x8,q=q -> CCCC.... | D no_capacity"),
+        "the owner waits for lent quota": ("n1:AAAAAAAA A,q=q", "q=4 p=4", "C:1x4,q=p -> AAAAAAAA | C no_capacity"),
         "up to its borrowing limit": (
             EIGHT,
             "q=4,borrow=2 p=4",
             "C:1x6,q=q D:1x1,q=q -> CCCCCC.. | D over_quota",
         ),
         "up to their lending limit": (EIGHT, "q=4,lend=1 p=4", "C:1x6,q=p D:1x5,q=p -> DDDDD... | C over_quota"),
-        "what is not lent is there for its owner": (
+        "quota that is not lent is free for its owner": (
             EIGHT,
             "q=4,lend=0 p=4",
             "C:1x4,q=p D:1x1,q=p E:1x4,q=q -> CCCCEEEE | D over_quota",
         ),
-        "a guarantee implies what is left for the rest": (
+        "a guarantee limits the rest": (
             EIGHT,
             "q=4,lend=0",
             "C:1x4 D:1x1 -> CCCC.... | D over_quota",
         ),
         "which may be nothing": (EIGHT, "q=9,lend=0", "C:1x1 -> ........ | C over_quota"),
-        "the owner's own first, then borrowed": (
+        "own quota first, then borrowed": (
             EIGHT,
             "q=4,lend=0 p=4",
             "C:1x8,q=q D:1x1,q=p -> CCCCCCCC | D over_quota",
@@ -78,7 +78,7 @@ test_borrowing_and_lending = scenarios(
 
 test_trees = scenarios(
     {
-        "a child lives on its parent's quota": (
+        "a child uses its parent's quota": (
             EIGHT,
             "p=4,borrow=0 q=,in=p",
             "C:1x4,q=q D:1x1,q=q -> CCCC.... | D over_quota",
@@ -93,12 +93,12 @@ test_trees = scenarios(
             "p=4,lend=1 q=2,in=p,lend=1",
             "C:1x5 D:1x1 E:1x3,q=q -> CCCCCEEE | D over_quota",
         ),
-        "siblings share what their parent has": (
+        "siblings share their parent's quota": (
             EIGHT,
             "p=4,borrow=0 q=,in=p r=,in=p",
             "C:1x3,q=q D:1x2,q=r E:1x1,q=r -> CCCE.... | D over_quota",
         ),
-        "a queue that moves takes its usage along": (
+        "a moved queue keeps its usage": (
             EIGHT,
             "p=4,borrow=0 q=,in=p s=4,borrow=0",
             """C:1x4,q=q        -> CCCC....
@@ -112,52 +112,56 @@ MIXED = "n1:....,h100 n2:....,a100"
 
 test_types = scenarios(
     {
-        "a type has a quota of its own": (
+        "a GPU type has its own quota": (
             MIXED,
             "q=,h100=2,h100.borrow=0",
             "C:1x2h100,q=q D:1x1h100,q=q E:1x1a100,q=q -> CC.. E... | D over_quota",
         ),
-        "one that names no type goes where there is quota": (
+        "a job without a type goes to a type with quota": (
             MIXED,
             "q=,h100=0,h100.borrow=0",
             "C:1x4,q=q D:1x1,q=q -> .... CCCC | D over_quota",
         ),
-        "of whole nodes, too": (
+        "whole nodes, too": (
             "n1:..,h100 n2:..,h100 n3:..,a100",
             "q=,h100=2,h100.borrow=0",
             "C:2x2,q=q D:1x2,q=q -> DD .. .. | C over_quota",
         ),
-        "a type is lent and borrowed as all are": (
+        "quota of a type is lent and borrowed": (
             MIXED,
             "q=,h100=2 p=,h100=2",
             "C:1x4h100,q=q D:1x1h100,q=p -> CCCC .... | D no_capacity",
         ),
-        "up to what is lent": (
+        "up to the lent quota": (
             MIXED,
             "q=,h100=2,h100.lend=1 p=,h100=2",
             "C:1x4h100,q=p D:1x3h100,q=p E:1x1h100,q=q -> DDDE .... | C over_quota",
         ),
-        "nobody's is the root's": (MIXED, "q=,h100=3,h100.lend=0", "C:1x1h100 D:1x1h100 -> C... .... | D over_quota"),
-        "a quota of one type is none of another": (MIXED, "q=,h100=4", "C:1x4a100 D:1x4h100 -> DDDD CCCC"),
-        "what is held of a type comes back": (
+        "a type without quota is the root's": (
+            MIXED,
+            "q=,h100=3,h100.lend=0",
+            "C:1x1h100 D:1x1h100 -> C... .... | D over_quota",
+        ),
+        "quota of one type does not count for another": (MIXED, "q=,h100=4", "C:1x4a100 D:1x4h100 -> DDDD CCCC"),
+        "quota of a type is released": (
             MIXED,
             "q=,h100=2,h100.borrow=0",
             """C:1x2h100,q=q D:1x2h100,q=q -> CC.. .... | D over_quota
                done C                      -> DD.. .... | C succeeded""",
         ),
-        "what ran on a node that is gone is no type's": (
+        "usage on a removed node has no type": (
             MIXED,
             "q=,h100=2,h100.borrow=0",
             """C:1x2,q=q D:1x2h100,q=q -> CC.. .... | D over_quota
                lose n1                 -> ....x CC.. | D no_node
                list n2:....,a100 n3:..,h100 -> CC.. DD""",
         ),
-        "children have the parent's": (
+        "children use the parent's": (
             MIXED,
             "p=,h100=3,h100.borrow=0 q=,in=p r=,in=p,h100=1,h100.lend=0",
             "C:1x3h100,q=q D:1x2h100,q=q E:1x1h100,q=r -> DDE. .... | C over_quota",
         ),
-        "a gang that names no type is not kept from all of them": (
+        "a gang without a type may use any type with quota": (
             "n1:....,h100",
             "q=,a100=0,a100.borrow=0",
             "C:1x4,q=q -> CCCC",
@@ -167,7 +171,7 @@ test_types = scenarios(
 
 test_users = scenarios(
     {
-        "GPUs at one time": (
+        "GPUs at a time": (
             EIGHT,
             "root=,user_gpus=4",
             "C:1x4 D:1x1 E:1x4,user=bob -> CCCCEEEE | D user_gpus",
@@ -178,14 +182,14 @@ test_users = scenarios(
             "p=,user_gpus=4 q=,in=p r=,in=p",
             "C:1x4,q=q D:1x1,q=r E:1x1 -> CCCCE... | D user_gpus",
         ),
-        "jobs without GPUs are none": (EIGHT, "root=,user_gpus=0", "C:1x0 D:1x1 -> ........c | D user_gpus"),
-        "nor does a lowered limit keep them out": (
+        "jobs without GPUs do not count": (EIGHT, "root=,user_gpus=0", "C:1x0 D:1x1 -> ........c | D user_gpus"),
+        "nor does a lowered limit block them": (
             EIGHT,
             "root=,user_gpus=8",
             """C:1x8                          -> CCCCCCCC
                queue root=,user_gpus=4; D:1x0 -> CCCCCCCCd""",
         ),
-        "jobs on nodes at one time": (
+        "running jobs at a time": (
             EIGHT,
             "root=,user_jobs=2",
             """C:1x1 D:1x0 E:1x1 F:1x1,user=bob -> CF......d | E user_jobs
@@ -202,7 +206,7 @@ test_users = scenarios(
             "p=,user_jobs=1 q=,in=p r=,in=p",
             "C:1x1,q=q D:1x1,q=r E:1x1 -> CE...... | D user_jobs",
         ),
-        "a turn among its own is kept for one that starves": (
+        "capacity of a user is reserved for a starving job": (
             "n1:A...... n2:B......",
             "root=,user_jobs=2",
             """S:1x7        -> A...... B...... | S user_jobs
@@ -210,7 +214,7 @@ test_users = scenarios(
                cordon n2; done B -> A...... .......# | S no_capacity, E reserved, B succeeded
                done A       -> SSSSSSS .......# | E no_capacity, A succeeded""",
         ),
-        "the length of one job": (
+        "the time limit of a job": (
             EIGHT,
             "q=,user_time=1h",
             "C:1x1,q=q,time=2h D:1x1,q=q,time=1h E:1x1,time=2h -> DE...... | C user_time",
@@ -225,7 +229,7 @@ test_users = scenarios(
             "p=,user_nodes=2 q=,in=p r=,in=p",
             "C:2x1,q=q,time=1h D:1x1,q=r,time=1h E:1x1,time=9h -> CE C. | D user_node_time",
         ),
-        "node-hours come back": (
+        "node-hours are released": (
             "n1:.. n2:..",
             "root=,user_nodes=2",
             """C:2x1,time=1h D:1x1,time=2h -> C. C. | D user_node_time
@@ -241,7 +245,7 @@ test_users = scenarios(
 
 test_node_time_used = scenarios(
     {
-        "what running jobs may use, and what ended ones have used": (
+        "remaining time of running jobs, and usage of ended ones": (
             "n1:.. n2:..",
             "root=,user_used=4/12h",
             """C:2x1,time=2h D:1x1,time=1h           -> C. C. | D user_node_time_used
@@ -258,7 +262,7 @@ test_node_time_used = scenarios(
                +10h13m19s                -> .. | E user_node_time_used
                +1s                       -> E.""",
         ),
-        "by the day, of a long period": (
+        "by day for a long period": (
             "n1:..",
             "root=,user_used=4/30d",
             """C:1x1,time=4h                -> C.
@@ -266,27 +270,27 @@ test_node_time_used = scenarios(
                +30d; +7h13m19s              -> .. | E user_node_time_used
                +1s                          -> E.""",
         ),
-        "what was used before there was a limit": (
+        "usage before the limit": (
             "n1:.",
             "",
             """C:1x1 D:1x1,time=3h E:1x1,time=1h          -> C | D no_capacity, E no_capacity
                +3h; queue root=,user_used=4/12h; done C   -> E | D user_node_time_used, C succeeded""",
         ),
-        "lowered, it stops nobody": (
+        "lowered, it stops no job": (
             "n1:..",
             "root=,user_used=4/12h",
             """C:1x1,time=4h                 -> C.
                queue root=,user_used=1/12h   -> C.
                D:1x1,time=1h                 -> C. | D user_node_time_used""",
         ),
-        "an attempt counts, and the next needs only the rest": (
+        "an attempt counts, and the next needs the rest": (
             "n1:.",
             "root=,user_used=4/12h",
             """C:1x1,time=4h                         -> C
                +3h; fails C signal; gone C; +1m      -> C
                D:1x0,time=30s E:1x0,time=2m          -> C | D user_node_time_used, E user_node_time_used""",
         ),
-        "a restarted job needs less than others like it": (
+        "a restarted job needs less than equal jobs": (
             "n1:. n2:.",
             "root=,user_used=8/12h",
             """C:1x1,time=4h D:1x1,time=4h E:1x1,time=4h   -> C D | E user_node_time_used
@@ -298,7 +302,7 @@ test_node_time_used = scenarios(
             """C:1x1 D:1x1,time=1h   -> C. | D user_node_time_used
                +1h; done C           -> D. | C succeeded""",
         ),
-        "a long job uses no more than the period in it": (
+        "a long job uses at most the period": (
             "n1:..",
             "root=,user_used=13/12h",
             "C:1x1,time=7d D:1x1,time=1h E:1x1,time=1m -> CD | E user_node_time_used",
@@ -310,13 +314,13 @@ test_node_time_used = scenarios(
                +1h; done C                                         -> .. | C succeeded
                D:1x1,q=r,time=2h E:1x1,time=9h F:1x1,q=r,time=1h   -> EF | D user_node_time_used""",
         ),
-        "a removed queue's is that of the one above": (
+        "usage of a removed queue counts in its parent": (
             "n1:..",
             "root=,user_used=2/12h q=",
             """C:1x1,q=q,time=2h                             -> C.
                +2h; done C; unqueue q; D:1x1,time=1h         -> .. | D user_node_time_used, C succeeded""",
         ),
-        "what a reserved start needs is not given to another": (
+        "node time of a reserved start is kept": (
             "n1:AA n2:.. A,time=1h,user=bob",
             "root=,user_used=5/12h",
             """R:2x2,time=2h       -> AA .. | R no_capacity

@@ -71,7 +71,7 @@ def test_reservations(policy: str, expected: str) -> None:
 
 test_what_becomes_of_it = scenarios(
     {
-        "EASY: what is in nobody's way but the first's starts, and the second waits for it": (
+        "EASY: a job that delays only the second starts, and the second waits for it": (
             CLUSTER,
             "",
             f"""{EASY}; {COME}   -> A A . D | B no_capacity, C no_capacity
@@ -87,7 +87,7 @@ test_what_becomes_of_it = scenarios(
                 +1h; done B            -> C C C C | D no_capacity, B succeeded
                 +1h; done C            -> D . . . | C succeeded""",
         ),
-        "conservative: what ends before the others begin starts at once": (
+        "conservative: a job that ends before the others begin starts at once": (
             CLUSTER,
             "",
             f"""{CONSERVATIVE}; {COME} E:2x1,time=2h -> A A E E | B no_capacity, C no_capacity, D no_capacity

@@ -63,7 +63,7 @@ def test_reservations(policy: str, minutes: int, expected: str) -> None:
 
 test_what_becomes_of_it = scenarios(
     {
-        "what comes later does not go before it, though it fits": (
+        "a later job does not start before it, though it fits": (
             CLUSTER,
             "",
             """S:1x2,time=2h L:2x2,time=1h -> AA BB | S no_capacity, L no_capacity
@@ -73,7 +73,7 @@ test_what_becomes_of_it = scenarios(
                +1h; done B                 -> SS UU | L no_capacity, T no_capacity, B succeeded
                +1h; done S; done U         -> LL LL | T no_capacity, S succeeded, U succeeded""",
         ),
-        "one that is due waits for those that leave, and those after it wait for it": (
+        "a due start waits for ending jobs, and later starts wait for it": (
             CLUSTER,
             "",
             """S:1x2,time=2h L:2x2,time=1h -> AA BB | S no_capacity, L no_capacity

@@ -6,7 +6,7 @@ RACKS = "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.."
 
 test_maintenance = scenarios(
     {
-        "what ends before it starts, what does not waits until it is over": (
+        "a job that ends before it starts, a longer one waits until it is over": (
             "n1:..",
             "",
             """maintain n1 1h 2h; C:1x1,time=59m D:1x1,time=61m E:1x1 -> C. | D maintenance, E maintenance
@@ -14,7 +14,7 @@ test_maintenance = scenarios(
                +1h -> .. | D maintenance, E maintenance
                +61m -> DE""",
         ),
-        "to the moment": (
+        "to the millisecond": (
             "n1:..",
             "",
             "maintain n1 1h 2h; C:1x1,time=1h -> C.",
@@ -27,25 +27,25 @@ test_maintenance = scenarios(
                gone C -> .. | D maintenance, C stopped
                +2h -> D.""",
         ),
-        "all of its time where no node goes away": (
+        "its full time where no maintenance is planned": (
             "n1:.. n2:..",
             "",
             """maintain n1 1h 2h; C:1x2,time=3h,least=30m -> .. CC
                +2h -> .. CC""",
         ),
-        "before the first of two, where both are in its way": (
+        "before the first of two windows that conflict": (
             "n1:.. n2:..",
             "",
             """maintain n1 1h 1h; maintain n2 3h 1h; C:2x1,time=9h,least=30m D:1x1,time=9h,least=90m -> C. CD
                +1h -> C. CD | C stopping
                gone C; +2h -> .. .D | D stopping, C stopped""",
         ),
-        "what is long goes elsewhere": (
+        "a long job goes elsewhere": (
             "n1:.. n2:..",
             "",
             "maintain n1 1h 2h; C:1x2,time=2h D:1x2,time=30m -> DD CC",
         ),
-        "what still runs there starts again elsewhere, or afterwards": (
+        "jobs that still run there restart elsewhere, or afterwards": (
             "n1:.. n2:..",
             "",
             """C:1x2 D:1x2 -> CC DD
@@ -54,7 +54,7 @@ test_maintenance = scenarios(
                gone C -> .. DD | C maintenance
                +2h -> CC DD""",
         ),
-        "called off": (
+        "cancelled": (
             "n1:..",
             "",
             """maintain n1 1h 2h; C:1x2,time=2h -> .. | C maintenance
@@ -72,7 +72,7 @@ test_maintenance = scenarios(
             "",
             "maintain n3 1h 1h; maintain n2 1h 1h; C:2x2,in=rack,must,time=2h -> .. .. .. .. | C maintenance",
         ),
-        "no capacity comes before it": (
+        "lack of capacity is reported before it": (
             "n1:AA n2:..",
             "",
             "maintain n2 1h 1h; C:2x2,time=2h D:1x2,time=2h -> AA .. | C no_capacity, D maintenance",

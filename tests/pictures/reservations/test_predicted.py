@@ -10,7 +10,7 @@ HALF_HOURS = "took 1x2 30m 30m 30m 20m 10m"
 
 test_predicted = scenarios(
     {
-        "by what its user's jobs took it ends before the reserved start": (
+        "predicted from its user's jobs, it ends before the reserved start": (
             FREE,
             "",
             f"""{HALF_HOURS}; A:1x2,time=1h -> AA.. ....
@@ -29,44 +29,44 @@ test_predicted = scenarios(
             f"""{HALF_HOURS}; A:1x2,time=29m -> AA.. ....
                 S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved""",
         ),
-        "four are too few to say anything": (
+        "four jobs are too few to predict": (
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; A:1x2,time=1h -> AA.. ....
                S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved""",
         ),
-        "of ten the ninth counts": (
+        "the ninth of ten counts": (
             FREE,
             "",
             """took 1x2 1m 1m 1m 1m 1m 1m 1m 1m 50m 3h; A:1x2,time=1h -> AA.. ....
                S:2x4,time=2h D:1x2 -> AADD .... | S no_capacity""",
         ),
-        "those of another size where there are too few of its own": (
+        "jobs of another size if there are too few of its own": (
             FREE,
             "",
             """took 2x4 30m 30m 30m 20m; took 1x2 10m; A:1x2,time=1h -> AA.. ....
                S:2x4,time=2h D:1x2 -> AADD .... | S no_capacity""",
         ),
-        "its own size goes before them": (
+        "its own size comes first": (
             FREE,
             "",
             f"""{HALF_HOURS}; took 2x4 9h 9h 9h 9h 9h; A:1x2,time=1h -> AA.. ....
                 S:2x4,time=2h D:1x2 -> AADD .... | S no_capacity""",
         ),
-        "another user's say nothing": (
+        "another user's jobs do not count": (
             FREE,
             "",
             f"""{HALF_HOURS}; A:1x2,time=1h -> AA.. ....
                 S:2x4,time=2h,user=bob D:1x2,user=bob -> AA.. .... | S no_capacity, D reserved""",
         ),
-        "a job that failed says nothing": (
+        "a failed job does not count": (
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; E:1x2,max=0 -> EE.. ....
                +5m; fails E; gone E; A:1x2,time=1h -> AA.. .... | E failed
                S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved""",
         ),
-        "one that was stopped by its limit does": (
+        "a job stopped by its limit counts": (
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; E:1x2,time=10m -> EE.. ....
@@ -74,14 +74,14 @@ test_predicted = scenarios(
                gone E; A:1x2,time=1h -> AA.. .... | E stopped
                S:2x4,time=2h D:1x2 -> AADD .... | S no_capacity""",
         ),
-        "who waits is told when another ends": (
+        "the forecast of a pending job uses the prediction": (
             FREE,
             "",
             """took 1x2 30m 30m 30m 20m; A:1x2,time=1h -> AA.. ....
                S:2x4,time=2h D:1x2 E:1x2,time=10m -> AAEE .... | S no_capacity, D reserved
                +10m; done E -> AADD .... | S no_capacity, E succeeded""",
         ),
-        "the reservation counts on it": (
+        "the reservation uses the prediction": (
             "n1:....",
             "",
             f"""{HALF_HOURS}; D:1x2 -> DD..
@@ -89,7 +89,7 @@ test_predicted = scenarios(
                 E:1x1,time=30m F:1x1,time=31m -> DDE. | S no_capacity, F reserved
                 +30m; done E; done D -> SSSS | F no_capacity, E succeeded, D succeeded""",
         ),
-        "who runs for longer goes on, and is expected to for half of its age": (
+        "a job past its prediction continues, and is expected to for half of its age": (
             "n1:....",
             "",
             f"""{HALF_HOURS}; D:1x2 -> DD..
@@ -101,7 +101,7 @@ test_predicted = scenarios(
                 +16m; done F -> DD.G | S no_capacity, H reserved, F succeeded
                 +4m; done G; done D -> SSSS | H no_capacity, G succeeded, D succeeded""",
         ),
-        "where one was wrong no other is trusted": (
+        "after a wrong prediction no other is used": (
             "n1:.... n2:....",
             "",
             f"""{HALF_HOURS}; D:1x2 A:1x4,time=2h -> DD.. AAAA
@@ -109,7 +109,7 @@ test_predicted = scenarios(
                 +2h; done B -> DD.. AAAA | A stopping, S no_capacity, B succeeded
                 C:1x2 E:1x2,time=10m -> DDEE AAAA | A stopping, S no_capacity, C no_capacity""",
         ),
-        "an array, told by its first elements": (
+        "an array, predicted by its first elements": (
             FREE,
             "",
             """A:1x2,time=1h C:1x1,array=6%1 -> AAC. .... | C array_limit

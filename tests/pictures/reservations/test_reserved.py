@@ -12,7 +12,7 @@ HALF = "n1:AA.. n2:.... A,time=1h"
 
 test_reserved_start = scenarios(
     {
-        "what ends before it may start, what does not waits": (
+        "a job that ends before it may start, a longer one waits": (
             HALF,
             "",
             """S:2x4,time=2h              -> AA.. .... | S no_capacity
@@ -20,66 +20,66 @@ test_reserved_start = scenarios(
                +30m; done D               -> AA.. .... | S no_capacity, E reserved, D succeeded
                +30m; done A               -> SSSS SSSS | E no_capacity, A succeeded""",
         ),
-        "to the moment": (
+        "to the millisecond": (
             HALF,
             "",
             "S:2x4,time=2h D:1x2,time=1h E:1x1,time=61m -> AADD .... | S no_capacity, E reserved",
         ),
-        "shrunk into the hole": (
+        "shortened to fit before it": (
             HALF,
             "",
             """S:2x4,time=2h D:1x2,time=3h,least=30m -> AADD .... | S no_capacity
                +59m                               -> AADD .... | S no_capacity
                +1m; done A                        -> ..DD .... | S no_capacity, D stopping, A succeeded""",
         ),
-        "no shorter than will do": (
+        "no shorter than necessary": (
             HALF,
             "",
             """S:2x4,time=2h D:1x2,time=3h,least=61m E:1x1,time=3h,least=1h -> AAE. .... | S no_capacity, D reserved""",
         ),
-        "all of its time where there is room": (
+        "its full time where capacity is free": (
             "n1:AA.. n2:.... n3:.. A,time=1h",
             "",
             "S:2x4,time=2h D:1x2,time=3h,least=30m -> AA.. .... DD | S no_capacity",
         ),
-        "without a limit it would stay for ever": (
+        "without a limit it never ends": (
             HALF,
             "",
             "S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D reserved",
         ),
-        "beside it there is room for anything": (
+        "beside it any job may start": (
             "n1:AA.. n2:.... n3:.. A,time=1h",
             "",
             "S:2x4,time=2h D:1x2 -> AA.. .... DD | S no_capacity",
         ),
-        "who starts again goes before it": (
+        "a requeued job goes before it": (
             "n1:AAAA A,time=1h",
             "",
             """C:1x4,time=1h           -> AAAA | C no_capacity
                +10m; saves A; fails A -> AAAA | A requeueing, C no_capacity
                gone A                 -> AAAA | C no_capacity""",
         ),
-        "a quota that is reserved": (
+        "reserved quota": (
             "n1:AA...... A,q=q,time=1h",
             "q=4,borrow=0",
             """S:1x4,q=q,time=1h                    -> AA...... | S over_quota
                D:1x1,q=q,time=30m E:1x1,q=q,time=2h -> AAD..... | S over_quota, E reserved""",
         ),
-        "a quota of the type it reserves, though it would take any": (
+        "quota of the reserved type, though any type would do": (
             "n1:AA......,h100 n2:.,a100 A,q=q,time=1h",
             "q=,h100=3,h100.borrow=0,a100=4",
             """S:1x3,q=q,time=1h     -> AA...... . | S over_quota
                E:1x1h100,q=q,time=2h -> AA...... . | S over_quota, E reserved
                D:1x1h100,q=q,time=1h -> AAD..... . | S over_quota, E over_quota""",
         ),
-        "shares of several parts that need more GPUs when who is on one of them has left": (
+        "shares of several parts that need more GPUs after a job on one of them ends": (
             "n1:.... n2:BBB B,time=1h",
             "",
             """A:1x0,milli=500,time=1h S:2x3,time=1h -> (A)... BBB | S no_capacity
                C:1x0,milli=500,roles=600,time=2h     -> (A)... BBB | S no_capacity, C reserved
                D:1x0,milli=500,time=2h               -> (AD)... BBB | S no_capacity, C reserved""",
         ),
-        "Kueue 6947: a job that can never start was tried first for ever, and others were stopped for it": (
+        "Kueue 6947: a job that can never start was always tried first, and others were preempted for it": (
             HALF,
             "",
             "S:1x8,time=1h D:1x2,time=9h -> AADD .... | S no_node",
