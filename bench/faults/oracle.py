@@ -1,4 +1,4 @@
-"""Oracle of job states: how each job must have ended, computed anew from the rows of the log; not a bench.
+"""Oracle of job states: how each job must have ended, recomputed from the rows of the log; not a bench.
 
 Follows docs/reference/lifecycle.md to the letter: a plain fold over dictionaries that shares nothing with
 `ganger.core`. Used by `kill_anything`.

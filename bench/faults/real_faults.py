@@ -259,7 +259,7 @@ def lose_node(fault_run: FaultRun) -> bool:
 
 
 def fill_disk(fault_run: FaultRun) -> bool:
-    """Let writes of the server, or of a launcher, fail for want of room."""
+    """Let writes of the server, or of a launcher, fail for lack of space."""
     server = _read(fault_run.folder / "home" / "server.json")
     is_running = bool(server) and is_alive(server["pid"], server["start_ticks"])
     pid = server["pid"] if is_running and fault_run.chance.random() < 0.5 else fault_run.launcher()

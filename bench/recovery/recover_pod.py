@@ -1,7 +1,7 @@
 """A pod of a gang killed on a real kubelet: time until the gang steps again, against a bare cold start in a pod.
 
 The same script and the same ranks as in the other benches of recovery, on two nodes of a test cluster, with checkpoints
-on a volume that both share. Alternately the pod's container ends by SIGKILL, as for want of memory, and the pod is
+on a volume that both share. Alternately the pod's container ends by SIGKILL, as by the OOM killer, and the pod is
 deleted without grace. The bare pod runs all ranks and needs no scheduling: it is what is left of the time when ganger
 does nothing.
 """

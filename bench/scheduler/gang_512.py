@@ -1,7 +1,7 @@
 """Planning one large gang: 512 processes that prefer one rack, on 500 nodes; 4,096 nodes on a cluster of 10,000.
 
 CPU time of the core alone for the whole cycle: quota, capacity, levels, nodes, devices, ranks. The clusters are half
-full, so that racks differ; every sample is planned anew on the same state, which a cycle does not change. Peer: KAI's
+full, so that racks differ; every sample is planned again on the same state, which a cycle does not change. Peer: KAI's
 scale suite plans and binds a gang of 512 pods on 500 simulated nodes in 48.7 s (reference: scheduling, section 3).
 """
 

@@ -2,7 +2,7 @@
 
 The published figures come from a simulator whose rules are not those of a cluster. They are implemented here, next to
 the table, and nowhere else: a job's work is a little more than was recorded; the cost of a start is subtracted at every
-event from all running jobs; ends are predicted without it, and come as predicted; SRTF and SRSF place all jobs anew at
+event from all running jobs; ends are predicted without it, and come as predicted; SRTF and SRSF place all jobs again at
 every event; Tiresias counts GPUs and has no nodes. Each figure is printed with that of ganger's own `srtf`, `srsf` and
 `tiresias`, for the same jobs on 8 nodes x 8 GPUs, where a start costs nothing: the difference is these rules.
 

@@ -3,6 +3,7 @@
 The words that it replaces are nowhere in names, and nowhere in the text of the program and its pages.
 """
 
+import ast
 import io
 import re
 import tokenize
@@ -78,6 +79,10 @@ SCHEDULER = (
 BUILTIN = frozenset({"round"})
 LIBRARIES = frozenset({"NodeVisitor", "MutationVisitor"})
 """Names of libraries."""
+PHRASES = re.compile(r"\banew\b|\bfor want of\b|\bin (?:nobody|somebody)'s\b|\blegal here\b|\bcome true\b")
+"""Phrases of the old dialect that no single word gives away."""
+LABEL = re.compile(r"(?:[a-z]+: )?(?:and |or |not )?(?:what|who|whose) ")
+"""The beginning of a label that names its subject by a clause."""
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -120,6 +125,26 @@ def test_no_text_of_the_program_has_a_replaced_word() -> None:
         for path in files("src", "plugins")
         for token in tokens(path)
         if token.type in text and " " in token.string and (found := words(token.string) & REPLACED)
+    ] == []
+
+
+def test_no_text_has_a_phrase_of_the_old_dialect() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    found = [path for path in (*files("src", "plugins"), *pages) if PHRASES.search(path.read_text(encoding="utf-8"))]
+    assert [str(path.relative_to(ROOT)) for path in found] == []
+
+
+def test_the_labels_of_pictures_are_in_the_words_of_the_scheduler() -> None:
+    labels = [
+        f"{path.name}: {key.value}"
+        for path in files("tests/pictures")
+        for table in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(table, ast.Dict)
+        for key in table.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    ]
+    assert [
+        label for label in labels if words(label.partition(": ")[2]) & REPLACED or LABEL.match(label.partition(": ")[2])
     ] == []
 
 

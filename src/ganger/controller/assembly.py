@@ -1,7 +1,7 @@
 """Assembly of the controller: the loop over a backend of pods, and a log backed by the cluster's objects.
 
 The controller waits for the lease, lists everything once, restores the state from the GangJobs, and continues from
-there. When it loses the lease it exits; its supervisor starts it again to wait anew.
+there. When it loses the lease it exits; its supervisor starts it again to wait again.
 """
 
 import argparse

@@ -490,9 +490,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def _not_foldable(event: Event, error: Exception) -> RequestError:
-    return RequestError(
-        "bad_event", f"{event.kind} cannot be applied to the state: {error!r}", "see the server's log", 500
-    )
+    return RequestError("bad_event", f"{event.kind} cannot be applied: {error!r}", "see the server's log", 500)
 
 
 def _stopping() -> RequestError:

@@ -153,14 +153,14 @@ def test_whose_failure_it_was(picture: str, ranks: int, blame: Blame, rank: int)
             "0 oom signal 9",
             1,
             (
-                f"rank 0 on n1 was killed by {NINE}; the kernel ended it for want of memory: ask for more "
+                f"rank 0 on n1 was killed by {NINE}; the kernel's OOM killer ended it: ask for more "
                 "with resources.memory, or make it need less"
             ),
         ),
         (
             "0 signal 9\n1 signal 9",
             2,
-            f"all 2 ranks were killed by {NINE}; not by ganger, nor for want of memory as far as the kernel tells",
+            f"all 2 ranks were killed by {NINE}; not by ganger, and not by the OOM killer as far as the kernel reports",
         ),
         ("0 signal 11", 1, "rank 0 on n1 was killed by signal 11 (SIGSEGV)"),
         ("0 signal 34", 1, "rank 0 on n1 was killed by signal 34; not by ganger"),

@@ -84,7 +84,7 @@ def test_real_gpus_when_there_are_enough_of_the_type(
         ("nodes: []", r":1:1: 0 nodes; there must be 1 to"),
         ("nodes: [n1]", r":1:9: a node must be a mapping, not 'n1'"),
         ("nodes: [{name: a}]\nnode: 1", r":2:1: unknown key node.*did you mean nodes\?"),
-        ("nodes:\n  - name: a\n    gpuz: 4", r":3:5: unknown key gpuz.*did you mean gpu\? legal: name, rack, gpu"),
+        ("nodes:\n  - name: a\n    gpuz: 4", r":3:5: unknown key gpuz.*did you mean gpu\? valid keys: name, rack, gpu"),
         ("nodes: [{rack: r1}]", r":1:9: the node has no name"),
         ("nodes: [{name: a}, {name: a}]", r":1:20: there are two nodes named a"),
         ("nodes: [{name: a, name: b}]", r":1:19: not YAML: found duplicate key"),

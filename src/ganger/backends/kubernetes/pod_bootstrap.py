@@ -3,7 +3,7 @@
 The launcher is a ConfigMap of each namespace, named by its content, so that a newer controller leaves the pods of an
 older one alone. The identity is a Secret of each gang: the address and certificate of the launcher listener, and a
 token for each launcher of the newest attempt, derived from the controller's key. Launchers read theirs again whenever
-they connect, so a controller with another key or address writes it anew and is found.
+they connect, so a controller with another key or address writes it again and is found.
 """
 
 import asyncio

@@ -295,7 +295,7 @@ def _refuse_unknown(reading: _Reading, mapping: CommentedMap, legal: tuple[str, 
             near = difflib.get_close_matches(str(key), legal, n=1)
             next_step = f"did you mean {near[0]}? " if near else ""
             mark: Any = mapping.lc.key(key)
-            raise reading.error(mark, f"unknown key {key}", f"{next_step}legal: {', '.join(legal)}")
+            raise reading.error(mark, f"unknown key {key}", f"{next_step}valid keys: {', '.join(legal)}")
 
 
 def _with_devices(nodes: list[Node], machine: Machine) -> tuple[Node, ...]:

@@ -1,4 +1,4 @@
-"""Jobs with claims: those that wait are restricted anew, and rejected ones submitted again, whenever claims change."""
+"""Jobs with claims: those that wait are restricted again, and rejected ones submitted again, whenever claims change."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -33,7 +33,7 @@ INTERVAL_S: Final = 10.0
 WORKERS: Final = 4
 """Events written at once: they leave the API server to what matters."""
 MAX_SERIES: Final = 10_000
-"""Events that are remembered; those beyond begin to count anew."""
+"""Events that are remembered; those beyond begin to count again."""
 MAX_MESSAGE_CHARACTERS: Final = 1_000
 _STOPS: Final = {
     Cause.PREEMPTED: "Preempted",

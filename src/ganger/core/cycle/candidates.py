@@ -103,7 +103,7 @@ class Candidates:
     # -- the order -----------------------------------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Find all viable groups anew, and the head of each lane."""
+        """Find all viable groups again, and the head of each lane."""
         self._heap, self._unkeyed, self._skip_count, self._lane_heaps = [], [], 0, {}
         self._viable = self._viability.of_groups(slice(None))
         self._add_lane_heads(np.flatnonzero(self._viable))

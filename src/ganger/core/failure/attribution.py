@@ -180,7 +180,7 @@ def _advice(signature: Signature, blame: Blame, first: RankEnd) -> str:
         case Signature.MEMORY if first.out_of_memory:
             process = "a process of it" if first.signal is None else "it"
             remedy = "ask for more with resources.memory, or make it need less"
-            return f"the kernel ended {process} for want of memory: {remedy}"
+            return f"the kernel's OOM killer ended {process}: {remedy}"
         case Signature.MEMORY:
             return "out of memory: give it more, or make it need less"
         case Signature.PROGRAM:
@@ -190,7 +190,7 @@ def _advice(signature: Signature, blame: Blame, first: RankEnd) -> str:
         case Signature.PEER_LOST if blame is Blame.INFRASTRUCTURE:
             return "it lost a peer"
         case Signature.KILLED:
-            memory = ", nor for want of memory as far as the kernel tells" if first.signal == SIGKILL else ""
+            memory = ", and not by the OOM killer as far as the kernel reports" if first.signal == SIGKILL else ""
             return f"not by ganger{memory}"
         case _:
             return ""

@@ -241,7 +241,7 @@ def _change(
 
 
 def _replace_spec(state: State, gang: Gang, spec: JobSpec, *, is_admitted_anew: bool = False) -> None:
-    """Replace the spec of a gang, which enters its queue anew if it is pending.
+    """Replace the spec of a gang, which enters its queue again if it is pending.
 
     is_admitted_anew: what the cluster refused before is forgotten.
     """

@@ -3,7 +3,7 @@
 Idea: the question "is there room for this part?" is asked for every job class in every scheduling cycle, and the answer
     changes only for nodes that something started or ended on. So each demand has a column of counts per node and their
     sum. A column is created when its demand is first asked about. When it is asked about again, it reads the journal
-    from where it stopped and counts anew only the nodes that changed: O(changed nodes), and nothing for demands that no
+    from where it stopped and recounts only the nodes that changed: O(changed nodes), and nothing for demands that no
     job asks about.
 """
 

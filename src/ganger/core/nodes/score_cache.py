@@ -39,7 +39,7 @@ class _Column:
 class ScoreCache:
     """The scores of one table of nodes, for demands that the capacity index has a column for.
 
-    find_score: returns the score that the rules name; set anew, it finds those of plug-ins too.
+    find_score: returns the score that the rules name; set again, it finds those of plug-ins too.
     """
 
     def __init__(self, nodes: NodeArrays, capacity: CapacityIndex) -> None:

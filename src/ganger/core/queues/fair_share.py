@@ -48,7 +48,7 @@ class DecayedUsage:
 def first_remembered_period(at_ms: int, half_life_ms: int) -> int:
     """Return the first half-life that is remembered at a time, with at least REMEMBERED and less than twice as many.
 
-    It moves in steps, so that sums are seldom computed anew, and depends on the time alone.
+    It moves in steps, so that sums are seldom recomputed, and depends on the time alone.
     """
     return (at_ms // half_life_ms // REMEMBERED - 1) * REMEMBERED
 

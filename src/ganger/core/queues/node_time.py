@@ -3,7 +3,7 @@
 What an attempt used is known when it ends, and is added to sums by hour and by day, whether or not a limit exists:
 one that is introduced later counts it. Until then the attempt is charged for all that it may use within the period
 (`QueueTree.charge_period`). A period begins with a whole bucket, an hour or a day: the one that contains the time
-`per` ago. So what was used leaves a period on the hour, or at midnight (UTC), and the sum of a period is computed anew
+`per` ago. So what was used leaves a period on the hour, or at midnight (UTC), and the sum of a period is recomputed
 only then, or when an attempt ends, from as many sums as the period has buckets: never from the jobs themselves.
 """
 

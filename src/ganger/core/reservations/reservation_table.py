@@ -131,7 +131,7 @@ class ReservationTable:
                 self._kept_by_slots, self._max_stays, self.tried_slots = caches
 
     def reduced(self, without: Iterable[Reservation]) -> "ReservationTable":
-        """Return a table without some of the reservations, which computes everything anew."""
+        """Return a table without some of the reservations, which computes everything again."""
         table, names = ReservationTable(self.state, self.now_ms, self._ending), {gone.gang.id: None for gone in without}
         table._charges = self._charges
         for name, reservation in self.by_gang.items():

@@ -95,7 +95,7 @@ class EventLog:
         self._writer.close()
 
     def _restore_file(self) -> None:
-        """Write the file anew if it was deleted: all of it is still readable on this connection."""
+        """Write the file again if it was deleted: all of it is still readable on this connection."""
         if self._file is None:
             return
         with suppress(FileNotFoundError):

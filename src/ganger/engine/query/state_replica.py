@@ -21,7 +21,7 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.model.event import Stamped
 
 MAX_LAG: Final = 20_000
-"""Events that a replica may be behind; beyond that it is copied anew."""
+"""Events that a replica may be behind; beyond that it is copied again."""
 
 
 class StateReplica:

@@ -6,7 +6,7 @@ each failure until it can start again,
 
     E(R, x) = (M + D) (exp(R / M)) (exp(x / M) - 1)
 
-ms on average, if a failure during the start begins it anew: Daly's complete model (J. T. Daly, "A higher order estimate
+ms on average, if a failure during the start restarts it: Daly's complete model (J. T. Daly, "A higher order estimate
 of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22, 2006) with the time to a
 restart, D, as in M. Bougeret et al., "Checkpointing strategies for parallel jobs", SC 2011. A job is one such piece for
 each checkpoint interval; the last has no checkpoint. D is detection and waiting for a node.

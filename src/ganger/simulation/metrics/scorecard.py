@@ -25,7 +25,7 @@ TAU_MS: Final = (10 * SECOND_MS, 600 * SECOND_MS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorecard:
-    """The figures of one run; None where a figure has no meaning, for want of jobs, capacity or tenants.
+    """The figures of one run; None where a figure has no meaning, for lack of jobs, capacity or tenants.
 
     allocation: share of all GPU time that was allocated, from the first submission to the last end
     allocation_in_submission: the same until the last submission, since the tail of a run says little of the scheduler

@@ -2,7 +2,7 @@
 
 Runs are those of `ganger sim compare`, and so is the progress that is printed; all arguments are checked before the
 first. Each point is written to the folder as soon as it has ended. Points are compared with those under the same load.
-Points on which fewer jobs ended than on another, for want of nodes, are not compared: they look better without being
+Points on which fewer jobs ended than on another, for lack of nodes, are not compared: they look better without being
 better.
 """
 

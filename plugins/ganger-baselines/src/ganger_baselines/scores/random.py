@@ -1,4 +1,4 @@
-"""`random`: any node that has room, drawn anew for every placement, and any device of it for a share.
+"""`random`: any node that has room, drawn again for every placement, and any device of it for a share.
 
 Deterministic, since the core has no random source: a node's number is a hash of `gpu_shares.seed`, the node's position
 in the topology, and the number of guests on every node. A cycle that is planned twice comes out the same, and the next
