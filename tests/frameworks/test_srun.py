@@ -1,5 +1,6 @@
 """srun in a command: its options as keys of the job, the command that is left, and the variables of its tasks."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,6 +134,12 @@ def test_a_task_knows_its_place() -> None:
     assert (first["SLURM_JOB_NODELIST"], first["SLURM_GPUS_ON_NODE"]) == ("10.0.0.1,10.0.0.2", "2")
     assert first["SLURM_RESTART_COUNT"] == "2"
     assert first["SLURM_JOB_ID"].isdigit()
+
+
+def test_an_element_of_an_array_knows_its_index() -> None:
+    elements = [srun_environment(replace(FOUR, array="a-1", index=index), 0, "rank") for index in (3, 4)]
+    assert [element["SLURM_ARRAY_TASK_ID"] for element in elements] == ["3", "4"]
+    assert len({element["SLURM_ARRAY_JOB_ID"] for element in elements}) == 1
 
 
 def test_the_tasks_are_the_processes_that_ganger_starts() -> None:

@@ -161,7 +161,7 @@ def srun_environment(placed: PlacedGang, rank: int, per: str) -> dict[str, str]:
     node = placed.hosts[placed.host_rank(rank)]
     tasks = [sum(task in host.ranks for task in started) for host in placed.hosts]
     addresses = ",".join(host.address for host in placed.hosts)
-    job = str(10_000_000 + zlib.crc32(placed.job_uid.encode()) % 50_000_000)
+    job = str(_numeric_id(placed.job_uid))
     local = [task for task in started if task in node.ranks]
     environment = {
         **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), job),
@@ -181,11 +181,19 @@ def srun_environment(placed: PlacedGang, rank: int, per: str) -> dict[str, str]:
         "MASTER_ADDR": placed.host,
         "MASTER_PORT": str(placed.port),
     }
+    if placed.array is not None:
+        array = str(_numeric_id(placed.array))
+        environment |= {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": str(placed.index)}
     if len(set(tasks)) == 1:
         environment["SLURM_NTASKS_PER_NODE"] = str(tasks[0])
     if node.devices:
         environment["SLURM_GPUS_ON_NODE"] = str(len(node.devices))
     return environment
+
+
+def _numeric_id(text: str) -> int:
+    """Return a number like an id of Slurm: scripts compute ports from it."""
+    return 10_000_000 + zlib.crc32(text.encode()) % 50_000_000
 
 
 def _error_in(options: Mapping[str, str]) -> str:

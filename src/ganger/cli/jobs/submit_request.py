@@ -112,20 +112,30 @@ def _check_is_command(command: Sequence[str]) -> None:
     if program.lower().endswith((".yaml", ".yml")):
         typed = f"ganger {click.get_current_context().info_name} -f {shell_quote(program)}"
         raise Problem(f"{program} is a job file, not a command: -f submits it", typed)
-    if "/" not in program:
-        _check_is_no_slurm_script(program)
+    script = command[1] if program in ("bash", "sh") and len(command) > 1 else program
+    if "/" not in script:
+        _check_is_no_slurm_script(script)
 
 
 def _check_is_no_slurm_script(path: str) -> None:
     """Raise Problem if a file is a script for sbatch."""
     try:
         with Path(path).open("rb") as file:
-            is_batch_script = b"\n#SBATCH" in file.read(_SCRIPT_HEAD_BYTES)
+            text = file.read(_SCRIPT_HEAD_BYTES).decode("utf-8", "replace")
     except OSError:
         return
-    if is_batch_script:
-        typed = f"ganger {click.get_current_context().info_name} --nodes 2 --gpu 8 --time 4h -- COMMAND"
+    if "\n#SBATCH" in text:
+        typed = f"ganger {click.get_current_context().info_name} {_translated_script(text)}"
         raise Problem(f"{path} is a batch script of Slurm: ganger reads no #SBATCH lines, and starts all ranks", typed)
+
+
+def _translated_script(text: str) -> str:
+    """Return the arguments that stand for a script for sbatch: its options with its srun, if it has one."""
+    steps = re.findall(r"^[ \t]*srun[ \t]+(.*[^\\\n])$", text, flags=re.MULTILINE)
+    if len(steps) != 1:
+        return "--nodes 2 --gpu 8 --time 4h -- COMMAND"
+    options = re.findall(r"^#SBATCH[ \t]+(-[^#\n]*?)[ \t]*(?:#.*)?$", text, flags=re.MULTILINE)
+    return " ".join(("-- srun", *options, steps[0].strip()))
 
 
 def _working_directory() -> str:

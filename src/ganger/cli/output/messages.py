@@ -108,7 +108,7 @@ def _srun_text(run: str | list[str]) -> str | None:
     if srun is None:
         return None
     ignored = ", ".join(f"--{name}" for name in srun.without_effect)
-    text = "srun: its options are taken as those of the job, and SLURM_PROCID and the like are set"
+    text = "srun: its options become those of the job; SLURM_* variables are set"
     return f"{text}; without effect: {ignored}" if ignored else text
 
 
