@@ -68,6 +68,12 @@ def test_words(framework: str, written: str, becomes: str) -> None:
         ),
         (
             "torchrun",
+            'torchrun --rdzv-endpoint=$(echo "$IPS" | head -n1):29500 --nnodes `wc -l < hosts` t.py --host $(hostname)',
+            "torchrun t.py --host $(hostname)",
+        ),
+        ("torchrun", 'torchrun --master_addr "$(cut -d" " -f1 ips)" t.py "(a)" | tee x', 'torchrun t.py "(a)" | tee x'),
+        (
+            "torchrun",
             'A=1 exec torchrun \\\n  --nproc-per-node "$N" \\\n  train.py',
             "A=1 exec torchrun \\\n  train.py",
         ),

@@ -11,7 +11,12 @@ from typing import Final
 
 PYTHON: Final = re.compile(r"(?:.*/)?python(?:\d+(?:\.\d+)*)?")
 _SHELL: Final = ("/bin/sh", "-c")
-_WORD: Final = re.compile(r"""(?:[^\s'"\\;&|()]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+|[;&|()]+|\n""", re.DOTALL)
+_SUBSTITUTION: Final = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
+_WORD: Final = re.compile(
+    rf"""(?:{_SUBSTITUTION}|[^\s'"\\;&|()`]|\\.|'[^']*'|"(?:{_SUBSTITUTION}|[^"\\]|\\.)*")+|[;&|()`]+|\n""",
+    re.DOTALL,
+)
+"""A word of a shell line, with the commands whose output it takes, or a sign between words."""
 _BEFORE_A_PROGRAM: Final = re.compile(r"[;&|()]+|\n|exec|time|then|do|else|\w+=.*", re.DOTALL)
 RUNNERS: Final = {
     "uv": (

@@ -200,7 +200,7 @@ def _error_in(options: Mapping[str, str]) -> str:
     for name, value in options.items():
         if name in _REMEDIES:
             return f"srun --{name} is not taken over: write {_REMEDIES[name]}"
-        if "$" in value and name not in ("export", "chdir", "output", "error"):
+        if ("$" in value or "`" in value) and name not in ("export", "chdir", "output", "error"):
             return f"srun --{name}={value}: the shell expands {value} only in the job: write the value itself"
     return ""
 

@@ -128,7 +128,7 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
 
 def _size(text: str) -> int | str | None:
     """Return the number that a text is, the text if it is none, and None where the size is left open."""
-    is_open = text in _AUTOMATIC or "$" in text  # a variable is unknown until the shell has expanded it
+    is_open = text in _AUTOMATIC or "$" in text or "`" in text  # a variable is unknown until the shell has expanded it
     return None if is_open else parse_positive(text) or text
 
 

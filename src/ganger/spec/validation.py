@@ -16,6 +16,7 @@ OTHER_NAMES: Final = {
     "workdir": "code",
     "envs": "env",
     "image_id": "image",
+    "use_spot": "placement: {tolerations: [spot]}",
     "file_mounts": "volumes",
     "job_recovery": "retry",
 }

@@ -165,6 +165,17 @@ def test_the_plan_warns_of_launchers_that_start_ranks_themselves(
     assert launcher is None or f"{launcher} starts ranks itself, and ganger starts it 4 times: leave it out: " in text
 
 
+def test_the_plan_names_the_variables_that_stand_for_those_of_other_schedulers() -> None:
+    run = "echo $SKYPILOT_NODE_RANK ${SLURM_PROCID}; echo $SKYPILOT_NODE_RANK $SLURM_OTHER"
+    lines = plan_lines("x", asdict(replace(WIDE, framework="plain", run=run)), "now")
+    assert lines[2:] == [
+        "       SKYPILOT_NODE_RANK is not set here: use GANGER_NODE_RANK",
+        "       SLURM_PROCID is not set here: use GANGER_RANK",
+    ]
+    of_srun = replace(WIDE, framework="plain", run=f"srun {run.partition(';')[0]}")
+    assert len(plan_lines("x", asdict(of_srun), "now")) == 3
+
+
 def test_the_size_lists_each_role() -> None:
     roles = {
         "ps": Role(count=2, resources=Resources(cpu_milli=1000), run="serve"),

@@ -28,7 +28,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     ),
     "cpu": ("a number of CPUs: 4, 0.5 or 500m", "4"),
     "degree": ("a positive integer, or a parameter", "2"),
-    "duration": ("a duration: 90s, 30m, 1h30m, 2d, or a number of seconds", "30m"),
+    "duration": ("a duration: 90s, 30m, 1h30m, 2d, 4:00:00, or a number of seconds", "30m"),
     "env": ("a mapping of names to values; one without a value is a secret", "{BATCH: 80, HF_TOKEN: }"),
     "framework": ("the name of a framework; `ganger init --help` lists templates", "torch"),
     "git_ref": ("a branch, a tag or a commit", "v1.2"),

@@ -31,6 +31,21 @@ _OTHER_LAUNCHER: Final = re.compile(
     r"(srun|composer|fabric run|lightning run|colossalai run|tune run|torchx run|axolotl train)\b"
 )
 """Launchers that start ranks themselves, and that no framework of ganger takes the place of."""
+_OTHER_VARIABLES: Final = {
+    "SKYPILOT_NODE_RANK": "GANGER_NODE_RANK",
+    "SKYPILOT_NODE_IPS": "GANGER_NODE_HOSTS",
+    "SKYPILOT_NUM_NODES": "GANGER_NODES",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "GANGER_GPUS_PER_NODE",
+    "SKYPILOT_TASK_ID": "GANGER_JOB_ID",
+    "SLURM_PROCID": "GANGER_RANK",
+    "SLURM_LOCALID": "LOCAL_RANK",
+    "SLURM_NTASKS": "WORLD_SIZE",
+    "SLURM_NODEID": "GANGER_NODE_RANK",
+    "SLURM_NNODES": "GANGER_NODES",
+    "SLURM_JOB_ID": "GANGER_JOB_ID",
+    "SLURM_ARRAY_TASK_ID": "GANGER_ARRAY_INDEX",
+}
+"""Variables of other schedulers -> those that have their values here."""
 RATE_OVER_MS: Final = 30_000
 """The period over which steps per second are measured: long enough to be steady, short enough to follow changes."""
 
@@ -90,9 +105,11 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     run = spec["run"]
     if (text := _srun_text(run)) is not None:
         lines.append(f"       {text}")
-    elif spec["framework"] == "plain" and (match := _OTHER_LAUNCHER.search(_line(run))):
-        times = f"ganger starts it {count(processes, 'time')}"
-        lines.append(f"       {match[1]} starts ranks itself, and {times}: {_NO_LAUNCHER}")
+    elif spec["framework"] == "plain":
+        lines += [f"       {text}" for text in _unset_variables(_line(run))]
+        if match := _OTHER_LAUNCHER.search(_line(run)):
+            times = f"ganger starts it {count(processes, 'time')}"
+            lines.append(f"       {match[1]} starts ranks itself, and {times}: {_NO_LAUNCHER}")
     if processes > 1 and spec["framework"] == "plain" and _is_python(run):
         lines.append("       plain: RANK and MASTER_ADDR of torch are only set with --framework torch")
     return lines
@@ -110,6 +127,12 @@ def _srun_text(run: str | list[str]) -> str | None:
     ignored = ", ".join(f"--{name}" for name in srun.without_effect)
     text = "srun: its options become those of the job; SLURM_* variables are set"
     return f"{text}; without effect: {ignored}" if ignored else text
+
+
+def _unset_variables(line: str) -> list[str]:
+    """Return a sentence for each variable of another scheduler that the command uses."""
+    names = dict.fromkeys(re.findall(r"\$\{?((?:SKYPILOT|SLURM)_[A-Z_]+)", line))
+    return [f"{name} is not set here: use {_OTHER_VARIABLES[name]}" for name in names if name in _OTHER_VARIABLES]
 
 
 def _range_of_nodes(spec: Record) -> str | None:

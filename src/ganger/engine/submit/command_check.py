@@ -21,6 +21,9 @@ _INTERPRETERS: Final = (
     (re.compile(r"python(\d+(\.\d+)*)?"), ("-W", "-X", "--check-hash-based-pycs"), re.compile(r"-[A-Za-z]*[cm].*|-")),
     (re.compile(r"bash|sh"), ("-o", "-O", "--rcfile", "--init-file"), re.compile(r"-[A-Za-z]*[cs]|-|--")),
 )
+_LAUNCHERS: Final = ("torchrun", "deepspeed", "accelerate", "horovodrun")
+_WITHOUT_SCRIPT: Final = frozenset(("-m", "--module", "--no-python", "--no_python"))
+"""Options of launchers with which they run no file."""
 _SHOWN_DIRECTORIES: Final = 6
 _PROBE_TIMEOUT_S: Final = 10.0
 _SHELL: Final = re.compile(r"[;&|`$(]")
@@ -216,7 +219,7 @@ def _check_program(program: str, directory: Path, environment: dict[str, str]) -
 
 
 def _script_argument(program: str, arguments: list[str]) -> str | None:
-    """Return the file that an interpreter is to run, or None when it runs something else."""
+    """Return the file that an interpreter or a launcher is to run, or None when it runs something else."""
     for name, value_options, no_file_options in _INTERPRETERS:
         if not name.fullmatch(Path(program).name):
             continue
@@ -228,4 +231,6 @@ def _script_argument(program: str, arguments: list[str]) -> str | None:
                 return None
             elif not argument.startswith("-"):
                 return argument
+    if Path(program).name in _LAUNCHERS and not _WITHOUT_SCRIPT & set(arguments):
+        return next((argument for argument in arguments if argument.endswith(".py") and argument[0] != "-"), None)
     return None
