@@ -33,6 +33,7 @@ ONE = {
     "gpus: 2": "2:1 did you mean 'resources.gpu'?",
     "memory: 2": "2:1 did you mean 'resources.memory'?",
     "num_nodes: 2": "2:1 num_nodes is not a valid key: write nodes",
+    "time: 4:00:00": "2:1 did you mean 'limits.time'?",
     "resources: {accelerators: H100:8}": "2:13 resources.accelerators is not a valid key: write resources.gpu",
     "workdir: .": "2:1 workdir is not a valid key: write code",
     "zzz: 2": "2:1 zzz is not a valid key",

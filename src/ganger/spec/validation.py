@@ -68,12 +68,12 @@ def _unknown(cls: type, path: Loc) -> str:
     if key in OTHER_NAMES:
         return f"{format_location(path)} is not a valid key: write {OTHER_NAMES[key]}"
     here = keys_at(cls, tuple(around))
-    meant = did_you_mean(str(key), here)
+    places = ((where, names) for where, names in legal_keys(cls).items() if ANY not in where)
+    # Of equal names the outermost is meant.
+    outermost_last = sorted(places, key=lambda place: -len(place[0]))
+    elsewhere = {name: format_location((*where, name)) for where, names in outermost_last for name in names}
+    meant = "" if key in elsewhere else did_you_mean(str(key), here)
     if not meant:
-        places = ((where, names) for where, names in legal_keys(cls).items() if ANY not in where)
-        # Of equal names the outermost is meant.
-        outermost_last = sorted(places, key=lambda place: -len(place[0]))
-        elsewhere = {name: format_location((*where, name)) for where, names in outermost_last for name in names}
         name_meant = nearest(str(key), elsewhere)
         meant = f"; did you mean {elsewhere[name_meant]!r}?" if name_meant else ""
     return f"{format_location(path)} is not a valid key; valid keys: {', '.join(here)}{meant}"
