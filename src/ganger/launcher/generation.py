@@ -286,6 +286,10 @@ class Generation:
         elif self._stop is None:
             code = setup.code or 0
             outcome = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+            from ganger.launcher.logs.python_error import most_telling_line  # rarely needed
+
+            written = most_telling_line(setup.last_lines())
+            outcome += f" after it wrote {written!r}" if written else ""
             self._cannot_start(f"the setup line {outcome}", _shell_code(code), setup.last_lines())
 
     def _cannot_start(self, detail: str, exit_code: int, tail: list[str]) -> None:

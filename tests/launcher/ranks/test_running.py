@@ -235,7 +235,7 @@ def test_setup_that_fails_starts_no_rank(task: Task, server: Server) -> None:
     server.wait("cleared")
     assert server.kinds() == ["start_failed", "cleared"]
     failed = server.wait("start_failed")
-    assert failed["detail"] == f"the setup line exited with code 9 (on {NODE})"
+    assert failed["detail"] == f"the setup line exited with code 9 after it wrote 'no such package' (on {NODE})"
     assert (failed["exit_code"], failed["tail"]) == (9, ["no such package"])
     assert not (task.work / "started").exists()
 
