@@ -26,7 +26,7 @@ def test_the_tasks_of_srun_are_the_ranks_of_a_job(live: Live) -> None:
         f"{rank} {rank % 2} {rank // 2} 4 2 2(x2) 2 1 inside -N 9" for rank in range(4)
     ]
     assert "2 nodes x 2 GPUs  4 processes, plain, at most 5m 00s\n" in result.err
-    assert "SLURM_* variables are set; without effect: --output\n" in result.err
+    assert "SLURM_* variables are set\n       srun: without effect: --output\n" in result.err
     assert "Plan   task-" in result.err
 
 

@@ -103,8 +103,8 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     if (retries := _retries_of_launcher(spec)) is not None:
         lines.append(f"       {retries}")
     run = spec["run"]
-    if (text := _srun_text(run)) is not None:
-        lines.append(f"       {text}")
+    if texts := _srun_texts(run):
+        lines += [f"       {text}" for text in texts]
     elif spec["framework"] == "plain":
         lines += [f"       {text}" for text in _unset_variables(_line(run))]
         if match := _OTHER_LAUNCHER.search(_line(run)):
@@ -115,18 +115,18 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     return lines
 
 
-def _srun_text(run: str | list[str]) -> str | None:
-    """Return what became of srun and its options, None for a command in which ganger does not replace it."""
+def _srun_texts(run: str | list[str]) -> list[str]:
+    """Return what became of srun and its options, nothing for a command in which ganger does not replace it."""
     if "srun" not in str(run):
-        return None
+        return []
     from ganger.framework_api.srun import find_srun
 
     srun = find_srun(("/bin/sh", "-c", run) if isinstance(run, str) else tuple(run))
     if srun is None:
-        return None
+        return []
     ignored = ", ".join(f"--{name}" for name in srun.without_effect)
-    text = "srun: its options become those of the job; SLURM_* variables are set"
-    return f"{text}; without effect: {ignored}" if ignored else text
+    texts = ["srun: its options become those of the job; SLURM_* variables are set"]
+    return [*texts, f"srun: without effect: {ignored}"] if ignored else texts
 
 
 def _unset_variables(line: str) -> list[str]:
