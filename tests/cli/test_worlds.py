@@ -196,6 +196,28 @@ def test_the_cluster_is_read_and_changed(world: World) -> None:
     assert "start: now, on" in world.output("run", "--dry-run", *SMALL, "--", "true")
 
 
+def test_files_that_a_job_wrote_come_here(world: World) -> None:
+    code = world.folder / "code"
+    code.mkdir()
+    script = "mkdir -p out; ln -sf /etc out/l; echo $GANGER_RANK > out/r$GANGER_RANK; sleep 600"
+    (code / "write.sh").write_text(script)
+    job = world.submit("-j", "1x2", "--name", "writer", "--code", str(code), "--", "sh", "write.sh")
+    until(lambda: world.ganger("exec", job, "--", "ls", "out/r0", "out/r1").returncode == 0, f"files of {job}")
+    world.output("fetch", job, "out/r1", "-o", "one")
+    world.output("fetch", job, "-o", "all")
+    assert {path.name for path in (world.folder / "all/out").iterdir()} == {"r0", "r1"}
+    assert (world.folder / "one/r1").read_text() == "1\n"
+    world.output("fetch", job, "write.sh", "-o", "one")
+    for path in ("../../../etc/passwd", "/etc/passwd", "out/l", "nothing"):
+        result = world.ganger("fetch", job, path, "-o", "no")
+        assert (result.returncode, f"{job} has no '{path}' in " in result.stderr) == (3, True), result
+    world.output("stop", job)
+    world.wait(job, "stopped")
+    result = world.ganger("fetch", job, "out", "-o", "later")
+    outlive = "only volumes outlive these" in result.stderr
+    assert (result.returncode, outlive) == ((4, True) if "--context" in world.options else (0, False)), result
+
+
 @pytest.mark.parametrize("command", ["get", "logs", "explain", "stop", "wait", "retry", "delete", "suspend"])
 def test_a_job_that_does_not_exist(world: World, command: str) -> None:
     result = world.ganger(command, "nothing")

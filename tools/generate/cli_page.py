@@ -29,9 +29,10 @@ as `torchrun` or `mpirun`: each process gets `GANGER_RANK`, `LOCAL_RANK` and `WO
 
 **On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context,
 creates a GangJob there as the user of that context, and follows the logs of its pods; `submit`, `ls`, `get`, `wait`,
-`explain`, `logs`, `exec`, `suspend`, `resume`, `priority` and `stop` work in the same way. All requests go to the API
-server, with your rights there. `exec` requires the right to `create` `pods/exec`, which the role `ganger-exec` gives
-in a namespace. `--namespace NAME` selects another namespace than that of the context. JOB is the name of the GangJob.
+`explain`, `logs`, `exec`, `fetch`, `suspend`, `resume`, `priority` and `stop` work in the same way. All requests go to
+the API server, with your rights there. `exec` and `fetch` require the rights to `get` and `create` `pods/exec`, which
+the role `ganger-exec` gives in a namespace. `--namespace NAME` selects another namespace than that of the context. JOB
+is the name of the GangJob.
 
 **Output.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; messages of ganger go to stderr
 too. `ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank (`r0 | `), and

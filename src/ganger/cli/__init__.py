@@ -107,11 +107,9 @@ WITHOUT_CONTEXT: Final = {
     "sim": "it replays a trace, or the event log of a server, and a controller keeps no log",
     "server": "it is about this machine's server, and that of a cluster is a Deployment",
     "token": "it is for this machine's server, and the tokens of a cluster are the API server's",
-    "fetch": "the files of a job there are in its pods and on its volumes, and only volumes outlive the pods",
 }
 """Commands that take no --context, and why."""
 IN_CLUSTER: Final = {
-    "fetch": "kubectl cp POD:PATH DIRECTORY",
     "server": "kubectl -n ganger-system get deployment ganger-controller",
     "token": "kubectl create token NAME",
 }

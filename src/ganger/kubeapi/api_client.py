@@ -19,7 +19,8 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.http_exchange import READ_TIMEOUT_S, HttpExchange
-from ganger.kubeapi.objects import Bookmark, BookmarkMeta, BookmarkObject, Object, ObjectMeta, Page, Pod
+from ganger.kubeapi.objects import Bookmark, BookmarkMeta, BookmarkObject, Key, Object, ObjectMeta, Page, Pod
+from ganger.kubeapi.pod_exec import EXEC_READ_TIMEOUT_S, PROTOCOLS, output
 from ganger.kubeapi.request import (
     APPLY,
     JSON_PATCH,
@@ -168,6 +169,18 @@ class ApiClient:
     async def send(self, request: Request) -> bytes:
         """Send a prepared request without retries and return the response body. Raises ApiError."""
         return await self._http.send(request)
+
+    async def command_output(self, pod: Key, container: str, command: Sequence[str]) -> AsyncGenerator[bytes]:
+        """Run a command in a container, and yield its output as it arrives.
+
+        Raises ApiError, and CommandError if it did not end with 0. Needs the permission to `get` `pods/exec`, and to
+        `create` it with servers from 1.35 on. It is not retried.
+        """
+        ref, streams = ObjectRef(PODS, pod.namespace, pod.name, "exec"), {"stdout": "true", "stderr": "true"}
+        request = read_request("get", ref, {"container": container, "command": command, **streams})
+        async with self._http.websocket(request, PROTOCOLS, EXEC_READ_TIMEOUT_S) as websocket:
+            async for data in output(request, websocket):
+                yield data
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ used.
 
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
@@ -65,19 +65,41 @@ class HttpExchange:
 
         Raises ApiError, also when nothing arrives for `read_timeout_s`.
         """
-        if self._streams is None:
-            self._streams = _session(self._program, 0)
-        async with self._response(self._streams, request, read_timeout_s) as response:
+        async with self._response(self._stream_session(), request, read_timeout_s) as response:
             yield b""
             async for piece in response.content.iter_any():
                 yield piece
+
+    @asynccontextmanager
+    async def websocket(
+        self, request: Request, protocols: Sequence[str], read_timeout_s: float
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Yield a WebSocket, with the first of the protocols that the server has.
+
+        Raises ApiError, also when nothing arrives for `read_timeout_s`.
+        """
+        self.requests[request.permission] += 1
+        with self._api_errors(request):
+            async with self._stream_session().ws_connect(
+                self._url(request, request.query),
+                protocols=protocols,
+                headers={"Accept": "*/*", **await self._credentials.headers()},
+                ssl=self._credentials.ssl or True,
+                timeout=aiohttp.ClientWSTimeout(ws_receive=read_timeout_s),
+            ) as websocket:
+                yield websocket
+
+    def _stream_session(self) -> aiohttp.ClientSession:
+        if self._streams is None:
+            self._streams = _session(self._program, 0)
+        return self._streams
 
     @asynccontextmanager
     async def _response(
         self, session: aiohttp.ClientSession, request: Request, read_timeout_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a successful response. Credentials that are rejected are renewed once."""
-        try:
+        with self._api_errors(request):
             headers = await self._credentials.headers()
             async with self._request(session, request, read_timeout_s, headers) as response:
                 if response.status != HTTPStatus.UNAUTHORIZED or not self._credentials.invalidate(headers):
@@ -87,10 +109,18 @@ class HttpExchange:
             async with self._request(session, request, read_timeout_s, await self._credentials.headers()) as response:
                 await self._check(request, response, may_be_renewed=self._credentials.is_renewed_externally)
                 yield response
+
+    @contextmanager
+    def _api_errors(self, request: Request) -> Iterator[None]:
+        """Raise ApiError for errors of a connection or of the credentials."""
+        try:
+            yield
         except CredentialsError as error:
             raise ApiError(request.description, 0, "NoCredential", str(error), is_retryable=True) from error
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
             raise ApiError(request.description, 0, "Untrusted", f"{self._credentials.url}: {error}") from error
+        except aiohttp.WSServerHandshakeError as error:
+            raise error_from_response(request.description, error.status, b"") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             message = f"{self._credentials.url}: {str(error) or type(error).__name__}"
             outcome_unknown = not isinstance(error, _BEFORE_SENDING)
@@ -102,11 +132,10 @@ class HttpExchange:
         self, session: aiohttp.ClientSession, request: Request, read_timeout_s: float, headers: Mapping[str, str]
     ) -> "aiohttp.client._RequestContextManager":
         self.requests[request.permission] += 1
-        url = self._base.joinpath(request.path.lstrip("/"), encoded=True)
         query = {**request.query, "dryRun": "All"} if self._dry_run and request.method != "GET" else request.query
         return session.request(
             request.method,
-            url.with_query(query) if query else url,
+            self._url(request, query),
             data=request.body,
             headers={
                 **request.headers,
@@ -117,6 +146,10 @@ class HttpExchange:
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=read_timeout_s),
         )
+
+    def _url(self, request: Request, query: Mapping[str, str | Sequence[str]]) -> URL:
+        url = self._base.joinpath(request.path.lstrip("/"), encoded=True)
+        return url.with_query(query) if query else url
 
     async def _check(self, request: Request, response: aiohttp.ClientResponse, *, may_be_renewed: bool = False) -> None:
         """Raise ApiError if the request failed. `may_be_renewed`: valid credentials may be there in a moment."""

@@ -379,8 +379,9 @@ class StatusDetails(ApiStruct, frozen=True):
 
 
 class Status(ApiStruct, frozen=True):
-    """Error of the API server. reason: Conflict, NotFound, AlreadyExists, Expired ..."""
+    """Result of a request or a command: Success or Failure. reason: Conflict, NotFound, AlreadyExists, Expired ..."""
 
+    status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""

@@ -65,6 +65,7 @@ class Request:
     Attributes:
         description: the request for messages, verb first.
         permission: what it needs to be allowed.
+        query: a parameter may have several values.
         content_type: media type of the body.
         headers: in addition to the client's own.
     """
@@ -73,13 +74,13 @@ class Request:
     permission: Permission
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_request(verb: str, ref: ObjectRef[Any], query: Mapping[str, str] | None = None) -> Request:
+def read_request(verb: str, ref: ObjectRef[Any], query: Mapping[str, str | Sequence[str]] | None = None) -> Request:
     """Return a request without a body."""
     return _request(verb, ref, query=query or {})
 

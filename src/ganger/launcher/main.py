@@ -2,9 +2,9 @@
 
 A backend starts it, or it is the first process of a container. SERVER is the path of a unix socket, `tcp:HOST:PORT`, or
 `file:PATH` of a file that contains HOST:PORT. `launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of
-ssh; `launcher-HASH.pyz exec ...` runs a command beside a rank, and `launcher-HASH.pyz fetch ...` fetches the code of a
-job. The launcher takes the lock of the task directory before
-anything else, then writes its pid to launcher.json.
+ssh; `launcher-HASH.pyz exec ...` runs a command beside a rank, `launcher-HASH.pyz files ...` sends files that ranks
+wrote, and `launcher-HASH.pyz fetch ...` fetches the code of a job. The launcher takes the lock of the task directory
+before anything else, then writes its pid to launcher.json.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ def _subcommand(name: str) -> Callable[[list[str]], int] | None:
         from ganger.launcher.remote_exec import exec_command as module  # type: ignore[no-redef]
     elif name == "fetch":
         from ganger.launcher import fetch_code as module  # type: ignore[no-redef]
+    elif name == "files":
+        from ganger.launcher import send_files as module  # type: ignore[no-redef]
     else:
         return None
     return module.main

@@ -7,6 +7,7 @@ here: a token names its user. `tests/kubernetes/client/test_query_permissions.py
 import asyncio
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -36,6 +37,7 @@ from tools.controlled import GANGER
 from tools.fakeapi import FakeApi
 from tools.fakeapi.errors import StatusError
 from tools.fakeapi.server.http import Request
+from tools.fakeapi.server.websocket import send_messages
 from tools.testcluster.waiting import until
 
 T = TypeVar("T")
@@ -49,7 +51,8 @@ NODES = 2
 class ServedController:
     """`users`: users who may query the controller, and their rights to GangJobs.
 
-    A right is a verb: list, in all namespaces; administer, in that of their contexts.
+    A right is a verb: list, in all namespaces; administer, in that of their contexts. `guards_exec`: a command in a pod
+    needs the rights "get exec" and "create exec".
     """
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop, api: FakeApi, space: str) -> None:
@@ -58,7 +61,7 @@ class ServedController:
         self.controlled: Controlled
         self.logs: dict[str, str] = {}
         """Output of containers by pod."""
-        self.controller_is_away = False
+        self.controller_is_away = self.guards_exec = False
 
     def ganger(self, *arguments: str, caller: str = "ada", stdin: str = "", **variables: str) -> Ran:
         """Run `ganger --context WHO WORDS...` in the namespace `default`."""
@@ -88,6 +91,19 @@ class ServedController:
     def wait(self, name: str, *phases: str) -> Any:
         until(lambda: self.status(name).get("phase") in phases, f"{name} to be {phases}, not {self.status(name)}")
         return self.status(name)
+
+    def pod_folder(self, pod: str) -> Path:
+        """Return the directory that stands for `/ganger` in a pod."""
+        return self.folder / "pods" / pod
+
+    def run_in_pod(self, request: Request) -> list[bytes]:
+        """Run the command of an exec request, and return the messages of its WebSocket."""
+        folder = str(self.pod_folder(request.path.split("/")[-2]))
+        argv = [value.replace("/ganger", folder) for name, value in request.parameters if name == "command"]
+        ran = subprocess.run([sys.executable, *argv[1:]], capture_output=True, check=False)
+        status = {"status": "Failure", "message": f"command terminated with exit code {ran.returncode}"}
+        result = status if ran.returncode else {"status": "Success"}
+        return [b"\1", b"\1" + ran.stdout, b"\2" + ran.stderr, b"\3" + json.dumps(result).encode()]
 
     def let_in(self, name: str, *rights: str, asks: bool = True) -> None:
         """Write a kubeconfig of a user."""
@@ -171,7 +187,10 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
 
     async def may(request: Request, user: str) -> Answer:
         review = json.loads(request.body)["spec"]["resourceAttributes"]
-        allowed = review["resource"] != "gangjobs" or review["verb"] in served_system.users.get(user, ())
+        rights = served_system.users.get(user, ())
+        allowed = review["resource"] != "gangjobs" or review["verb"] in rights
+        if review["resource"] == "pods":
+            allowed = f"{review['verb']} {review['subresource']}" in rights or not served_system.guards_exec
         return 201, json.dumps({"status": {"allowed": allowed}}).encode()
 
     async def token(request: Request, user: str) -> Answer:
@@ -192,11 +211,15 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
     async def log(request: Request, _: str) -> Answer:
         return 200, served_system.logs.get(request.path.split("/")[-2], "").encode()
 
+    async def run_command(request: Request, _: str) -> None:
+        send_messages(request, await asyncio.to_thread(served_system.run_in_pod, request))
+
     account = f"/api/v1/namespaces/{served_system.space}/serviceaccounts/ganger-caller/token"
     served_system.api.server.handlers |= {
         ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"): caller,
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"): may,
         ("POST", account): token,
         ("GET", r"/api/v1/namespaces/[^/]+/pods/[^/]+/log"): log,
+        ("GET", r"/api/v1/namespaces/[^/]+/pods/[^/]+/exec"): run_command,
         **{(method, f"{proxy}/.*"): through for method in ("GET", "POST", "PUT", "PATCH", "DELETE")},
     }

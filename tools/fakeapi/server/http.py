@@ -16,7 +16,7 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 class Request:
     """One request; header names are lower case."""
 
-    __slots__ = ("body", "connection", "headers", "method", "path", "query")
+    __slots__ = ("body", "connection", "headers", "method", "parameters", "path", "query")
 
     def __init__(
         self, connection: "Connection", method: str, target: str, headers: dict[str, str], body: bytes
@@ -24,7 +24,8 @@ class Request:
         path, _, query = target.partition("?")
         self.connection, self.method, self.headers, self.body = connection, method, headers, body
         self.path = unquote(path) if "%" in path else path
-        self.query = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+        self.parameters = parse_qsl(query, keep_blank_values=True) if query else []
+        self.query = dict(self.parameters)
 
 
 class Connection(asyncio.Protocol):
@@ -95,6 +96,11 @@ class Connection(asyncio.Protocol):
         self.write(b"0\r\n\r\n")
         self.resume = None
         self._finish_response()
+
+    def close(self) -> None:
+        """Close the connection when everything is sent."""
+        if self._transport:
+            self._transport.close()
 
     def abort(self) -> None:
         """Break the connection: what was not sent is lost."""

@@ -26,8 +26,8 @@ from tools.fakeapi.writes.writes import DeleteOptions, Writes
 HEALTH = ("/healthz", "/livez", "/readyz")
 Response = tuple[int, bytes]
 Authorizer = Callable[[Call], bool]
-Handler = Callable[[Request, str], Awaitable[Response]]
-"""Function from a request and its user to the response. Raises StatusError."""
+Handler = Callable[[Request, str], Awaitable[Response | None]]
+"""Function from a request and its user to the response, None if it has sent one itself. Raises StatusError."""
 
 
 class NoSuchPath(Exception):
@@ -142,7 +142,8 @@ class Server:
 
         async def answer() -> None:
             try:
-                request.connection.answer(*await handler(request, user))
+                if response := await handler(request, user):
+                    request.connection.answer(*response)
             except StatusError as error:
                 request.connection.answer(*error_response(error))
 

@@ -20,6 +20,7 @@ from ganger.model.units import GIB_BYTES
 
 CONTAINER: Final = "ranks"
 LAUNCHER: Final = "/ganger/launcher/launcher.pyz"
+LAUNCHER_COMMAND: Final = ("python3", "-I", "-S", LAUNCHER)
 TASK: Final = "/ganger/task"
 """Directory of the launcher's task, on the node's disk, gone with the pod."""
 WORK: Final = "/ganger/work"
@@ -80,7 +81,7 @@ def exec_arguments(pod: Key) -> list[str]:
 
     See `launcher.remote_exec.exec_command`.
     """
-    return [pod.name, "--container", CONTAINER, "--", "python3", "-I", "-S", LAUNCHER, "exec", TASK]
+    return [pod.name, "--container", CONTAINER, "--", *LAUNCHER_COMMAND, "exec", TASK]
 
 
 def _pod(start: Start, job: Job, uid: str, settings: PodSettings, index: int) -> Object:
@@ -156,7 +157,7 @@ def _container(start: Start, job: Job, shares: list[NodeShare], settings: PodSet
     return {
         "name": CONTAINER,
         "image": job.spec.image or settings.image,
-        "command": ["python3", "-I", "-S", LAUNCHER, TASK, f"file:{IDENTITY}/{LISTENER_FILE}", str(start.generation)],
+        "command": [*LAUNCHER_COMMAND, TASK, f"file:{IDENTITY}/{LISTENER_FILE}", str(start.generation)],
         "workingDir": WORK,
         # The launcher's last output, in case it ends before it could report to a controller.
         "terminationMessagePolicy": "FallbackToLogsOnError",

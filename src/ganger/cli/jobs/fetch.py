@@ -38,7 +38,9 @@ def fetch_command(job: str, path: str | None, directory: Path | None, force: boo
     into DIR under its last name; DIR is the current directory if -o is not given. Without PATH come all files there
     that were written since the submission, but for checkpoints, into a directory with the id of the job. Prints the
     files. Nothing is overwritten without --force. A job without `code:` runs in place, and only its output directory
-    can be fetched.
+    can be fetched. With --context the files are those of its running pods, in their working directory or, by an
+    absolute PATH, on their volumes: the file of the lowest rank, if several have it. Once the pods have ended, only
+    files on volumes are left.
 
     \b
       ganger fetch bert-7f3 results/metrics.json

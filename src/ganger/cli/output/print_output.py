@@ -91,7 +91,7 @@ def to_copy(text: str) -> str:
         return text
     given = ("--context", target["context"], *(("--namespace", target["namespace"]) if target["namespace"] else ()))
     prefix = f"{shlex.join(('ganger', *given))} "
-    return re.sub(rf"\bganger (?=(?:{'|'.join(target['commands'])})\b)", lambda _: prefix, text)
+    return re.sub(rf"\bganger (?=(?:{'|'.join(target['commands'])})(?![\w-]))", lambda _: prefix, text)
 
 
 def supports_colour(stream: TextIO) -> bool:

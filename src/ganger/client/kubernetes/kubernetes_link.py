@@ -20,6 +20,7 @@ from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.client.client_errors import USAGE, client_error, timed_out
 from ganger.client.kubernetes import follow_objects
 from ganger.client.kubernetes.caller import Caller, client_error_of
+from ganger.client.kubernetes.exec_in_pod import fetch_files
 from ganger.client.kubernetes.rest_operations import respond
 from ganger.client.local.http import Request
 from ganger.errors import RequestError
@@ -79,8 +80,15 @@ class KubernetesLink:
         return b"" if response is None else json.dumps(response).encode()
 
     async def blocks(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Yield the whole response at once."""
-        yield await self.ask(request)
+        """Yield files of a job as they arrive, and any other response at once."""
+        path, _, parameters = request.target.partition("?")
+        if not path.endswith("/files"):
+            yield await self.ask(request)
+            return
+        for block in self._each(
+            fetch_files(self.caller, unquote(path.split("/")[2]), dict(parse_qsl(parameters)).get("path"))
+        ):
+            yield block
 
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
         """Yield lines of the response as they arrive; raise TimedOut at `deadline`."""
@@ -98,7 +106,7 @@ class KubernetesLink:
             for part in (await self.ask(request)).splitlines():
                 yield part
 
-    def _each(self, items: AsyncGenerator[T, None], deadline: float | None) -> Iterator[T]:
+    def _each(self, items: AsyncGenerator[T, None], deadline: float | None = None) -> Iterator[T]:
         """Yield the items of a generator that runs on the event loop."""
         try:
             while True:

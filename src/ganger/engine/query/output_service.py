@@ -4,17 +4,21 @@ A query for something that never existed is an error, not an empty log.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.query.job_lookup import find_job, stored_job
-from ganger.engine.query.job_outputs import named_files, written_files
 from ganger.errors import RequestError
+from ganger.launcher.send_files import END, FilesError, named_files, written_files
 from ganger.model.job import ENDED, JobSpec, shell_quoted_id
 from ganger.model.views.service_views import JobRow, Stacks
 from ganger.patterns import PatternError, pattern
 from ganger.ports import Backend, LogLine, LogQuery, NotSupported
+
+COPIED_MS: Final = 2
+"""Time after the submission, in whole milliseconds, before which only the copy of the code was written."""
 
 
 class OutputService:
@@ -70,16 +74,23 @@ class OutputService:
             roots = self._backend.output_directories(row.id)
         except NotSupported as error:
             raise RequestError("conflict", str(error), error.next) from None
+        checkpoints = job.spec.checkpoint.dir if job.spec.checkpoint else None
         try:
             if path is not None:
-                return named_files(row.id, roots, path)
-            checkpoints = job.spec.checkpoint.dir if job.spec.checkpoint else None
-            return written_files(row.id, roots, row.submitted_ms, checkpoints)
-        except RequestError as error:
-            if job.spec.code or error.code != "no_such_file":
-                raise
-            place = f"{row.id} runs in place, without a copy of its code: its files are in {job.origin.directory}"
-            raise RequestError(error.code, f"{error}\n{place}", error.next, error.status) from None
+                blocks = named_files(roots, path)
+            else:
+                blocks = written_files(roots, (row.submitted_ms + COPIED_MS) * 1_000_000, checkpoints or "")
+        except FilesError as error:
+            detail, typed = f"{row.id} has {error.detail}", f"ganger fetch {shell_quoted_id(row.id)}"
+            if error.code == "too_many_files":
+                raise RequestError(error.code, detail, f"name a part: {typed} PATH") from None
+            if not job.spec.code:
+                detail += (
+                    f"\n{row.id} runs in place, without a copy of its code: its files are in {job.origin.directory}"
+                )
+            remedy = f"all that it wrote: {typed}" if path is not None else f"ganger get {shell_quoted_id(row.id)}"
+            raise RequestError(error.code, detail, remedy, 404) from None
+        return chain(blocks, (END,))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
