@@ -6,10 +6,12 @@ of jobs is that of the test cluster; everything else is as printed.
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kubernetes.manifests.prometheus import scraping
 from tools.controlled import OWN, alone, install, printed
 from tools.testcluster import BASE_IMAGE, Cluster
 from tools.testcluster.programs.controller_image import CONTROLLER_IMAGE, make_controller_image
@@ -59,6 +61,22 @@ def test_the_deployment_leads_runs_a_gang_and_may_be_replaced_meanwhile(deployed
         deployed.kubectl("--namespace", SPACE, "exec", pod, "--", "touch", "/ganger/work/go")
     until(lambda: _status(deployed).get("phase") == "Succeeded", "the gang to be told ended")
     assert _status(deployed)["generation"] == 1
+
+
+def test_prometheus_scrapes_the_controller_with_its_service_account(deployed: Cluster, tmp_path: Path) -> None:
+    account, figure = f"--serviceaccount={SPACE}:prometheus", "sum(ganger_watch_silence_seconds)"
+    deployed.kubectl("--namespace", SPACE, "create", "serviceaccount", "prometheus")
+    token = deployed.kubectl("--namespace", SPACE, "create", "token", "prometheus").strip()
+    try:
+        with scraping(deployed, token, tmp_path) as prometheus:
+            until(lambda: [health for health, _ in prometheus.targets()] == ["down"], "a scrape to be refused")
+            assert "403 Forbidden" in prometheus.targets()[0][1]
+            assert prometheus.value(figure) is None
+            deployed.kubectl("create", "clusterrolebinding", "prometheus", "--clusterrole=ganger-metrics", account)
+            until(lambda: prometheus.targets() == [("up", "")], "a scrape to succeed")
+            until(lambda: prometheus.value(figure) is not None, "a figure of the controller")
+    finally:
+        deployed.kubectl("delete", "clusterrolebinding", "prometheus", "--ignore-not-found")
 
 
 def _status(on: Cluster) -> Any:
