@@ -36,14 +36,16 @@ CODES: Final[dict[str, Code]] = {
     "no_token": Code(401, "a request over TCP came without a token"),
     "not_all_jobs": Code(403, "the answer names jobs of all namespaces, which the caller may not list"),
     "not_your_job": Code(
-        403, "the job belongs to another user, and the caller may not list the jobs of all namespaces"
+        403, "the job belongs to another user, and the caller may not list the jobs of all namespaces, or run in theirs"
     ),
     "not_permitted": Code(403, "the policy does not permit a name that the job uses on Kubernetes"),
     "read_only": Code(403, "the request is not one of the read-only requests served through the API server's proxy"),
     "bad_request": Code(400, "the request cannot be read"),
     "too_many_files": Code(409, "the files of the job are more, or larger, than one answer may have"),
     "too_many_ranks": Code(409, "the request lists more ranks than the limit"),
-    "too_many_requests": Code(503, "one token has as many requests at one time as it may have"),
+    "too_many_requests": Code(
+        503, "one token has as many requests at one time as it may have, or all users as many commands"
+    ),
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what the request names does not exist
     "bad_pattern": Code(409, "a pattern is not a valid regular expression"),

@@ -110,7 +110,7 @@ def test_a_reader_may_not_submit(user: OtherMachine) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("server", "status"), ("server", "stop"), ("doctor",), ("replay",), ("exec", "any", "--", "true"), ("token",)],
+    [("server", "status"), ("server", "stop"), ("doctor",), ("replay",), ("token",)],
 )
 def test_commands_of_the_servers_machine_say_so(user: OtherMachine, words: tuple[str, ...]) -> None:
     refused = user(*words)

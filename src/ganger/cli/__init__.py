@@ -114,7 +114,7 @@ IN_CLUSTER: Final = {
     "token": "kubectl create token NAME",
 }
 """What to type instead of a command without --context, if that is not the same command."""
-LOCAL_COMMANDS: Final = ("exec", "server", "token", "doctor", "replay")
+LOCAL_COMMANDS: Final = ("server", "token", "doctor", "replay")
 """Commands that need the state directory of the server: they run on its machine."""
 
 OTHER_SCHEDULERS_COMMANDS: Final = {

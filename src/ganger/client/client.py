@@ -239,6 +239,20 @@ class Client:
         """Return the command that runs another one beside a rank: {"job", "generation", "rank", "node", "argv"}."""
         return self._record("GET", f"/jobs/{quoted(id)}/exec", rank=rank, node=node)
 
+    def run_command(self, id: str, command: Sequence[str], *, rank: int | None, node: str | None, flags: str) -> int:
+        """Run a command beside a rank with this process's streams, and return its exit code.
+
+        With a server of this machine, and in a cluster, the command takes the place of this process: a signal to it,
+        SIGKILL included, reaches the command. `flags`: `i` passes stdin on, `t` allocates a terminal, `-`: neither.
+        """
+        remote = self.exec_command(id, rank=rank, node=node)
+        argv = [*remote["argv"], str(remote["generation"]), str(remote["rank"]), flags, *command]
+        if inside := remote.get("inside"):  # a program that has flags of its own for input and terminal
+            own_flags = [f"-{flag}" for flag in flags if flag != "-"]
+            argv = [*remote["argv"], *own_flags, *inside, *argv[len(remote["argv"]) :]]
+        sys.stdout.flush()
+        os.execv(argv[0], argv)  # noqa: S606 - no shell needed
+
     def samples(self) -> Record:
         """Return the current usage of every running rank and of every GPU: {"at_ms", "ranks", "gpus"}."""
         return self._record("GET", "/samples")

@@ -323,7 +323,10 @@ class Verbs:
         return [read_outcomes(self._local_home(), row.id, row.generation) for row in rows]
 
     def _local_home(self) -> Home:
-        """Return the state directory, which keeps arguments and results; raise Refused if it is on another machine."""
+        """Return the state directory, which keeps arguments and results; raise Refused if it is on another machine.
+
+        They are pickles: loading what another machine sends would run what its other users put there.
+        """
         if self.place != str(self._home.path):
             detail = f"what a function takes and returns is kept on the server's machine, and that is {self.place}"
             raise Refused("local_only", detail, "submit a script, with code=...", REFUSED)

@@ -1,9 +1,8 @@
 """`ganger exec`: a command next to a running rank."""
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
@@ -36,22 +35,16 @@ def flags_of(job: str, command: Sequence[str], *, interactive: bool, terminal: b
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal; with -i, for a shell.")
 def exec_command(
     *, job: str, command: tuple[str, ...], rank: int | None, node: str | None, interactive: bool, terminal: bool
-) -> NoReturn:
+) -> int:
     """Run a command next to a rank, with its environment, secrets and directory.
 
     Exits with the command's exit code, or with 125 if it could not be run. Secret values of the job are masked in its
-    output. The command is killed when the attempt ends.
+    output. The command is killed when the attempt ends. With GANGER_SERVER the server runs it, next to your own jobs,
+    or with a token of scope admin next to any; it ends with this process and with the token.
 
     \b
       ganger exec bert-7f3 -- nvidia-smi
       ganger exec bert-7f3 --rank 3 -it -- bash
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     flags = flags_of(job, command, interactive=interactive, terminal=terminal)
-    remote = connect().exec_command(job, rank=rank, node=node)
-    argv = [*remote["argv"], str(remote["generation"]), str(remote["rank"]), flags, *command]
-    if inside := remote.get("inside"):  # a program that has flags of its own for input and terminal runs the launcher
-        own_flags = [f"-{flag}" for flag in flags if flag != NO_FLAGS]
-        argv = [*remote["argv"], *own_flags, *inside, *argv[len(remote["argv"]) :]]
-    sys.stdout.flush()
-    # exec, not a child: a signal to this process, SIGKILL included, reaches the command.
-    os.execv(argv[0], argv)  # noqa: S606 - no shell needed
+    return connect().run_command(job, command, rank=rank, node=node, flags=flags)

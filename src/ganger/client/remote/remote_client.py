@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from ganger.client.local.follow_requests import Record, at_once
 from ganger.client.local.http import Request
 from ganger.client.remote.logins import Login, login_of
 from ganger.client.remote.remote_server import RemoteServer
+from ganger.client.remote.run_command import run_command
 from ganger.client.remote.send_code import send_code
 from ganger.settings import Home, logins_file
 
@@ -28,7 +30,7 @@ class RemoteClient(Client):
     def __init__(self, login: Login) -> None:
         """Create a client without connecting."""
         super().__init__(Home(Path("/")))
-        self.socket = RemoteServer(login)
+        self.socket = self._server = RemoteServer(login)
         self._was_reached = False
 
     def connect(self, **_: Any) -> "RemoteClient":
@@ -49,6 +51,10 @@ class RemoteClient(Client):
 
     def bring(self, request: Record) -> Record:
         return send_code(self.link, request)
+
+    def run_command(self, id: str, command: Sequence[str], *, rank: int | None, node: str | None, flags: str) -> int:
+        """Have the server run the command; it ends with this process, or with the token."""
+        return run_command(self._server, id, command, {"rank": rank, "node": node}, flags)
 
     def came_back(self) -> bool:
         """Wait for a server that restarts, or a network that fails for a while; raise ClientError for another fault."""

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, RequestError
-from ganger.model.views.service_views import EventRow, ExecCommand, Samples, Stacks
+from ganger.model.views.service_views import EventRow, Samples, Stacks
 from ganger.rest.etags import VersionParam
 from ganger.rest.responses import (
     MAX_NUMBER,
@@ -21,7 +21,6 @@ from ganger.rest.responses import (
     view_responses,
 )
 from ganger.rest.stream_feed import StreamFeed
-from ganger.rest.token_gate import LocalOnly
 
 router: Final = APIRouter()
 
@@ -180,21 +179,3 @@ def read_samples(service: ServiceParam) -> Response:
     It may take a quarter of a second. Nothing is stored.
     """
     return json_response(service.live_usage.samples())
-
-
-@router.get(
-    "/jobs/{id}/exec", tags=["usage"], responses=view_responses(ExecCommand, 404, 409), dependencies=[LocalOnly]
-)
-def get_exec_command(
-    service: ServiceParam,
-    id: str,
-    rank: Annotated[
-        int | None, Query(ge=0, le=999_999, description="unset: the first on the node, else rank 0")
-    ] = None,
-    node: Annotated[str | None, Query(description="a node that the job runs on")] = None,
-) -> Response:
-    """Return how to run a command beside a rank, with its variables and in its directory, as `ganger exec` does.
-
-    Only over the unix socket.
-    """
-    return json_response(service.live_usage.exec_command(id, rank=rank, node=node))
