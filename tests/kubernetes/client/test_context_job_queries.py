@@ -175,7 +175,25 @@ def test_the_claim_that_a_job_lacks_is_in_explain(system: ServedController) -> N
     output = system.ganger("explain", "lacking").stdout
     assert "there is no PersistentVolumeClaim data in the namespace default" in " ".join(output.split())
     assert "there is no PersistentVolumeClaim data in the namespace default" in output
+    assert (
+        "checked again when queues, policy or claims change; to give it up: ganger --context fakeapi delete" in output
+    )
+    assert "no more is known" not in output
+    assert "attempts are not available" not in system.ganger("get", "lacking").stdout
+    for command in (["stop"], ["suspend"], ["priority"]):
+        result = system.ganger(*command, "lacking", *(["high"] if command == ["priority"] else []))
+        assert (result.returncode, "has ended" in result.stderr) == (4, False), result
+        assert "lacking was rejected; it is checked again" in result.stderr
+        assert "to give it up: ganger --context fakeapi delete lacking" in result.stderr
     system.does(lambda: system.api.delete("gangjobs", "lacking"))
+
+
+def test_options_of_kueue_and_queues_that_do_not_exist_name_what_to_type(system: ServedController) -> None:
+    for option, meant in (("--nominal-quota", "--gpus 8"), ("--cohort", "--parent QUEUE")):
+        result = system.ganger("queue", "set", "mine", option, "4")
+        assert (result.returncode, f"has no option {option}: use {meant}" in result.stderr) == (2, True), result
+    result = system.ganger("queue", "delete", "nothing")
+    assert (result.returncode, "next: ganger --context fakeapi queue\n" in result.stderr) == (3, True), result
 
 
 def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str) -> None:

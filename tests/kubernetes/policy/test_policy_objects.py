@@ -109,7 +109,7 @@ def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "reason", "says"),
     [
-        ({"parent": "nowhere"}, "BadPolicy", "there is no queue nowhere in the document"),
+        ({"parent": "wrongs"}, "BadPolicy", "there is no queue wrongs in the document:"),  # it is not proposed itself
         ({"parent": "a", "nominal": {"gpus": 9}}, "BadPolicy", "is guaranteed 4, and its children 9"),
         ({"nominal": {"gpu_types": {"h100": 1}}}, "BadPolicy", "no node has"),
         ({"wieght": 2}, "BadPolicy", "weight"),

@@ -28,11 +28,15 @@ OTHER_OPTIONS: Final = {
     **dict.fromkeys(("--max-restarts", "--max_restarts", "--requeue", "--retry-until-up"), "--retry 3"),
     **dict.fromkeys(("--workdir", "-D", "--chdir"), "--code DIR"),
     **dict.fromkeys(("--export", "--envs"), "--env NAME=VALUE"),
+    "--nominal-quota": "--gpus 8",
+    "--borrowing-limit": "--borrow-gpus 8",
+    "--lending-limit": "--lend-gpus 8",
+    "--cohort": "--parent QUEUE",
     "-t": "--time 24h",
     "-w": "--nodelist n1,n2",
     "-u": "--user NAME",
 }
-"""Options of srun, sbatch, torchrun and sky -> the option of ganger, with an example of its value."""
+"""Options of srun, sbatch, torchrun, sky and Kueue -> the option of ganger, with an example of its value."""
 
 SAME_SUBCOMMANDS: Final = (
     ("set", "create", "apply", "add", "new", "update", "edit"),

@@ -12,7 +12,7 @@ from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.client.client_errors import REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.find_job import find_whole_job
-from ganger.client.kubernetes.job_row import in_full, row, spec_of, status_of
+from ganger.client.kubernetes.job_row import in_full, is_rejected, row, spec_of, status_of
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.request import ObjectRef
 from ganger.model.job import ENDED
@@ -99,6 +99,9 @@ def _state(job: CustomObject) -> str:
 async def _live_job(caller: Caller, name: str, action: str) -> CustomObject:
     job = await find_whole_job(caller, name, action)
     state, full_name = row(job)["state"], job.metadata.name
+    if is_rejected(job):
+        detail = f"{full_name} was rejected; it is checked again when queues, policy or claims change"
+        raise client_error("already_ended", detail, f"to give it up: {caller.typed('delete', full_name)}", REFUSED)
     if state in ENDED:
         detail = f"{full_name} has ended already: {state}"
         raise client_error("already_ended", detail, caller.typed("get", full_name), REFUSED)

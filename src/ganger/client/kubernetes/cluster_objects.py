@@ -155,7 +155,11 @@ async def write_queue(caller: Caller, name: str, body: Record | None) -> None:
         await apply_policy.write_queue(caller, name, spec)
     except ApiError as error:
         typed = caller.kubectl("delete" if body is None else "edit", QUEUES.plural[:-1] + f".{GROUP}", name)
-        raise _refusal(error, f"there is no queue {name}", "no_such_queue", typed) from error
+        if error.missing:
+            raise client_error(
+                "no_such_queue", f"there is no queue {name}", caller.typed("queue"), NOT_FOUND
+            ) from error
+        raise _refusal(error, "", "", typed) from error
 
 
 def _refusal(error: ApiError, missing: str, code: str, typed: str) -> Exception:

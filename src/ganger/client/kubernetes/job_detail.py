@@ -13,7 +13,7 @@ from ganger.client.client_errors import ClientError
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.find_job import FoundJob, display_name, find_job
-from ganger.client.kubernetes.job_row import in_full
+from ganger.client.kubernetes.job_row import in_full, is_rejected
 from ganger.model.views.service_views import Explanation
 
 Record = dict[str, Any]
@@ -28,6 +28,8 @@ async def detail(caller: Caller, text: str) -> Record:
     All of an element comes from the controller. Raises ApiError and ClientError.
     """
     job = await find_job(caller, text)
+    if is_rejected(job.gang_job):
+        return in_full(job.gang_job)
     try:
         answer = await ask_about(caller, job)
     except ClientError as error:
@@ -45,12 +47,15 @@ async def detail(caller: Caller, text: str) -> Record:
 async def explanation(caller: Caller, text: str) -> Record:
     """Return the explanation of the controller, or what the object says and why there is no more."""
     job = await find_job(caller, text)
+    row = in_full(job.gang_job)["row"]
+    if is_rejected(job.gang_job):
+        sentence = f"{row['sentence']}\n  it is checked again when queues, policy or claims change; to give it up: ganger delete {row['id']}"
+        return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence))
     try:
         return await ask_about(caller, job, "/explain")
     except ClientError as error:
         if job.index is not None:
             raise
-        row = in_full(job.gang_job)["row"]
         sentence = f"{row['sentence']}\n  no more is known: {error.detail.splitlines()[0]}: {error.next}".lstrip()
         return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence))
 

@@ -50,6 +50,11 @@ def row(gang_job: CustomObject) -> Record:
     return from_json(to_json(job_row))  # type: ignore[no-any-return]
 
 
+def is_rejected(gang_job: CustomObject) -> bool:
+    """Return whether the controller has rejected the job: it knows no more of it than the object says."""
+    return str(status_of(gang_job).get("phase", "")).lower() == _REJECTED
+
+
 def _sentence(phase: str, message: str) -> str:
     if not phase:
         return message or _UNREAD_MESSAGE

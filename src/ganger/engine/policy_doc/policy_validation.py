@@ -213,7 +213,7 @@ def _misplaced_queues(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
     for name, queue in queues.items():
         path = ("queues", name, "parent")
         if queue.parent is not None and queue.parent not in queues:
-            hint = did_you_mean(queue.parent, queues)
+            hint = did_you_mean(queue.parent, queues.keys() - {name})
             yield SpecProblem(path, f"{format_location(path)}: there is no queue {queue.parent} in the document{hint}")
         elif name not in reported and (cycle := parent_loop(queues, name)):
             reported |= dict.fromkeys(cycle)
