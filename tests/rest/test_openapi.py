@@ -53,6 +53,8 @@ ROUTES = {
     "POST /nodes/{name}/preempt",
     "GET /samples",
     "GET /jobs/{id}/exec",
+    "POST /jobs/{id}/exec",
+    "POST /jobs/{id}/exec/{session}",
     "POST /batches",
     "GET /code/{digest}",
     "PUT /code/{digest}",

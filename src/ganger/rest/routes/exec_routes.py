@@ -216,7 +216,7 @@ def get_exec_command(
     responses=text_responses(
         NDJSON,
         "A line {session}, then lines {stream, data} with stream o or e and data in base64, then {exit_code}",
-        *(404, 409),
+        *(400, 404, 409, 413),
     ),
 )
 def run_command(request: Request, service: ServiceParam, id: str, body: ExecBody) -> Response:
@@ -246,7 +246,7 @@ def run_command(request: Request, service: ServiceParam, id: str, body: ExecBody
         },
         200,
         "The number of bytes that the command has taken; the rest is to be sent again",
-        *(404, 409),
+        *(400, 404, 409, 413),
     ),
 )
 def write_input(id: str, session: str, body: InputBody) -> Response:
