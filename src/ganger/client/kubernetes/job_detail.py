@@ -49,7 +49,8 @@ async def explanation(caller: Caller, text: str) -> Record:
     job = await find_job(caller, text)
     row = in_full(job.gang_job)["row"]
     if is_rejected(job.gang_job):
-        sentence = f"{row['sentence']}\n  it is checked again when queues, policy or claims change; to give it up: ganger delete {row['id']}"
+        remedy = f"to give it up: ganger delete {row['id']}"
+        sentence = f"{row['sentence']}\n  it is checked again when queues, policy or claims change; {remedy}"
         return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence))
     try:
         return await ask_about(caller, job, "/explain")
