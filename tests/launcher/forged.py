@@ -39,11 +39,21 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "stopped_ranks": [[0, "stopped", 5, True]],
         "silent_since_ms": None,
         "quiet_since_ms": 5,
+        "unwritten_since_ms": 5,
         "usual_gap_ms": 6,
         "ranks_lost_since_ms": None,
     },
     "stacks_taken": {
-        "ranks": {"0": {"step": 3, "state": "S", "busy_permille": 3, "frames": [["f", "x.py", 3]], "tail": ["x"]}}
+        "ranks": {
+            "0": {
+                "step": 3,
+                "state": "S",
+                "busy_permille": 3,
+                "idle_ms": 3,
+                "frames": [["f", "x.py", 3]],
+                "tail": ["x"],
+            }
+        }
     },
     "exit_record": {**ENDING, "pid": 12, "error": ERROR},
     "file_content": {"id": 1, "start": 0, "data": "eA==", "end": 1},

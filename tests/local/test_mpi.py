@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ganger.model.decision import Cause
-from ganger.model.job import Job
+from ganger.model.event import Quiet
+from ganger.model.job import Job, Limits
 from tests.local.world import Server, make_job, make_start, make_stop
 from tests.real.environments import python_with
 
@@ -32,6 +33,20 @@ for rank in range(everybody.size):  # one after the other: what comes first is w
     everybody.barrier()
 while sys.argv[2:] == ["hold"]:
     everybody.barrier()
+"""
+
+SPINS = """
+import sys, time
+from mpi4py import MPI
+
+def load():
+    while True:
+        time.sleep(0.1)
+
+MPI.COMM_WORLD.barrier()
+if MPI.COMM_WORLD.rank == 2:
+    load()
+MPI.COMM_WORLD.barrier()
 """
 
 
@@ -154,3 +169,17 @@ def test_plans_do_not_leak_the_token(serve: Serve, directory: Path) -> None:
 
 def _holds(path: Path, token: bytes) -> bool:
     return token in path.read_bytes()
+
+
+def test_the_rank_that_the_others_spin_for_is_reported(serve: Serve, directory: Path) -> None:
+    """Open MPI waits with a processor, and `mpi4py` has no frames of its own: no proof that the others wait."""
+    (directory / "spins.py").write_text(SPINS)
+    run = (str(BIN / "mpirun"), str(BIN / "python"), str(directory / "spins.py"))
+    server, job = serve(names=NAMES).open(), mpi_job(directory, *run, limits=Limits(hang_time_ms=8_000))
+    begin(server, job)
+    quiet = server.wait("quiet")
+    assert isinstance(quiet, Quiet)
+    expected = "3 of 4 ranks are at spins.py:12, rank 2 on b.invalid is in load at spins.py:7, in each of "
+    assert quiet.places.startswith(expected)
+    assert not server.of("failed")
+    finish(server, job)

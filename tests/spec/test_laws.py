@@ -161,7 +161,12 @@ specs = st.builds(
     env=env,
     checkpoint=st.none() | checkpoints,
     retry=retries,
-    limits=st.builds(Limits, time_ms=st.none() | durations, queue_time_ms=st.none() | durations)
+    limits=st.builds(
+        Limits,
+        time_ms=st.none() | durations,
+        queue_time_ms=st.none() | durations,
+        hang_time_ms=st.none() | st.just(0) | durations,
+    )
     | durations.map(lambda time_ms: Limits(time_ms=time_ms, time_min_ms=time_ms)),
 )
 

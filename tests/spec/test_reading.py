@@ -29,7 +29,7 @@ run: |
 env: {BS: 80, VERSION: 1.10, DEBUG: true, WORDS: "a: b"}
 checkpoint: {dir: ckpt, every: 30m, signal: SIGUSR1, grace: 120s, keep: 3, keep_every: 1000, resume: never}
 retry: {max: 3, backoff: 10s..5m}
-limits: {time: 24h, time_min: 90m, queue_time: 2h}
+limits: {time: 24h, time_min: 90m, queue_time: 2h, hang_time: 30m}
 """
 WHOLE_SPEC = JobSpec(
     name="bert-pretrain",
@@ -53,7 +53,7 @@ WHOLE_SPEC = JobSpec(
         resume="never",
     ),
     retry=Retry(max=3, backoff_first_ms=10_000, backoff_max_ms=300_000),
-    limits=Limits(time_ms=86_400_000, time_min_ms=5_400_000, queue_time_ms=7_200_000),
+    limits=Limits(time_ms=86_400_000, time_min_ms=5_400_000, queue_time_ms=7_200_000, hang_time_ms=1_800_000),
 )
 
 
@@ -88,7 +88,7 @@ def test_written_back_without_defaults_and_in_a_users_words() -> None:
             "resume": "never",
         },
         "retry": {"max": 3, "backoff": "10s..5m"},
-        "limits": {"time": "1d", "time_min": "1h30m", "queue_time": "2h"},
+        "limits": {"time": "1d", "time_min": "1h30m", "queue_time": "2h", "hang_time": "30m"},
     }
     assert spec_to_dict(JobSpec(run=("python", "x.py"))) == {"run": ["python", "x.py"]}
 

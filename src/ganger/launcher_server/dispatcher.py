@@ -57,7 +57,9 @@ class Dispatcher:
         self._rule_search = RetryRuleSearch(
             world.records, ExitCollector(world.records, world.generation), report, self._retry_of
         )
-        self._hang_detector = HangDetector(world.records, loop, self._request_stacks, self.report_failure)
+        self._hang_detector = HangDetector(
+            world.records, loop, self._request_stacks, self.report_failure, self.report_event
+        )
         self._agreement = CheckpointAgreement(loop, self._is_current, world.connection)
         self._is_closed = False
 
@@ -156,9 +158,7 @@ class Dispatcher:
             case "checkpoint_counts":
                 self._agreement.counts_received(generation, node, message)
             case "stall_report":
-                quiet = self._hang_detector.stall_reported(generation, node, message)
-                if quiet is not None:
-                    self.report_event(quiet)
+                self._hang_detector.stall_reported(generation, node, message)
             case "stacks_taken":
                 self._hang_detector.stacks_received(generation, node, message)
             case _:  # a rank ended, so the job may be done: `done` may have arrived before all plans were known

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator
+from ganger.launcher_server.health.stack_samples import StackSamples
 from ganger.launcher_server.health.stall_messages import RankDetail, StallReport
 from ganger.launcher_server.health.straggler import StepPaces
 from ganger.model.decision import Start, Stop
@@ -41,8 +42,8 @@ class Generation:
     stages: by node, the stage with which it is ready, and the port of its agent
     stall_reports: newest stall report of each node
     stack_request: set while the nodes are asked for stacks
-    idle_since_ms: start of a silence that is no hang, as far as the stacks of its ranks tell
-    silence_timer: fires when that is judged again
+    stack_samples: where its ranks stand, of a gang that reports nothing and writes nothing
+    judgement_timer: fires when it is judged again
     quiet_since_ms: start of the silence reported last
     paces: step times and work of the ranks
     done_report: outcome of the report that the job is done
@@ -64,8 +65,8 @@ class Generation:
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     stall_reports: dict[str, StallReport] = field(default_factory=dict)
     stack_request: StackRequest | None = None
-    idle_since_ms: int | None = None
-    silence_timer: asyncio.TimerHandle | None = None
+    stack_samples: StackSamples | None = None
+    judgement_timer: asyncio.TimerHandle | None = None
     quiet_since_ms: int | None = None
     paces: StepPaces = field(default_factory=StepPaces)
     done_report: Future[int] | None = None
@@ -101,10 +102,10 @@ class Generation:
 
     def forget_deadline(self) -> None:
         """Cancel its timers: its launchers need no more supervision."""
-        for timer in (self.deadline, self.coordinator_timer, self.silence_timer):
+        for timer in (self.deadline, self.coordinator_timer, self.judgement_timer):
             if timer is not None:
                 timer.cancel()
-        self.deadline = self.coordinator_timer = self.silence_timer = None
+        self.deadline = self.coordinator_timer = self.judgement_timer = None
 
     def progress(self, node: str, step: int) -> int | None:
         """Record a milestone; return the step that all reporting nodes have finished, when it is time to report it.

@@ -73,6 +73,7 @@ class _RankStack(_Checked):
     step: Step | None
     state: Annotated[str, StringConstraints(max_length=16)]
     busy_permille: Count
+    idle_ms: Count = 0
     frames: Annotated[list[tuple[Text, Text, Count]], Field(max_length=64)] = []
     tail: Tail = []
 
@@ -174,6 +175,7 @@ class _StallReport(_OfGeneration):
     stopped_ranks: list[tuple[Rank, Literal["stopped", "blocked", "dead"], TimeMs, bool]]
     silent_since_ms: TimeMs | None
     quiet_since_ms: TimeMs | None = None
+    unwritten_since_ms: TimeMs | None = None
     usual_gap_ms: Count | None = None
     ranks_lost_since_ms: TimeMs | None
 

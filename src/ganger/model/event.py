@@ -326,16 +326,16 @@ class Slow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
-    """No rank has written anything for longer than usual: not a failure.
+    """No rank has written anything for longer than usual, if there is a usual time: not a failure.
 
-    Attributes:
-        usual_ms: The usual time between outputs; None if the ranks had no habit, and have used no processor either.
+    `places` has the places of the ranks, and the one that differs from the others, as far as their stacks show it.
     """
 
     gang: str
     generation: int
     quiet_ms: int
     usual_ms: int | None
+    places: str = ""
     kind: Literal["quiet"] = field(default="quiet")
 
 

@@ -181,6 +181,13 @@ class Limits:
     queue_time_ms: int | None = _spec(
         "time that the job may be pending; then it ends", form="duration", key="queue_time", default=None
     )
+    hang_time_ms: int | None = _spec(
+        "time without progress after which the job is taken to hang, at least; never: it is not judged by progress; "
+        "unset: learned from the reported steps, 10m in a collective operation without them",
+        form="hang_time",
+        key="hang_time",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

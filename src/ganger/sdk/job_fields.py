@@ -143,6 +143,7 @@ class LimitFields(TypedDict, total=False):
     time: Duration
     time_min: Duration
     queue_time: Duration
+    hang_time: Duration
 
 
 class AfterFields(TypedDict, total=False):

@@ -25,6 +25,7 @@ from ganger.model.units import (
 from ganger.spec.spec_document import quote
 from ganger.spec.text_fields import did_you_mean, join_words
 
+NEVER: Final = "never"
 MAX_NODES: Final = 65_536
 MAX_PROCESSES: Final = 1024
 MAX_GPUS: Final = 1024
@@ -206,6 +207,16 @@ def write_duration(value: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def read_hang_time(value: Any) -> int:
+    """Parse a duration in ms, or 0 for `never`."""
+    return 0 if value == NEVER else duration(1)(value)
+
+
+def write_hang_time(value: int) -> str:
+    """Return the duration, or `never` for 0."""
+    return write_duration(value) if value else NEVER
 
 
 def read_backoff(value: Any) -> tuple[int, int]:

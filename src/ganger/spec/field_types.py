@@ -27,6 +27,7 @@ from ganger.spec.amounts import (
     MAX_RESERVED,
     MAX_RETRIES,
     MAX_STEPS,
+    NEVER,
     duration,
     read_backoff,
     read_bytes,
@@ -36,6 +37,7 @@ from ganger.spec.amounts import (
     read_gpu,
     read_gpu_memory,
     read_half_life,
+    read_hang_time,
     read_jobs,
     read_lasting,
     read_longest,
@@ -50,6 +52,7 @@ from ganger.spec.amounts import (
     write_cpu,
     write_duration,
     write_gpu,
+    write_hang_time,
     write_jobs,
     write_priority,
     write_priority_key,
@@ -181,6 +184,11 @@ def _of_jobs() -> dict[str, Form]:
         ),
         "duration": Form(duration(1), _any_of({"type": "number", "exclusiveMinimum": 0}, lasting), write_duration),
         "pause": Form(duration(0), _any_of({"type": "number", "minimum": 0}, lasting), write_duration),
+        "hang_time": Form(
+            read_hang_time,
+            _any_of({"type": "number", "exclusiveMinimum": 0}, {"enum": [NEVER]}, lasting),
+            write_hang_time,
+        ),
         "backoff": Form(
             read_backoff, _any_of({"type": "number", "minimum": 0}, _pattern(PAUSES_PATTERN)), write_backoff
         ),

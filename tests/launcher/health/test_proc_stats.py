@@ -147,7 +147,7 @@ def test_variable_with_too_many_digits_is_ignored(rank: str) -> None:
 @pytest.mark.parametrize(("line", "expected"), [(-1, 0), (1 << 60, (1 << 53) - 1), (float("inf"), (1 << 53) - 1)])
 def test_frames_are_cut_to_the_servers_limits(tmp_path: Path, line: float, expected: int) -> None:
     frame = {"name": "f" * 12_000, "filename": "x" * 12_000, "line": line}
-    text = json.dumps([{"thread_name": "MainThread", "frames": [frame]}])
+    text = json.dumps([{"pid": 7, "os_thread_id": 7, "thread_name": None, "frames": [frame]}])
     assert stacks._parse_py_spy(text.encode()) == [
         {"name": "MainThread", "frames": [["f" * 1_000, "x" * 1_000, expected]]}
     ]

@@ -1,46 +1,58 @@
 """Silent gangs that report nothing: a hang where the stacks prove it, else reported or left alone."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ganger.launcher_server.generation_state import new_generation
-from ganger.launcher_server.health.fail_hanging_gang import MISSING_MS, HangDetector
+from ganger.launcher_server.generation_state import Generation, new_generation
+from ganger.launcher_server.health import fail_hanging_gang
+from ganger.launcher_server.health.fail_hanging_gang import HangDetector
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Failed, Quiet
-from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job import Job, JobSpec, Limits, Origin
 
 REDUCES = ("all_reduce (/lib/torch/distributed/distributed_c10d.py:3157)", "<module> (train.py:9)")
-SLEEPS = ("load (data.py:2)", "<module> (train.py:2)")
 SERVES = ("select (/lib/python3.13/selectors.py:452)", "<module> (serve.py:2)")
 MINUTE_MS = 60_000
 
 
-class Watch:
-    """A detector of one gang with a rank on each of two nodes, and what it has asked for and reported.
+LOADS = ("load (/home/me/data.py:10)", "<module> (/home/me/train.py:2)")
+SPINS = ("<module> (/home/me/train.py:31)",)
 
-    It stands for the event loop and for the records: `timers` are (delay in s, callback).
+
+class Watch:
+    """A detector of one gang with a rank on each node, and what it has asked for and reported.
+
+    It stands for the event loop, for the records and for the launchers: `timers` are (delay in s, callback, arguments),
+    `frames` the stack of each rank, `idle_minutes` for how long each has done nothing.
     """
 
-    def __init__(self, *frames: tuple[str, ...]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *frames: tuple[str, ...], hang_time_ms: int | None = None):
         self.frames = dict(enumerate(frames))
+        self.idle_minutes: dict[int, float] = {}
+        self.now_s = 1_000_000_000.0
+        monkeypatch.setattr(fail_hanging_gang, "time", SimpleNamespace(time=lambda: self.now_s))
         self.timers: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
         self.failures: list[Failed] = []
+        self.quiet: list[Quiet] = []
         self.stacks = 0
         loop: Any = self
-        self.detector = HangDetector(loop, loop, self._take_stacks, lambda _, failed: self.failures.append(failed))
-        job = Job(id="job", user="me", spec=JobSpec(run="x", nodes=2), origin=Origin(directory="/", environment={}))
-        shares = (NodeShare("n1", (0,)), NodeShare("n2", (1,)))
+        self.detector = HangDetector(loop, loop, self._take_stacks, self._fail, self.quiet.append)
+        spec = JobSpec(run="x", nodes=len(frames), limits=Limits(hang_time_ms=hang_time_ms))
+        job = Job(id="job", user="me", spec=spec, origin=Origin(directory="/", environment={}))
+        self.nodes = [f"n{rank}" for rank in self.frames]
+        shares = tuple(NodeShare(node, (rank,)) for rank, node in enumerate(self.nodes))
         self.generation = new_generation(Start(gang="job", generation=1, shares=shares, host="h", port=1), job)
 
     def call_later(self, delay_s: float, callback: Callable[..., None], *arguments: Any) -> "Watch":
-        self.timers.append((delay_s, callback, arguments))
+        self.timers.append((self.now_s + delay_s, callback, arguments))
         return self
 
     def cancel(self) -> None:
-        """Ignore it: a timer that was cancelled is not called here."""
+        """Ignore it: only the timers of samples fire here, once each."""
 
     def main_frames(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
         return {rank: frames for rank, frames in self.frames.items() if frames}
@@ -48,58 +60,147 @@ class Watch:
     def last_lines(self, *_: object) -> tuple[str, ...]:
         return ()
 
-    def reports(self, node: str, **minutes_ago: float | None) -> Quiet | None:
+    def reports(self, node: str, **minutes_ago: float | None) -> None:
         """Report from a node; each time is so many minutes ago."""
-        now_ms = int(time.time() * 1000)
-        fields = ("silent_since_ms", "quiet_since_ms", "ranks_lost_since_ms")
+        fields = ("silent_since_ms", "quiet_since_ms", "unwritten_since_ms", "ranks_lost_since_ms")
         times = {name: minutes_ago.get(name.removesuffix("_since_ms")) for name in fields}
+        now_ms = int(self.now_s * 1000)
         message = {name: None if ago is None else now_ms - int(ago * MINUTE_MS) for name, ago in times.items()}
         usual = minutes_ago.get("usual")
         message |= {"usual_gap_ms": None if usual is None else int(usual * MINUTE_MS)}
         fields_of_ranks = {"has_run": True, "has_reports": False, "stopped_ranks": []}
-        return self.detector.stall_reported(self.generation, node, message | fields_of_ranks)
+        self.detector.stall_reported(self.generation, node, message | fields_of_ranks)
 
-    def both_silent(self, minutes: float) -> None:
-        for node in ("n1", "n2"):
-            assert self.reports(node, silent=minutes) is None
+    def silence(self, minutes: int, *, idle: Collection[int] = ()) -> None:
+        """Pass so many minutes in which nothing is written, and these ranks do nothing."""
+        if self.generation.stack_samples is None:
+            for node in self.nodes:
+                self.reports(node, unwritten=0.5)
+        end_s = self.now_s + 60 * minutes
+        started_s = self.now_s
+        while self.timers and min(self.timers)[0] <= end_s and not self.failures:
+            entry = min(self.timers, key=lambda timer: timer[0])
+            self.timers.remove(entry)
+            self.now_s = max(self.now_s, entry[0])
+            for rank in self.frames:
+                passed = (self.now_s - started_s) / 60
+                self.idle_minutes[rank] = passed if rank in idle else 0
+            if entry[1].__name__ == "_judge_again":
+                entry[1](*entry[2])
+        self.now_s = end_s if not self.failures else self.now_s
+
+    def _fail(self, generation: Generation, failed: Failed) -> None:
+        generation.failed.append(failed.node)
+        self.failures.append(failed)
 
     def _take_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
         self.stacks += 1
         if self.generation.stack_request is not None:
-            rank = {"step": None, "state": "S", "busy_permille": 0}
-            ranks = {"ranks": {"0" if node == "n1" else "1": rank}}
-            self.detector.stacks_received(self.generation, node, ranks)
+            rank = self.nodes.index(node)
+            idle_ms = int(self.idle_minutes.get(rank, 0) * MINUTE_MS)
+            detail = {"step": None, "state": "S", "busy_permille": 0 if idle_ms else 1000, "idle_ms": idle_ms}
+            self.detector.stacks_received(self.generation, node, {"ranks": {str(rank): detail}})
 
 
-def test_ranks_that_all_wait_for_each_other_hang() -> None:
-    watch = Watch(REDUCES, REDUCES)
-    watch.both_silent(0.5)
+Begin = Callable[..., Watch]
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Begin:
+    return partial(Watch, monkeypatch)
+
+
+def test_idle_ranks_that_all_wait_for_each_other_hang_after_the_time_of_the_job(begin: Begin) -> None:
+    watch = begin(REDUCES, REDUCES)
+    watch.silence(9, idle=(0, 1))
+    assert not watch.failures, "they may wait for work"
+    watch = begin(REDUCES, REDUCES)
+    watch.silence(12, idle=(0, 1))
     (failed,) = watch.failures
-    assert failed.detail.startswith("no rank has written anything or used a processor for 30.0s; ganger logs job")
+    assert failed.detail.startswith("all 2 ranks wait in all_reduce at train.py:9 since 10m")
+    assert "limits.hang_time" in failed.detail
 
 
-def test_a_rank_that_the_others_wait_for_gets_five_minutes() -> None:
-    watch = Watch(REDUCES, SLEEPS)
-    watch.both_silent(0.5)
-    assert (watch.failures, watch.stacks) == ([], 2)
-    watch.both_silent(0.51)
-    assert watch.stacks == 2, "it is the same silence"
-    delay_s, callback, arguments = watch.timers[-1]
-    assert MISSING_MS / 1000 - 31 < delay_s < MISSING_MS / 1000 - 29
-    watch.generation.stall_reports.clear()
-    watch.both_silent(5.01)
-    callback(*arguments)
+@pytest.mark.parametrize("hang_time_ms", [0, 3_600_000])
+def test_a_job_sets_the_time_or_turns_it_off(begin: Begin, hang_time_ms: int) -> None:
+    watch = begin(REDUCES, LOADS, hang_time_ms=hang_time_ms)
+    watch.silence(59, idle=(0, 1))
+    assert not watch.failures
+    watch.silence(600, idle=(0, 1))
+    assert bool(watch.failures) == bool(hang_time_ms)
+
+
+def test_a_rank_that_does_nothing_while_the_others_spin_in_a_collective_operation_hangs(begin: Begin) -> None:
+    watch = begin(REDUCES, REDUCES, LOADS, REDUCES)
+    watch.silence(12, idle=(2,))
     (failed,) = watch.failures
-    assert failed.rank == 1
-    assert "rank 1 on n2 is not in the collective operation in which the others wait: load (data.py:2)" in failed.detail
+    assert (failed.rank, failed.node) == (2, "n2")
+    assert failed.detail.startswith("3 of 4 ranks wait in all_reduce at train.py:9 since 10m")
 
 
-@pytest.mark.parametrize("frames", [(SERVES, SERVES), (SLEEPS, SERVES), ((), ())])
-def test_idle_ranks_that_wait_for_no_rank_are_left_alone(frames: tuple[tuple[str, ...], ...]) -> None:
-    watch = Watch(*frames)
-    watch.both_silent(60)
-    assert (watch.failures, watch.stacks) == ([], 2)
-    assert [delay_s for delay_s, *_ in watch.timers if delay_s > 2] == [], "nothing is judged again"
+WORKING = {
+    "the rank that the others wait for": ((REDUCES, REDUCES, LOADS, REDUCES), (0, 1, 3)),
+    "ranks that spin in one collective operation": ((REDUCES, REDUCES, REDUCES, REDUCES), ()),
+    "ranks that spin at one place": ((SPINS, SPINS, LOADS, SPINS), ()),
+    "ranks that wait for no rank": ((SERVES, SERVES), (0, 1)),
+    "ranks without stacks": (((), ()), (0, 1)),
+}
+
+
+@pytest.mark.parametrize(("frames", "idle"), WORKING.values(), ids=WORKING)
+def test_what_may_work_is_never_ended(begin: Begin, frames: tuple[tuple[str, ...], ...], idle: tuple[int, ...]) -> None:
+    watch = begin(*frames)
+    watch.silence(300, idle=idle)
+    assert not watch.failures
+
+
+PLACES = {
+    "in a collective operation": (
+        (REDUCES, REDUCES, LOADS, REDUCES),
+        "3 of 4 ranks are in all_reduce at train.py:9, rank 2 on n2 is in load at data.py:10, in each of 5 stack",
+    ),
+    "at one place of a library without frames": (
+        (SPINS, SPINS, LOADS, SPINS),
+        "3 of 4 ranks are at train.py:31, rank 2 on n2 is in load at data.py:10, in each of 5 stack samples of 4m 00s",
+    ),
+    "of two": ((REDUCES, LOADS), "rank 0 on n0 is in all_reduce at train.py:9, rank 1 on n1 is in load at data.py:10"),
+    "all": ((REDUCES, REDUCES), "all 2 ranks are in all_reduce at train.py:9, in each of"),
+    "nothing alike": ((SPINS, LOADS), ""),
+    "two elsewhere": ((SPINS, SPINS, LOADS, LOADS), ""),
+}
+
+
+@pytest.mark.parametrize(("frames", "expected"), PLACES.values(), ids=PLACES)
+def test_the_rank_that_the_others_spin_for_is_reported_once(
+    begin: Begin, frames: tuple[tuple[str, ...], ...], expected: str
+) -> None:
+    watch = begin(*frames)
+    watch.silence(4)
+    assert not watch.quiet
+    watch.silence(60)
+    assert [quiet.places[: len(expected)] for quiet in watch.quiet] == ([expected] if expected else [])
+    assert all(quiet.usual_ms is None and quiet.quiet_ms >= 300_000 for quiet in watch.quiet)
+
+
+def test_ranks_that_move_are_sampled_less_often_and_named_nowhere(begin: Begin) -> None:
+    watch = begin(REDUCES, LOADS)
+    for minute in range(60):
+        watch.frames = {rank: (f"step (train.py:{minute + rank})",) for rank in watch.frames}
+        watch.silence(1)
+    assert not watch.quiet
+    assert watch.stacks / 2 < 12
+
+
+def test_output_ends_the_samples(begin: Begin) -> None:
+    watch = begin(REDUCES, LOADS)
+    watch.silence(4, idle=(0, 1))
+    watch.reports("n0")
+    assert watch.generation.stack_samples is None
+    stacks = watch.stacks
+    watch.timers.clear()
+    watch.now_s += 3600
+    assert watch.stacks == stacks
+    assert not watch.failures
 
 
 NODES = {
@@ -114,11 +215,15 @@ NODES = {
 
 @pytest.mark.parametrize(("first", "second", "expected"), NODES.values(), ids=NODES)
 def test_a_quiet_gang_is_reported_once(
-    first: dict[str, float], second: dict[str, float], expected: tuple[float, float | None] | None
+    begin: Begin,
+    first: dict[str, float],
+    second: dict[str, float],
+    expected: tuple[float, float | None] | None,
 ) -> None:
-    watch = Watch(SERVES, SERVES)
-    answers = [watch.reports("n1", **first), watch.reports("n2", **second), watch.reports("n1", **first)]
-    quiet = [(event.quiet_ms, event.usual_ms) for event in answers if event is not None]
+    watch = begin(SERVES, SERVES)
+    for node, minutes in (("n0", first), ("n1", second), ("n0", first)):
+        watch.reports(node, **minutes)
+    quiet = [(event.quiet_ms, event.usual_ms) for event in watch.quiet]
     usual_ms = None if expected is None or expected[1] is None else expected[1] * MINUTE_MS
     assert quiet == ([] if expected is None else [(expected[0] * MINUTE_MS, usual_ms)])
     assert watch.stacks == (0 if expected is None else 2)

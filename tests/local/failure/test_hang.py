@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ganger.model.decision import Cause
-from ganger.model.event import Failed
+from ganger.model.event import Failed, Quiet
+from ganger.model.job import Limits
 from ganger.ports import LiveGeneration
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
@@ -38,10 +39,27 @@ import signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "sum(range(30_000_000)); input()"], stdin=subprocess.PIPE)
 time.sleep(3)
 child.send_signal(signal.SIGSTOP)
-end = time.monotonic() + 4
-while time.monotonic() < end:
-    pass
+time.sleep(6)
 child.kill()
+"""
+COLLECTIVE = """
+import time
+
+def all_reduce():
+    while True:  # some of a processor: the machine has few
+        sum(range(200_000)); time.sleep(0.05)
+"""
+"""As NCCL waits: with a processor. The library of that name is not needed for the stack."""
+ONE_ELSEWHERE = """
+import os, sys, time
+sys.path.insert(0, os.path.dirname(__file__))
+from torch.distributed import all_reduce
+
+def load():
+    while True:
+        time.sleep(0.5) if sys.argv[1] == "idle" else (sum(range(200_000)), time.sleep(0.05))
+
+load() if os.environ["GANGER_RANK"] == "2" else all_reduce()
 """
 QUIET = """
 import os, sys, time
@@ -163,14 +181,38 @@ def test_stopped_rank_of_a_script_without_reports_is_found_at_once(serve: Serve,
     assert failed.detail.startswith(f"rank {last} on n{nodes} has been stopped (state T")
 
 
-def test_a_rank_that_stops_a_process_of_its_own_and_works_does_not_hang(serve: Serve, tmp_path: Path) -> None:
-    """The stopped one has worked more than all others so far."""
+@pytest.mark.parametrize("line", ["exec {}", "{}; true"])
+def test_a_rank_that_stops_a_process_of_its_own_does_not_hang(serve: Serve, tmp_path: Path, line: str) -> None:
+    """The stopped one has worked more than all others so far, and nothing of the rank works beside it."""
     (tmp_path / "beside.py").write_text(BESIDE)
     server = serve(1).open()
-    job = make_job(tmp_path, (sys.executable, str(tmp_path / "beside.py")), nodes=1, nproc_per_node=1)
+    job = make_job(tmp_path, line.format(f"{sys.executable} {tmp_path}/beside.py"), nodes=1, nproc_per_node=1)
     server.backend.start(make_start(job, nodes=1), job)
     server.wait("finished")
     assert not server.of("failed")
+
+
+def test_the_rank_that_the_others_spin_for_hangs_if_it_is_idle_and_is_named_if_not(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "torch" / "distributed").mkdir(parents=True)
+    (tmp_path / "torch" / "distributed" / "__init__.py").write_text(COLLECTIVE)
+    (tmp_path / "train.py").write_text(ONE_ELSEWHERE)
+    server = serve().open()
+    jobs = {}
+    for what in ("idle", "busy"):
+        line = f"exec {sys.executable} {tmp_path}/train.py {what}"
+        jobs[what] = make_job(tmp_path, line, nodes=2, limits=Limits(hang_time_ms=8_000))
+        server.backend.start(make_start(jobs[what]), jobs[what])
+    failed = server.wait("failed", gang=jobs["idle"].id)
+    assert isinstance(failed, Failed)
+    assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2")
+    assert failed.detail.startswith("3 of 4 ranks wait in all_reduce at train.py:")
+    quiet = server.wait("quiet", gang=jobs["busy"].id)
+    assert isinstance(quiet, Quiet)
+    assert quiet.places.startswith("3 of 4 ranks are in all_reduce at train.py:")
+    assert ", rank 2 on n2 is in load at train.py:8, " in quiet.places
+    assert not [event for event in server.of("failed") if event.gang == jobs["busy"].id]
 
 
 def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         f"a-1 (attempt 2) has neither written anything nor used a processor for 10m 00s; {SHOWS_STACKS}",
     ),
     (
+        e.Quiet(quiet_ms=60_000, usual_ms=4_000, places="2 at a", **GENERATION),
+        "a-1",
+        f"a-1 (attempt 2) has written nothing for 1m 00s; it usually writes every 4.0s; 2 at a; {SHOWS_STACKS}",
+    ),
+    (
         e.CodeEdited(directory="/home/me", files=("model.py", "train.py"), more=3, **GENERATION),
         "a-1",
         "a-1 (attempt 2) runs other code than the first: edited since then in /home/me: model.py, train.py and 3 more; "

@@ -43,6 +43,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
         "[H100, A100]",
     ),
     "image": ("the name of a container image", "python:3.13-slim"),
+    "hang_time": ("a duration: 90s, 30m, 1h30m, or a number of seconds; or never", "30m"),
     "job": ("a job's name or id", "prepare"),
     "kept": ("a positive integer", "3"),
     "kept_every": ("a positive integer", "1000"),

@@ -85,6 +85,8 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         yield "time limit", format_duration(limits["time_ms"]) + _shortened(limits, job["attempts"])
     if limits["queue_time_ms"] is not None:
         yield "queue limit", format_duration(limits["queue_time_ms"])
+    if limits["hang_time_ms"] is not None:
+        yield "hang time", format_duration(limits["hang_time_ms"]) if limits["hang_time_ms"] else "never"
 
 
 def _shortened(limits: Record, attempts: list[Record]) -> str:

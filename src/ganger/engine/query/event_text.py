@@ -221,11 +221,15 @@ def _progress_text(event: e.Resumed | e.Slow | e.Quiet | e.CodeEdited) -> str:
             names = ", ".join(files) + (f" and {more} more" if more else "")
             kept = "with --code . (code: .) a job keeps a copy of the code of its submission"
             return f"{attempt} runs other code than the first: edited since then in {directory}: {names}; {kept}"
-        case e.Quiet(gang=gang, quiet_ms=quiet_ms, usual_ms=usual_ms):
+        case e.Quiet(gang=gang, quiet_ms=quiet_ms, usual_ms=usual_ms, places=places):
             quiet = format_duration(quiet_ms)
             detail = f"has neither written anything nor used a processor for {quiet}"
+            if usual_ms is not None or places:
+                detail = f"has written nothing for {quiet}"
             if usual_ms is not None:
-                detail = f"has written nothing for {quiet}; it usually writes every {format_duration(usual_ms)}"
+                detail += f"; it usually writes every {format_duration(usual_ms)}"
+            if places:
+                detail += f"; {places}"
             return f"{attempt} {detail}; ganger logs {shell_quoted_id(gang)} --stacks shows where its ranks are"
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
             subject = f"rank {rank} of {attempt} on {node}"

@@ -45,6 +45,8 @@ GAPS, MIN_GAPS = 64, 10
 QUIET_S = 300.0
 QUIET_FACTOR = 10
 """Ranks are quiet after so long without output, and so many times their usual time between outputs."""
+UNWRITTEN_S = 20.0
+"""Silence of the log after which the server starts to compare the stacks of the ranks."""
 
 
 class Attention:
@@ -263,19 +265,14 @@ def _stop_kind(alive: list[ProcStat], rest: object) -> tuple[str | None, object]
 
 
 class QuietRank:
-    """Observations of one rank that reports nothing, by the process that has worked most."""
+    """Observations of one rank that reports nothing, by its main process."""
 
     def __init__(self) -> None:
         self._stillness = Stillness()
 
-    def find_stop(
-        self, states: list[ProcStat], step_s: float, at_s: float, rest: object = None
-    ) -> tuple[str, float] | None:
-        """Return how it is stopped and since when, once that lasts long enough; `step_s` is its peers' step time.
-
-        `rest` changes when other processes of the rank work.
-        """
-        kind, since_s = self._stillness.observe(states, rest, at_s)
+    def find_stop(self, states: list[ProcStat], step_s: float, at_s: float) -> tuple[str, float] | None:
+        """Return how it is stopped and since when, once that lasts long enough; `step_s` is its peers' step time."""
+        kind, since_s = self._stillness.observe(states, None, at_s)
         patience_s = still_s(step_s)
         if kind == BLOCKED:  # what it waits for is unknown
             patience_s = max(patience_s, SLOW_DISK_S, self._stillness.blocked_s())
@@ -323,6 +320,11 @@ class OutputHabit:
             return None
         ordered = sorted(self._gaps_s)
         return ordered[len(ordered) // 2]
+
+    def unwritten_since_s(self, at_s: float) -> float | None:
+        """Return the time of the newest output, once that is some time ago."""
+        is_over = self._newest_s is not None and at_s - self._newest_s >= UNWRITTEN_S
+        return self._newest_s if is_over else None
 
     def observe(self, at_s: float, *, has_written: bool) -> float | None:
         """Return the time of the newest output, once that is unusually long ago."""

@@ -38,14 +38,17 @@ SCAN_QUIET_S = 2.5  # without reports there is no other evidence
 IDLE_PERMILLE = 10
 BUSY_BYTES = 256 << 10
 """Bytes read or written between two scans beyond what a waiting or printing rank transfers."""
-BESIDE_TICKS = 10
-"""Processor time by which a rank works although one of its processes is stopped; what passes output on uses less."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LAUNCH_PROGRAMS = (
     *("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted"),
     *("mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_pro"),
 )
 """Programs that only start ranks and wait for them, by their names in /proc."""
+WRAPPERS = (
+    *("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "timeout", "time", "env", "stdbuf", "nsys", "uv", "conda"),
+    *("mamba", "micromamba", "pixi", "poetry", "accelerate", "torchrun", "deepspeed"),
+)
+"""Programs that start the program of a rank and wait for it, by their names in /proc."""
 
 
 class Monitor:
@@ -71,6 +74,7 @@ class Monitor:
         self._lost_ranks = LostRanks()
         self._samples: list[tuple[float, dict[int, int]]] = []  # time, processor time by rank, at the last scans
         self._bytes: dict[int, int] = {}  # read and written by each rank, at the last scan
+        self._active_s: dict[int, float] = {}  # last scan at which each rank had done anything
         self._log_bytes = -1
         self._has_transferred = False
         self._silent_s: float | None = None
@@ -113,7 +117,7 @@ class Monitor:
     def tick(self, now: float) -> None:
         """Poll when it is due, and tell the server what has changed."""
         if self._stacks is not None and self._stacks.is_done(now):
-            self._sender.send_state("stacks_taken", ranks=self._details(self._stacks))
+            self._sender.send_state("stacks_taken", ranks=self._details(self._stacks, self._attention.advance(now)))
             self._stacks = None
         if now >= self._poll_at:
             self._poll_at = now + POLL_S
@@ -174,22 +178,23 @@ class Monitor:
         """Judge ranks that report nothing by what they write and use."""
         before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
         has_written = self._log_bytes != before
-        self._silent_s = self._activity.observe(at_s, is_active=has_written or self._is_busy())
-        self._quiet_s = self._habit.observe(at_s, has_written=has_written)
-        if self._quiet_s is None and self._silent_s is not None and at_s - self._silent_s >= FIRST_PHASE_S:
-            self._quiet_s = self._silent_s
+        idle_since_s = self._activity.observe(at_s, is_active=has_written or self._is_busy())
+        self._silent_s, self._quiet_s = None, self._habit.observe(at_s, has_written=has_written)
+        if self._quiet_s is None and idle_since_s is not None and at_s - idle_since_s >= FIRST_PHASE_S:
+            self._quiet_s = idle_since_s
 
     def _tell_changes(self, stopped: list[tuple[int, str, float]], lost_since_s: float | None, at_s: float) -> None:
         def unix_ms(since_s: float) -> int:
             return now_ms() - int((at_s - since_s) * 1000)
 
-        usual_s = self._habit.usual_s()
+        usual_s, unwritten_s = self._habit.usual_s(), None if self._reports() else self._habit.unwritten_since_s(at_s)
         stall_report = {
             "has_run": self._lost_ranks.has_run,
             "has_reports": self._reports(),
             "stopped_ranks": [[rank, kind, unix_ms(since_s), self._is_learned()] for rank, kind, since_s in stopped],
             "silent_since_ms": None if self._silent_s is None else unix_ms(self._silent_s),
             "quiet_since_ms": None if self._quiet_s is None else unix_ms(self._quiet_s),
+            "unwritten_since_ms": None if unwritten_s is None else unix_ms(unwritten_s),
             "usual_gap_ms": None if usual_s is None or self._reports() else int(usual_s * 1000),
             "ranks_lost_since_ms": None if lost_since_s is None else unix_ms(lost_since_s),
         }
@@ -233,22 +238,10 @@ class Monitor:
         for rank, processes in list(self._processes.of_ranks.items()):
             if rank in self._harmless or rank in self._over or (rank in self._ranks and self._ranks[rank].steps):
                 continue
-            states = list(self._processes.read([max(processes, key=_work_done).pid]).values())
-            rest = self._work_beside(rank, states[0].pid) if states and states[0].state == "T" else None
-            stopped = self._quiet.setdefault(rank, QuietRank()).find_stop(states, max(steps, default=0), at_s, rest)
+            states = list(self._processes.read([_main_process(processes).pid]).values())
+            stopped = self._quiet.setdefault(rank, QuietRank()).find_stop(states, max(steps, default=0), at_s)
             stopped_ranks += [] if stopped is None else [(rank, *stopped)]
         return stopped_ranks
-
-    def _work_beside(self, rank: int, stopped: int) -> int:
-        """Return roughly how much a rank's processes have worked that were not started below the stopped one."""
-        self._processes.scan()  # rare: one may just have been started
-        below, others = {stopped}, 0
-        for process in self._processes.of_ranks.get(rank, ()):
-            if process.parent in below:
-                below.add(process.pid)
-            elif process.pid != stopped:
-                others += process.ticks
-        return others // BESIDE_TICKS
 
     def _is_learned(self) -> bool:
         """Return True if the ranks here are known to have come so far that they should not stall."""
@@ -266,15 +259,24 @@ class Monitor:
             before, self._bytes[rank] = self._bytes.get(rank, 0), self._processes.transferred_bytes(rank)
             if self._bytes[rank] - before >= BUSY_BYTES:
                 self._has_transferred = True
+                self._active_s[rank] = at_s
                 if rank in self._ranks:
                     self._ranks[rank].transfer_observed(at_s)
+            if rank not in self._active_s or self._has_worked(rank):
+                self._active_s[rank] = at_s
 
     def _is_busy(self) -> bool:
         """Return True if a rank has used a processor, or read or written much, since the last scan."""
         if self._has_transferred or len(self._samples) < 2 or not self._processes.of_ranks:
             return True  # possibly: nothing can be observed
+        return self._has_worked(*self._samples[-1][1], *self._samples[-2][1])
+
+    def _has_worked(self, *ranks: int) -> bool:
+        """Return True if these ranks have used a processor since the scan before the last one."""
+        if len(self._samples) < 2:
+            return True
         (before_s, ticks_before), (at_s, ticks) = self._samples[-2:]
-        used = sum(abs(ticks.get(rank, 0) - ticks_before.get(rank, 0)) for rank in {*ticks, *ticks_before})
+        used = sum(abs(ticks.get(rank, 0) - ticks_before.get(rank, 0)) for rank in {*ranks})
         return used * 1000 >= IDLE_PERMILLE * (at_s - before_s) * TICKS_PER_S
 
     def _busy_permille(self) -> dict[int, int]:
@@ -288,19 +290,20 @@ class Monitor:
         }
 
     def _main_processes(self, rank: int) -> list[int]:
-        """Return the processes that represent a rank: those that report, else the one that has worked most."""
+        """Return the processes that represent a rank: those that report, else its main process."""
         processes = self._processes.of_ranks[rank]
         watch = self._ranks.get(rank)
         reporting = [process.pid for process in processes if watch is not None and process.pid in watch.pids]
-        return reporting or [max(processes, key=_work_done).pid]
+        return reporting or [_main_process(processes).pid]
 
-    def _details(self, stacks: Stacks) -> dict[int, dict[str, Any]]:
+    def _details(self, stacks: Stacks, at_s: float) -> dict[int, dict[str, Any]]:
         busy = self._busy_permille()
         details: dict[int, dict[str, Any]] = {
             rank: {
                 "step": self._ranks[rank].step if rank in self._ranks else None,
                 "state": state,
                 "busy_permille": busy.get(rank, 0),
+                "idle_ms": int((at_s - self._active_s.get(rank, at_s)) * 1000),
             }
             for rank, state in stacks.states.items()
         }
@@ -308,6 +311,17 @@ class Monitor:
             for rank, detail in details.items():
                 detail.update(frames=stacks.main_frames.get(rank, []), tail=self._tails.get(rank, []))
         return details
+
+
+def _main_process(processes: list[ProcStat]) -> ProcStat:
+    """Return the rank's own process, given all of them, the oldest first; what it has started does not count.
+
+    Below a wrapper it is the process that has worked most.
+    """
+    main, below = processes[0], processes
+    while main.name in WRAPPERS and (below := [process for process in processes if process.parent == main.pid]):
+        main = max(below, key=_work_done)
+    return main
 
 
 def _work_done(process: ProcStat) -> tuple[int, int, int]:

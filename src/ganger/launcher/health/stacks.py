@@ -146,11 +146,14 @@ class _Dump:
 
 
 def _parse_py_spy(text: bytes) -> list[dict[str, Any]]:
-    """Parse the threads in py-spy's output, each with its frames, the innermost first."""
+    """Parse the threads in py-spy's output, each with its frames, the innermost first.
+
+    A program that has not imported `threading` has no names of threads: the first one has the id of the process.
+    """
     try:
         return [
             {
-                "name": thread["thread_name"] or "",
+                "name": MAIN if thread["os_thread_id"] == thread["pid"] else thread["thread_name"] or "",
                 "frames": [_frame(frame["name"], frame["filename"], frame["line"]) for frame in thread["frames"]],
             }
             for thread in json.loads(text)

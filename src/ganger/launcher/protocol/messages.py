@@ -16,8 +16,8 @@ FROM_LAUNCHER = {
     "resumed": ("step", "skipped", "older_step"),
     "checkpoint_counts": ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending", "schedule"),
     "stall_report": (
-        *("has_run", "has_reports", "stopped_ranks", "silent_since_ms", "quiet_since_ms", "usual_gap_ms"),
-        "ranks_lost_since_ms",
+        *("has_run", "has_reports", "stopped_ranks", "silent_since_ms", "quiet_since_ms", "unwritten_since_ms"),
+        *("usual_gap_ms", "ranks_lost_since_ms"),
     ),
     "stacks_taken": ("ranks",),
     "exit_record": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line"),

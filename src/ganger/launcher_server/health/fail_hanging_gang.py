@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.launcher_server.generation_state import Generation, StackRequest
-from ganger.launcher_server.health.hang_suspect import HangSuspect, find_suspect, waits_for_others
+from ganger.launcher_server.health.hang_suspect import find_suspect
+from ganger.launcher_server.health.stack_samples import StackSamples
 from ganger.launcher_server.health.stall_messages import RankDetail, StallReport, StoppedRank, details
 from ganger.launcher_server.rank_records import Records
 from ganger.model.decision import Cause
@@ -22,13 +23,19 @@ from ganger.model.units import format_duration
 
 STACKS_TIMEOUT_S: Final = 1.5
 UNKNOWN_CODE: Final = 1
-MISSING_MS: Final = 300_000
-"""Silence after which a rank that others wait for is not believed to come: it may load or save something."""
+HANG_TIME_MS: Final = 600_000
+"""Time after which ranks that report nothing and wait for others hang: also the time-out of NCCL's operations."""
+SAMPLE_S: Final = 60.0
+MIN_SAMPLE_S: Final = 5.0
+SAMPLES_OF_HANG: Final = 4
+PLACES_MS: Final = 300_000
+"""Silence of the log after which it is reported that one rank stands elsewhere than the others."""
 SAME_SILENCE_MS: Final = 5_000
 
 RequestStacks = Callable[[str, str, dict[str, Any]], None]
 """Sends `take_stacks` with these fields to the launcher of a gang on a node, if connected."""
 ReportFailure = Callable[[Generation, Failed], None]
+ReportQuiet = Callable[[Quiet], None]
 
 _KINDS: Final = {
     "stopped": "has been stopped (state T: something sent it a SIGSTOP)",
@@ -38,7 +45,10 @@ _KINDS: Final = {
 
 
 class HangDetector:
-    """Judges the stall reports; `report_failure` is called with the failure of a generation that hangs."""
+    """Judges the stall reports.
+
+    `report_failure` is called with the failure of a generation that hangs, `report_quiet` with each unusual silence.
+    """
 
     def __init__(
         self,
@@ -46,21 +56,26 @@ class HangDetector:
         loop: asyncio.AbstractEventLoop,
         request_stacks: RequestStacks,
         report_failure: ReportFailure,
+        report_quiet: ReportQuiet,
     ) -> None:
         self._records = records
         self._loop = loop
         self._request_stacks = request_stacks
         self._report_failure = report_failure
+        self._report_quiet = report_quiet
 
-    def stall_reported(self, generation: Generation, node: str, message: dict[str, Any]) -> Quiet | None:
-        """Handle a launcher's stall report; return that the gang is unusually quiet, once for each silence.
+    def stall_reported(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Handle a launcher's stall report.
 
         Launchers identify ranks by environment variables, which a job may set to ranks that it does not have: those are
         ignored, here and below.
         """
         generation.stall_reports[node] = StallReport.from_message(message, generation.ranks)
         self._judge(generation)
-        return self._quiet(generation)
+        self._follow_samples(generation)
+        quiet = _quiet_since(generation)
+        if quiet is not None:
+            self._tell_quiet(generation, *quiet)
 
     def stacks_received(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """Handle the stacks that a launcher has taken."""
@@ -88,8 +103,43 @@ class HangDetector:
             return
         if _has_lost_ranks(generation):
             self._report_failure(generation, self._ranks_lost(generation))
-        elif _stopped_ranks(generation) or _new_silence_ms(generation) is not None:
+        elif _stopped_ranks(generation) or self._is_silent(generation):
             self._ask_all_nodes(generation)
+
+    def _is_silent(self, generation: Generation) -> bool:
+        """Return True if a gang that reports steps is silent for the job's own time too; else judge it again then."""
+        silent_ms, hang_time_ms = _silent_ms(generation), generation.job.spec.limits.hang_time_ms
+        if silent_ms is None or hang_time_ms == 0:
+            return False
+        left_ms = silent_ms + (hang_time_ms or 0) - int(time.time() * 1000)
+        if left_ms > 0 and generation.judgement_timer is None:
+            self._judge_in(left_ms / 1000, generation)
+        return left_ms <= 0
+
+    def _judge_in(self, delay_s: float, generation: Generation) -> None:
+        generation.judgement_timer = self._loop.call_later(delay_s, self._judge_again, generation)
+
+    def _judge_again(self, generation: Generation) -> None:
+        """Judge a silence again, or take the next sample of the stacks of ranks that report nothing."""
+        generation.judgement_timer = None
+        if generation.stack_samples is None:
+            self._judge(generation)
+        elif _can_judge(generation):
+            if generation.stack_request is None:
+                self._ask_all_nodes(generation)
+            self._judge_in(_sample_s(generation), generation)
+
+    def _follow_samples(self, generation: Generation) -> None:
+        """Sample the stacks while a gang that reports nothing writes nothing."""
+        is_unwritten = _can_judge(generation) and _unwritten_ms(generation) is not None
+        if is_unwritten == (generation.stack_samples is not None):
+            return
+        if generation.judgement_timer is not None:
+            generation.judgement_timer.cancel()
+            generation.judgement_timer = None
+        generation.stack_samples = StackSamples() if is_unwritten else None
+        if is_unwritten:
+            self._judge_in(_sample_s(generation), generation)
 
     def _ask_all_nodes(self, generation: Generation) -> None:
         """Have every node write its stacks: no rank is killed before that."""
@@ -108,49 +158,51 @@ class HangDetector:
         if request is None:
             return
         request.timer.cancel()
-        stopped, silent_ms = _stopped_ranks(generation), _silent_ms(generation)
         if not _can_judge(generation):
             return
+        stopped, silent_ms = _stopped_ranks(generation), _silent_ms(generation)
         if stopped:
             self._report_failure(generation, self._rank_hangs(generation, *stopped[0], request.details))
-        elif silent_ms is not None and self._is_hang(generation, silent_ms, request.details):
-            self._report_failure(generation, self._all_silent(generation, silent_ms, request.details))
+        elif silent_ms is not None and self._is_silent(generation):
+            detail = f"no rank has made a step for {_duration_since(silent_ms)}"
+            self._report_failure(generation, self._no_progress(generation, detail, silent_ms, request.details))
+        elif generation.stack_samples is not None and not request.awaited:
+            self._sampled(generation, generation.stack_samples, request.details)
 
-    def _is_hang(self, generation: Generation, silent_ms: int, ranks: Sequence[RankDetail]) -> bool:
-        """Return True if a silent gang hangs, by what its ranks reported or by where their stacks show them.
+    def _sampled(self, generation: Generation, samples: StackSamples, ranks: Sequence[RankDetail]) -> None:
+        """Report a hang that the samples prove, else where the ranks stand, once for each silence."""
+        at_ms, hang_time_ms = int(time.time() * 1000), _hang_time_ms(generation)
+        samples.add(ranks, self._records.main_frames(generation.gang, generation.number), at_ms)
+        hangs_since_ms, unwritten_ms = samples.hangs_since_ms(at_ms), _unwritten_ms(generation)
+        if hang_time_ms and hangs_since_ms is not None and at_ms - hangs_since_ms >= hang_time_ms:
+            detail = f"{samples.waiting_text()} since {_duration_since(hangs_since_ms)}, and no rank does anything else"
+            failed = self._no_progress(generation, f"{detail} (limits.hang_time)", hangs_since_ms, ranks)
+            self._report_failure(generation, failed)
+        elif (
+            unwritten_ms is not None
+            and at_ms - unwritten_ms >= min(PLACES_MS, hang_time_ms or PLACES_MS)
+            and samples.places(at_ms)
+        ):
+            self._tell_quiet(generation, unwritten_ms, None)
 
-        Ranks that report nothing may be idle because there is nothing to do. They hang if all of them wait for each
-        other; if only some wait, for others that are elsewhere, these get more time.
-        """
-        if any(report.has_reports for report in generation.stall_reports.values()):
-            return True
-        frames = self._records.main_frames(generation.gang, generation.number)
-        waiting = [rank for rank in ranks if waits_for_others(frames.get(rank.rank, ()))]
-        left_ms = silent_ms + MISSING_MS - int(time.time() * 1000)
-        if waiting and (len(waiting) == len(ranks) or left_ms <= 0):
-            return True
-        generation.idle_since_ms = silent_ms
-        if waiting:
-            generation.silence_timer = self._loop.call_later(left_ms / 1000, self._judge_again, generation)
-        return False
-
-    def _judge_again(self, generation: Generation) -> None:
-        generation.idle_since_ms = generation.silence_timer = None
-        self._judge(generation)
-
-    def _quiet(self, generation: Generation) -> Quiet | None:
-        """Return that the gang is unusually quiet, unless that is reported; have stacks taken then."""
-        quiet = _quiet_since(generation)
-        if quiet is None or not _can_judge(generation):
-            return None
-        since_ms, usual_ms = quiet
-        if generation.quiet_since_ms is not None and since_ms <= generation.quiet_since_ms + SAME_SILENCE_MS:
-            return None
+    def _tell_quiet(self, generation: Generation, since_ms: int, usual_ms: int | None) -> None:
+        """Report that the gang is unusually quiet, unless that is reported; have stacks taken then."""
+        is_known = generation.quiet_since_ms is not None and since_ms <= generation.quiet_since_ms + SAME_SILENCE_MS
+        if is_known or not _can_judge(generation):
+            return
         generation.quiet_since_ms = since_ms
         if generation.stack_request is None:
             self._request_stacks_of(generation, list(generation.remaining))
-        quiet_ms = max(1000, (int(time.time() * 1000) - since_ms) // 1000 * 1000)
-        return Quiet(gang=generation.gang, generation=generation.number, quiet_ms=quiet_ms, usual_ms=usual_ms)
+        at_ms, samples = int(time.time() * 1000), generation.stack_samples
+        self._report_quiet(
+            Quiet(
+                gang=generation.gang,
+                generation=generation.number,
+                quiet_ms=max(1000, (at_ms - since_ms) // 1000 * 1000),
+                usual_ms=usual_ms,
+                places="" if samples is None else samples.places(at_ms),
+            )
+        )
 
     def _rank_hangs(
         self, generation: Generation, node: str, stopped: StoppedRank, ranks: Sequence[RankDetail]
@@ -161,16 +213,13 @@ class HangDetector:
         detail = f"rank {stopped.rank} on {node} {state} for {duration}{after}"
         return self._hung(generation, stopped.rank, node, detail, stopped.since_ms)
 
-    def _all_silent(self, generation: Generation, since_ms: int, ranks: Sequence[RankDetail]) -> Failed:
+    def _no_progress(self, generation: Generation, detail: str, since_ms: int, ranks: Sequence[RankDetail]) -> Failed:
         main_frames = self._records.main_frames(generation.gang, generation.number)
-        hang_suspect: HangSuspect | None = find_suspect(sorted(ranks, key=lambda rank: rank.rank), main_frames)
-        reports = any(report.has_reports for report in generation.stall_reports.values())
-        missing = "made a step" if reports else "written anything or used a processor"
-        detail = f"no rank has {missing} for {_duration_since(since_ms)}"
-        if hang_suspect is None:
+        suspect = find_suspect(sorted(ranks, key=lambda rank: rank.rank), main_frames)
+        if suspect is None:
             return self._hung(generation, None, generation.start.nodes[0], detail, since_ms)
-        rank, node = hang_suspect.detail.rank, hang_suspect.detail.node
-        return self._hung(generation, rank, node, f"{detail}; rank {rank} on {node} {hang_suspect.reason}", since_ms)
+        rank, node = suspect.detail.rank, suspect.detail.node
+        return self._hung(generation, rank, node, f"{detail}; rank {rank} on {node} {suspect.reason}", since_ms)
 
     def _hung(self, generation: Generation, rank: int | None, node: str, detail: str, since_ms: int) -> Failed:
         command = f"ganger logs {generation.gang} --stacks --attempt {generation.number}"
@@ -230,20 +279,31 @@ def _stopped_ranks(generation: Generation) -> list[tuple[str, StoppedRank]]:
 
 
 def _silent_ms(generation: Generation) -> int | None:
-    """Return since when the whole gang is silent, or None; a single rank that reports nothing may wait for anything."""
-    stall_reports = [generation.stall_reports[node] for node in generation.remaining]
-    reporting = [report for report in stall_reports if report.has_reports]
-    if not reporting and sum(len(share.ranks) for share in generation.start.shares) < 2:
-        return None
-    since = [report.silent_since_ms for report in reporting or stall_reports]
+    """Return since when all ranks that report steps are silent, or None."""
+    reports = (generation.stall_reports[node] for node in generation.remaining)
+    since = [report.silent_since_ms for report in reports if report.has_reports]
     known = [at_ms for at_ms in since if at_ms is not None]
-    return max(known) if len(known) == len(since) else None
+    return max(known) if known and len(known) == len(since) else None
 
 
-def _new_silence_ms(generation: Generation) -> int | None:
-    """Return since when the gang is silent, unless that silence was found to be no hang."""
-    silent_ms, idle_ms = _silent_ms(generation), generation.idle_since_ms
-    return None if silent_ms is None or (idle_ms is not None and silent_ms <= idle_ms + SAME_SILENCE_MS) else silent_ms
+def _unwritten_ms(generation: Generation) -> int | None:
+    """Return since when no rank has written anything, of several ranks that report nothing; else None."""
+    reports = [generation.stall_reports[node] for node in generation.remaining]
+    known = [report.unwritten_since_ms for report in reports if report.unwritten_since_ms is not None]
+    return max(known) if len(known) == len(reports) and len(generation.ranks) > 1 else None
+
+
+def _hang_time_ms(generation: Generation) -> int:
+    """Return the time after which ranks that report nothing hang, 0 for never."""
+    hang_time_ms = generation.job.spec.limits.hang_time_ms
+    return HANG_TIME_MS if hang_time_ms is None else hang_time_ms
+
+
+def _sample_s(generation: Generation) -> float:
+    """Return the time to the next sample: longer while the ranks move."""
+    within_hang_s = (_hang_time_ms(generation) or HANG_TIME_MS) / 1000 / SAMPLES_OF_HANG
+    moves = 0 if generation.stack_samples is None else generation.stack_samples.moves
+    return max(MIN_SAMPLE_S, min(SAMPLE_S, within_hang_s)) * float(1 << moves)
 
 
 def _quiet_since(generation: Generation) -> tuple[int, int | None] | None:

@@ -51,7 +51,12 @@ def waits_for_others(frames: tuple[str, ...]) -> bool:
     innermost = frames[:INNERMOST]
     if any(path in frame for frame in innermost for path in AGENTS):
         return False
-    return any(path in frame for frame in innermost for path in COLLECTIVES)
+    return any(is_collective(frame) for frame in innermost)
+
+
+def is_collective(frame: str) -> bool:
+    """Return True if the frame is in the code of collective operations."""
+    return any(path in frame for path in COLLECTIVES)
 
 
 def _only_stopped(ranks: Sequence[RankDetail]) -> HangSuspect | None:

@@ -28,6 +28,7 @@ class StallReport:
 
     silent_since_ms: since when they do nothing
     quiet_since_ms: since when they write nothing, once that is unusual
+    unwritten_since_ms: since when they write nothing, of ranks that report nothing, once that is some time ago
     usual_gap_ms: their usual time between outputs, once that is known
     """
 
@@ -36,6 +37,7 @@ class StallReport:
     stopped_ranks: tuple[StoppedRank, ...] = ()
     silent_since_ms: int | None = None
     quiet_since_ms: int | None = None
+    unwritten_since_ms: int | None = None
     usual_gap_ms: int | None = None
     ranks_lost_since_ms: int | None = None
 
@@ -48,6 +50,7 @@ class StallReport:
             stopped_ranks=tuple(StoppedRank(*fields) for fields in message["stopped_ranks"] if fields[0] in ranks),
             silent_since_ms=message["silent_since_ms"],
             quiet_since_ms=message["quiet_since_ms"],
+            unwritten_since_ms=message["unwritten_since_ms"],
             usual_gap_ms=message["usual_gap_ms"],
             ranks_lost_since_ms=message["ranks_lost_since_ms"],
         )
@@ -55,13 +58,17 @@ class StallReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDetail:
-    """One rank when the stacks were taken: newest step, state in /proc, how much it worked lately."""
+    """One rank when the stacks were taken: newest step, state in /proc, how much it worked lately.
+
+    idle_ms: for how long it has neither used a processor nor transferred data
+    """
 
     rank: int
     node: str
     step: int | None
     state: str
     busy_permille: int
+    idle_ms: int = 0
 
 
 def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple[RankDetail, ...]:
@@ -73,6 +80,7 @@ def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple
             step=fields["step"],
             state=fields["state"],
             busy_permille=fields["busy_permille"],
+            idle_ms=fields["idle_ms"],
         )
         for rank, fields in message["ranks"].items()
         if int(rank) in ranks
