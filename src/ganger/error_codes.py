@@ -46,6 +46,9 @@ CODES: Final[dict[str, Code]] = {
     "too_many_requests": Code(
         503, "one token has as many requests at one time as it may have, or all users as many commands"
     ),
+    "too_many_uploads": Code(503, "other uploads of code were in progress for as long as the request waited"),
+    "upload_too_slow": Code(408, "the code was not received within the time limit of an upload"),
+    "server_stops": Code(503, "the server shut down before the request was done"),
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what the request names does not exist
     "bad_pattern": Code(409, "a pattern is not a valid regular expression"),

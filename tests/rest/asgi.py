@@ -40,7 +40,6 @@ async def request(
     """Return the whole answer to a request that may run beside others."""
     content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     pieces = [content[: len(content) // 2], content[len(content) // 2 :]]
-    path, _, query = f"/api/v1{target}".partition("?")
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -52,7 +51,17 @@ async def request(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
+    async with asyncio.timeout(DEADLINE_S):  # an application that reads on after the end of a body waits for ever
+        await app(scope(method, target, headers), receive, send)
+    start, *parts = sent
+    response_headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Answer(start["status"], response_headers, b"".join(part.get("body", b"") for part in parts))
+
+
+def scope(method: str, target: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return the scope of a request to /api/v1."""
+    path, _, query = f"/api/v1{target}".partition("?")
+    return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
@@ -70,8 +79,3 @@ async def request(
         "server": None,
         "state": {},
     }
-    async with asyncio.timeout(DEADLINE_S):  # an application that reads on after the end of a body waits for ever
-        await app(scope, receive, send)
-    start, *parts = sent
-    response_headers = {name.decode(): value.decode() for name, value in start["headers"]}
-    return Answer(start["status"], response_headers, b"".join(part.get("body", b"") for part in parts))

@@ -32,8 +32,6 @@ SUBMITTERS: Final = 1
 They compute, so two of them alternate under Python's lock, neither is done sooner, and a read waits for both: `python
 -m bench ls_under_load`.
 """
-UPLOADERS: Final = 2
-"""Maximum number of archives of code that are received at one time: each takes room on the disk."""
 STREAMERS: Final = 2
 """Maximum number of event-stream subscribers served at one time.
 
@@ -57,7 +55,7 @@ def make_app(service: Service, stop: server_routes.StopServer) -> FastAPI:
     )
     app.state.service, app.state.stop, app.state.feed = service, stop, StreamFeed(service)
     app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
-    app.state.streamers, app.state.uploaders = CapacityLimiter(STREAMERS), CapacityLimiter(UPLOADERS)
+    app.state.streamers, app.state.upload_slots = CapacityLimiter(STREAMERS), code_routes.UploadSlots()
     for router in (
         server_routes.router,
         job_routes.router,

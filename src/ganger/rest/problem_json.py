@@ -3,6 +3,7 @@
 An unexpected error is in the server's log under a number, and the client gets the number.
 """
 
+import asyncio
 import logging
 import secrets
 from http import HTTPStatus
@@ -108,6 +109,12 @@ class _ErrorMiddleware:
                 await body.drain()
             detail = f"the body is larger than {max_bytes} bytes"
             await problem(413, "body_too_large", detail, "send less: code travels by `code:`")(scope, receive, send)
+        except asyncio.CancelledError:
+            if not scope["app"].state.feed.closed:
+                raise  # the token of the request has ended
+            if not has_started:
+                detail = "the server shuts down, and this request was not done"
+                await problem(503, "server_stops", detail, "repeat it when the server runs again")(scope, receive, send)
         except Exception:  # noqa: BLE001 - the client gets a number, and the log the details
             incident = secrets.token_hex(4)
             _log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])

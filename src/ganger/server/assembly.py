@@ -31,7 +31,7 @@ from ganger.backends.local.local_backend import LocalBackend
 from ganger.backends.local.machine import MEMORY_NOTE, machine
 from ganger.backends.local.topology_file import TopologyError, read_topology, whole_machine
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.log_retention import Retention
+from ganger.engine.eventlog.log_retention import Retention, remove_unfinished
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service
@@ -161,6 +161,7 @@ class Server:
     async def _world(self) -> AsyncIterator[World]:
         """Open the log, and continue from there. What is entered last ends first."""
         create_database(self._home)
+        remove_unfinished(self._home)
         async with AsyncExitStack() as stack:
             log = stack.enter_context(closing(EventLog(self._home.database)))
             backend = self._create_backend()

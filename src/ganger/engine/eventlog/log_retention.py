@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_row import subjects
-from ganger.model.units import DAY_MS, HOUR_MS, format_bytes, format_duration
+from ganger.model.units import HOUR_MS, format_bytes, format_duration
 from ganger.ports import Backend
 from ganger.settings import Home, RetentionLimits
 
@@ -146,9 +146,6 @@ class Retention:
                 _remove(path)
                 total -= sizes.get(path, 0)
                 removed.copies += 1
-        for path in _subdirectories(self.home.code):
-            if path.name.startswith(".") and now_ms - _last_used_ms(path) > DAY_MS:  # left by a server that was killed
-                shutil.rmtree(path, ignore_errors=True)
 
     def _remove_repositories(self, now_ms: int, removed: RemovedCounts) -> None:
         """Remove old repositories. A repository is a cache: it is fetched again when a job names it."""
@@ -204,6 +201,13 @@ class Retention:
             if number % ROWS_PER_STEP == ROWS_PER_STEP - 1:
                 time.sleep(PAUSE_S)
             yield value
+
+
+def remove_unfinished(home: Home) -> None:
+    """Remove what a killed server left of copies of code that it was writing; no server of this directory may run."""
+    for path in _subdirectories(home.code):
+        if path.name.startswith("."):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def tree_bytes(path: Path) -> int:
