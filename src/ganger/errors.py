@@ -33,6 +33,10 @@ class RequestError(Exception):
         return type(self), (self.code, self.detail, self.next, self.status)
 
 
+class BrokenStreamError(Exception):
+    """A response that has begun cannot be completed: it breaks off, so that its reader does not take it for whole."""
+
+
 def write_error(path: Path, error: OSError) -> RequestError:
     """Return the error for a path that cannot be written."""
     directory = path if path.is_dir() else path.parent

@@ -1,19 +1,22 @@
 """Requests and their answers, as a program without the client sees them."""
 
 import asyncio
+import errno
 import json
+import os
 import sys
 import threading
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from fastapi import FastAPI
 
 from ganger.engine.service import Submission
+from ganger.launcher import send_files
 from ganger.ports import LogQuery
 from ganger.rest.body_limit import MAX_BODY_BYTES
 from ganger.rest.responses import CHUNK_BYTES, ndjson
-from tests.rest.asgi import DEADLINE_S, Answer, call, request
+from tests.rest.asgi import DEADLINE_S, Answer, call, request, scope
 from tests.service.world import Embedded, python
 
 DEEP: dict[str, Any] = {}
@@ -264,3 +267,50 @@ def test_invalid_requests_are_refused_whatever_the_etag(app: FastAPI) -> None:
     assert call(app, "GET", "/jobs?cursor=x", None, {"If-None-Match": "*"}).status == 400
     assert call(app, "GET", "/jobs/nobody", None, {"If-None-Match": "*"}).status == 404
     assert call(app, "GET", "/jobs", None, {"If-None-Match": "*"}).status == 304
+
+
+class TornFile:
+    """A file of a disk that gives one block and then an I/O error."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._blocks = file, 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        self._blocks -= 1
+        if self._blocks < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        data: bytes = self._file.read(size)
+        return data
+
+
+def test_a_file_that_the_disk_does_not_give_breaks_the_stream_off(
+    app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "import os, pathlib; pathlib.Path(os.environ['GANGER_OUTPUT_DIR'], 'a').write_bytes(bytes(300_000))"
+    name = world.submit(python(text))
+    world.ended(name)
+    fdopen, sent = os.fdopen, list[Any]()
+    monkeypatch.setattr(send_files.os, "fdopen", lambda *arguments: TornFile(fdopen(*arguments)))
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope("GET", f"/jobs/{name}/files"), receive, send))
+    assert sent[0]["status"] == 200
+    assert len(sent) > 1
+    assert all(message["more_body"] for message in sent[1:]), "the stream has no end"
+    (record,) = (record for record in caplog.records if record.name == "ganger.rest")
+    assert record.exc_info is None
+    assert "/a: Input/output error" in record.getMessage()

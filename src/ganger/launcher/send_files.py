@@ -2,7 +2,8 @@
 
 `launcher.pyz files TASK_DIR GENERATION WITHOUT PATH ROOT...` writes what is below the roots to its output, PATH or all
 that the ranks wrote, without the end of an archive; or a line of JSON to its error output. WITHOUT and PATH may be
-empty. The job may write meanwhile: a file that shrinks is filled up with zeros. Links are sent as links and never
+empty. The job may write meanwhile: a file that shrinks is filled up with zeros, and one that the disk does not give
+breaks the stream off. Links are sent as links and never
 followed.
 """
 
@@ -37,6 +38,10 @@ class FilesError(Exception):
         self.code, self.detail = code, detail
 
 
+class TornFileError(Exception):
+    """A file that the disk does not give to its end: the stream has begun it, and cannot be completed."""
+
+
 def main(arguments: list[str]) -> int:
     """Write the files, or the error; return the exit code."""
     from ganger.launcher.task_directory import TaskDirectory
@@ -55,6 +60,9 @@ def main(arguments: list[str]) -> int:
         sys.stdout.buffer.flush()
     except FilesError as error:
         sys.stderr.write(json.dumps({"error": error.code, "detail": error.detail}) + "\n")
+        return FAILED
+    except TornFileError as error:
+        sys.stderr.write(f"{error}\n")
         return FAILED
     return 0
 
@@ -155,7 +163,10 @@ def _file_stream(member: tarfile.TarInfo, path: Path) -> Iterator[bytes]:
         member.size = left_bytes = status.st_size
         yield member.tobuf()
         while left_bytes:
-            block = file.read(min(BLOCK_BYTES, left_bytes)) or bytes(min(BLOCK_BYTES, left_bytes))
+            try:
+                block = file.read(min(BLOCK_BYTES, left_bytes)) or bytes(min(BLOCK_BYTES, left_bytes))
+            except OSError as error:
+                raise TornFileError(f"cannot read {path}: {error.strerror}") from None
             left_bytes -= len(block)
             yield block
     yield bytes(-member.size % tarfile.BLOCKSIZE)

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ganger.engine.service import CODES, RequestError
+from ganger.errors import BrokenStreamError
 from ganger.rest.body_limit import Body, BodyTooLargeError, content_length, expects_continue, max_body_bytes
 from ganger.rest.etags import NotModified, not_modified
 from ganger.rest.responses import PROBLEM
@@ -115,6 +116,8 @@ class _ErrorMiddleware:
             if not has_started:
                 detail = "the server shuts down, and this request was not done"
                 await problem(503, "server_stops", detail, "repeat it when the server runs again")(scope, receive, send)
+        except BrokenStreamError as error:
+            _log.error("%s %s breaks off: %s", scope["method"], scope["path"], error)
         except Exception:  # noqa: BLE001 - the client gets a number, and the log the details
             incident = secrets.token_hex(4)
             _log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])

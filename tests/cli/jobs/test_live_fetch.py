@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganger.client import Client
+from ganger.client.client_errors import unreachable
 from tests.cli.live import Live, live, place
 from tests.rest.serving import ServerHome
 
@@ -154,3 +155,14 @@ def test_a_broken_archive_is_reported(live: Live, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Client, "fetch", lambda *_: iter([archive + bytes(2048)]))
     result = live("fetch", "any", "path")
     assert (result.code, reason in result.err, _files()) == (2, True, [])
+
+
+def test_a_stream_that_breaks_off_leaves_nothing(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Iterator[bytes]:
+        yield _member("whole", b"0", 512) + bytes(512) + _member("torn", b"0", 9000) + bytes(512)
+        raise unreachable("the server at x went away: IncompleteRead")
+
+    monkeypatch.setattr(Client, "fetch", broken)
+    result = live("fetch", "any", "path", "-o", "to")
+    assert (result.code, _files()) == (2, [])
+    assert "nothing was copied: the server broke off in torn: the server at x went away" in result.err

@@ -18,6 +18,7 @@ from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import say, shell_quote, show
+from ganger.client.client_errors import Unreachable
 
 SHOWN: Final = 5
 """Conflicting or refused files that are named; the others are counted."""
@@ -50,12 +51,15 @@ def fetch_command(job: str, path: str | None, directory: Path | None, force: boo
     if directory is None:
         directory = Path() if path is not None else _directory_of(client.job(job)["row"]["id"])
     blocks = client.fetch(job, path)
-    first = next(blocks, b"")  # before a directory is created: the job may have no such file
+    stream = _Blocks(next(blocks, b""), blocks)  # before a directory is created: the job may have no such file
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".ganger-fetch-", dir=directory) as draft:
-            refused = _extract(_Blocks(first, blocks), Path(draft))
+            refused = _extract(stream, Path(draft))
             _publish(Path(draft), directory, force=force)
+    except Unreachable as error:
+        detail = f"nothing was copied: the server broke off in {stream.member or 'the first file'}: {error}"
+        raise Problem(detail, next="ganger server status; the server's log names a file that it cannot read") from None
     except (OSError, tarfile.TarError, LookupError, ValueError, RecursionError) as error:
         raise Problem(f"cannot copy to {directory}: {error}", next=f"df -h {shell_quote(str(directory))}") from None
     if refused:
@@ -84,12 +88,15 @@ class _Member(tarfile.TarInfo):
 class _Blocks:
     """The stream as a file that can only be read."""
 
+    member = ""
+    """The name of the member that is being read."""
+
     def __init__(self, first: bytes, others: Iterator[bytes]) -> None:
         self._rest, self._others = first, others
 
     def read(self, size: int) -> bytes:
-        while len(self._rest) < size and (block := next(self._others, b"")):
-            self._rest += block
+        while not self._rest and (block := next(self._others, b"")):
+            self._rest = block
         data, self._rest = self._rest[:size], self._rest[size:]
         return data
 
@@ -99,6 +106,7 @@ def _extract(blocks: _Blocks, target: Path) -> list[str]:
     refused = []
     with tarfile.open(fileobj=blocks, mode="r|", tarinfo=_Member) as archive:  # type: ignore[call-overload]
         for member in archive:
+            blocks.member = member.name
             try:
                 archive.extract(member, target, filter="data")
             except tarfile.FilterError:

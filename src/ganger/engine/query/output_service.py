@@ -10,8 +10,8 @@ from typing import Any, Final
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.query.job_lookup import find_job, stored_job
-from ganger.errors import RequestError
-from ganger.launcher.send_files import END, FilesError, named_files, written_files
+from ganger.errors import BrokenStreamError, RequestError
+from ganger.launcher.send_files import END, FilesError, TornFileError, named_files, written_files
 from ganger.model.job import ENDED, JobSpec, shell_quoted_id
 from ganger.model.views.service_views import JobRow, Stacks
 from ganger.patterns import PatternError, pattern
@@ -90,7 +90,7 @@ class OutputService:
                 )
             remedy = f"all that it wrote: {typed}" if path is not None else f"ganger get {shell_quoted_id(row.id)}"
             raise RequestError(error.code, detail, remedy, 404) from None
-        return chain(blocks, (END,))
+        return chain(_unbroken(blocks), (END,))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -155,3 +155,11 @@ def check_attempt(attempt: int, row: JobRow, *, may_come: bool = False) -> None:
         had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
         detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
         raise RequestError("no_such_attempt", detail, f"ganger get {shell_quoted_id(row.id)}", 404)
+
+
+def _unbroken(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the blocks; raise BrokenStreamError where the disk does not give a file that was begun."""
+    try:
+        yield from blocks
+    except TornFileError as error:
+        raise BrokenStreamError(str(error)) from None
