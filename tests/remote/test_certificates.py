@@ -147,6 +147,11 @@ def test_a_pinned_certificate_may_be_old_and_have_another_name(tmp_path: Path) -
         ("https://gpu1", None),
         ("https://gpu1:port", None),
         ("https://user:password@gpu1:7878", None),
+        ("https:/user:password@gpu1:7878", None),
+        ("https://:password@gpu1:7878", None),
+        ("http://user:password@gpu1:7878", None),
+        ("https://gpu1:7878?token=password", None),
+        ("https://gpu1:7878#password@", None),
         ("https://gpu1:7878/path", None),
         ("gpu1:7878", None),
         ("file:///etc/passwd", None),
@@ -161,3 +166,4 @@ def test_servers_are_reached_over_tls_or_on_this_machine(text: str, url: str | N
         server_url(text)
     assert (refused.value.code, refused.value.exit_code) == ("bad_server_url", 2)
     assert refused.value.next.startswith("ganger login https://")
+    assert "password" not in str(refused.value) + refused.value.next

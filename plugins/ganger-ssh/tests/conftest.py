@@ -151,5 +151,5 @@ def world(machines: list[Machine], tmp_path_factory: pytest.TempPathFactory) -> 
     options = [f"Port={PORT}", f"IdentityFile={folder}/user_key", f"UserKnownHostsFile={folder}/known_hosts"]
     addresses = "".join(f'{machine.name} = "{machine.address}"\n' for machine in machines)
     settings = f'backend = "ssh"\n[ssh]\nlost_after = "5s"\noptions = {options}\n[ssh.addresses]\n{addresses}'
-    with server_of(tmp_path_factory.mktemp("ssh"), NODES, settings) as cluster:
+    with server_of(tmp_path_factory.mktemp("ssh:100%h"), NODES, settings) as cluster:
         yield OnMachine(cluster, f"{NETWORK}.1")

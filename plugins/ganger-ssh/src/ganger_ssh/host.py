@@ -73,7 +73,7 @@ class Host:
                 master = await self._connect()
                 try:
                     self.root = await self.call("install", launcher=files.launcher.name, content=content)
-                    sockets = f"{self.root}/server.sock:{files.socket}"
+                    sockets = f"{self.root}/server.sock:{self._control.with_name('server.sock')}"
                     forward = ("-O", "forward", "-R", sockets, "--", self.node.address)
                     await _output([*self._ssh, *forward], b"")
                     self.is_lost, pause_s = False, 0.5

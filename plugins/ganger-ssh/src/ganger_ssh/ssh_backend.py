@@ -43,6 +43,8 @@ class SshBackend(FileBackend):
         control = Path(f"/tmp/ganger-{os.getuid()}") / hashlib.sha256(os.fsencode(home.path)).hexdigest()[:12]  # noqa: S108
         make_private(control.parent)
         make_private(control)
+        (control / "server.sock").unlink(missing_ok=True)
+        (control / "server.sock").symlink_to(files.socket)  # ssh would take a path with `:` or `%` apart
         self._hosts = {
             node.name: Host(node, options, control / f"{node.name}.ctl", lost_after_s) for node in cluster.nodes
         }

@@ -32,17 +32,19 @@ class Login:
 
 def server_url(text: str) -> str:
     """Return the URL of a server as it is stored; raise BadRequest unless it is https, or http to this machine."""
-    bad = BadRequest("bad_server_url", f"{text!r} is not https://HOST:PORT", "ganger login https://HOST:PORT", USAGE)
+    # A password, which stands before an @ or after a ?, is not repeated.
+    shown = repr(text) if not set(text) & set("@?") else "the address, which is not repeated because of its @ or ?,"
+    bad = BadRequest("bad_server_url", f"{shown} is not https://HOST:PORT", "ganger login https://HOST:PORT", USAGE)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
         raise bad from None
-    is_plain = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+    is_plain = not (parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc)
     if not host or not port or parts.scheme not in ("https", "http") or not is_plain:
         raise bad
     if parts.scheme == "http" and not _is_loopback(host):
-        detail = f"{text} is another machine: without TLS the token would cross the network in clear"
+        detail = f"http://{host}:{port} is another machine: without TLS the token would cross the network in clear"
         raise BadRequest("bad_server_url", detail, f"ganger login https://{host}:{port}", USAGE)
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
