@@ -1,7 +1,8 @@
 """Progress bars of 8 ranks and one line of 100 MB, followed by `ganger logs -f` on a terminal: memory and lag.
 
 The lag is the time from the write in the rank until the terminal has received it: of every state of a bar, and of the
-line after the huge one. The peak memory is that of the launchers, the server and the command.
+line after the huge one. The peak memory is that of the launchers, the server and the command. The same line is then
+read from `ganger run` through a pipe, which gets all of it.
 """
 
 import fcntl
@@ -22,6 +23,7 @@ from bench.serving import GANGER, ganger, state_directory
 RANKS, LASTS_S = 8, 20
 LINE_BYTES = 100_000_000
 MEMORY_BAR_MB, LAG_BAR_S = 200, 1.0
+_SCRIPT = str(ROOT / "bench" / "logs" / "progress_bars.py")
 _STAMP = re.compile(rb"(after the line )?at=(\d{13})")
 _OVERLAP = 64
 """Bytes of the previous chunk in which a stamp may begin."""
@@ -36,11 +38,18 @@ def run() -> list[Figure]:
         peaks = {"server": 0.0, "command": 0.0, "launcher": 0.0}
         bars, lines = _read(terminal, follower, server, environment["GANGER_HOME"], peaks)
         assert follower.wait() == 0, f"ganger logs exited with {follower.returncode}"
+        command = [GANGER, "run", "--", "python3", _SCRIPT, str(LINE_BYTES), "2"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as piped:
+            assert piped.stdout is not None
+            _, piped_lines = _read(piped.stdout.fileno(), piped, server, environment["GANGER_HOME"], peaks)
+        assert piped.returncode == 0, f"ganger run exited with {piped.returncode}"
     assert lines, "the line after the huge one was never shown"
+    assert piped_lines, "the line after the huge one did not come through the pipe"
     return [
         *(_bounded(f"log_progress_{name}_peak", "MB", [peak], MEMORY_BAR_MB) for name, peak in peaks.items()),
         _bounded("log_progress_bar_lag", "s", bars, LAG_BAR_S),
         _bounded("log_progress_line_lag", "s", lines, LAG_BAR_S),
+        _bounded("log_progress_piped_line_lag", "s", piped_lines, LAG_BAR_S),
     ]
 
 
@@ -49,13 +58,12 @@ def _bounded(name: str, unit: str, samples: list[float], bar: float) -> Figure:
 
 
 def _job_file(folder: Path) -> str:
-    script = str(ROOT / "bench" / "logs" / "progress_bars.py")
     job = {
         "name": "bars",
         "nodes": 2,
         "nproc_per_node": RANKS // 2,
         "resources": {"cpu": RANKS // 2},
-        "run": ["python3", script, str(LINE_BYTES), str(LASTS_S)],
+        "run": ["python3", _SCRIPT, str(LINE_BYTES), str(LASTS_S)],
         "retry": {"max": 0},
     }
     path = folder / "job.yaml"
@@ -85,9 +93,12 @@ def _read(
     while True:
         try:
             chunk = os.read(terminal, 1 << 16)
-        except OSError:  # EIO: the other end is closed
+        except OSError:  # EIO: the other end of a terminal is closed
             break
-        for match in _STAMP.finditer(rest + chunk):
+        if not chunk:
+            break
+        # Searched first: the expression alone would read slower than a job writes.
+        for match in _STAMP.finditer(rest + chunk) if b"at=" in rest + chunk else ():
             if match[0] not in seen:
                 seen.add(match[0])
                 (lines if match[1] else bars).append(time.time() - int(match[2]) / 1000)

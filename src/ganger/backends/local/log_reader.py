@@ -56,7 +56,7 @@ class _Reader:
         self._left_out: dict[str, int] = {}  # bytes of a line that is cut
         self._part = 0
         self._position = position
-        self._pieces: dict[str, tuple[int, str]] = {}
+        self._pieces: dict[str, tuple[int, list[str]]] = {}  # joined once: a long line has many
         self._updates: dict[str, tuple[int, str]] = {}
         self._yielded_updates: dict[str, tuple[int, str]] = {}
         self._last_growth_s = 0.0
@@ -105,7 +105,8 @@ class _Reader:
     def held(self, now_s: float) -> Iterator[LogLine]:
         """Yield starts of lines that have not continued for a while before `now_s`."""
         if self._pieces and now_s - self._last_growth_s >= HELD_S:
-            for stream, (at_ms, text) in sorted(self._pieces.items(), key=lambda piece: piece[1][0]):
+            for stream, (at_ms, pieces) in sorted(self._pieces.items(), key=lambda piece: piece[1][0]):
+                text = "".join(pieces)
                 if self._matches is None or self._matches(at_ms, text):
                     yield self._line(at_ms, stream, text)
             self._pieces.clear()
@@ -121,15 +122,15 @@ class _Reader:
             if self._yielded_updates.get(stream) != (at_ms, text) and (
                 self._matches is None or self._matches(at_ms, text)
             ):
-                start = self._pieces.get(stream, (0, ""))[1] + text
+                start = "".join((*self._pieces.get(stream, (0, []))[1], text))
                 yield self._line(at_ms, stream, start[:UPDATE_CHARACTERS])._replace(is_unfinished=True)
         self._yielded_updates = dict(self._updates)
 
     def unended(self) -> Iterator[LogLine]:
         """Yield the last known text of lines without an end."""
         for stream, (at_ms, text) in self._updates.items():
-            start_ms, start = self._pieces.get(stream, (at_ms, ""))
-            self._pieces[stream] = (start_ms, start + text)
+            start_ms, pieces = self._pieces.get(stream, (at_ms, []))
+            self._pieces[stream] = (start_ms, [*pieces, text])
         self._updates.clear()
         yield from self.held(float("inf"))
 
@@ -152,11 +153,14 @@ class _Reader:
                 continue
             if self._updates:
                 self._updates.pop(stream, None)
-            if self._pieces and (start := self._pieces.pop(stream, None)):
-                text = start[1] + text
-            if kind != stream and len(text) < max_line:
-                self._pieces[stream] = (at_ms, text)
-            elif matches is None or matches(at_ms, text):
+            if kind != stream or self._pieces:
+                pieces = self._pieces.pop(stream, (0, []))[1]
+                pieces.append(text)
+                if kind != stream and sum(map(len, pieces)) < max_line:
+                    self._pieces[stream] = (at_ms, pieces)
+                    continue
+                text = "".join(pieces)
+            if matches is None or matches(at_ms, text):
                 yield self._line(at_ms, stream, text)
                 if self._is_live and kind != stream:
                     self._left_out[stream] = 0
