@@ -1,14 +1,19 @@
 """Archives of code: what was packed comes out, and a hostile archive writes nothing outside and fills no memory."""
 
+import errno
 import gzip
 import io
+import os
 import resource
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from ganger.client import ClientError
+from ganger.client.remote import send_code
 from ganger.code import packed_code
 from ganger.code.code_snapshot import snapshot, snapshot_whole
 from ganger.code.packed_code import pack, unpack
@@ -143,3 +148,21 @@ def test_a_full_disk_is_reported_and_nothing_stays_there(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (refused.value.code, refused.value.status) == ("disk_full", 507)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_packing_ends_where_the_archive_is_too_large(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(1 << 20))
+    with pytest.raises(RequestError, match="more than 100Ki, packed") as refused:
+        pack(tmp_path, 100 << 10)
+    assert refused.value.code == "code_too_large"
+
+
+def test_code_that_cannot_be_copied_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(send_code.tempfile, "TemporaryDirectory", full)
+    request = {"directory": str(tmp_path), "spec": {"code": "."}, "environment": {}}
+    with pytest.raises(ClientError, match="cannot be copied to be sent: No space left on device") as refused:
+        send_code.send_code(cast(Any, None), request)
+    assert (refused.value.code, refused.value.exit_code) == ("disk_full", 2)

@@ -32,6 +32,7 @@ from tests.kubernetes.jobs.test_gang_jobs import cluster
 from tools.fakeapi import FakeApi
 
 OWN = "ganger-system"
+JOB = ObjectMeta(name="job", namespace="team", uid="u-1")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +171,7 @@ def with_git_pods(folder: Path, launcher: Path, play: Callable[[FakeApi, GitPods
 def test_a_pod_without_rights_fetches_the_code_and_goes(launcher: Path, tool: Path, url: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, pods: GitPods, runner: PodRunner) -> None:
         running = asyncio.create_task(runner.run())
-        fetched_code = await pods.fetch(GitCode(git=url, ref="old"), "u-1")
+        fetched_code = await pods.fetch(GitCode(git=url, ref="old"), JOB)
         await running
         assert fetched_code.commit == git(tool, "rev-parse", "old")
         with tarfile.open(fileobj=io.BytesIO(fetched_code.archive)) as archive:
@@ -202,7 +203,7 @@ def test_what_a_pod_says_is_what_the_user_reads(launcher: Path, url: str, tmp_pa
     async def play(api: FakeApi, pods: GitPods, runner: PodRunner) -> None:
         running = asyncio.create_task(runner.run())
         with pytest.raises(RequestError) as refused:
-            await pods.fetch(GitCode(git=url, ref="nowhere"), "u-1")
+            await pods.fetch(GitCode(git=url, ref="nowhere"), JOB)
         await running
         assert refused.value.code == "no_such_ref"
         assert "ls-remote" in refused.value.next
@@ -213,12 +214,29 @@ def test_what_a_pod_says_is_what_the_user_reads(launcher: Path, url: str, tmp_pa
 
 def test_a_pod_that_is_deleted_ends_the_wait(launcher: Path, url: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, pods: GitPods, _: PodRunner) -> None:
-        fetching = asyncio.create_task(pods.fetch(GitCode(git=url), "u-1"))
+        fetching = asyncio.create_task(pods.fetch(GitCode(git=url), JOB))
         await until(lambda: pods._pods)
         await asyncio.sleep(2 * git_pods.POLL_S)  # it has been seen by then
         api.delete("pods", "ganger-git-u-1", OWN)
         with pytest.raises(RequestError, match="its pod was deleted"):
             await fetching
+
+    with_git_pods(tmp_path, launcher, play)
+
+
+def test_a_namespace_has_a_part_of_the_pods(launcher: Path, url: str, tmp_path: Path) -> None:
+    """Slow repositories of one team keep no other team from its code."""
+
+    async def play(api: FakeApi, pods: GitPods, _: PodRunner) -> None:
+        jobs = [ObjectMeta(name="job", namespace="team", uid=f"slow-{number}") for number in range(20)]
+        jobs.append(ObjectMeta(name="job", namespace="other", uid="quick"))
+        fetching = [asyncio.create_task(pods.fetch(GitCode(git=url), job)) for job in jobs]
+        await until(lambda: "ganger-git-quick" in {pod["metadata"]["name"] for pod in api.objects("pods", OWN)})
+        assert len(api.objects("pods", OWN)) == git_pods.MAX_OF_NAMESPACE + 1
+        for task in fetching:
+            task.cancel()
+        await asyncio.gather(*fetching, return_exceptions=True)
+        assert not api.objects("pods", OWN), "they are deleted"
 
     with_git_pods(tmp_path, launcher, play)
 
@@ -251,6 +269,7 @@ FORGED = {
     "it failed": ("Failed", json.dumps(GOOD) + "\n" + ARCHIVE),
     "another code": ("Failed", json.dumps({"error": "internal_error", "detail": "x", "next": "y"})),
     "deep": ("Failed", "[" * 100_000),
+    "an object that is deep": ("Failed", '{"error":' * 100_000),
 }
 
 

@@ -13,9 +13,8 @@ from ganger.client.client_errors import USAGE, NotFound, client_error
 from ganger.client.local.follow_requests import Link, Record, at_once
 from ganger.client.local.http import SUBMIT_S, Request
 from ganger.code.code_snapshot import snapshot
-from ganger.code.packed_code import MAX_ARCHIVE_BYTES, pack
+from ganger.code.packed_code import pack
 from ganger.errors import RequestError
-from ganger.model.units import format_bytes
 
 
 def send_code(link: Link, request: Record) -> Record:
@@ -33,14 +32,17 @@ def _sent(link: Link, directory: Path) -> str:
     """Return the hash of a directory's copy, which the server has afterwards."""
     if not directory.is_dir():
         raise client_error("no_directory", f"code: {directory} is not a directory", f"ls -ld {directory}", USAGE)
-    with tempfile.TemporaryDirectory(prefix="ganger-code-") as store:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="ganger-code-") as store:
             digest = snapshot(directory, Path(store))
             target = f"/code/{digest}"
             if not _has(link, target):
-                at_once(link.ask(Request("PUT", target, _packed(Path(store) / digest, directory), SUBMIT_S)))
-        except RequestError as error:
-            raise client_error(error.code, error.detail, error.next, USAGE) from None
+                at_once(link.ask(Request("PUT", target, pack(Path(store) / digest), SUBMIT_S)))
+    except RequestError as error:
+        raise client_error(error.code, error.detail, error.next, USAGE) from None
+    except OSError as error:
+        detail = f"{directory} cannot be copied to be sent: {error.strerror or error}"
+        raise client_error("disk_full", detail, "df -h ${TMPDIR:-/tmp}", USAGE) from None
     return digest
 
 
@@ -50,15 +52,6 @@ def _has(link: Link, target: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-def _packed(copy: Path, directory: Path) -> bytes:
-    archive = pack(copy)
-    if len(archive) > MAX_ARCHIVE_BYTES:
-        size, limit = format_bytes(len(archive)), format_bytes(MAX_ARCHIVE_BYTES)
-        remedy = f"leave files out by lines in {directory / '.gangerignore'}, or name a repository (code: {{git: URL}})"
-        raise RequestError("code_too_large", f"{directory} has {size} when packed; the limit is {limit}", remedy)
-    return archive
 
 
 def _directories(request: Mapping[str, Any]) -> set[str]:

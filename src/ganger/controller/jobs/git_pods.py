@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -22,7 +23,7 @@ from ganger.backends.kubernetes.pod_template import LAUNCHER, WORK, container_se
 from ganger.errors import RequestError
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import Key, Object, Pod
+from ganger.kubeapi.objects import Key, Object, ObjectMeta, Pod
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import PODS
 from ganger.model.job import GitCode
@@ -35,6 +36,8 @@ TIMEOUT_S: Final = 300
 START_TIMEOUT_S: Final = 120
 """Additional time for the pod to be scheduled and its image to be pulled."""
 MAX_AT_ONCE: Final = 8
+MAX_OF_NAMESPACE: Final = 2
+"""Maximum number of pods at one time for jobs of one namespace: a repository may be slow on purpose."""
 POLL_S: Final = 0.1
 """Interval of looking at the pods that the controller follows anyway."""
 DISK: Final = "4Gi"
@@ -72,6 +75,7 @@ class GitPods:
         self._api, self._bootstrap, self._pods = api, bootstrap, pods
         self._namespace, self._image = namespace, image
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+        self._slots_of = WeakValueDictionary[str, asyncio.Semaphore]()
 
     async def remove_leftovers(self) -> None:
         """Remove the pods of an earlier controller."""
@@ -79,12 +83,13 @@ class GitPods:
             if LABEL in pod.metadata.labels:
                 await self._remove(pod)
 
-    async def fetch(self, code: GitCode, uid: str) -> FetchedCode:
-        """Fetch the code of the GangJob with this UID. Raises RequestError."""
-        async with self._slots:
+    async def fetch(self, code: GitCode, job: ObjectMeta) -> FetchedCode:
+        """Fetch the code of a GangJob. Raises RequestError."""
+        own_slots = self._slots_of.setdefault(job.namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
+        async with own_slots, self._slots:
             try:
                 launcher = await self._bootstrap.ensure_launcher(self._namespace)
-                pod = await self._api.create(PODS, self._body(code, uid, launcher))
+                pod = await self._api.create(PODS, self._body(code, job.uid, launcher))
                 try:
                     ended = await self._ended(pod, code)
                     log = await self._read_log(pod)
@@ -172,7 +177,7 @@ def _result(code: GitCode, pod: Pod, log: str) -> FetchedCode:
     """Return the code that a pod printed. Raises RequestError. Nothing that a pod prints is trusted."""
     head, _, body = log.partition("\n")
     fields: dict[str, Any] = {}
-    with suppress(msgspec.DecodeError):
+    with suppress(msgspec.DecodeError, RecursionError):
         fields = msgspec.json.decode(head, type=dict[str, Any])
     if pod.status.phase == "Succeeded":
         with suppress(ValueError):

@@ -15,8 +15,8 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, ObjectMeta
 from ganger.model.job import GitCode, JobSpec, Origin
 
-Fetch = Callable[[GitCode, str], Awaitable[FetchedCode]]
-"""Fetch the code of the GangJob with that UID. Raises RequestError."""
+Fetch = Callable[[GitCode, ObjectMeta], Awaitable[FetchedCode]]
+"""Fetch the code of a GangJob. Raises RequestError."""
 Put = Callable[[Key, str, bytes], Awaitable[None]]
 """Store an archive with that hash for a GangJob. Raises ApiError."""
 
@@ -33,7 +33,7 @@ class JobCode:
             return origin
         if not isinstance(spec.code, GitCode):
             return replace(origin, code_hash=_uploaded_digest(spec.code, metadata))
-        fetched = await self._fetch(spec.code, metadata.uid)
+        fetched = await self._fetch(spec.code, metadata)
         check_size(fetched.archive)
         digest = hashlib.sha256(fetched.archive).hexdigest()
         try:
