@@ -142,6 +142,7 @@ WORKING = {
     "the rank that the others wait for": ((REDUCES, REDUCES, LOADS, REDUCES), (0, 1, 3)),
     "ranks that spin in one collective operation": ((REDUCES, REDUCES, REDUCES, REDUCES), ()),
     "ranks that spin at one place": ((SPINS, SPINS, LOADS, SPINS), ()),
+    "a server whose other ranks wait for what it is asked": ((SERVES, REDUCES, REDUCES), (0, 1, 2)),
     "ranks that wait for no rank": ((SERVES, SERVES), (0, 1)),
     "ranks without stacks": (((), ()), (0, 1)),
 }

@@ -14,10 +14,11 @@ from fastapi import FastAPI
 
 from ganger.code.code_snapshot import snapshot
 from ganger.code.packed_code import pack
+from ganger.engine.submit.received_code import ReceivedCode
 from ganger.errors import RequestError
 from ganger.rest.routes import code_routes
 from ganger.rest.routes.code_routes import UploadSlots
-from tests.rest.asgi import scope
+from tests.rest.asgi import call, scope
 from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
 
 
@@ -102,3 +103,10 @@ def test_an_upload_has_a_time_limit(app: FastAPI, monkeypatch: pytest.MonkeyPatc
 
     asyncio.run(app(scope("PUT", f"/code/{'0' * 64}"), receive, send))
     assert (sent[0]["status"], json.loads(sent[1]["body"])["code"]) == (408, "upload_too_slow")
+
+
+def test_no_change_waits_for_an_archive_that_is_unpacked(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(ReceivedCode, "keep", lambda *_: taken.append(app.state.writers.borrowed_tokens))
+    assert call(app, "PUT", f"/code/{'0' * 64}", b"archive").status == 204
+    assert taken == [0]

@@ -19,6 +19,8 @@ COLLECTIVES: Final = (
 """Parts of the paths of code that waits for other ranks; the backward pass of torch is in it too."""
 AGENTS: Final = ("torch/distributed/elastic/", "torch/distributed/run.py", "torch/distributed/launcher/")
 """Code of these packages that supervises ranks."""
+REQUESTS: Final = ("/selectors.py:", "/asyncio/", "/socketserver.py:")
+"""Parts of the frames of code that waits for requests of clients."""
 INNERMOST: Final = 8
 """Number of frames within which a rank that waits for others has called such code."""
 _STATES: Final = {"T": "is stopped", "D": "is blocked in the kernel"}
@@ -52,6 +54,11 @@ def waits_for_others(frames: tuple[str, ...]) -> bool:
     if any(path in frame for frame in innermost for path in AGENTS):
         return False
     return any(is_collective(frame) for frame in innermost)
+
+
+def waits_for_requests(frames: tuple[str, ...]) -> bool:
+    """Return True if a rank with these frames waits for clients, of which there may be none for long."""
+    return any(part in frame for frame in frames[:1] for part in REQUESTS)
 
 
 def is_collective(frame: str) -> bool:

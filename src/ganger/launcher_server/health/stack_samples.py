@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from ganger.launcher_server.health.hang_suspect import is_collective, waits_for_others
+from ganger.launcher_server.health.hang_suspect import is_collective, waits_for_others, waits_for_requests
 from ganger.launcher_server.health.stall_messages import RankDetail
 from ganger.model.units import format_duration
 
@@ -57,11 +57,13 @@ class StackSamples:
     def hangs_since_ms(self, at_ms: int) -> int | None:
         """Return since when the gang hangs, as far as it is known, or None.
 
-        Some rank waits in a collective operation, where it has been all the time, and every other rank is idle; if all
-        of them wait, they are idle too.
+        Some rank waits in a collective operation, where it has been all the time, and every other rank is idle, and not
+        because it waits for requests; if all of them wait, they are idle too.
         """
         waiting = self._waiting()
         others = [rank for rank in self.ranks if rank not in waiting]
+        if any(waits_for_requests(self._frames(rank)) for rank in others):
+            return None
         idle_ms = [at_ms - rank.idle_ms for rank in others or self.ranks]
         standing_ms = [min(self._positions[rank.rank].since_ms, at_ms - rank.idle_ms) for rank in waiting]
         return max(idle_ms + standing_ms) if waiting else None

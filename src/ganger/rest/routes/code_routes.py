@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from ganger.engine.service import RequestError, TokenRow
-from ganger.rest.responses import CHANGE_STATUSES, HOLDER, ServiceParam, response_docs, run_change
+from ganger.rest.responses import CHANGE_STATUSES, HOLDER, ServiceParam, response_docs
 
 router: Final = APIRouter(tags=["jobs"])
 
@@ -86,5 +86,5 @@ async def put_code(request: Request, service: ServiceParam, digest: Digest) -> R
                 raise RequestError("upload_too_slow", message, "leave files out: .gangerignore", 408) from None
             except ClientDisconnect:
                 return Response(status_code=400)
-            await run_change(request, lambda: service.received_code.keep(file, digest))
+            await run_in_threadpool(service.received_code.keep, file, digest)  # no change waits for it
     return Response(status_code=204)
