@@ -91,6 +91,21 @@ def test_ranks_are_identified_by_environment_variables(begin: Begin, tmp_path: P
     assert foreign.pid not in {process.pid for process in stats.processes_without_rank}
 
 
+def test_a_child_that_has_cleared_its_environment_is_of_its_rank(begin: Begin, tmp_path: Path) -> None:
+    """Else a rank that waits for its work seems to do nothing."""
+    stats = ProcStats(str(tmp_path))
+    rank = begin("sh", "-c", "env -i sleep 1000 & wait", GANGER_RANK="2")
+
+    def names() -> list[str]:
+        stats.scan()
+        return [process.name for process in stats.of_ranks.get(2, ())]
+
+    eventually(lambda: names() == ["sh", "sleep"], "both are of the rank")
+    child = stats.of_ranks[2][1].pid
+    rank.kill()
+    os.kill(child, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(("py_spy", "source"), [(PY_SPY, "py-spy"), (None, "faulthandler")])
 def test_stacks_of_all_threads_are_written(
     py_spy: str | None, source: str, training_rank: subprocess.Popen[bytes], tmp_path: Path

@@ -69,15 +69,17 @@ class ProcStats:
             process for process in map(_read_stat, _descendants(os.getpid())) if process is not None and process.lives
         ]
         before, self._ranks, self.of_ranks, self.processes_without_rank = self._ranks, {}, {}, []
+        ranks: dict[int, int | None] = {}  # by pid
         for process in sorted(processes, key=lambda process: (process.start_ticks, process.pid)):
             key = (process.pid, process.start_ticks)
             rank = before.get(key)
             if rank is None:  # it may have executed another program, with other variables
                 variables = environment(process.pid)
-                if self._mark not in variables:
+                is_marked = self._mark in variables
+                if not is_marked and ranks.get(process.parent) is None:
                     continue
-                rank = rank_in(variables)
-            self._ranks[key] = rank
+                rank = rank_in(variables) if is_marked else ranks[process.parent]  # it has cleared its environment
+            self._ranks[key] = ranks[process.pid] = rank
             if rank is None:
                 self.processes_without_rank.append(process)
             else:
