@@ -52,7 +52,7 @@ CODES: Final[dict[str, Code]] = {
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what the request names does not exist
     "bad_pattern": Code(409, "a pattern is not a valid regular expression"),
-    "no_stacks": Code(404, "no hang of the job was detected, so no stacks were recorded"),
+    "no_stacks": Code(404, "the job has neither hung nor been silent for long, so no stacks were recorded"),
     "no_such_attempt": Code(404, "the job had no such attempt"),
     "no_such_job": Code(404, "there is no job of that id or name"),
     "no_such_file": Code(404, "the job has written no such file into its output directory or its copy of the code"),

@@ -168,7 +168,7 @@ def test_an_unknown_job_names_the_nearest(live: Live, parts: str) -> None:
 
 
 def test_stacks_are_grouped_by_ranks(live: Live, parts: str) -> None:
-    assert live("logs", "parts", "--stacks").err.startswith("error: no hang of parts-")
+    assert live("logs", "parts", "--stacks").err.startswith("error: no stacks of parts-")
     for rank, node in ((0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")):
         line, state = (31, "S") if rank == 2 else (40, "T" if rank == 3 else "R")
         thread = {"name": "MainThread", "frames": [["reduce", "/lib/net.py", line], ["<module>", "/train.py", 7]]}

@@ -50,7 +50,7 @@ class OutputService:
         return self._backend.metrics(find_job(self._log, text))
 
     def stacks(self, text: str, attempt: int | None = None) -> Stacks:
-        """Return the stacks recorded when a hang was detected: those of `attempt`, else of the newest that has any.
+        """Return the newest stacks: those of `attempt`, else of the newest attempt that has any.
 
         Raise RequestError (no_stacks, no_such_attempt; 404).
         """
@@ -60,7 +60,7 @@ class OutputService:
             if stacks := self._backend.stacks(row.id, generation):
                 return stacks
         subject = f"attempt {attempt} of {row.id}" if attempt else row.id
-        detail = f"no hang of {subject} was detected: stacks are recorded only then"
+        detail = f"no stacks of {subject} were recorded: it has neither hung nor been silent for a minute or more"
         raise RequestError("no_stacks", detail, f"ganger get {shell_quoted_id(row.id)}", 404)
 
     def fetch(self, text: str, path: str | None) -> Iterator[bytes]:

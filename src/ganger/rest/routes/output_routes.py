@@ -61,7 +61,7 @@ def read_stacks(
         int | None, Query(ge=1, le=MAX_NUMBER, description="a generation; unset: the newest that has them")
     ] = None,
 ) -> Response:
-    """Return the stacks of every rank, recorded when a hang of the job was detected."""
+    """Return the stacks of every rank, recorded when the job hung, or had written nothing for a while."""
     return json_response(service.stacks(id, attempt))
 
 
