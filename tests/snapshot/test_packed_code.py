@@ -6,6 +6,7 @@ import io
 import os
 import resource
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -148,6 +149,17 @@ def test_a_full_disk_is_reported_and_nothing_stays_there(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (refused.value.code, refused.value.status) == ("disk_full", 507)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_are_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = io.BytesIO(archive(*((f"folder-{number}", FOLDER, b"") for number in range(5_000))))
+    monkeypatch.setattr(packed_code, "_write", lambda *_: None)
+    tracemalloc.start()
+    try:
+        unpack(many, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_packing_ends_where_the_archive_is_too_large(tmp_path: Path) -> None:

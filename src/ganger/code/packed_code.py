@@ -67,6 +67,7 @@ def unpack(archive: IO[bytes], target: Path) -> None:
                     links[path] = entry.linkname
                 else:
                     _write(tar, entry, path)
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile would keep all of them
             for path, link_target in links.items():
                 path.symlink_to(link_target)
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, RecursionError) as error:
