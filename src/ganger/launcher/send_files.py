@@ -3,8 +3,7 @@
 `launcher.pyz files TASK_DIR GENERATION WITHOUT PATH ROOT...` writes what is below the roots to its output, PATH or all
 that the ranks wrote, without the end of an archive; or a line of JSON to its error output. WITHOUT and PATH may be
 empty. The job may write meanwhile: a file that shrinks is filled up with zeros, and one that the disk does not give
-breaks the stream off. Links are sent as links and never
-followed.
+breaks the stream off. Links are sent as links and never followed.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def _of_jobs() -> dict[str, Form]:
         "pause": Form(duration(0), _any_of({"type": "number", "minimum": 0}, lasting), write_duration),
         "hang_time": Form(
             read_hang_time,
-            _any_of({"type": "number", "exclusiveMinimum": 0}, {"enum": [NEVER]}, lasting),
+            _any_of({"type": "number", "exclusiveMinimum": 0}, _pattern(f"{NEVER}|{DURATION_PATTERN}")),
             write_hang_time,
         ),
         "backoff": Form(

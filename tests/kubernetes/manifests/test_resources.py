@@ -141,7 +141,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"env": {"A": None, "B": 1, "C": 1.5, "D": True, "E": "x"}},
     {"nproc_per_node": "auto", "priority": "high", "array": "0-99%10"},
     {"nproc_per_node": 4, "priority": -1000, "array": 7},
-    {"limits": {"time": 90.5, "queue_time": "1h30m"}, "retry": {"backoff": "10s..5m"}},
+    {"limits": {"time": 90.5, "queue_time": "1h30m", "hang_time": "never"}, "retry": {"backoff": "10s..5m"}},
     {"placement": {"network": "ib", "nodes": ["n1"], "devices": 0, "affinity": {"required": "zone in (a, b)"}},
      "resources": {"gpu": 1}},
     {"placement": {"network": ["ib", "roce"], "affinity": {"required": ["!broken"], "preferred": [{"match": "a=b"}]}}},
